@@ -1,0 +1,1 @@
+"""amp-nova: predictable CPU capacity on asymmetric multicore hosts."""

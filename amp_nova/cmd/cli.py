@@ -1,0 +1,62 @@
+"""``amp-nova``: one command, one module per subcommand.
+
+A subcommand module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
+``run(args) -> int``: exit status 0 ok, 1 the answer is "no", 2 bad input. An ``AmpError`` that
+reaches here is bad input: its message is printed as one sentence.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+
+from amp_nova.exceptions import AmpError
+
+COMMANDS = (
+    "topology",
+    "calibrate",
+    "status",
+    "hold",
+    "release",
+    "flavor",
+    "simulate",
+    "demo",
+)
+"""Modules of ``amp_nova.cmd``, in the order ``--help`` shows them."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-sentence errors."""
+
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+
+def build_parser() -> Parser:
+    """The whole command line of ``amp-nova``."""
+    parser = Parser(prog="amp-nova", description="Predictable CPU capacity on asymmetric hosts.")
+    version = importlib.metadata.version("amp-nova")
+    parser.add_argument("--version", action="version", version=f"amp-nova {version}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for name in COMMANDS:
+        importlib.import_module(f"amp_nova.cmd.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit status."""
+    args = build_parser().parse_args(argv)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except AmpError as exc:
+        print(f"amp-nova: {exc}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

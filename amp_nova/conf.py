@@ -1,0 +1,124 @@
+"""Every option of ``/etc/amp-nova/amp-nova.conf``, with help written for operators."""
+
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+TOPOLOGY_OPTS = [
+    cfg.MultiStrOpt(
+        "core_type",
+        default=[],
+        help="""
+One core type of this host: a name, its pCPUs and, if known, its coefficient (speed over the
+reference core), for example ``core_type = fast 0-7,16-23 1.85``. Repeat the line for every type; all
+online pCPUs must be named once. Set it only when ``amp-nova topology`` cannot tell or is wrong: what
+is said here wins over everything that is detected.
+""",
+    ),
+    cfg.StrOpt(
+        "reference",
+        help="""
+Name of the reference core, the one whose coefficient is 1. Default: this host's slowest core type.
+In a cloud of several generations it is the slowest type of the whole cloud: calibrate every other
+host with ``amp-nova calibrate --reference FILE``.
+""",
+    ),
+    cfg.StrOpt(
+        "calibration_file",
+        default="/var/lib/amp-nova/calibration.json",
+        help="What ``amp-nova calibrate`` wrote: coefficients and nominal Ips per core type.",
+    ),
+    cfg.StrOpt("root", default="/", help="Where ``/sys`` and ``/proc`` are found; for recordings."),
+]
+
+AGENT_OPTS = [
+    cfg.FloatOpt(
+        "cycle_s",
+        default=1.0,
+        min=0.05,
+        help="Seconds between two control cycles. Life-cycle events start one at once besides.",
+    ),
+    cfg.StrOpt("libvirt_uri", default="qemu:///system", help="The hypervisor to look after."),
+    cfg.StrOpt(
+        "libvirt_run_path",
+        default="/run/libvirt/qemu",
+        help="Where libvirt keeps the pid files of its QEMU processes.",
+    ),
+    cfg.FloatOpt(
+        "libvirt_timeout_s",
+        default=5.0,
+        min=0.1,
+        help="How long one call to libvirt may take before the domain is left for a later cycle.",
+    ),
+    cfg.FloatOpt(
+        "resync_s",
+        default=10.0,
+        min=0.1,
+        help="Seconds between two complete listings of the domains, for events that got lost.",
+    ),
+    cfg.StrOpt(
+        "state_path",
+        default="/run/amp-nova",
+        help="Folder of the control socket, the holds (pause, release) and the lock.",
+    ),
+    cfg.MultiStrOpt(
+        "booking",
+        default=[],
+        help="""
+Booking of domains that carry no ``amp:*`` key in their Nova metadata (instances started before Nova
+32.0, or not Nova's at all): a shell pattern on the libvirt name, then extra specs, for example
+``booking = web-* amp:pref_core=0.5 amp:limit=hard``. The first line that matches counts.
+""",
+    ),
+    cfg.FloatOpt(
+        "reserve_ratio",
+        default=0.0,
+        min=0.0,
+        max=0.9,
+        help="Share of every pCPU that is never booked: room for the host's own work.",
+    ),
+    cfg.StrOpt(
+        "affinity",
+        default="core_type",
+        choices=[
+            ("core_type", "every pCPU of the core type, the kernel balances"),
+            ("pcpu", "the one pCPU that the packing chose"),
+        ],
+        help="How narrowly a booked vCPU is kept.",
+    ),
+    cfg.IntOpt(
+        "drift_repairs_max",
+        default=3,
+        min=0,
+        help="""
+How often within a minute a quota or affinity that somebody else changed is put right. After that the
+agent keeps its hands off the instance for five minutes and says so, rather than fight.
+""",
+    ),
+]
+
+EXPORTER_OPTS = [
+    cfg.BoolOpt("enabled", default=True, help="Serve Prometheus metrics."),
+    cfg.HostAddressOpt("address", default="127.0.0.1", help="Address to serve metrics on."),
+    cfg.PortOpt("port", default=9178, help="Port to serve metrics on; 0 takes any free one."),
+]
+
+GROUPS: dict[str, list[cfg.Opt]] = {
+    "topology": TOPOLOGY_OPTS,
+    "agent": AGENT_OPTS,
+    "exporter": EXPORTER_OPTS,
+}
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """All options by group, for oslo-config-generator."""
+    return list(GROUPS.items())
+
+
+def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
+    """Read the configuration; ``files=None`` looks in the usual places (``/etc/amp-nova`` first)."""
+    conf = cfg.ConfigOpts()
+    for group, opts in GROUPS.items():
+        conf.register_opts(opts, group)
+    conf(list(argv), project="amp-nova", default_config_files=files)
+    return conf

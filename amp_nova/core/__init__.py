@@ -1,0 +1,1 @@
+"""Pure decision code: plain functions over frozen dataclasses, no I/O, no clock, stdlib only."""
