@@ -1,0 +1,8 @@
+"""Sphinx configuration of the documentation."""
+
+project = "amp-nova"
+author = "amp-nova developers"
+copyright = "amp-nova developers"
+extensions = ["oslo_config.sphinxext"]
+html_theme = "alabaster"
+nitpicky = True
