@@ -2,7 +2,7 @@
 
 project = "amp-nova"
 author = "amp-nova developers"
-copyright = "amp-nova developers"
+copyright = "amp-nova developers"  # noqa: A001, the name is Sphinx's
 extensions = ["oslo_config.sphinxext"]
 html_theme = "alabaster"
 nitpicky = True

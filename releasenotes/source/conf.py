@@ -2,6 +2,6 @@
 
 project = "amp-nova release notes"
 author = "amp-nova developers"
-copyright = "amp-nova developers"
+copyright = "amp-nova developers"  # noqa: A001, the name is Sphinx's
 extensions = ["reno.sphinxext"]
 html_theme = "alabaster"

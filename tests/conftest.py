@@ -1,0 +1,9 @@
+"""Settings that all tests share."""
+
+import hypothesis
+
+# The same examples in every run: a change is judged by what it changes, not by the draw. Seek new
+# examples with "tools/test tests/properties --hypothesis-profile=search".
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("fixed")
