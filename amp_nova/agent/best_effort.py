@@ -1,0 +1,95 @@
+"""Asks the best-effort policy once an interval, and does not trust its answer."""
+
+import logging
+from collections.abc import Mapping
+
+from amp_nova.core import plan
+from amp_nova.core.contract import Promise
+from amp_nova.core.observation import Observation, VcpuKey, VcpuReading
+from amp_nova.core.plan import Grant
+from amp_nova.exceptions import InvalidPlan
+from amp_nova.policies.none import NonePolicy
+from amp_nova.policies.policy import HostView, Policy, VcpuView
+
+LOG = logging.getLogger(__name__)
+FAULTS_MAX = 5
+"""Bad plans in a row after which the policy is dropped for ``none``."""
+
+
+class BestEffort:
+    """Runs one policy over the vCPUs that book nothing."""
+
+    def __init__(self, policy: Policy, interval_s: float, seed: int = 0) -> None:
+        self.policy = policy
+        self.rejected = 0
+        self._interval_ns = int(interval_s * 1e9)
+        self._seed = seed
+        self._due_ns = 0
+        self._interval = 0
+        self._faults = 0
+        self._before: dict[VcpuKey, VcpuReading] = {}
+        self._before_ns = 0
+
+    def grants(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
+        """Grants of this cycle: none between two decisions, and none from a bad plan."""
+        if seen.time_ns < self._due_ns:
+            return []
+        self._due_ns = seen.time_ns + self._interval_ns
+        readings = {
+            (d.domain.resource, v.index): v
+            for d in seen.domains
+            for v in d.vcpus
+            if d.domain.resource not in seen.held
+        }
+        view = self._view(seen, promises, readings)
+        self._before, self._before_ns = readings, seen.time_ns
+        self._interval += 1
+        known = {v.key for v in view.vcpus}
+        try:
+            decided = self.policy.decide(view)
+            if strangers := set(decided) - known:
+                raise InvalidPlan(f"vCPU {min(strangers)} is not the policy's to place")
+            grants = [Grant(k, p, why=f"policy {self.policy.name}") for k, p in decided.items()]
+            plan.check(grants, readings, seen.topology)
+        except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
+            self._fault(exc)
+            return []
+        self._faults = 0
+        return grants
+
+    def _view(
+        self,
+        seen: Observation,
+        promises: Mapping[VcpuKey, Promise],
+        readings: Mapping[VcpuKey, VcpuReading],
+    ) -> HostView:
+        free = {p.id: 1.0 for p in seen.topology.pcpus}
+        vcpus = []
+        for key, promise in promises.items():
+            if promise.pcpu is not None and promise.booking.refcores is not None:
+                core_type = seen.topology.type_of(promise.pcpu)
+                coefficient = (core_type.coefficient if core_type else None) or 1.0
+                free[promise.pcpu] -= promise.booking.refcores / coefficient
+            if promise.booking.kind == "best_effort" and key in readings:
+                vcpus.append(self._vcpu(key, promise, readings[key], seen.time_ns))
+        return HostView(seen.topology, tuple(vcpus), free, self._interval, self._seed)
+
+    def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
+        allowed = promise.grant.pcpus if promise.grant else reading.allowed
+        before, wall_ns = self._before.get(key), now_ns - self._before_ns
+        ran = wanted = None
+        if before is not None and wall_ns > 0 and reading.run_ns >= before.run_ns:
+            ran = (reading.run_ns - before.run_ns) / wall_ns
+            wanted = min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
+        return VcpuView(key, reading.pcpus, allowed, promise.weight, ran, wanted)
+
+    def _fault(self, exc: Exception) -> None:
+        self.rejected += 1
+        self._faults += 1
+        LOG.warning("policy %s gave no usable plan: %s", self.policy.name, exc)
+        if self._faults >= FAULTS_MAX:
+            LOG.error(
+                "policy %s failed %d times in a row: using none", self.policy.name, FAULTS_MAX
+            )
+            self.policy = NonePolicy()
+            self._faults = 0

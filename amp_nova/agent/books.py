@@ -1,0 +1,71 @@
+"""The accounts of every vCPU from one cycle to the next."""
+
+from collections.abc import Mapping
+
+from amp_nova.core.account import RATIO_BUCKETS, Account, Tenure, bucket, settle
+from amp_nova.core.observation import Observation, VcpuKey, VcpuReading, usage
+
+NOTHING = Account()
+_NO_RATIOS = (0,) * (len(RATIO_BUCKETS) + 1)
+
+
+class Books:
+    """Remembers the last readings and under what terms each vCPU has run since."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._time_ns = 0
+        self._last: dict[VcpuKey, tuple[str, VcpuReading]] = {}
+        self._tenures: Mapping[VcpuKey, Tenure] = {}
+        self._accounts: dict[VcpuKey, Account] = {}
+        self._ratios: dict[str, tuple[tuple[int, ...], float]] = {}
+
+    def enter(self, seen: Observation) -> None:
+        """Settle the interval since the last observation, and forget whatever is gone."""
+        wall_ns = seen.time_ns - self._time_ns
+        last: dict[VcpuKey, tuple[str, VcpuReading]] = {}
+        accounts: dict[VcpuKey, Account] = {}
+        for reading in seen.domains:
+            resource, incarnation = reading.domain.resource, reading.domain.incarnation
+            for vcpu in reading.vcpus:
+                key = (resource, vcpu.index)
+                accounts[key] = self._settled(key, incarnation, vcpu, wall_ns)
+                last[key] = (incarnation, vcpu)
+        alive = {d.domain.resource for d in seen.domains}
+        self._ratios = {r: v for r, v in self._ratios.items() if r in alive}
+        # A vCPU that could not be read just now keeps its account for the next time.
+        for key, account in self._accounts.items():
+            if key not in accounts and key[0] in alive:
+                accounts[key] = account
+        self._last, self._accounts, self._time_ns = last, accounts, seen.time_ns
+
+    def _settled(self, key: VcpuKey, incarnation: str, vcpu: VcpuReading, wall_ns: int) -> Account:
+        account = self._accounts.get(key, NOTHING)
+        before = self._last.get(key)
+        tenure = self._tenures.get(key)
+        if before is None or before[0] != incarnation or tenure is None:
+            return account
+        used = usage(before[1], vcpu, wall_ns)
+        if used is None:
+            return account
+        settled = settle(account, used, tenure, self._window_s)
+        if settled.windows != account.windows and settled.ratio is not None:
+            self._count(key[0], settled.ratio)
+        return settled
+
+    def _count(self, resource: str, ratio: float) -> None:
+        counts, total = self._ratios.get(resource, (_NO_RATIOS, 0.0))
+        at = bucket(ratio)
+        self._ratios[resource] = ((*counts[:at], counts[at] + 1, *counts[at + 1 :]), total + ratio)
+
+    def agree(self, tenures: Mapping[VcpuKey, Tenure]) -> None:
+        """Say under what terms vCPUs run from now on; one that is left out is not accounted."""
+        self._tenures = tenures
+
+    def account(self, key: VcpuKey) -> Account:
+        """The account of one vCPU so far."""
+        return self._accounts.get(key, NOTHING)
+
+    def ratios(self, resource: str) -> tuple[tuple[int, ...], float]:
+        """Delivered ratios of an instance over windows: counts by bucket, and their sum."""
+        return self._ratios.get(resource, (_NO_RATIOS, 0.0))

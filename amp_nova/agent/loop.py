@@ -1,0 +1,248 @@
+"""One control cycle: the same code on a real host and in the simulator.
+
+observe -> account -> decide (booked, then best effort) -> diff -> apply -> report. The host holds
+the truth: what holds now is read back in every cycle, so a restart adopts what is there, and acting
+twice changes nothing.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from amp_nova.agent.best_effort import BestEffort
+from amp_nova.agent.books import Books
+from amp_nova.agent.watch import Watch
+from amp_nova.core import contract, plan
+from amp_nova.core.account import Tenure
+from amp_nova.core.booking import Booking, best_effort, examine
+from amp_nova.core.contract import Booked, Promise, Terms
+from amp_nova.core.observation import (
+    Domain,
+    DomainReading,
+    Observation,
+    VcpuKey,
+    VcpuReading,
+)
+from amp_nova.core.plan import Change, Failure, Grant
+from amp_nova.core.report import CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.core.topology import CoreType, Topology
+from amp_nova.policies.none import NonePolicy
+from amp_nova.policies.policy import Policy
+from amp_nova.ports import Actuator, Sensor
+
+LOG = logging.getLogger(__name__)
+STAGES = ("observe", "account", "decide", "apply", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the loop runs; see the options of the same names.
+
+    ``dry_run`` decides and changes nothing; without ``enforce`` bookings are accounted only.
+    """
+
+    terms: Terms = field(default_factory=Terms)
+    window_s: float = 3.0
+    policy_interval_s: float = 2.5
+    drift_repairs_max: int = 3
+    dry_run: bool = False
+    enforce: bool = True
+    seed: int = 0
+
+
+class Loop:
+    """Keeps what is delivered equal to what was booked, cycle by cycle."""
+
+    def __init__(
+        self,
+        sensor: Sensor,
+        actuator: Actuator,
+        settings: Settings | None = None,
+        policy: Policy | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._sensor = sensor
+        self._actuator = actuator
+        self._settings = settings or Settings()
+        self._stopwatch = stopwatch
+        self._books = Books(self._settings.window_s)
+        self._watch = Watch(self._settings.drift_repairs_max)
+        self._best_effort = BestEffort(
+            policy or NonePolicy(), self._settings.policy_interval_s, self._settings.seed
+        )
+        self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
+        self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})
+        self._cycles = 0
+        self._writes = 0
+        self._failed: Counter[str] = Counter()
+        self._migrated: Counter[tuple[str, str]] = Counter()
+        self.changes: tuple[Change, ...] = ()
+        """What the last cycle changed or, with ``dry_run``, would have changed."""
+
+    def cycle(self) -> CycleReport:
+        """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
+        clock = [self._stopwatch()]
+        seen = self._sensor.observe()
+        clock.append(self._stopwatch())
+        self._books.enter(seen)
+        self._watch.look(seen)
+        clock.append(self._stopwatch())
+        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+        promises = self._promises(seen)
+        grants = self._grants(seen, promises)
+        self.changes = plan.diff(readings, grants)
+        clock.append(self._stopwatch())
+        failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
+        self._remember(seen, promises, readings, failures)
+        clock.append(self._stopwatch())
+        domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
+        clock.append(self._stopwatch())
+        took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
+        count = len(self.changes)
+        return CycleReport(seen.time_ns, seen.topology, domains, count, self._totals(), took)
+
+    def _booking(self, domain: Domain) -> tuple[Booking, str | None]:
+        """A domain's booking, read once; and why it is treated as best effort, if it has none."""
+        known = self._bookings.get(domain.resource)
+        if known is None or known[0] != domain:
+            booking, errors = examine(domain.specs, domain.vcpus)
+            problem = domain.problem or "; ".join(errors) or None
+            if problem:
+                LOG.warning("%s is treated as best effort: %s", domain.name, problem)
+            known = (domain, booking or best_effort(domain.vcpus), problem)
+            self._bookings[domain.resource] = known
+        return known[1], known[2]
+
+    def _hands_off(self, seen: Observation, domain: Domain) -> str | None:
+        if (why := seen.held.get(domain.resource)) is not None:
+            return why
+        if domain.limited_elsewhere:
+            return "its definition has a CPU quota of its own: remove that or the booking"
+        if self._watch.yields(domain.resource, seen.time_ns):
+            return "somebody else keeps changing its limits: use 'amp-nova pause' to do so by hand"
+        return None
+
+    def _promises(self, seen: Observation) -> Mapping[VcpuKey, Promise]:
+        """What every vCPU is promised; worked out anew only when what it rests on has changed."""
+        domains = [
+            Booked(
+                d.domain.resource,
+                self._booking(d.domain)[0],
+                d.vcpus,
+                self._hands_off(seen, d.domain),
+            )
+            for d in seen.domains
+        ]
+        rests_on = (
+            seen.topology,
+            [(d.resource, d.booking, d.hands_off) for d in domains],
+            [(v.index, v.pcpus, v.allowed) for d in domains for v in d.readings],
+        )
+        if rests_on != self._promised[0]:
+            made = contract.promises(domains, seen.topology, self._settings.terms)
+            self._promised = (rests_on, made)
+        return self._promised[1]
+
+    def _grants(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
+        """The policy's grants, and the contract's for every vCPU the policy did not place."""
+        by_policy = self._best_effort.grants(seen, promises)
+        if not self._settings.enforce:
+            return by_policy
+        placed = {g.key for g in by_policy}
+        promised = (p.grant for p in promises.values() if p.grant is not None)
+        return [*by_policy, *(g for g in promised if g.key not in placed)]
+
+    def _remember(
+        self,
+        seen: Observation,
+        promises: Mapping[VcpuKey, Promise],
+        readings: Mapping[VcpuKey, VcpuReading],
+        failures: Mapping[VcpuKey, Failure],
+    ) -> None:
+        """Note what was done, and under what terms every vCPU runs until the next cycle."""
+        kept_on = {key: reading.pcpus for key, reading in readings.items()}
+        undone = set(failures)
+        for change in self.changes:
+            if self._settings.dry_run or change.key in failures:
+                undone.add(change.key)
+                continue
+            self._writes += len(change.steps)
+            for step in change.steps:
+                if step.pcpus is not None:
+                    self._count_move(seen, kept_on[change.key], step.pcpus)
+                    kept_on[change.key] = step.pcpus
+        self._cycles += 1
+        self._failed.update(f.reason for f in failures.values())
+        granted = (p.grant for p in promises.values() if p.grant is not None)
+        holds = (g for g in granted if g.key not in undone) if self._settings.enforce else ()
+        self._watch.expect(seen, holds)
+        alive = {d.domain.resource for d in seen.domains}
+        self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
+        self._books.agree(tenures(seen.topology, promises, kept_on))
+
+    def _count_move(self, seen: Observation, old: frozenset[int], new: frozenset[int]) -> None:
+        before, after = seen.topology.only_type(old), seen.topology.only_type(new)
+        if before is not None and after is not None and before is not after:
+            self._migrated[before.name, after.name] += 1
+
+    def _domain_report(
+        self,
+        seen: DomainReading,
+        promises: Mapping[VcpuKey, Promise],
+        failures: Mapping[VcpuKey, Failure],
+    ) -> DomainReport:
+        resource = seen.domain.resource
+        vcpus = []
+        for reading in seen.vcpus:
+            key = (resource, reading.index)
+            failed = failures.get(key)
+            vcpus.append(
+                VcpuReport(
+                    reading,
+                    promises[key],
+                    self._books.account(key),
+                    failed.message if failed else None,
+                )
+            )
+        counts, total = self._books.ratios(resource)
+        problem = self._booking(seen.domain)[1] or seen.failure
+        return DomainReport(seen.domain, tuple(vcpus), counts, total, problem)
+
+    def _totals(self) -> Totals:
+        return Totals(
+            self._cycles,
+            self._writes,
+            self._best_effort.rejected,
+            dict(self._failed),
+            dict(self._watch.counts),
+            dict(self._migrated),
+        )
+
+
+def tenures(
+    topology: Topology,
+    promises: Mapping[VcpuKey, Promise],
+    kept_on: Mapping[VcpuKey, frozenset[int]],
+) -> dict[VcpuKey, Tenure]:
+    """Under what terms vCPUs run, those that are kept on one core type."""
+    position = {t.name: i for i, t in enumerate(topology.core_types)}
+    known: dict[frozenset[int], CoreType | None] = {}
+    made = {}
+    for key, pcpus in kept_on.items():
+        if pcpus not in known:
+            known[pcpus] = topology.only_type(pcpus)
+        core_type = known[pcpus]
+        if core_type is None:
+            continue
+        promise = promises[key]
+        limit = promise.grant.bandwidth if promise.grant else None
+        made[key] = Tenure(
+            position[core_type.name],
+            len(position),
+            core_type.coefficient,
+            promise.booking.refcores,
+            limit.period_us / 1e6 if limit else 0.0,
+        )
+    return made

@@ -1,0 +1,58 @@
+"""Watches for other writers of the limits: one writer per quota, and no war over it."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from amp_nova.core import drift
+from amp_nova.core.observation import Observation, VcpuKey
+from amp_nova.core.plan import Grant
+
+LOG = logging.getLogger(__name__)
+
+
+class Watch:
+    """Compares what was carried out with what is found, and counts the difference."""
+
+    def __init__(self, repairs_max: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self._repairs_max = repairs_max
+        self._expected: Mapping[VcpuKey, Grant] = {}
+        self._incarnations: Mapping[str, str] = {}
+        self._quarrels: dict[str, drift.Quarrel] = {}
+
+    def look(self, seen: Observation) -> None:
+        """Count what somebody else changed; decide to put it right or to yield."""
+        for reading in seen.domains:
+            resource = reading.domain.resource
+            if self._incarnations.get(resource) != reading.domain.incarnation:
+                continue
+            found = [
+                what
+                for vcpu in reading.vcpus
+                if (kept := self._expected.get((resource, vcpu.index))) is not None
+                for what in drift.foreign(kept, vcpu)
+            ]
+            if found:
+                self.counts.update(found)
+                self._quarrel(resource, reading.domain.name, seen.time_ns / 1e9)
+
+    def _quarrel(self, resource: str, name: str, now_s: float) -> None:
+        before = self._quarrels.get(resource, drift.Quarrel())
+        after = drift.quarrel(before, now_s, self._repairs_max)
+        self._quarrels[resource] = after
+        does = "left alone for a while" if after.yielded_until_s > now_s else "put right"
+        LOG.warning("%s: somebody else changed its limits: %s", name, does)
+
+    def yields(self, resource: str, now_ns: int) -> bool:
+        """Whether an instance is left to the other writer for now."""
+        quarrel = self._quarrels.get(resource)
+        return quarrel is not None and now_ns / 1e9 < quarrel.yielded_until_s
+
+    def expect(self, seen: Observation, grants: Iterable[Grant]) -> None:
+        """Remember what holds from now on, and forget domains that are gone."""
+        self._incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
+        self._expected = {g.key: g for g in grants}
+        if self._quarrels:
+            alive = self._incarnations
+            self._quarrels = {r: q for r, q in self._quarrels.items() if r in alive}

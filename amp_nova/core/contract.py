@@ -1,0 +1,176 @@
+"""The contract of booked vCPUs: what each is granted, and what cannot be granted.
+
+Solution 1 of teabe2017 (section 3.1): CPU time on a core of type ``p`` counts ``coef(p)`` times,
+so a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one such core. It is
+kept on one core type at a time, which makes that exact; the share is a CFS bandwidth limit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from amp_nova.core import capacity
+from amp_nova.core.booking import Booking, VcpuBooking
+from amp_nova.core.observation import VcpuKey, VcpuReading
+from amp_nova.core.plan import Grant
+from amp_nova.core.topology import CoreType, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One vCPU of a domain as the contract sees it; ``note`` says what is not enforced, and why."""
+
+    booking: VcpuBooking
+    grant: Grant | None = None
+    core_type: str | None = None
+    pcpu: int | None = None
+    note: str | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """One domain's part of the contract: its booking, and its vCPUs' readings."""
+
+    resource: str
+    booking: Booking
+    readings: Sequence[VcpuReading]
+    hands_off: str | None = None
+    """Why nothing of it may be changed (paused, released, limited elsewhere)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the operator wants bookings kept."""
+
+    reserve_ratio: float = 0.0
+    one_pcpu: bool = False
+    """Keep a vCPU on the pCPU it was packed onto, not on any of its core type."""
+
+
+def _demands(domains: Sequence[Booked], topology: Topology) -> list[capacity.Demand]:
+    demands = []
+    for domain in domains:
+        for reading in domain.readings:
+            booked = domain.booking.vcpus[reading.index]
+            if booked.refcores is None:
+                continue
+            now = topology.only_type(reading.pcpus)
+            demands.append(
+                capacity.Demand(
+                    key=(domain.resource, reading.index),
+                    refcores=booked.refcores,
+                    allowed=reading.allowed,
+                    core_type=domain.booking.core_type,
+                    current=now.name if now else None,
+                )
+            )
+    return demands
+
+
+def _fallback_type(demand: capacity.Demand, topology: Topology) -> CoreType | None:
+    """Where a vCPU goes that finds no room: stay if its type is fast enough, else the fastest."""
+    usable = [
+        t
+        for t in topology.core_types
+        if t.coefficient is not None
+        and demand.core_type in (None, t.name)
+        and demand.allowed & topology.pcpus_of(t.name)
+    ]
+    if not usable:
+        return None
+    for core_type in usable:
+        enough = (core_type.coefficient or 0.0) >= demand.refcores - capacity.TOLERANCE
+        if core_type.name == demand.current and enough:
+            return core_type
+    return max(usable, key=lambda t: t.coefficient or 0.0)
+
+
+def _limit(refcores: float, core_type: CoreType, topology: Topology) -> capacity.Bandwidth | None:
+    """The bandwidth that is worth ``refcores`` on a core type.
+
+    The period is that of the fastest type, whichever it runs on: a move then is one write, and
+    every write gives a period's quota away.
+    """
+    greatest = max(t.coefficient or 0.0 for t in topology.core_types)
+    share = capacity.cores(refcores, core_type)
+    assert share is not None  # callers ask for types with a coefficient only
+    return capacity.bandwidth(share, capacity.period_us(min(1.0, refcores / greatest)))
+
+
+def _promise_refcores(
+    demand: capacity.Demand,
+    booked: VcpuBooking,
+    booking: Booking,
+    packing: capacity.Packing,
+    topology: Topology,
+    terms: Terms,
+) -> Promise:
+    pcpu = packing.placed.get(demand.key)
+    core_type = topology.type_of(pcpu) if pcpu is not None else _fallback_type(demand, topology)
+    note = packing.unplaced.get(demand.key)
+    if core_type is None:
+        return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
+    soft = booking.limit == "soft"
+    limit = None if soft else _limit(demand.refcores, core_type, topology)
+    pcpus = demand.allowed & topology.pcpus_of(core_type.name)
+    if terms.one_pcpu and pcpu is not None:
+        pcpus = frozenset({pcpu})
+    why = f"{demand.refcores:g} refcores / {core_type.coefficient:g} on {core_type.name}"
+    key: VcpuKey = demand.key  # type: ignore[assignment]
+    grant = Grant(key, pcpus, limit, limits=True, why=f"{why}, soft" if soft else why)
+    return Promise(booked, grant, core_type.name, pcpu, note and f"over-booked: {note}")
+
+
+def _unusable(demand: capacity.Demand, topology: Topology) -> str:
+    if demand.core_type and all(t.name != demand.core_type for t in topology.core_types):
+        return f"this host has no core type '{demand.core_type}'"
+    if not any(topology.type_of(p) for p in demand.allowed):
+        return "none of the pCPUs it may use is online"
+    return "the coefficient of its core types is not known; run amp-nova calibrate"
+
+
+def _promise_rest(
+    domain: Booked, reading: VcpuReading, booked: VcpuBooking, topology: Topology
+) -> Promise:
+    """A vCPU without reference cores: keep it on its flavor's core type, leave its quota alone."""
+    note = "not enforced: Ips bookings need a later version" if booked.kind == "ips" else None
+    wanted = domain.booking.core_type
+    if wanted is None:
+        return Promise(booked, note=note)
+    pcpus = reading.allowed & topology.pcpus_of(wanted)
+    if not pcpus:
+        return Promise(booked, note=f"not enforced: no pCPU of core type '{wanted}' may be used")
+    key = (domain.resource, reading.index)
+    return Promise(booked, Grant(key, pcpus, why=f"amp:core_type={wanted}"), wanted, note=note)
+
+
+def promises(domains: Sequence[Booked], topology: Topology, terms: Terms) -> dict[VcpuKey, Promise]:
+    """What every vCPU is promised, packed as the scheduler packs; booked and best effort alike.
+
+    Domains to keep hands off take their room in the packing, but are granted nothing.
+    """
+    demands = {d.key: d for d in _demands(domains, topology)}
+    packing = capacity.pack(demands.values(), topology, terms.reserve_ratio)
+    made: dict[VcpuKey, Promise] = {}
+    for domain in domains:
+        for reading in domain.readings:
+            key = (domain.resource, reading.index)
+            booked = domain.booking.vcpus[reading.index]
+            if (demand := demands.get(key)) is not None:
+                promise = _promise_refcores(
+                    demand, booked, domain.booking, packing, topology, terms
+                )
+            else:
+                promise = _promise_rest(domain, reading, booked, topology)
+            if domain.booking.weight != 1.0:
+                promise = replace(promise, weight=domain.booking.weight)
+            if domain.hands_off is not None and promise.grant is not None:
+                now = topology.only_type(reading.pcpus)
+                promise = replace(
+                    promise,
+                    grant=None,
+                    core_type=now.name if now else None,
+                    note=f"not enforced: {domain.hands_off}",
+                )
+            made[key] = promise
+    return made

@@ -1,0 +1,97 @@
+"""Raw cumulative counters of one moment, as a Sensor reads them; and the difference of two."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.topology import Topology
+
+VcpuKey = tuple[str, int]
+"""An instance's UUID and the index of the vCPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuReading:
+    """One vCPU: counters since its thread began, and the limits in force.
+
+    ``wait_ns`` is all the time it was runnable and did not run, throttled time included, which
+    ``throttled_ns`` gives apart. ``allowed``: the pCPUs that Nova and libvirt leave it.
+    """
+
+    index: int
+    run_ns: int
+    wait_ns: int
+    throttled_ns: int
+    bandwidth: Bandwidth | None
+    pcpus: frozenset[int]
+    allowed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What a domain is, constant between two life-cycle events.
+
+    ``specs``: its flavor's extra specs, empty when it carries none; ``incarnation`` changes when
+    the counters start again (a new QEMU process); ``limited_elsewhere``: its definition has a
+    quota of its own, so it is not ours to limit; ``problem``: why its booking cannot be read.
+    """
+
+    resource: str
+    name: str
+    vcpus: int
+    specs: Mapping[str, str] = field(default_factory=dict)
+    incarnation: str = ""
+    project: str = ""
+    display_name: str = ""
+    flavor: str = ""
+    limited_elsewhere: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainReading:
+    """One domain at this moment; ``vcpus`` holds those that could be read."""
+
+    domain: Domain
+    vcpus: tuple[VcpuReading, ...]
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The host at one moment. ``held``: instances to keep hands off, and why."""
+
+    time_ns: int
+    topology: Topology
+    domains: tuple[DomainReading, ...]
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one vCPU did between two readings, in seconds of wall time."""
+
+    wall_s: float
+    run_s: float
+    wait_s: float
+    throttled_s: float
+
+    @property
+    def demand_s(self) -> float:
+        """Time it wanted a pCPU: ran, waited for one, or was throttled."""
+        return min(self.wall_s, self.run_s + self.wait_s)
+
+    @property
+    def contention_s(self) -> float:
+        """Time others had the pCPU it wanted."""
+        return max(0.0, self.wait_s - self.throttled_s)
+
+
+def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None:
+    """The difference of two readings; ``None`` when counters or the clock went backwards."""
+    run_ns = after.run_ns - before.run_ns
+    wait_ns = after.wait_ns - before.wait_ns
+    throttled_ns = after.throttled_ns - before.throttled_ns
+    if wall_ns <= 0 or run_ns < 0 or wait_ns < 0 or throttled_ns < 0:
+        return None
+    return Usage(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, throttled_ns / 1e9)
