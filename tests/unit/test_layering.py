@@ -20,6 +20,9 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 40
 FORBIDDEN_NAMES = {"utils", "common", "base", "manager", "helpers", "misc"}
 
+# The loop and the files it is divided into: what the agent and the simulator share.
+LOOP = ("loop", "best_effort", "books", "watch")
+
 # Files under the first path may import these modules (with what is below them) and the standard
 # library, nothing else.
 ONLY = {
@@ -27,13 +30,17 @@ ONLY = {
     "policies": ("amp_nova.core", "amp_nova.policies", "amp_nova.exceptions"),
     "exceptions.py": (),
     "ports.py": ("amp_nova.core", "amp_nova.exceptions"),
-    "agent/loop.py": (
-        "amp_nova.core",
-        "amp_nova.policies",
-        "amp_nova.ports",
-        "amp_nova.plugins",
-        "amp_nova.exceptions",
-    ),
+    **{
+        f"agent/{name}.py": (
+            "amp_nova.core",
+            "amp_nova.policies",
+            "amp_nova.ports",
+            "amp_nova.plugins",
+            "amp_nova.exceptions",
+            *(f"amp_nova.agent.{part}" for part in LOOP),
+        )
+        for name in LOOP
+    },
     "sim": (
         "amp_nova.core",
         "amp_nova.policies",
