@@ -120,5 +120,8 @@ def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.Co
     conf = cfg.ConfigOpts()
     for group, opts in GROUPS.items():
         conf.register_opts(opts, group)
-    conf(list(argv), project="amp-nova", default_config_files=files)
+    named = None if files is None else list(files)
+    # Files that were named are all that counts: no amp-nova.conf.d beside them.
+    folders: list[str] | None = None if named is None else []
+    conf(list(argv), project="amp-nova", default_config_files=named, default_config_dirs=folders)
     return conf

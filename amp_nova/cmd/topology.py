@@ -1,0 +1,133 @@
+"""``amp-nova topology``: core types, pCPUs, coefficients, and where each fact comes from."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from oslo_config import cfg
+
+from amp_nova import conf as options
+from amp_nova.core import cpulist
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.host.machine import load_topology
+
+HEAD = (
+    "core type",
+    "pCPUs",
+    "cores",
+    "threads/core",
+    "coefficient",
+    "coefficient from",
+    "nominal Ips",
+)
+RIGHT = {"cores", "threads/core", "coefficient", "nominal Ips"}
+
+EPILOG = """\
+examples:
+  amp-nova topology
+  amp-nova topology --format json
+  amp-nova topology --root /tmp/recording    another machine's recorded /sys and /proc
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``topology`` to the command line."""
+    parser = subparsers.add_parser(
+        "topology",
+        help="show core types, pCPUs and coefficients, and where each fact comes from",
+        description="Show this host's core types, slowest first.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        help="read DIR/sys and DIR/proc; this host's configuration is not applied to them",
+    )
+    parser.add_argument("--config-file", metavar="FILE", help="read this configuration instead")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the topology; 0, or an ``AmpError`` where it cannot be told."""
+    topology = load_topology(_configuration(args.root, args.config_file))
+    if args.format == "json":
+        print(json.dumps(as_dict(topology), indent=2))
+    else:
+        print("\n".join(table(topology)))
+    return 0
+
+
+def as_dict(topology: Topology) -> dict[str, Any]:
+    """The topology as the contract has it."""
+    return {
+        "source": topology.source,
+        "reference": topology.reference,
+        "core_types": [
+            {
+                "name": t.name,
+                "pcpus": sorted(topology.pcpus_of(t.name)),
+                "threads_per_core": t.threads_per_core,
+                "coefficient": t.coefficient,
+                "coefficient_source": t.coefficient_source,
+                "nominal_ips": t.nominal_ips,
+            }
+            for t in topology.core_types
+        ],
+        "offline": list(topology.offline),
+        "warnings": list(topology.warnings),
+    }
+
+
+def table(topology: Topology) -> list[str]:
+    """The topology for people, line by line."""
+    rows = [HEAD]
+    for t in topology.core_types:
+        pcpus = topology.pcpus_of(t.name)
+        cores = {p.siblings for p in topology.pcpus if p.id in pcpus}
+        rows.append(
+            (
+                t.name,
+                cpulist.show(pcpus),
+                str(len(cores)),
+                str(t.threads_per_core),
+                "unknown" if t.coefficient is None else f"{t.coefficient:.3f}",
+                t.coefficient_source or "-",
+                "-" if t.nominal_ips is None else f"{t.nominal_ips:.3g}",
+            )
+        )
+    isolated = cpulist.show(p.id for p in topology.pcpus if p.isolated)
+    below = [f"reference core: {topology.reference}", f"told by: {topology.source}"]
+    below += [f"isolated pCPUs: {isolated}"] if isolated else []
+    below += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
+    warnings = [f"warning: {w}" for w in topology.warnings]
+    return [*_aligned(rows), "", *below, *([""] if warnings else []), *warnings]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if head in RIGHT else cell.ljust(width)
+            for cell, width, head in zip(row, widths, rows[0], strict=True)
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _configuration(root: str | None, config_file: str | None) -> cfg.ConfigOpts:
+    """This host's configuration, or for another machine's files what the command line says only."""
+    files = [config_file] if config_file else [] if root else None
+    try:
+        conf = options.load(files=files)
+    except cfg.Error as exc:
+        sentence = " ".join(str(exc).split())
+        raise ConfigInvalid(f"the configuration cannot be read: {sentence}") from exc
+    if root:
+        conf.set_override("root", root, "topology")
+        conf.set_default("calibration_file", "", "topology")  # the default is this host's
+    return conf

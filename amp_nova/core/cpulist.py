@@ -1,0 +1,48 @@
+"""Lists of CPU ids as the kernel writes and reads them: ``0-3,8``."""
+
+from collections.abc import Iterable
+
+CPUS_MAX = 1 << 16
+"""No machine has more; what claims to is garbage, and must not fill the memory."""
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """The ids in ``text``, ascending, each once; ``ValueError`` when it is no such list."""
+    found: set[int] = set()
+    for part in text.strip().split(",") if text.strip() else ():
+        first, dash, last = part.partition("-")
+        start = _number(first)
+        stop = _number(last) if dash else start
+        if start > stop:
+            raise ValueError(f"'{part}' ends before it starts")
+        found.update(range(start, stop + 1))
+    return tuple(sorted(found))
+
+
+def parse_mask(text: str) -> tuple[int, ...]:
+    """The ids in a hexadecimal mask such as ``00000001,0000000f``; ``ValueError`` if it is none."""
+    mask = int(text.strip().replace(",", ""), 16)
+    if not 0 <= mask < 1 << CPUS_MAX:
+        raise ValueError(f"'{text}' is not a CPU mask")
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+def show(cpus: Iterable[int]) -> str:
+    """The ids as compact ranges, ``0-3,8``; nothing gives the empty string."""
+    parts: list[str] = []
+    ordered = sorted(set(cpus))
+    first = 0
+    for index, cpu in enumerate(ordered):
+        if index + 1 < len(ordered) and ordered[index + 1] == cpu + 1:
+            continue
+        start = ordered[first]
+        parts.append(str(start) if start == cpu else f"{start}-{cpu}")
+        first = index + 1
+    return ",".join(parts)
+
+
+def _number(text: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) < CPUS_MAX):
+        raise ValueError(f"'{text}' is not a CPU id")
+    return int(text)

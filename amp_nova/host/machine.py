@@ -1,0 +1,43 @@
+"""The topology of the machine below a root: its facts, the operator's word and the calibration."""
+
+import os
+
+from oslo_config import cfg
+
+from amp_nova.core import configured
+from amp_nova.core.classify import classify
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.host.sysfs import read_facts
+
+
+def load_topology(conf: cfg.ConfigOpts) -> Topology:
+    """The core types of the machine under ``[topology] root``.
+
+    Raises:
+        TopologyUnknown: the machine does not tell its core types.
+        ConfigInvalid: what is configured does not fit the machine.
+        CalibrationInvalid: the calibration cannot be read or is another machine's.
+    """
+    options = conf.topology
+    lines = [configured.parse(line) for line in options.core_type]
+    topology = classify(read_facts(options.root), lines, options.reference)
+    if options.calibration_file and os.path.exists(options.calibration_file):
+        # Needed only where somebody has calibrated.
+        from amp_nova.host.calibration import apply
+
+        topology = apply(topology, options.calibration_file, options.root)
+    _check_reference(topology)
+    return topology
+
+
+def _check_reference(topology: Topology) -> None:
+    """A reference core of another machine is known by the coefficients over it alone."""
+    here = [t.name for t in topology.core_types]
+    unknown = [t.name for t in topology.core_types if t.coefficient is None]
+    if topology.reference not in here and unknown:
+        raise ConfigInvalid(
+            f"[topology] reference '{topology.reference}' is no core type of this host (it has "
+            f"{', '.join(here)}) and nothing gives the coefficient of {', '.join(unknown)} over "
+            "it; run 'amp-nova calibrate --reference FILE' or name a type of this host"
+        )
