@@ -1,0 +1,286 @@
+"""``amp-nova calibrate``: measures how fast each core type is, and writes it down."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from oslo_config import cfg
+
+from amp_nova import conf as options
+from amp_nova.cmd import calibration_table
+from amp_nova.core import calibrate
+from amp_nova.core.calibrate import Calibration, Kernel, Reference, Sample
+from amp_nova.core.configured import SOURCE as CONFIGURED
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
+from amp_nova.host import calibration, idleness, instructions, stressng
+from amp_nova.host.machine import load_topology
+from amp_nova.host.stressng import StressNg
+
+FORCE = "wait until the machine is idle, or pass --force"
+REPEAT = 6
+"""The fewest rounds whose whole range encloses the median with 95 %."""
+
+EPILOG = """\
+examples:
+  amp-nova calibrate
+  amp-nova calibrate --dry-run --repeat 3 --kernels integer,float
+  amp-nova calibrate --reference slow-host.json    a host of a cloud of several generations
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``calibrate`` to the command line."""
+    parser = subparsers.add_parser(
+        "calibrate",
+        help="measure coefficient and nominal Ips of every core type",
+        description="Measure coefficient and nominal Ips of every core type of this idle host.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--output", metavar="FILE", help="write here; default: [topology] calibration_file")
+    add("--reference", metavar="FILE", help="calibration of the host that has the reference core")
+    add("--repeat", type=_count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
+    add("--seconds", type=_count, default=1, metavar="S", help="length of one run; default 1")
+    names = ",".join(k.name for k in stressng.KERNELS)
+    add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
+    add("--force", action="store_true", help="measure a busy machine, write noisy results")
+    add("--dry-run", action="store_true", help="measure and show, but write nothing")
+    add("--config-file", metavar="FILE", help="read this configuration instead")
+    add("--format", choices=("table", "json"), default="table")
+    parser.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 3600):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to 3600")
+    return int(text)
+
+
+def _kernels(text: str) -> tuple[Kernel, ...]:
+    known = {k.name: k for k in stressng.KERNELS}
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"no kernel '{name}'; there are {', '.join(known)}")
+    if not any(known[name].cpu_bound for name in names):
+        bound = ", ".join(k.name for k in stressng.KERNELS if k.cpu_bound)
+        raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
+    return tuple(known[name] for name in names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """All that is settled before anything is measured."""
+
+    topology: Topology
+    pcpus: dict[str, int]
+    """The pCPU to measure of each core type."""
+    generator: StressNg
+    reference: Reference | None
+    """The reference core of another host."""
+    reference_host: str | None
+    fixed: str | None
+    """The core type that the operator made the reference."""
+    warnings: tuple[str, ...]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write and show; an ``AmpError`` leaves the old file as it was."""
+    conf = _configuration(args.config_file)
+    output = args.output or conf.topology.calibration_file
+    task = _prepare(args, conf, output)
+    try:
+        samples = _measure(task, args)
+    except KeyboardInterrupt:
+        print(f"\namp-nova: interrupted; {output} is as it was", file=sys.stderr)
+        return 130
+    result = _conclude(task, args, samples)
+    if not args.dry_run:
+        calibration.write(output, result)
+    if args.format == "json":
+        # The single runs are for the file: thousands of lines, and nobody reads them here.
+        print(json.dumps(dataclasses.asdict(dataclasses.replace(result, samples=())), indent=2))
+    else:
+        print("\n".join(calibration_table.lines(result)))
+        print("dry run: nothing was written" if args.dry_run else f"written to {output}")
+    return 0
+
+
+def _configuration(config_file: str | None) -> cfg.ConfigOpts:
+    try:
+        return options.load(files=[config_file] if config_file else None)
+    except cfg.Error as exc:
+        sentence = " ".join(str(exc).split())
+        raise ConfigInvalid(f"the configuration cannot be read: {sentence}") from exc
+
+
+def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
+    """Everything that can go wrong goes wrong here, before minutes of measuring."""
+    named = conf.topology.reference
+    if conf.topology.root != "/":
+        raise ConfigInvalid(
+            f"[topology] root is '{conf.topology.root}', a recording; only this machine's own"
+            " root '/' can be measured"
+        )
+    # What is to be replaced, damaged perhaps, must not be in the way; nor a reference elsewhere.
+    conf.set_override("calibration_file", "", "topology")
+    conf.set_override("reference", None, "topology")
+    topology = load_topology(conf)
+    generator = stressng.find()
+    types = [t.name for t in topology.core_types]
+    reference, host = _foreign(args, generator, types) if args.reference else (None, None)
+    if reference and named and named != reference.name.partition("@")[0]:
+        raise ConfigInvalid(
+            f"[topology] reference is '{named}', but {args.reference} has '{reference.name}';"
+            " name the file of the host that has the reference core"
+        )
+    if named and not reference and named not in types:
+        raise ConfigInvalid(
+            f"[topology] reference '{named}' is no core type of this host, which has"
+            f" {', '.join(types)}; pass --reference FILE, the calibration of a host that has it"
+        )
+    if not args.dry_run:
+        calibration.check_writable(output)
+    pcpus, warnings = _idle(topology, args.force)
+    warnings += [
+        f"[topology] core_type sets the coefficient of '{t.name}', and wins over a measured one"
+        for t in topology.core_types
+        if t.coefficient_source == CONFIGURED
+    ]
+    return Task(topology, pcpus, generator, reference, host, named, tuple(warnings))
+
+
+def _foreign(
+    args: argparse.Namespace, generator: StressNg, types: Sequence[str]
+) -> tuple[Reference, str]:
+    """The reference core of another host, and that host."""
+    path, found = args.reference, calibration.read(args.reference)
+    made = found.provenance
+    if found.reference_host is not None:
+        raise CalibrationInvalid(
+            f"{path} is itself relative to '{found.reference}' of host '{found.reference_host}';"
+            " pass the calibration of that host"
+        )
+    if made.stress_ng_version != generator.version:
+        raise CalibrationInvalid(
+            f"{path} was measured with stress-ng {made.stress_ng_version} and this host has"
+            f" {generator.version}, which count differently; install the same version on both"
+        )
+    for kernel in args.kernels:
+        if kernel not in found.kernels:
+            raise CalibrationInvalid(
+                f"{path} has no kernel '{kernel.name}' ({kernel.arguments}); pass --kernels with"
+                f" those it has: {','.join(k.name for k in found.kernels)}"
+            )
+    samples = tuple(
+        # Two hosts may call different cores by one name.
+        dataclasses.replace(s, core_type=_apart(s.core_type, types, made.host))
+        for s in found.samples
+    )
+    return Reference(_apart(found.reference, types, made.host), samples, foreign=True), made.host
+
+
+def _apart(name: str, types: Sequence[str], host: str) -> str:
+    return f"{name}@{host}" if name in types else name
+
+
+def _idle(topology: Topology, force: bool) -> tuple[dict[str, int], list[str]]:
+    """The pCPU to measure of each core type, and what is wrong with them where that is forced."""
+    for core_type in topology.core_types:
+        if not topology.pcpus_of(core_type.name):
+            raise CalibrationInvalid(
+                f"core type '{core_type.name}' has no pCPU online; bring one online to measure it"
+            )
+    try:
+        load_of = idleness.loads()
+    except CalibrationInvalid:
+        if not force:
+            raise
+        load_of = {}
+    pcpus = {t.name: idleness.idlest(topology, t.name, load_of) for t in topology.core_types}
+    busy = idleness.why_busy(topology, pcpus, load_of)
+    if busy and not force:
+        raise CalibrationInvalid(f"{busy}; {FORCE}")
+    return pcpus, [f"forced although {busy}"] if busy else []
+
+
+def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
+    siblings = {p.id: [p.id, *(s for s in p.siblings if s != p.id)] for p in task.topology.pcpus}
+    cores = {name: siblings[pcpu] for name, pcpu in task.pcpus.items()}
+    kernels = {k.name: k for k in args.kernels}
+    steps = calibrate.schedule(
+        {name: len(core) > 1 for name, core in cores.items()}, list(kernels), args.repeat
+    )
+    terminal = sys.stderr.isatty()
+    started_s = time.monotonic()
+    samples = []
+    for number, step in enumerate(steps):
+        if terminal:
+            spent_s = time.monotonic() - started_s
+            each_s = spent_s / number if number else args.seconds + 0.1
+            print(
+                f"\r\033[Kround {step.round + 1} of {args.repeat}: {step.kernel} on"
+                f" '{step.core_type}', {each_s * (len(steps) - number):.0f} s left",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+        samples.append(
+            task.generator.run(step, kernels[step.kernel], cores[step.core_type], args.seconds)
+        )
+    if terminal:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return samples
+
+
+def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Calibration:
+    warnings = list(task.warnings)
+    reference = task.reference or _own_reference(task, args, samples, warnings)
+    pcpus = {
+        t.name: tuple(sorted(task.topology.pcpus_of(t.name))) for t in task.topology.core_types
+    }
+    results = calibrate.summarise(samples, pcpus, args.kernels, reference)
+    noisy = calibrate.noise(results, samples)
+    if noisy and not args.force:
+        raise CalibrationInvalid(f"{noisy}; nothing was written: {FORCE}")
+    warnings += [f"forced although {noisy}"] if noisy else []
+    missing = None
+    if any(r.nominal_ips is None for r in results):
+        missing = instructions.why_missing(list(task.pcpus.values())) or (
+            "the counter of instructions was never free; something else holds it"
+        )
+    return Calibration(
+        schema=calibrate.SCHEMA,
+        reference=reference.name,
+        reference_host=task.reference_host,
+        provenance=calibration.provenance(
+            task.generator.version, args.seconds, args.repeat, args.force
+        ),
+        kernels=args.kernels,
+        core_types=results,
+        nominal_ips_missing=missing,
+        warnings=tuple(warnings),
+        samples=tuple(samples),
+    )
+
+
+def _own_reference(
+    task: Task, args: argparse.Namespace, samples: list[Sample], warnings: list[str]
+) -> Reference:
+    """The reference core of this host: as configured, or the slowest as measured."""
+    cpu_bound = [k.name for k in args.kernels if k.cpu_bound]
+    types = [t.name for t in task.topology.core_types]
+    first = task.fixed or (
+        task.topology.reference if task.topology.reference in types else types[0]
+    )
+    slowest = calibrate.slowest(samples, [first, *(t for t in types if t != first)], cpu_bound)
+    if slowest != first:
+        kept = "stays the reference" if task.fixed else "is not the reference"
+        warnings.append(f"'{slowest}' was measured slower than '{first}', which {kept}")
+    return Reference(task.fixed or slowest, tuple(samples))
