@@ -81,7 +81,8 @@ class BestEffort:
         if before is not None and wall_ns > 0 and reading.run_ns >= before.run_ns:
             ran = (reading.run_ns - before.run_ns) / wall_ns
             wanted = min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
-        return VcpuView(key, reading.pcpus, allowed, promise.weight, ran, wanted)
+        last = reading.last_pcpu
+        return VcpuView(key, reading.pcpus, allowed, promise.weight, ran, wanted, last)
 
     def _fault(self, exc: Exception) -> None:
         self.rejected += 1

@@ -25,6 +25,8 @@ class VcpuReading:
     bandwidth: Bandwidth | None
     pcpus: frozenset[int]
     allowed: frozenset[int]
+    last_pcpu: int | None = None
+    """The pCPU it last ran on, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

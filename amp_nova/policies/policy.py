@@ -22,6 +22,8 @@ class VcpuView:
     weight: float = 1.0
     utilization_ratio: float | None = None
     demand_ratio: float | None = None
+    last_pcpu: int | None = None
+    """The pCPU it last ran on, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
