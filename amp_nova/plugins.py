@@ -21,7 +21,7 @@ def _installed() -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {}
 
-    def broken(_manager: object, entry_point: Any, exc: Exception) -> None:
+    def broken(_manager: object, entry_point: Any, exc: BaseException) -> None:
         found[entry_point.name] = exc
 
     manager: ExtensionManager[Any] = ExtensionManager(POLICIES, on_load_failure_callback=broken)
@@ -41,7 +41,7 @@ def load_policy(name: str, **params: object) -> Policy:
     made = _installed().get(name)
     if made is None:
         raise PolicyNotFound(f"no policy '{name}' is installed; known: {', '.join(policies())}")
-    if isinstance(made, Exception):
+    if isinstance(made, BaseException):
         raise PolicyNotFound(f"policy '{name}' cannot be loaded: {made}") from made
     fields = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
     types = {f.name: f.type for f in fields if f.init and f.name != "name"}
