@@ -275,3 +275,9 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
     if any(v.kind == "ips" for v in booking.vcpus):
         properties[f"trait_{PLACEMENT_GROUP}:CUSTOM_AMP_IPS"] = "required"
     return properties
+
+
+def vcpus_named(specs: Mapping[str, str]) -> int:
+    """The least number of vCPUs for which every vCPU that is named is there; at least 1."""
+    named = (m[2] for key in specs if (m := _KEY.fullmatch(key)))
+    return max((int(index) + 1 for index in named if index is not None), default=1)

@@ -1,0 +1,260 @@
+"""The agent's Prometheus metrics, built afresh from the last cycle's report at every scrape.
+
+Nothing lingers: a series ends when its instance does, and what is not known has no sample.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from amp_nova.core.account import CAUSES, RATIO_BUCKETS
+from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import ConfigInvalid
+
+INSTANCE = ("domain", "resource", "project")
+VCPU = (*INSTANCE, "vcpu")
+
+
+class Exporter:
+    """Serves what the last cycle reported."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        clock: Callable[[], float] = time.time,
+        calibrated_s: float | None = None,
+    ) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.lateness_s: float | None = None
+        self.hypervisor_up: bool | None = None
+        self.calibrated_s = calibrated_s
+        """When the calibration in use was made, in seconds since the epoch."""
+        self._clock = clock
+        self._report: CycleReport | None = None
+        self._success_s: float | None = None
+        self._stages: dict[str, tuple[int, float]] = {}
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+
+    def update(self, report: CycleReport) -> None:
+        """Serve this report from now on."""
+        for stage, took_s in report.stage_s.items():
+            count, total = self._stages.get(stage, (0, 0.0))
+            self._stages[stage] = (count + 1, total + took_s)
+        self._success_s = self._clock()
+        self._report = report
+
+    def start_http(self, address: str, port: int) -> tuple[str, int]:
+        """Serve on an address; port 0 takes any free one. What it got."""
+        try:
+            server, _ = start_http_server(port, addr=address, registry=self.registry)
+        except OSError as exc:
+            raise ConfigInvalid(
+                f"metrics cannot be served on {address}:{port} ({exc.strerror}): set another "
+                "[exporter] address or port"
+            ) from exc
+        return address, int(server.server_port)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric there is something to say about (prometheus_client's Collector)."""
+        yield InfoMetricFamily("amp_build", "What runs.", value={"version": version("amp-nova")})
+        yield from self._own()
+        report = self._report
+        if report is None:
+            return
+        yield from _host(report)
+        yield from _instances(report.domains)
+        vcpus = [
+            ((d.domain.name, d.domain.resource, d.domain.project, str(v.reading.index)), v)
+            for d in report.domains
+            for v in d.vcpus
+        ]
+        yield from _promised(vcpus)
+        yield from _delivered(vcpus, report.topology)
+
+    def _own(self) -> Iterator[Metric]:
+        gauges: tuple[tuple[str, str, float | None], ...] = (
+            (
+                "amp_cycle_last_success_timestamp_seconds",
+                "When the last control cycle ended well.",
+                self._success_s,
+            ),
+            (
+                "amp_cycle_lateness_seconds",
+                "How much later than due the last periodic cycle began.",
+                self.lateness_s,
+            ),
+            (
+                "amp_hypervisor_up",
+                "Whether the hypervisor answers.",
+                None if self.hypervisor_up is None else float(self.hypervisor_up),
+            ),
+            (
+                "amp_calibration_age_seconds",
+                "Age of the calibration in use.",
+                None if self.calibrated_s is None else self._clock() - self.calibrated_s,
+            ),
+        )
+        for name, help_text, value in gauges:
+            if value is not None:
+                yield GaugeMetricFamily(name, help_text, value=value)
+        took = SummaryMetricFamily(
+            "amp_cycle_duration_seconds", "Time control cycles took.", labels=["stage"]
+        )
+        for stage, (count, total) in self._stages.items():
+            took.add_metric([stage], count, total)
+        yield took
+
+
+def _host(report: CycleReport) -> Iterator[Metric]:
+    totals = report.totals
+    coefficient = GaugeMetricFamily(
+        "amp_core_type_coefficient_ratio",
+        "Speed of a core type over the reference core.",
+        labels=["core_type", "source"],
+    )
+    pcpus = GaugeMetricFamily("amp_core_type_pcpus", "Online pCPUs.", labels=["core_type"])
+    for core_type in report.topology.core_types:
+        pcpus.add_metric([core_type.name], len(report.topology.pcpus_of(core_type.name)))
+        if core_type.coefficient is not None:
+            source = core_type.coefficient_source or report.topology.source
+            coefficient.add_metric([core_type.name, source], core_type.coefficient)
+    yield coefficient
+    yield pcpus
+    moves = CounterMetricFamily(
+        "amp_migrations", "Moves of vCPUs between core types.", labels=["from", "to"]
+    )
+    for pair, count in totals.migrations.items():
+        moves.add_metric(list(pair), count)
+    yield moves
+    for name, help_text, label, counts in (
+        (
+            "amp_enforcement_drift",
+            "Limits that somebody else changed.",
+            "cause",
+            {"quota": 0, "affinity": 0, **totals.drift},
+        ),
+        (
+            "amp_actuation_failures",
+            "Changes that could not be carried out.",
+            "reason",
+            {"read_only": 0, "refused": 0, **totals.failures},
+        ),
+    ):
+        counter = CounterMetricFamily(name, help_text, labels=[label])
+        for value, count in counts.items():
+            counter.add_metric([value], count)
+        yield counter
+    yield CounterMetricFamily(
+        "amp_plans_rejected", "Unusable plans of policies.", value=totals.plans_rejected
+    )
+    yield CounterMetricFamily("amp_writes", "Limits written.", value=totals.writes)
+
+
+def _instances(domains: Sequence[DomainReport]) -> Iterator[Metric]:
+    info = InfoMetricFamily("amp_instance", "What an instance is called.", labels=INSTANCE)
+    ratio = HistogramMetricFamily(
+        "amp_instance_delivered_ratio",
+        "Delivered over booked capacity while there was demand, over windows of 3 s.",
+        labels=INSTANCE,
+    )
+    problem = GaugeMetricFamily(
+        "amp_instance_problem_info", "Why a booking is not kept.", labels=[*INSTANCE, "problem"]
+    )
+    for report in domains:
+        domain = report.domain
+        labels = (domain.name, domain.resource, domain.project)
+        info.add_metric(labels, {"name": domain.display_name, "flavor": domain.flavor})
+        if report.problem:
+            problem.add_metric([*labels, report.problem], 1)
+        if any(report.ratios):
+            ratio.add_metric(labels, list(_cumulative(report.ratios)), report.ratio_sum)
+    yield info
+    yield ratio
+    yield problem
+
+
+def _cumulative(counts: Iterable[int]) -> Iterator[tuple[str, float]]:
+    total = 0
+    for bound, count in zip((*RATIO_BUCKETS, float("inf")), counts, strict=True):
+        total += count
+        yield ("+Inf" if bound == float("inf") else str(bound)), total
+
+
+Labelled = Sequence[tuple[tuple[str, ...], VcpuReport]]
+
+
+def _promised(vcpus: Labelled) -> Iterator[Metric]:
+    refcores = GaugeMetricFamily(
+        "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.", labels=VCPU
+    )
+    ips = GaugeMetricFamily(
+        "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.", labels=VCPU
+    )
+    quota = GaugeMetricFamily(
+        "amp_vcpu_quota_cores", "Limit in force, as a wall share of one pCPU.", labels=VCPU
+    )
+    unkept = GaugeMetricFamily(
+        "amp_vcpu_unenforced_info", "Bookings not enforced as they are.", labels=[*VCPU, "why"]
+    )
+    for labels, vcpu in vcpus:
+        booked = vcpu.promise.booking
+        if booked.refcores is not None:
+            refcores.add_metric(labels, booked.refcores)
+        if booked.ips is not None:
+            ips.add_metric(labels, booked.ips)
+        if vcpu.reading.bandwidth is not None:
+            quota.add_metric(labels, vcpu.reading.bandwidth.cores)
+        if booked.kind != "best_effort" and (vcpu.promise.note or vcpu.failure):
+            unkept.add_metric([*labels, vcpu.failure or vcpu.promise.note or ""], 1)
+    yield from (refcores, ips, quota, unkept)
+
+
+def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
+    delivered = GaugeMetricFamily(
+        "amp_vcpu_delivered_refcores",
+        "Delivered capacity over the last window, in reference cores.",
+        labels=VCPU,
+    )
+    ratio = GaugeMetricFamily(
+        "amp_vcpu_delivered_ratio",
+        "Delivered over booked capacity while there was demand, over the last window.",
+        labels=VCPU,
+    )
+    shortfall = CounterMetricFamily(
+        "amp_vcpu_shortfall_refcore_seconds",
+        "Booked capacity that was wanted and not delivered.",
+        labels=[*VCPU, "cause"],
+    )
+    cpu = CounterMetricFamily(
+        "amp_vcpu_cpu_seconds", "CPU time by core type.", labels=[*VCPU, "core_type"]
+    )
+    reference = CounterMetricFamily(
+        "amp_vcpu_reference_cpu_seconds", "CPU time times coefficient.", labels=VCPU
+    )
+    names = [t.name for t in topology.core_types]
+    for labels, vcpu in vcpus:
+        account = vcpu.account
+        if account.delivered_refcores is not None:
+            delivered.add_metric(labels, account.delivered_refcores)
+        if vcpu.promise.booking.refcores is not None:
+            if account.ratio is not None:
+                ratio.add_metric(labels, account.ratio)
+            for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
+                shortfall.add_metric([*labels, cause], short_ref_s)
+        if len(account.cpu_s) == len(names):
+            for name, used_s in zip(names, account.cpu_s, strict=True):
+                cpu.add_metric([*labels, name], used_s)
+            reference.add_metric(labels, account.ref_s)
+    yield from (delivered, ratio, shortfall, cpu, reference)

@@ -1,0 +1,249 @@
+"""The agent as a service: wiring, the pace of the cycles, signals. The only place that knows which
+Sensor and Actuator are real."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oslo_config import cfg
+
+from amp_nova.agent import control, views
+from amp_nova.agent.exporter import Exporter
+from amp_nova.agent.holds import Holds
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.core.booking import examine, vcpus_named
+from amp_nova.core.contract import Terms
+from amp_nova.core.plan import Change
+from amp_nova.core.report import CycleReport
+from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
+from amp_nova.host.domain_xml import Fallback
+from amp_nova.host.hypervisor import Hypervisor
+from amp_nova.host.machine import load_topology
+from amp_nova.host.node import LibvirtHost
+from amp_nova.host.sysfs import online_mask
+
+LOG = logging.getLogger(__name__)
+EVENT_GAP_S = 0.02
+"""Least time between two cycles that events start, so that a storm of them is one cycle."""
+
+
+def fallbacks(lines: list[str]) -> list[Fallback]:
+    """Bookings configured for domains that carry none; ``ConfigInvalid`` naming the line."""
+    found = []
+    for line in lines:
+        pattern, *pairs = line.split()
+        specs = dict(pair.partition("=")[::2] for pair in pairs)
+        booking, errors = examine(specs, vcpus_named(specs))
+        if not pairs:
+            errors = ("it names no extra spec",)
+        elif booking is not None and any(not key.startswith("amp:") for key in specs):
+            errors = ("only amp:* keys may be given",)
+        if errors:
+            raise ConfigInvalid(
+                f"[agent] booking = {line}: {errors[0]}; write PATTERN amp:KEY=VALUE..."
+            )
+        found.append(Fallback(pattern, specs))
+    return found
+
+
+def make_host(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> LibvirtHost:
+    """This machine's Sensor and Actuator, as configured."""
+    agent = conf.agent
+    hypervisor = Hypervisor(
+        agent.libvirt_uri,
+        fallbacks(agent.booking),
+        agent.libvirt_timeout_s,
+        agent.resync_s,
+        wake.set if wake else lambda: None,
+    )
+    return LibvirtHost(
+        hypervisor,
+        lambda: load_topology(conf),
+        lambda: online_mask(conf.topology.root),
+        Path(agent.libvirt_run_path),
+        Holds(Path(agent.state_path)).current,
+    )
+
+
+def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
+    """The loop's settings, as configured."""
+    terms = Terms(conf.agent.reserve_ratio, one_pcpu=conf.agent.affinity == "pcpu")
+    return Settings(terms, drift_repairs_max=conf.agent.drift_repairs_max, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
+    """Hold a lock file of the state folder; ``ConfigInvalid`` if another process does."""
+    path = state_path / name
+    try:
+        state_path.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise ConfigInvalid(
+            f"[agent] state_path {state_path} cannot be written ({exc.strerror}): run this as root "
+            "or set another folder"
+        ) from exc
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    except BlockingIOError as exc:
+        raise ConfigInvalid(f"another amp-nova-agent runs here (it holds {path})") from exc
+    finally:
+        os.close(fd)
+
+
+class Service:
+    """Runs cycles: on a period, and at once when something happened to a domain."""
+
+    def __init__(self, conf: cfg.ConfigOpts, *, dry_run: bool = False) -> None:
+        self._conf = conf
+        self._state_path = Path(conf.agent.state_path)
+        self._wake = threading.Event()
+        self._stop = False
+        self._unavailable = False
+        _raise_descriptor_limit()
+        self.host = make_host(conf, self._wake)
+        self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run))
+        self.exporter = Exporter()
+        self.report: CycleReport | None = None
+
+    def once(self) -> CycleReport:
+        """One cycle; nothing else may change limits meanwhile."""
+        with locked(self._state_path, "cycle.lock", wait=True):
+            self.report = self.loop.cycle()
+        return self.report
+
+    def run(self) -> None:
+        """Run until a signal says stop. Limits stay as they are: they hold without the agent."""
+        with locked(self._state_path, "agent.lock", wait=False):
+            server = control.Control(self._state_path, self._answer)
+            try:
+                if self._conf.exporter.enabled:
+                    options = self._conf.exporter
+                    where = self.exporter.start_http(options.address, options.port)
+                    LOG.info("metrics at http://%s:%d/metrics", *where)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, self._on_signal)
+                self._cycles()
+            finally:
+                server.close()
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        LOG.info("stopping on signal %d; limits stay in force", number)
+        self._stop = True
+        self._wake.set()
+
+    def _cycles(self) -> None:
+        due = time.monotonic()
+        while not self._stop:
+            self._try_cycle()
+            now = time.monotonic()
+            due = max(due, now - self._conf.agent.cycle_s) if due > now else now
+            due += self._conf.agent.cycle_s
+            if self._wake.wait(max(0.0, due - now)):
+                time.sleep(EVENT_GAP_S)
+                self._wake.clear()
+            else:
+                self.exporter.lateness_s = max(0.0, time.monotonic() - due)
+
+    def _try_cycle(self) -> None:
+        try:
+            report = self.once()
+        except HypervisorUnavailable as exc:
+            if not self._unavailable:
+                LOG.error("%s; trying again until it answers", exc)
+            self._unavailable = True
+            self.exporter.hypervisor_up = False
+            return
+        except Exception:  # whatever it was, the next cycle starts from what the host says
+            LOG.exception("a control cycle failed; going on with the next one")
+            return
+        self._unavailable = False
+        self.exporter.hypervisor_up = self.host.hypervisor_up
+        self.exporter.update(report)
+        for line in describe(self.loop.changes, report):
+            LOG.info(line)
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        report = self.report
+        if report is None:
+            return {"error": "the agent has not finished a cycle yet: see its log"}
+        if question.get("ask") == "explain":
+            return {"explain": views.explain(report, str(question.get("instance")))}
+        return {"status": views.status(report)}
+
+
+def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
+    """One line per change: which vCPU of which domain gets what, and why."""
+    found = {
+        (d.domain.resource, v.reading.index): (d.domain.name, v)
+        for d in report.domains
+        for v in d.vcpus
+    }
+    lines = []
+    for change in changes:
+        name, vcpu = found[change.key]
+        does = []
+        for step in change.steps:
+            if step.pcpus is not None:
+                does.append(f"pCPUs {','.join(str(p) for p in sorted(step.pcpus))}")
+            elif step.bandwidth is None:
+                does.append("no quota")
+            else:
+                does.append(f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us")
+        why = vcpu.promise.grant.why if vcpu.promise.grant else ""
+        failed = f" FAILED: {vcpu.failure}" if vcpu.failure else ""
+        lines.append(f"{name} vCPU {change.key[1]}: {', '.join(does)} ({why}){failed}")
+    return lines
+
+
+def _raise_descriptor_limit() -> None:
+    """Each vCPU takes four descriptors: use all that the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str], list[str]]:
+    """Put back what flavors alone ask for, and keep the agent's hands off: released, leftovers.
+
+    ``instances=None`` means every instance with an ``amp:*`` key. Raises ``AmpError`` for one that
+    is not here.
+    """
+    host, state_path = make_host(conf), Path(conf.agent.state_path)
+    holds = Holds(state_path)
+    with locked(state_path, "cycle.lock", wait=True):
+        here = {r.domain.resource: r.domain for r in host.observe().domains}
+        chosen = [r for r, d in here.items() if any(k.startswith("amp:") for k in d.specs)]
+        if instances is not None:
+            chosen = [
+                resolve(name, {r: (d.name, d.display_name) for r, d in here.items()})
+                for name in instances
+            ]
+        left = []
+        for resource_id in chosen:
+            holds.hold(resource_id, "released; 'amp-nova resume' takes it back")
+            left += host.release(resource_id)
+    return [here[r].name for r in chosen], left
+
+
+def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
+    """The UUID of an instance named by UUID, libvirt name or Nova name; ``AmpError`` if not here."""
+    if instance in here:
+        return instance
+    for position in (0, 1):
+        found = [uuid for uuid, names in here.items() if names[position] == instance]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise AmpError(f"several instances here are named '{instance}': give the UUID")
+    raise AmpError(f"no instance '{instance}' on this host: 'amp-nova status' lists those that are")

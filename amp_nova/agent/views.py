@@ -1,0 +1,90 @@
+"""What ``status`` and ``explain`` say of the last cycle, as plain data and as sentences."""
+
+from typing import Any
+
+from amp_nova.core.account import CAUSES
+from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
+
+
+def status(report: CycleReport) -> list[dict[str, Any]]:
+    """Every instance: booked, delivered, quota, core type, shortfall by cause."""
+    return [_instance(d) for d in sorted(report.domains, key=lambda d: d.domain.name)]
+
+
+def _instance(report: DomainReport) -> dict[str, Any]:
+    domain = report.domain
+    return {
+        "instance": domain.resource,
+        "domain": domain.name,
+        "name": domain.display_name,
+        "project": domain.project,
+        "problem": report.problem,
+        "vcpus": [_vcpu(v) for v in report.vcpus],
+    }
+
+
+def _vcpu(vcpu: VcpuReport) -> dict[str, Any]:
+    booked, account, limit = vcpu.promise.booking, vcpu.account, vcpu.reading.bandwidth
+    return {
+        "index": vcpu.reading.index,
+        "kind": booked.kind,
+        "booked_refcores": booked.refcores,
+        "booked_ips": booked.ips,
+        "delivered_refcores": account.delivered_refcores,
+        "delivered_ratio": account.ratio if booked.refcores is not None else None,
+        "quota_cores": limit.cores if limit else None,
+        "core_type": vcpu.promise.core_type,
+        "pcpus": sorted(vcpu.reading.pcpus),
+        "shortfall_refcore_s": dict(zip(CAUSES, account.shortfall_ref_s, strict=True)),
+        "note": vcpu.failure or vcpu.promise.note,
+    }
+
+
+def explain(report: CycleReport, instance: str) -> dict[str, Any] | None:
+    """Why an instance has the quota and cores it has; ``None`` if no such instance is here."""
+    for domain in report.domains:
+        if instance in (domain.domain.resource, domain.domain.name, domain.domain.display_name):
+            lines = [line for v in domain.vcpus for line in _because(report, v)]
+            if domain.problem:
+                lines.insert(0, f"Its booking is not kept: {domain.problem}.")
+            return {**_instance(domain), "because": lines}
+    return None
+
+
+def _because(report: CycleReport, vcpu: VcpuReport) -> list[str]:
+    booked, who = vcpu.promise.booking, f"vCPU {vcpu.reading.index}"
+    if booked.refcores is not None:
+        lines = [f"{who} books {booked.refcores:g} reference cores."]
+    elif booked.ips is not None:
+        lines = [f"{who} books {booked.ips:g} instructions per second."]
+    else:
+        lines = [f"{who} is best effort: it books nothing."]
+    if vcpu.promise.core_type and vcpu.promise.grant:
+        core_type = report.topology.core_type(vcpu.promise.core_type)
+        source = core_type.coefficient_source or report.topology.source
+        speed = "unknown" if core_type.coefficient is None else f"{core_type.coefficient:g}"
+        pcpus = ", ".join(str(p) for p in sorted(vcpu.promise.grant.pcpus))
+        lines.append(
+            f"It is kept on core type {core_type.name} (pCPUs {pcpus}), "
+            f"coefficient {speed} ({source})."
+        )
+    lines.append(_limit(vcpu))
+    if vcpu.account.ratio is not None and booked.refcores is not None:
+        lines.append(
+            f"In the last window it was delivered {vcpu.account.ratio:.1%} of what it was owed."
+        )
+    short = {c: s for c, s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True) if s > 0}
+    if short:
+        parts = ", ".join(f"{s:.3f} by {c.replace('_', ' ')}" for c, s in short.items())
+        lines.append(f"It lacked, in reference-core seconds so far: {parts}.")
+    if note := vcpu.failure or vcpu.promise.note:
+        lines.append(f"{note[0].upper()}{note[1:]}.")
+    return lines
+
+
+def _limit(vcpu: VcpuReport) -> str:
+    limit, grant = vcpu.reading.bandwidth, vcpu.promise.grant
+    if limit is None:
+        return "It has no CPU quota."
+    text = f"Its quota is {limit.quota_us} us in every {limit.period_us} us ({limit.cores:.2%})"
+    return f"{text}: {grant.why}." if grant and grant.limits else f"{text}."

@@ -1,0 +1,137 @@
+"""``amp-nova flavor check``: what a set of extra specs books, or why it books nothing."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from amp_nova.core.booking import TABLE, Booking, examine, parse, placement, vcpus_named
+from amp_nova.exceptions import BookingInvalid
+
+EXAMPLE = """example:
+  amp-nova flavor check --vcpus 2 amp:pref_core=0.5 amp:pref_core.1=1.5
+"""
+VCPUS_MAX = 4096
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``flavor`` and its actions."""
+    parser = subparsers.add_parser("flavor", help="check the extra specs of a flavor")
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
+    keys = "\n".join(
+        f"  amp:{s.name + ('[.N]' if s.per_vcpu else ''):<15} {s.allowed}" for s in TABLE
+    )
+    check = actions.add_parser(
+        "check",
+        help="validate extra specs and print the booking",
+        description="Validate extra specs; print the booking and the properties for Placement.",
+        epilog=f"{EXAMPLE}\nextra specs:\n{keys}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
+    check.add_argument("--vcpus", type=_vcpus, metavar="N", help="vCPUs of the flavor")
+    check.add_argument(
+        "--reference-ips",
+        metavar="IPS",
+        help="Ips of the reference core, to convert amp:ips for Placement, such as 2.5G",
+    )
+    check.add_argument("--format", choices=["table", "json"], default="table")
+    check.set_defaults(run=run)
+
+
+def _vcpus(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:6]) <= VCPUS_MAX:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to {VCPUS_MAX}")
+    return int(text)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    specs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise BookingInvalid(f"'{text}' is no extra spec: write KEY=VALUE")
+        if key in specs:
+            raise BookingInvalid(f"{key} is given twice: keep one of them")
+        specs[key] = value
+    return specs
+
+
+def _reference_ips(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse({"amp:ips": text}, 1).vcpus[0].ips
+    except BookingInvalid:
+        raise BookingInvalid(
+            f"--reference-ips '{text}' is not allowed: give a decimal above 0 with k, M, G or T"
+        ) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the booking (0), or every problem (2)."""
+    specs = _pairs(args.specs)
+    vcpus = args.vcpus or vcpus_named(specs)
+    reference_ips = _reference_ips(args.reference_ips)
+    if vcpus > VCPUS_MAX:
+        raise BookingInvalid(f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}")
+    booking, errors = examine(specs, vcpus)
+    properties = placement(booking, reference_ips) if booking else {}
+    if args.format == "json":
+        print(json.dumps(_json(booking, errors, reference_ips, properties), indent=2))
+    elif booking:
+        _table(booking, reference_ips, properties)
+    if errors:
+        print(f"amp-nova: {'; '.join(errors)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _json(
+    booking: Booking | None,
+    errors: tuple[str, ...],
+    reference_ips: float | None,
+    properties: dict[str, str],
+) -> dict[str, Any]:
+    rows = [] if booking is None else _rows(booking, reference_ips)
+    return {
+        "valid": booking is not None,
+        "errors": list(errors),
+        "vcpus": rows,
+        "placement": properties,
+    }
+
+
+def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]:
+    rows = []
+    for vcpu in booking.vcpus:
+        refcores = vcpu.refcores
+        if vcpu.ips is not None and reference_ips is not None:
+            refcores = vcpu.ips / reference_ips
+        rows.append(
+            {
+                "index": vcpu.index,
+                "kind": vcpu.kind,
+                "refcores": refcores,
+                "ips": vcpu.ips,
+                "limit": booking.limit,
+                "core_type": booking.core_type,
+            }
+        )
+    return rows
+
+
+def _table(booking: Booking, reference_ips: float | None, properties: dict[str, str]) -> None:
+    print(f"{'vCPU':>4}  {'kind':<11}  {'refcores':>8}  {'Ips':>9}  {'limit':<5}  core type")
+    for row in _rows(booking, reference_ips):
+        refcores = "-" if row["refcores"] is None else f"{row['refcores']:g}"
+        ips = "-" if row["ips"] is None else f"{row['ips']:.4g}"
+        limit = row["limit"] if row["kind"] != "best_effort" else "-"
+        core_type = row["core_type"] or "any"
+        print(
+            f"{row['index']:>4}  {row['kind']:<11}  {refcores:>8}  {ips:>9}  {limit:<5}  {core_type}"
+        )
+    if properties:
+        print("\nTo have Placement claim it, add to the flavor:")
+        for key, value in properties.items():
+            print(f"  --property {key}={value}")

@@ -1,0 +1,133 @@
+"""A vCPU's own CPU cgroup, version 1 or 2, through kept file descriptors.
+
+A read or write by a kept descriptor costs about 1 us, one through libvirt 1 to 2 ms. The kernel
+refills a group's bandwidth and forgives its debt at every write, also of the same value, so callers
+write changes only.
+"""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.exceptions import ActuationFailed
+
+GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
+"""What a file says once its process or group has gone."""
+_READ_BYTES = 512
+
+
+def mounts(root: Path) -> dict[str, Path]:
+    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted."""
+    found: dict[str, Path] = {}
+    for line in (root / "proc/self/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            found.setdefault("", root / where.lstrip("/"))
+        elif kind == "cgroup" and "cpu" in options.split(","):
+            found.setdefault("cpu", root / where.lstrip("/"))
+    return found
+
+
+def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | None:
+    """Folder and version of the CPU cgroup that ``/proc/PID/task/TID/cgroup`` names."""
+    unified = None
+    for line in cgroup_file.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") and "cpu" in mounted:
+            return mounted["cpu"] / path.lstrip("/"), 1
+        if not controllers and "" in mounted:
+            unified = mounted[""] / path.lstrip("/")
+    return None if unified is None else (unified, 2)
+
+
+def _number(raw: bytes, key: bytes) -> int:
+    """The number after ``key`` in a ``cpu.stat`` file, 0 when it has no such line."""
+    at = raw.find(key)
+    return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
+
+
+def _write(path: Path, value: str) -> None:
+    # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+class VcpuGroup:
+    """The CPU cgroup of one vCPU; every method raises ``OSError`` (``GONE`` once it has gone)."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.path = path
+        self.writes = 0
+        self._version = version
+        self._fds: list[int] = []
+        names = ["cpu.stat", "cpu.max"]
+        if version == 1:
+            names = ["cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        try:
+            for name in names:
+                self._fds.append(os.open(path / name, os.O_RDONLY))
+        except OSError:
+            self.close()
+            raise
+        self._raw = b""
+        self._bandwidth: Bandwidth | None = None
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for fd in self._fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds = []
+
+    def throttled_ns(self) -> int:
+        """Time the vCPU was kept from running by its limit, cumulative."""
+        raw = os.pread(self._fds[0], _READ_BYTES, 0)
+        if self._version == 1:
+            return _number(raw, b"throttled_time ")
+        return _number(raw, b"throttled_usec ") * 1000
+
+    def bandwidth(self) -> Bandwidth | None:
+        """The limit in force, ``None`` when there is none."""
+        raw = os.pread(self._fds[1], 64, 0)
+        if self._version == 1:
+            raw += os.pread(self._fds[2], 64, 0)
+        if raw != self._raw:
+            quota, period = raw.split()
+            unlimited = quota == b"max" or quota.startswith(b"-")
+            self._bandwidth = None if unlimited else Bandwidth(int(quota), int(period))
+            self._raw = raw
+        return self._bandwidth
+
+    def set_bandwidth(self, wanted: Bandwidth | None) -> None:
+        """Write a limit and read it back; ``ActuationFailed`` when the kernel has another."""
+        if self._version == 2:
+            text = "max" if wanted is None else f"{wanted.quota_us} {wanted.period_us}"
+            self._put("cpu.max", text)
+        else:
+            self._set_v1(wanted)
+        found = self.bandwidth()
+        if found != wanted:
+            raise ActuationFailed(f"{self.path.name} has the limit {found} after {wanted} was set")
+
+    def _set_v1(self, wanted: Bandwidth | None) -> None:
+        """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
+        now = self.bandwidth()
+        if wanted is None:
+            return self._put("cpu.cfs_quota_us", "-1")
+        period = int(os.pread(self._fds[2], 64, 0))
+        if period == wanted.period_us:
+            return self._put("cpu.cfs_quota_us", str(wanted.quota_us))
+        if now is None or now.quota_us / wanted.period_us < wanted.quota_us / period:
+            self._put("cpu.cfs_period_us", str(wanted.period_us))
+            return self._put("cpu.cfs_quota_us", str(wanted.quota_us))
+        self._put("cpu.cfs_quota_us", str(wanted.quota_us))
+        return self._put("cpu.cfs_period_us", str(wanted.period_us))
+
+    def _put(self, name: str, text: str) -> None:
+        _write(self.path / name, text)
+        self.writes += 1

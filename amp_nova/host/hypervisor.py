@@ -1,0 +1,232 @@
+"""The domains of one libvirt: listed now and then, read again when an event says they changed.
+
+libvirt is asked as little as possible: a cycle in which nothing happened makes no call at all.
+Every call has a deadline, since libvirt answers late or never while it holds a domain's lock.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import libvirt
+
+from amp_nova.core.observation import Domain
+from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.host.domain_xml import DomainXml, Fallback, parse
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+KEEPALIVE_S = 5
+KEEPALIVE_MISSES = 3
+RECONNECT_S = 2.0
+_loop_lock = threading.Lock()
+_loop_running = False
+
+
+def _run_events() -> None:
+    """Start libvirt's event loop, once a process: it must be there before a connection is."""
+    global _loop_running
+    with _loop_lock:
+        if _loop_running:
+            return
+        libvirt.virEventRegisterDefaultImpl()
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+        def forever() -> None:
+            while True:
+                try:
+                    libvirt.virEventRunDefaultImpl()
+                except libvirt.libvirtError as exc:
+                    LOG.warning("libvirt's event loop: %s", exc)
+                    time.sleep(1)
+
+        threading.Thread(target=forever, name="libvirt-events", daemon=True).start()
+        _loop_running = True
+
+
+class Hypervisor:
+    """One libvirt connection, made again when it breaks, and the active domains behind it."""
+
+    def __init__(
+        self,
+        uri: str,
+        fallbacks: Sequence[Fallback] = (),
+        timeout_s: float = 5.0,
+        resync_s: float = 10.0,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.calls = 0
+        self.available = False
+        self._uri = uri
+        self._fallbacks = tuple(fallbacks)
+        self._timeout_s = timeout_s
+        self._resync_s = resync_s
+        self._wake = wake
+        self._conn: Any = None
+        self._retry_s = 0.0
+        self._listed_s = 0.0
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._relist = True
+        self._known: dict[str, tuple[int, DomainXml]] = {}
+
+    def domains(self) -> dict[str, DomainXml]:
+        """Active domains by UUID, as of the last time libvirt answered.
+
+        ``HypervisorUnavailable`` only as long as it has never answered: QEMU outlives libvirt, so
+        bookings are kept while libvirt restarts.
+        """
+        try:
+            self._refresh()
+        except HypervisorUnavailable as exc:
+            if not self._known and not self._listed_s:
+                raise
+            if self.available:
+                LOG.warning("%s; going on with the domains known so far", exc)
+            self.available = False
+        return {uuid: xml for uuid, (_, xml) in self._known.items()}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._drop()
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            changed, relist = self._changed, self._relist
+            self._changed, self._relist = set(), False
+        if not (changed or relist or now - self._listed_s > self._resync_s):
+            return
+        try:
+            self._list(changed, now)
+        except BaseException:
+            with self._lock:
+                self._changed |= changed
+                self._relist = True
+            raise
+
+    def _list(self, changed: set[str], now: float) -> None:
+        conn = self._connected()
+        active = self._call(lambda: conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE))
+        found: dict[str, tuple[int, DomainXml]] = {}
+        for domain in active:
+            uuid, number = domain.UUIDString(), domain.ID()
+            known = self._known.get(uuid)
+            if known is not None and known[0] == number and uuid not in changed:
+                found[uuid] = known
+            elif (xml := self._describe(domain, known)) is not None:
+                found[uuid] = (number, xml)
+        self._known = found
+        self._listed_s = now
+        self.available = True
+
+    def _describe(self, domain: Any, known: tuple[int, DomainXml] | None) -> DomainXml | None:
+        """A domain's XML, or what was known of it when it does not answer in time."""
+        name = domain.name()
+        try:
+            return parse(self._call(lambda: domain.XMLDesc(0)), self._fallbacks)
+        except ValueError as exc:
+            problem = f"its definition cannot be read ({exc})"
+            LOG.warning("%s: %s", name, problem)
+            empty = Domain(domain.UUIDString(), name, 0, problem=problem)
+            return DomainXml(empty, None, {})
+        except HypervisorUnavailable as exc:
+            LOG.warning("%s: %s", name, exc)
+            with self._lock:
+                self._changed.add(domain.UUIDString())
+            return known[1] if known else None
+
+    def _connected(self) -> Any:
+        if self._conn is not None:
+            return self._conn
+        if (now := time.monotonic()) < self._retry_s:
+            raise HypervisorUnavailable(f"libvirt at {self._uri} is not reached")
+        self._retry_s = now + RECONNECT_S
+        _run_events()
+        conn = self._call(lambda: libvirt.open(self._uri))
+        try:
+            conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
+        except libvirt.libvirtError:
+            LOG.debug("%s has no keep-alive", self._uri)
+        self._subscribe(conn)
+        self._conn = conn
+        LOG.info("connected to libvirt at %s", self._uri)
+        return conn
+
+    def _subscribe(self, conn: Any) -> None:
+        events = [
+            libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+            libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
+            libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
+        ]
+        for event in events:
+            try:
+                conn.domainEventRegisterAny(None, event, self._on_event, None)
+            except libvirt.libvirtError as exc:  # the periodic listing finds it all the same
+                LOG.warning("libvirt tells no events of kind %d: %s", event, exc)
+        conn.registerCloseCallback(self._on_close, None)
+
+    def _on_event(self, _conn: Any, domain: Any, *_details: Any) -> None:
+        with self._lock:
+            self._changed.add(domain.UUIDString())
+            self._relist = True
+        self._wake()
+
+    def _on_close(self, _conn: Any, reason: int, _opaque: Any) -> None:
+        LOG.warning("libvirt closed the connection (reason %d)", reason)
+        with self._lock:
+            self._conn = None
+            self._relist = True
+
+    def _drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            threading.Thread(target=_quietly_close, args=(conn,), daemon=True).start()
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Call libvirt in a thread of its own: one that never returns is left behind."""
+        self.calls += 1
+        outcome: list[T] = []
+        error: list[libvirt.libvirtError] = []
+
+        def run() -> None:
+            try:
+                outcome.append(function())
+            except libvirt.libvirtError as exc:
+                error.append(exc)
+
+        thread = threading.Thread(target=run, name="libvirt-call", daemon=True)
+        thread.start()
+        thread.join(self._timeout_s)
+        if outcome:
+            return outcome[0]
+        if not error:
+            self._drop()
+            raise HypervisorUnavailable(f"libvirt did not answer in {self._timeout_s:g} s")
+        if self._conn is not None and not _alive(self._conn):
+            self._drop()
+        raise HypervisorUnavailable(f"libvirt at {self._uri}: {error[0]}") from error[0]
+
+
+def _alive(conn: Any) -> bool:
+    try:
+        return bool(conn.isAlive())
+    except libvirt.libvirtError:
+        return False
+
+
+def _quietly_close(conn: Any) -> None:
+    try:
+        conn.close()
+    except libvirt.libvirtError as exc:
+        LOG.debug("closing the connection: %s", exc)
+
+
+def with_incarnation(xml: DomainXml, incarnation: str) -> DomainXml:
+    """The same domain, told apart from its earlier lives."""
+    return replace(xml, domain=replace(xml.domain, incarnation=incarnation))

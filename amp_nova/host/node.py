@@ -1,0 +1,195 @@
+"""A real compute node: ``Sensor`` and ``Actuator`` over libvirt, cgroups and /proc.
+
+What the contract sets, it sets in the vCPU's own cgroup and by thread affinity, within what libvirt
+allows. Nothing of it enters libvirt's definition, so nothing of it travels with a live migration to
+a host where it would be wrong.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from amp_nova.core.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.core.plan import Change, Failure, Step
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import ActuationFailed, TopologyUnknown
+from amp_nova.host.cgroup import GONE, mounts
+from amp_nova.host.domain_xml import DomainXml
+from amp_nova.host.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.threads import VcpuThreads
+
+LOG = logging.getLogger(__name__)
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+class LibvirtHost:
+    """The domains of this node.
+
+    ``load_topology`` reads the machine again whenever ``online`` (what is online now) changes;
+    ``held`` tells the instances to keep hands off.
+    """
+
+    def __init__(
+        self,
+        hypervisor: Hypervisor,
+        load_topology: Callable[[], Topology],
+        online: Callable[[], object],
+        run_path: Path,
+        held: Callable[[], Mapping[str, str]] = dict,
+        root: Path = Path("/"),
+        rescan_s: float = 10.0,
+    ) -> None:
+        self._hypervisor = hypervisor
+        self._load_topology = load_topology
+        self._online_now = online
+        self._run_path = run_path
+        self._held = held
+        self._root = root
+        self._rescan_s = rescan_s
+        self._mounted = mounts(root)
+        self._online: object = online()
+        self._topology = load_topology()
+        self._threads: dict[str, VcpuThreads] = {}
+        self._described: dict[str, tuple[DomainXml, DomainXml, dict[int, frozenset[int]]]] = {}
+        self._rescanned_s = time.monotonic()
+        self.writes = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls made to libvirt so far."""
+        return self._hypervisor.calls
+
+    @property
+    def hypervisor_up(self) -> bool:
+        """Whether libvirt answered when it was last asked."""
+        return self._hypervisor.available
+
+    def observe(self) -> Observation:
+        """Read everything once; ``HypervisorUnavailable`` if libvirt never answered yet."""
+        self._follow_hotplug()
+        domains = self._hypervisor.domains()
+        for gone in self._threads.keys() - domains.keys():
+            self._forget(gone)
+        rescan = time.monotonic() - self._rescanned_s > self._rescan_s
+        if rescan:
+            self._rescanned_s = time.monotonic()
+        readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
+        return Observation(time.monotonic_ns(), self._topology, readings, self._held())
+
+    def _follow_hotplug(self) -> None:
+        online = self._online_now()
+        if online == self._online:
+            return
+        try:
+            self._topology = self._load_topology()
+        except TopologyUnknown as exc:
+            LOG.error("CPUs went on- or offline and the core types cannot be told now: %s", exc)
+        else:
+            LOG.info("CPUs went on- or offline; online: %s", online)
+        self._online = online
+        self._described = {}
+
+    def _forget(self, resource: str) -> None:
+        if (threads := self._threads.pop(resource, None)) is not None:
+            self.writes += sum(t.group.writes for t in threads.by_index.values())
+            threads.close()
+        self._described.pop(resource, None)
+
+    def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
+        domain = xml.domain
+        if domain.problem is not None:
+            return DomainReading(domain, ())
+        try:
+            threads = self._found(resource, domain.name, rescan)
+            described, allowed = self._describe(resource, xml, threads.incarnation)
+            vcpus = tuple(
+                thread.read(allowed[index])
+                for index, thread in threads.by_index.items()
+                if index < domain.vcpus
+            )
+        except (OSError, ValueError) as exc:
+            self._forget(resource)
+            return DomainReading(domain, (), f"its threads cannot be read: {exc}")
+        missing = None if vcpus else "no vCPU of it has a CPU cgroup of its own"
+        return DomainReading(described.domain, vcpus, missing)
+
+    def _found(self, resource: str, name: str, rescan: bool) -> VcpuThreads:
+        """The domain's threads, looked up again when its QEMU process is another one."""
+        threads = self._threads.get(resource)
+        if threads is not None and not rescan:
+            return threads
+        pid = int((self._run_path / f"{name}.pid").read_text())
+        if threads is None or threads.pid != pid:
+            self._forget(resource)
+            threads = self._threads[resource] = VcpuThreads(self._root, pid, self._mounted)
+        else:
+            threads.rescan()
+        return threads
+
+    def _describe(
+        self, resource: str, xml: DomainXml, incarnation: str
+    ) -> tuple[DomainXml, dict[int, frozenset[int]]]:
+        """The domain with its incarnation, and what every vCPU may use; kept while both last."""
+        known = self._described.get(resource)
+        if known is not None and known[0] is xml and known[1].domain.incarnation == incarnation:
+            return known[1], known[2]
+        usual = frozenset(p.id for p in self._topology.pcpus if not p.isolated)
+        online = frozenset(p.id for p in self._topology.pcpus)
+        wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
+        allowed = {i: usual if w is None else w & online for i, w in enumerate(wanted)}
+        described = with_incarnation(xml, incarnation)
+        self._described[resource] = (xml, described, allowed)
+        return described, allowed
+
+    def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
+        """Carry changes out, each on its own; a vCPU that went meanwhile is no failure."""
+        failures = {}
+        for change in changes:
+            failure = self._take(change.key, change.steps)
+            if failure is not None:
+                failures[change.key] = failure
+        return failures
+
+    def _take(self, key: VcpuKey, steps: Sequence[Step]) -> Failure | None:
+        threads = self._threads.get(key[0])
+        thread = threads.by_index.get(key[1]) if threads else None
+        if thread is None:
+            return None
+        try:
+            for step in steps:
+                thread.take(step)
+        except ActuationFailed as exc:
+            return Failure("refused", str(exc))
+        except OSError as exc:
+            if exc.errno in GONE:
+                self._forget(key[0])
+                return None
+            reason = "read_only" if exc.errno in _READ_ONLY else "refused"
+            return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
+        return None
+
+    def release(self, resource: str) -> tuple[str, ...]:
+        """Put back what the flavor alone asks for; what is left over, a sentence each."""
+        left = []
+        seen = {r.domain.resource: r for r in self.observe().domains}
+        reading = seen.get(resource)
+        if reading is None or reading.domain.limited_elsewhere:
+            return ()
+        if reading.failure:
+            return (f"{reading.domain.name}: {reading.failure}",)
+        for vcpu in reading.vcpus:
+            failure = self._take((resource, vcpu.index), _undo(vcpu))
+            if failure is not None:
+                left.append(f"{reading.domain.name}: {failure.message}")
+        return tuple(left)
+
+
+def _undo(vcpu: VcpuReading) -> tuple[Step, ...]:
+    steps = []
+    if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
+        steps.append(Step(pcpus=vcpu.allowed))
+    if vcpu.bandwidth is not None:
+        steps.append(Step(bandwidth=None))
+    return tuple(steps)

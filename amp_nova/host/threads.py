@@ -1,0 +1,123 @@
+"""The vCPU threads of one QEMU process: counters, affinity and limit of each."""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from amp_nova.core.observation import VcpuReading
+from amp_nova.core.plan import Step
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.host.cgroup import VcpuGroup, path_of
+
+_COMM = re.compile(r"CPU (\d+)/")
+"""QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
+
+
+class VcpuThread:
+    """One vCPU's thread. Every method raises ``OSError`` when the thread has gone."""
+
+    def __init__(self, index: int, tid: int, task: Path, group: VcpuGroup) -> None:
+        self.index = index
+        self.tid = tid
+        self.group = group
+        self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
+        self._pcpus: frozenset[int] = frozenset()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with contextlib.suppress(OSError):
+            os.close(self._schedstat)
+        self.group.close()
+
+    def read(self, allowed: frozenset[int]) -> VcpuReading:
+        """Counters and limits at this moment."""
+        run, wait, _ = os.pread(self._schedstat, 128, 0).split()
+        return VcpuReading(
+            self.index,
+            int(run),
+            int(wait),
+            self.group.throttled_ns(),
+            self.group.bandwidth(),
+            self.pcpus(),
+            allowed,
+        )
+
+    def pcpus(self) -> frozenset[int]:
+        """The pCPUs the thread may run on; the same object as long as nothing changes."""
+        now = os.sched_getaffinity(self.tid)
+        if now != self._pcpus:
+            self._pcpus = frozenset(now)
+        return self._pcpus
+
+    def take(self, step: Step) -> None:
+        """Carry out one step; ``ActuationFailed`` when the kernel made something else of it."""
+        if step.pcpus is None:
+            self.group.set_bandwidth(step.bandwidth)
+            return
+        os.sched_setaffinity(self.tid, step.pcpus)
+        if self.pcpus() != step.pcpus:
+            raise ActuationFailed(
+                f"vCPU {self.index} is kept on pCPUs {sorted(self.pcpus())}, not on the "
+                f"{sorted(step.pcpus)} that were asked for: its cpuset does not hold them"
+            )
+
+
+def incarnation(root: Path, pid: int) -> str:
+    """What tells one life of a process from another of the same PID: PID and start time."""
+    stat = (root / f"proc/{pid}/stat").read_text()
+    return f"{pid}:{stat.rsplit(')', 1)[1].split()[19]}"
+
+
+def find(root: Path, pid: int, mounted: dict[str, Path]) -> dict[int, tuple[int, Path, int]]:
+    """vCPU index -> thread id, CPU cgroup folder and its version; ``OSError`` if the process went.
+
+    A vCPU that libvirt gave no cgroup of its own is left out: a limit there would hit others.
+    """
+    found = {}
+    tasks = root / f"proc/{pid}/task"
+    for tid in os.listdir(tasks):
+        try:
+            match = _COMM.match((tasks / tid / "comm").read_text())
+            if match is None:
+                continue
+            where = path_of((tasks / tid / "cgroup").read_text(), mounted)
+        except FileNotFoundError:  # a thread that ended since the listing
+            continue
+        if where is not None and where[0].name == f"vcpu{match[1]}":
+            found[int(match[1])] = (int(tid), *where)
+    return found
+
+
+class VcpuThreads:
+    """All vCPU threads of one QEMU process, found again when they change."""
+
+    def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
+        self.pid = pid
+        self.incarnation = incarnation(root, pid)
+        self.by_index: dict[int, VcpuThread] = {}
+        self._root = root
+        self._mounted = mounted
+        self.rescan()
+
+    def rescan(self) -> None:
+        """Look for vCPUs that were plugged or unplugged."""
+        found = find(self._root, self.pid, self._mounted)
+        for index, thread in list(self.by_index.items()):
+            if index not in found or found[index][0] != thread.tid:
+                self.by_index.pop(index).close()
+        tasks = self._root / f"proc/{self.pid}/task"
+        for index, (tid, path, version) in sorted(found.items()):
+            if index not in self.by_index:
+                group = VcpuGroup(path, version)
+                try:
+                    self.by_index[index] = VcpuThread(index, tid, tasks / str(tid), group)
+                except OSError:
+                    group.close()
+                    raise
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for thread in self.by_index.values():
+            thread.close()
+        self.by_index = {}

@@ -1,0 +1,159 @@
+"""Real guests under libvirt and QEMU that count their own work."""
+
+import contextlib
+import shutil
+import struct
+import subprocess
+import time
+import uuid
+import xml.sax.saxutils as xml
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from amp_nova.exceptions import AmpError
+
+SOURCE = Path(__file__).with_name("guest.S")
+_COUNTERS = 0x200000
+_SLOT_BYTES = 64
+_NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
+
+
+def build(folder: Path) -> Path:
+    """Assemble the guest into ``folder``; needs ``as`` and ``ld`` for x86."""
+    image = folder / "guest.bin"
+    if image.exists() and image.stat().st_mtime > SOURCE.stat().st_mtime:
+        return image
+    if shutil.which("as") is None or shutil.which("ld") is None:
+        raise AmpError("the guest cannot be built: install binutils")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / "guest.o"
+    link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
+    for command in (["as", "--32", SOURCE, "-o", made], [*link, made, "-o", image]):
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise AmpError(f"the guest cannot be built: {result.stderr.strip()}")
+    image.chmod(0o644)
+    return image
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSpec:
+    """A guest to start: its flavor's extra specs travel in Nova's metadata, as from Nova 32."""
+
+    name: str
+    vcpus: int = 1
+    specs: Mapping[str, str] | None = None
+    cpuset: str = ""
+    pins: Mapping[int, str] | None = None
+    metadata: str | None = None
+    """Replaces Nova's metadata when given, for garbage."""
+    cputune: str = ""
+    memory_mib: int = 8
+
+
+def _metadata(spec: GuestSpec) -> str:
+    if spec.metadata is not None:
+        return spec.metadata
+    extra = "".join(
+        f"<nova:extraSpec name={xml.quoteattr(k)}>{xml.escape(v)}</nova:extraSpec>"
+        for k, v in (spec.specs or {}).items()
+    )
+    return (
+        f'<nova:instance xmlns:nova="{_NOVA}"><nova:name>{spec.name}</nova:name>'
+        f'<nova:flavor name="lab"><nova:vcpus>{spec.vcpus}</nova:vcpus>'
+        f"<nova:extraSpecs>{extra}</nova:extraSpecs></nova:flavor>"
+        '<nova:owner><nova:project uuid="lab">lab</nova:project></nova:owner></nova:instance>'
+    )
+
+
+def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
+    """The libvirt definition of a guest; its memory is a shared file, which holds the counters."""
+    pins = "".join(
+        f'<vcpupin vcpu="{v}" cpuset="{c}"/>' for v, c in sorted((spec.pins or {}).items())
+    )
+    cpuset = f' cpuset="{spec.cpuset}"' if spec.cpuset else ""
+    return f"""<domain type="{kind}">
+<name>{spec.name}</name><uuid>{uuid.uuid4()}</uuid>
+<metadata>{_metadata(spec)}</metadata>
+<memory unit="MiB">{spec.memory_mib}</memory><vcpu{cpuset}>{spec.vcpus}</vcpu>
+<cputune>{pins}{spec.cputune}</cputune>
+<memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
+<os><type arch="x86_64" machine="pc">hvm</type><kernel>{image}</kernel></os>
+<features><acpi/><apic/></features>
+<cpu mode="custom" match="exact"><model fallback="allow">qemu64</model></cpu>
+<on_poweroff>destroy</on_poweroff><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>
+<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+<controller type="usb" model="none"/><memballoon model="none"/></devices></domain>"""
+
+
+class Guest:
+    """A running guest and its counters."""
+
+    def __init__(
+        self,
+        conn: Any,
+        spec: GuestSpec,
+        image: Path,
+        ram_path: Path = Path("/var/lib/libvirt/qemu/ram"),
+        run_path: Path = Path("/run/libvirt/qemu"),
+    ) -> None:
+        self.spec = spec
+        with contextlib.suppress(libvirt.libvirtError):
+            conn.lookupByName(spec.name).destroy()
+        try:
+            self.domain = conn.createXML(domain_xml(spec, image), 0)
+        except libvirt.libvirtError as exc:
+            raise AmpError(f"guest {spec.name} does not start: {exc}") from exc
+        self.resource = str(self.domain.UUIDString())
+        self.pid = int((run_path / f"{spec.name}.pid").read_text())
+        folder = ram_path / f"{self.domain.ID()}-{spec.name}"
+        # Unbuffered, so that every read sees the guest's memory as it is.
+        self._memory = next(iter(folder.iterdir())).open("r+b", buffering=0)
+
+    def rounds(self) -> tuple[int, ...]:
+        """Rounds of work done so far by every vCPU."""
+        return tuple(self._slot(i) for i in range(self.spec.vcpus))
+
+    def _slot(self, index: int) -> int:
+        self._memory.seek(_COUNTERS + _SLOT_BYTES * index)
+        return int(struct.unpack("<Q", self._memory.read(8))[0])
+
+    def nap(self, ticks_ns: int) -> None:
+        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time."""
+        for index in range(self.spec.vcpus):
+            self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
+            self._memory.write(struct.pack("<I", ticks_ns))
+
+    def wait(self, timeout_s: float = 30.0) -> "Guest":
+        """Until every vCPU counts."""
+        end = time.monotonic() + timeout_s
+        while not all(self.rounds()):
+            if time.monotonic() > end:
+                raise AmpError(f"guest {self.spec.name} does not count: {self.rounds()}")
+            time.sleep(0.02)
+        return self
+
+    def cpu_ns(self) -> tuple[int, ...]:
+        """CPU time of every vCPU thread so far."""
+        found = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            comm = (task / "comm").read_text()
+            if comm.startswith("CPU "):
+                found[int(comm[4:].split("/")[0])] = int(
+                    (task / "schedstat").read_text().split()[0]
+                )
+        return tuple(found[i] for i in range(self.spec.vcpus))
+
+    def pin(self, vcpu: int, cpus: Sequence[int], host_cpus: int) -> None:
+        """Pin a vCPU through libvirt, as Nova or an operator would."""
+        self.domain.pinVcpu(vcpu, tuple(i in cpus for i in range(host_cpus)))
+
+    def close(self) -> None:
+        """Destroy the guest."""
+        self._memory.close()
+        with contextlib.suppress(libvirt.libvirtError):
+            self.domain.destroy()
