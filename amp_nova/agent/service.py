@@ -225,11 +225,9 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
         here = {r.domain.resource: r.domain for r in host.observe().domains}
         chosen = [r for r, d in here.items() if any(k.startswith("amp:") for k in d.specs)]
         if instances is not None:
-            chosen = [
-                resolve(name, {r: (d.name, d.display_name) for r, d in here.items()})
-                for name in instances
-            ]
-        left = []
+            names = {r: (d.name, d.display_name) for r, d in here.items()}
+            chosen = [resolve(instance, names) for instance in instances]
+        left: list[str] = []
         for resource_id in chosen:
             holds.hold(resource_id, "released; 'amp-nova resume' takes it back")
             left += host.release(resource_id)
@@ -237,7 +235,7 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
 
 
 def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
-    """The UUID of an instance named by UUID, libvirt name or Nova name; ``AmpError`` if not here."""
+    """The UUID of an instance named by UUID, libvirt or Nova name; ``AmpError`` if not here."""
     if instance in here:
         return instance
     for position in (0, 1):

@@ -19,7 +19,6 @@ COMMANDS = (
     "calibrate",
     "status",
     "hold",
-    "release",
     "flavor",
     "simulate",
     "demo",

@@ -127,10 +127,8 @@ def _table(booking: Booking, reference_ips: float | None, properties: dict[str, 
         refcores = "-" if row["refcores"] is None else f"{row['refcores']:g}"
         ips = "-" if row["ips"] is None else f"{row['ips']:.4g}"
         limit = row["limit"] if row["kind"] != "best_effort" else "-"
-        core_type = row["core_type"] or "any"
-        print(
-            f"{row['index']:>4}  {row['kind']:<11}  {refcores:>8}  {ips:>9}  {limit:<5}  {core_type}"
-        )
+        start = f"{row['index']:>4}  {row['kind']:<11}  {refcores:>8}  {ips:>9}"
+        print(f"{start}  {limit:<5}  {row['core_type'] or 'any'}")
     if properties:
         print("\nTo have Placement claim it, add to the flavor:")
         for key, value in properties.items():

@@ -1,4 +1,4 @@
-"""``amp-nova pause``, ``resume`` and ``release``: the agent's hands off an instance, and on again."""
+"""``amp-nova pause``, ``resume`` and ``release``: the agent's hands off an instance, or on it."""
 
 import argparse
 import json

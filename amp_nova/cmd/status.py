@@ -79,7 +79,7 @@ HEADINGS = ("DOMAIN", "VCPU", "BOOKED", "DELIVERED", "RATIO", "QUOTA", "CORE TYP
 
 def table(instances: list[dict[str, Any]]) -> str:
     """The instances as aligned text, one line a vCPU."""
-    rows = [HEADINGS]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for instance in instances:
         for vcpu in instance["vcpus"]:
             rows.append(_row(instance, vcpu))

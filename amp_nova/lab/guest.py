@@ -32,7 +32,8 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / "guest.o"
     link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
-    for command in (["as", "--32", SOURCE, "-o", made], [*link, made, "-o", image]):
+    assemble = ["as", "--32", str(SOURCE), "-o", str(made)]
+    for command in (assemble, [*link, str(made), "-o", str(image)]):
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise AmpError(f"the guest cannot be built: {result.stderr.strip()}")

@@ -1,9 +1,10 @@
 """Makes one CPU honestly slower for everything that runs on it, so that any machine is asymmetric.
 
 A software perf event on that CPU fires every ``period`` and runs a BPF program that spins for
-``burn``, in hard interrupt context. Where the kernel does not account interrupt time apart, that time
-is charged to the task that was running: fewer instructions per CPU second, not fewer CPU seconds,
-which is what a slower core does. Needs root and BPF; undone when closed or when the process ends.
+``burn``, in hard interrupt context. Where the kernel does not account interrupt time apart, that
+time is charged to the task that was running: fewer instructions per CPU second, not fewer CPU
+seconds, which is what a slower core does. Needs root and BPF; undone when closed or when the
+process ends.
 """
 
 import contextlib
