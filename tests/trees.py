@@ -1,0 +1,69 @@
+"""Writes the files with which a machine says its facts."""
+
+from amp_nova.core import cpulist
+
+
+def write(root, facts, mask=True):
+    """A machine's sys and proc under ``root``; ``mask``: with the kernel's list of online CPUs."""
+    base = root / "sys/devices/system/cpu"
+    for cpu in facts.cpus:
+        _cpu(base / f"cpu{cpu.id}", cpu)
+    online = [c for c in facts.cpus if c.online]
+    if mask:
+        _put(base / "online", cpulist.show(c.id for c in online))
+    _put(base / "isolated", cpulist.show(c.id for c in online if c.isolated))
+    for node in {c.numa_node for c in online} - {None}:
+        mine = cpulist.show(c.id for c in online if c.numa_node == node)
+        _put(root / f"sys/devices/system/node/node{node}/cpulist", mine)
+    for name, ids in facts.pmus:
+        _put(root / f"sys/devices/{name}/cpus", cpulist.show(ids))
+    _put(root / "proc/cpuinfo", "\n".join(_cpuinfo(c) for c in online))
+    return root
+
+
+def _cpu(here, cpu):
+    here.mkdir(parents=True)
+    if cpu.id or not cpu.online:
+        _put(here / "online", int(cpu.online))
+    numbers = {
+        "topology/physical_package_id": cpu.package,
+        "topology/core_id": cpu.core_id,
+        "cpu_capacity": cpu.capacity,
+        "acpi_cppc/highest_perf": cpu.highest_perf,
+        "cpufreq/cpuinfo_max_freq": cpu.max_freq_khz,
+        "cpufreq/base_frequency": cpu.base_freq_khz,
+    }
+    for path, number in numbers.items():
+        if number is not None:
+            _put(here / path, number)
+    if cpu.siblings:
+        _put(here / "topology/thread_siblings_list", cpulist.show(cpu.siblings))
+    if cpu.llc is not None:
+        for index, level, kind, shared in (
+            (0, 1, "Data", cpu.id),
+            (1, 1, "Instruction", cpu.id),
+            (2, 3, "Unified", f"{cpu.llc}-{max(cpu.llc, cpu.id)}"),
+        ):
+            _put(here / f"cache/index{index}/level", level)
+            _put(here / f"cache/index{index}/type", kind)
+            _put(here / f"cache/index{index}/shared_cpu_list", shared)
+
+
+def _cpuinfo(cpu):
+    flags = ["fpu", *["hypervisor"] * cpu.virtual, *["hybrid_cpu"] * cpu.hybrid]
+    lines = {
+        "processor": cpu.id,
+        "vendor_id": cpu.vendor,
+        "cpu family": cpu.family,
+        "model": cpu.model,
+        "uarch": cpu.uarch,
+        "CPU implementer": None if cpu.implementer is None else hex(cpu.implementer),
+        "CPU part": None if cpu.part is None else hex(cpu.part),
+        "flags": " ".join(flags) if cpu.virtual or cpu.hybrid else None,
+    }
+    return "".join(f"{key}\t: {value}\n" for key, value in lines.items() if value is not None)
+
+
+def _put(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{value}\n")

@@ -1,0 +1,212 @@
+"""``amp-nova topology`` as a user sees it."""
+
+import argparse
+import json
+
+import pytest
+
+from amp_nova.cmd import topology as command
+from amp_nova.exceptions import AmpError
+from tests import machines, trees
+
+DECLARED = (
+    "the coefficient of p-core is declared by the firmware, not measured: run 'amp-nova calibrate'"
+)
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command; exit status, output and error, as ``amp-nova`` gives them."""
+
+    def run_(*argv):
+        parser = argparse.ArgumentParser(prog="amp-nova")
+        command.add_parser(parser.add_subparsers())
+        try:
+            args = parser.parse_args(["topology", *map(str, argv)])
+            status = args.run(args)
+        except AmpError as exc:
+            return 2, "", str(exc)
+        except SystemExit as exc:
+            status = exc.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run_
+
+
+@pytest.fixture
+def hybrid(tmp_path):
+    """The files of an Intel hybrid."""
+    return trees.write(tmp_path / "hybrid", machines.intel_hybrid(pmus=True, offline=[19]))
+
+
+def config(tmp_path, *lines):
+    """A configuration file with these lines in [topology]."""
+    path = tmp_path / "amp-nova.conf"
+    path.write_text("\n".join(["[topology]", *lines]))
+    return path
+
+
+def test_json_is_the_contract(run, hybrid):
+    """Every key of the contract, plain lists of ids, slowest type first."""
+    status, out, _ = run("--root", hybrid, "--format", "json")
+
+    assert status == 0
+    assert json.loads(out) == {
+        "source": "PMU lists cpu_core, cpu_atom",
+        "reference": "e-core",
+        "core_types": [
+            {
+                "name": "e-core",
+                "pcpus": list(range(12, 19)),
+                "threads_per_core": 1,
+                "coefficient": 1.0,
+                "coefficient_source": "reference core",
+                "nominal_ips": None,
+            },
+            {
+                "name": "p-core",
+                "pcpus": list(range(12)),
+                "threads_per_core": 2,
+                "coefficient": 64 / 39,
+                "coefficient_source": "ACPI CPPC highest_perf",
+                "nominal_ips": None,
+            },
+        ],
+        "offline": [19],
+        "warnings": [DECLARED],
+    }
+
+
+def test_the_table_is_for_people(run, hybrid):
+    """Aligned, ids as ranges, sources and warnings below."""
+    status, out, _ = run("--root", hybrid)
+
+    assert status == 0
+    assert out.splitlines() == [
+        "core type  pCPUs  cores  threads/core  coefficient  coefficient from        nominal Ips",
+        "e-core     12-18      7             1        1.000  reference core                    -",
+        "p-core     0-11       6             2        1.641  ACPI CPPC highest_perf            -",
+        "",
+        "reference core: e-core",
+        "told by: PMU lists cpu_core, cpu_atom",
+        "offline pCPUs: 19",
+        "",
+        f"warning: {DECLARED}",
+    ]
+
+
+def test_unknown_coefficients_and_isolated_cpus_are_shown(run, tmp_path):
+    """What is not known says so."""
+    root = trees.write(tmp_path / "root", machines.zen_dense())
+    (root / "sys/devices/system/cpu/isolated").write_text("2-3\n")
+
+    _, out, _ = run("--root", root)
+
+    assert "fast       0-7        4             2      unknown  -" in out
+    assert "isolated pCPUs: 2-3" in out
+
+
+def test_this_host_has_a_topology(run, tmp_path):
+    """Without --root the machine that runs the command is shown."""
+    status, out, _ = run("--format", "json", "--config-file", config(tmp_path))
+
+    assert status == 0
+    assert json.loads(out)["core_types"]
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_a_root_that_is_no_machine_is_bad_input(run, tmp_path, make):
+    """No such directory, or one without CPUs: one sentence that names it."""
+    root = tmp_path / "nothing"
+    if make:
+        root.mkdir()
+
+    status, _, err = run("--root", root)
+
+    assert status == 2
+    assert str(root) in err
+
+
+def test_what_cannot_be_told_is_bad_input(run, tmp_path):
+    """A machine whose core types are not known gets the sentence, not a guess."""
+    facts = machines.without(
+        machines.intel_hybrid(), "highest_perf", "max_freq_khz", "base_freq_khz"
+    )
+    root = trees.write(tmp_path / "root", facts)
+
+    status, _, err = run("--root", root)
+
+    assert status == 2
+    assert "name the core types in [topology] core_type" in err
+
+
+def test_another_machine_is_not_configured_as_this_host(run, hybrid, monkeypatch, tmp_path):
+    """--root ignores this host's configuration files and calibration."""
+    home = tmp_path / "home"
+    for folder in (home / ".amp-nova", home / ".amp-nova/amp-nova.conf.d"):
+        folder.mkdir(parents=True)
+        config(folder, "core_type = mine 0-1")
+    monkeypatch.setenv("HOME", str(home))
+
+    status, out, _ = run("--root", hybrid, "--format", "json")
+
+    assert status == 0
+    assert json.loads(out)["reference"] == "e-core"
+
+
+def test_a_named_configuration_is_applied(run, hybrid, tmp_path):
+    """--config-file holds for --root too."""
+    path = config(tmp_path, "core_type = big 0-11 1.85", "core_type = small 12-19")
+
+    _, out, _ = run("--root", hybrid, "--config-file", path, "--format", "json")
+
+    found = json.loads(out)
+    assert found["source"] == "configuration ([topology] core_type)"
+    assert [t["name"] for t in found["core_types"]] == ["small", "big"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("core_type = big 0-11", "12-18"),
+        ("core_type = Big 0-18", "'Big'"),
+        ("reference = q-core", "'q-core' is no core type of this host (it has e-core, p-core)"),
+        ("no option", "configuration cannot be read"),
+    ],
+)
+def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
+    """One sentence with the offending value."""
+    path = config(tmp_path, line)
+
+    status, _, err = run("--root", hybrid, "--config-file", path)
+
+    assert status == 2
+    assert named in err
+
+
+def test_a_missing_configuration_is_bad_input(run, hybrid, tmp_path):
+    """A named file has to be there."""
+    status, _, err = run("--root", hybrid, "--config-file", tmp_path / "none.conf")
+
+    assert status == 2
+    assert "none.conf" in err
+
+
+def test_another_reference_core(run, hybrid, tmp_path):
+    """The configured reference core has coefficient 1."""
+    path = config(tmp_path, "reference = p-core")
+
+    _, out, _ = run("--root", hybrid, "--config-file", path, "--format", "json")
+
+    found = json.loads(out)
+    assert found["reference"] == "p-core"
+    assert [t["coefficient"] for t in found["core_types"]] == [39 / 64, 1.0]
+
+
+def test_help_has_an_example(run):
+    """As every command's has."""
+    status, out, _ = run("--help")
+
+    assert status == 0
+    assert "amp-nova topology --root" in out
