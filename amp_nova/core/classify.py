@@ -25,8 +25,6 @@ from amp_nova.core.facts import CpuFacts, MachineFacts
 from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.exceptions import TopologyUnknown
 
-with_coefficients = coefficients.with_coefficients
-
 REMEDY = "name the core types in [topology] core_type"
 
 
@@ -124,10 +122,12 @@ def _by_design(
     for cpu in online:
         design = designs.of_cpu(cpu)
         by_model[design] = (*by_model.get(design, ()), cpu)
-    if None in by_model and len(by_model) > 1:
-        silent = _ids(by_model[None])
-        return {None: online}, [f"the CPU model is ignored: pCPUs {silent} do not say theirs"]
-    return by_model, []
+    if None not in by_model or len(by_model) == 1:
+        return by_model, []
+    silent = f"pCPUs {_ids(by_model.pop(None))} do not say their CPU model"
+    if len(by_model) > 1:
+        raise TopologyUnknown(f"{silent}, and the others are of several; {REMEDY}")
+    return {next(iter(by_model)): online}, [f"{silent}: taken to be that of the others"]
 
 
 def _must_partition(pmus: list[tuple[str, frozenset[int]]], online: tuple[CpuFacts, ...]) -> None:

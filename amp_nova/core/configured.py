@@ -40,10 +40,6 @@ def parse(line: str) -> ConfiguredType:
         raise ConfigInvalid(
             f"[topology] core_type {name} has pCPUs '{cpus}', but {exc}; write them as '0-7,16-23'"
         ) from exc
-    if not ids:
-        raise ConfigInvalid(
-            f"[topology] core_type {name} names no pCPUs; write them as '0-7,16-23'"
-        )
     return ConfiguredType(name, ids, _coefficient(name, coefficient[0]) if coefficient else None)
 
 

@@ -32,10 +32,13 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
 
 
 def _check_reference(topology: Topology) -> None:
-    """A reference core of another machine is known by the coefficients over it alone."""
+    """A reference core of another machine is known by the coefficients over it alone.
+
+    While pCPUs are offline it may be one of theirs: a warning of the topology says what is missing.
+    """
     here = [t.name for t in topology.core_types]
     unknown = [t.name for t in topology.core_types if t.coefficient is None]
-    if topology.reference not in here and unknown:
+    if topology.reference not in here and unknown and not topology.offline:
         raise ConfigInvalid(
             f"[topology] reference '{topology.reference}' is no core type of this host (it has "
             f"{', '.join(here)}) and nothing gives the coefficient of {', '.join(unknown)} over "

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.core import configured
-from amp_nova.core.classify import classify, with_coefficients
+from amp_nova.core.classify import classify
+from amp_nova.core.coefficients import with_coefficients
 from amp_nova.core.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME
 from amp_nova.core.facts import CpuFacts, MachineFacts
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid, TopologyUnknown
@@ -216,6 +217,19 @@ class TestIntel:
 
         assert types(topology) == [("core", [0, 1, 2, 3])]
         assert "cpufreq puts pCPUs 0-1 below 2-3" in topology.warnings[0]
+
+    def test_a_declared_gap_that_is_not_clocked_does_not_divide(self):
+        """The same the other way round: highest_perf differs, frequencies do not."""
+        model = machines.ICE_LAKE_SP
+        facts = machine(
+            cores(2, 0, highest_perf=30, max_freq_khz=4_000_000, **model),
+            cores(2, 2, highest_perf=60, max_freq_khz=4_000_000, **model),
+        )
+
+        topology = classify(facts)
+
+        assert types(topology) == [("core", [0, 1, 2, 3])]
+        assert "ACPI CPPC highest_perf puts pCPUs 0-1 below 2-3" in topology.warnings[0]
 
     def test_one_source_alone_divides(self):
         """Where only one of CPPC and cpufreq exists it is taken; frequency gives no coefficient."""
@@ -507,6 +521,13 @@ class TestConfigured:
         assert topology.reference == "b"
         assert coefficients(topology) == {"a": 0.5, "b": 1.0}
 
+    def test_the_named_reference_needs_no_coefficient(self):
+        """It is 1 by definition, and orders the types."""
+        topology = classify(machines.bare_vm(), lines("a 0-1", "b 2-3 0.5"), "a")
+
+        assert types(topology) == [("b", [2, 3]), ("a", [0, 1])]
+        assert coefficients(topology) == {"b": 0.5, "a": 1.0}
+
     def test_a_reference_elsewhere_needs_no_coefficient_of_one(self):
         """In a cloud of several generations every type here may be faster."""
         topology = classify(machines.bare_vm(), lines("a 0-1 2", "b 2-3 3"), "old-xeon")
@@ -589,6 +610,7 @@ class TestCalibrated:
     @pytest.mark.parametrize(
         ("measured", "match"),
         [
+            ({"p-core": (float("inf"), None)}, "'p-core' says inf"),
             ({"q-core": (1.0, None)}, "'q-core', but this host has e-core, p-core"),
             ({"p-core": (0.0, None)}, "'p-core' says 0.0"),
             ({"p-core": (1.5, float("nan"))}, "'p-core' says nan"),

@@ -1,0 +1,76 @@
+"""The topology of a machine with its configuration and calibration."""
+
+import pytest
+
+from amp_nova import conf as options
+from amp_nova.core.coefficients import with_coefficients
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.host import calibration
+from amp_nova.host.machine import load_topology
+from tests import machines, trees
+
+
+@pytest.fixture
+def conf(tmp_path):
+    """The configuration for an Intel hybrid that is not calibrated."""
+    conf = options.load(files=[])
+    root = trees.write(tmp_path / "hybrid", machines.intel_hybrid(pmus=True))
+    conf.set_override("root", str(root), "topology")
+    conf.set_override("calibration_file", str(tmp_path / "calibration.json"), "topology")
+    return conf
+
+
+@pytest.fixture
+def calibrated(conf, monkeypatch):
+    """The same machine with a calibration that measured both types."""
+
+    def apply(topology, path, root):
+        assert (path, root) == (conf.topology.calibration_file, conf.topology.root)
+        measured = {"e-core": (1.2, None), "p-core": (2.2, None)}
+        return with_coefficients(topology, measured, "calibration")
+
+    monkeypatch.setattr(calibration, "apply", apply)
+    with open(conf.topology.calibration_file, "w") as file:
+        file.write("{}")
+    return conf
+
+
+def test_without_calibration_what_is_declared_counts(conf):
+    """A calibration file that is not there is not missed."""
+    assert load_topology(conf).core_type("p-core").coefficient == pytest.approx(1.641, abs=1e-3)
+
+
+def test_the_calibration_counts(calibrated):
+    """Where it exists it replaces what is declared."""
+    assert load_topology(calibrated).core_type("p-core").coefficient == 2.2
+
+
+def test_the_configured_types_count(conf):
+    """Over what is detected."""
+    conf.set_override("core_type", ["big 0-11 1.85", "small 12-19"], "topology")
+
+    assert [t.name for t in load_topology(conf).core_types] == ["small", "big"]
+
+
+def test_a_reference_elsewhere_needs_a_calibration(calibrated, tmp_path):
+    """Nothing else says how fast this host is over a core that it has not."""
+    calibrated.set_override("reference", "old-xeon", "topology")
+    assert load_topology(calibrated).reference == "old-xeon"
+
+    calibrated.set_override("calibration_file", str(tmp_path / "none"), "topology")
+    with pytest.raises(ConfigInvalid, match=r"'old-xeon' is no core type of this host .it has e-"):
+        load_topology(calibrated)
+
+
+def test_the_reference_core_may_be_offline(conf, tmp_path):
+    """Nova may switch all E-cores off; the agent goes on, and warns of what is not known then."""
+    facts = machines.intel_hybrid(pmus=True, offline=range(12, 20))
+    root = trees.write(tmp_path / "saving", facts)
+    conf.set_override("root", str(root), "topology")
+    conf.set_override("reference", "e-core", "topology")
+
+    topology = load_topology(conf)
+
+    assert topology.reference == "e-core"
+    assert topology.core_type("p-core").coefficient is None
+    assert any("coefficient of p-core" in w for w in topology.warnings)
