@@ -34,11 +34,13 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
 def _check_reference(topology: Topology) -> None:
     """A reference core of another machine is known by the coefficients over it alone.
 
-    While pCPUs are offline it may be one of theirs: a warning of the topology says what is missing.
+    Where all pCPUs of the other types are offline it may be theirs: the topology warns of what is
+    missing then, and the agent goes on.
     """
     here = [t.name for t in topology.core_types]
     unknown = [t.name for t in topology.core_types if t.coefficient is None]
-    if topology.reference not in here and unknown and not topology.offline:
+    may_be_offline = len(here) == 1 and topology.offline
+    if topology.reference not in here and unknown and not may_be_offline:
         raise ConfigInvalid(
             f"[topology] reference '{topology.reference}' is no core type of this host (it has "
             f"{', '.join(here)}) and nothing gives the coefficient of {', '.join(unknown)} over "

@@ -588,6 +588,14 @@ class TestCalibrated:
         assert topology.core_type("e-core").coefficient_source == "reference core"
         assert len(topology.warnings) == 1
 
+    def test_one_type_may_be_left_unknown(self):
+        """A calibration of one type leaves the other as it was."""
+        topology = with_coefficients(
+            classify(machines.zen_dense()), {"slow": (1.0, 3e9)}, "calibration"
+        )
+
+        assert coefficients(topology) == {"slow": 1.0, "fast": None}
+
     def test_the_operator_wins_over_a_calibration(self):
         """What is configured stays, nominal Ips are taken."""
         topology = classify(machines.intel_hybrid(), lines("big 0-11 1.85", "small 12-19"))

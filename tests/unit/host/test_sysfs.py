@@ -151,6 +151,8 @@ def test_masks_of_old_kernels_are_read(tmp_path):
         f"{CPUS}/cpu2/topology/thread_siblings": "00000000,0000000c",
         f"{CPUS}/cpu2/cache/index0/level": "2",
         f"{CPUS}/cpu2/cache/index0/shared_cpu_map": "0e",
+        f"{CPUS}/cpu2/cache/index1/level": "1",
+        f"{CPUS}/cpu2/cache/index1/shared_cpu_map": "04",
         "sys/devices/system/node/node1/cpumap": "c",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
