@@ -281,6 +281,11 @@ def _own_reference(
     )
     slowest = calibrate.slowest(samples, [first, *(t for t in types if t != first)], cpu_bound)
     if slowest != first:
-        kept = "stays the reference" if task.fixed else "is not the reference"
-        warnings.append(f"'{slowest}' was measured slower than '{first}', which {kept}")
+        warnings.append(
+            f"'{slowest}' was measured slower than '{first}', the reference core that [topology]"
+            " reference names"
+            if task.fixed
+            else f"'{slowest}' was measured slower than '{first}' and is the reference core; set"
+            f" [topology] reference = {slowest}"
+        )
     return Reference(task.fixed or slowest, tuple(samples))

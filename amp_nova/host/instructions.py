@@ -68,12 +68,17 @@ class ChildCounter:
 
 
 def on_pcpu(pcpu: int, root: str = "/") -> ChildCounter:
-    """A counter of instructions for children that run on this pCPU.
+    """A counter of instructions for children that run on this pCPU."""
+    return ChildCounter(TYPE_HARDWARE, event_of(pcpu, root))
+
+
+def event_of(pcpu: int, root: str = "/") -> int:
+    """The event that counts instructions on this pCPU.
 
     On a hybrid machine every core type has counters of its own, and a plain hardware event counts
     on one type only: the type of the counters goes into the upper half of the event.
     """
-    return ChildCounter(TYPE_HARDWARE, _pmu_type(pcpu, root) << 32 | INSTRUCTIONS)
+    return _pmu_type(pcpu, root) << 32 | INSTRUCTIONS
 
 
 def why_missing(pcpus: list[int], root: str = "/") -> str | None:

@@ -40,7 +40,8 @@ KERNELS = (
 PROGRAM = "stress-ng"
 MIN_RUN_S = 1
 """stress-ng rounds less down to 0, which means for ever."""
-_GRACE_S = 30
+_GRACE_S = 30.0
+_STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     finally:
         _signal(process, signal.SIGTERM)
         try:
-            process.wait(5)
+            process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             pass
         _signal(process, signal.SIGKILL)  # the group: also workers that outlive their parent

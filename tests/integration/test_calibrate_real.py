@@ -1,0 +1,83 @@
+"""``amp-nova calibrate`` with the real stress-ng on this machine, briefly."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from amp_nova.host import calibration
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("stress-ng") is None, reason="stress-ng is not installed"
+)
+
+
+def command(folder, *arguments):
+    """Run it with one core type that is all online pCPUs; other loads here are overridden."""
+    (folder / "amp.conf").write_text(f"[topology]\ncalibration_file = {folder}/c.json\n")
+    program = "from amp_nova.cmd import cli; cli.COMMANDS = ('calibrate',); exit(cli.main())"
+    return subprocess.Popen(
+        [
+            *(
+                sys.executable,
+                "-c",
+                program,
+                "calibrate",
+                "--config-file",
+                str(folder / "amp.conf"),
+            ),
+            *("--repeat", "2", "--force", *arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_real_stress_ng_gives_plausible_figures(tmp_path):
+    """Every kernel does work on this machine, and its one core type has coefficient 1."""
+    process = command(tmp_path)
+    out, err = process.communicate(timeout=120)
+
+    assert process.returncode == 0, err
+    found = calibration.read(tmp_path / "c.json")
+    assert min(t.coefficient.value for t in found.core_types) == 1, out
+    for kernel in found.core_types[0].kernels:
+        assert kernel.ops_per_cpu_s.value > 1, kernel
+    for sample in found.samples:
+        assert 0.2 < sample.cpu_s < 3, sample
+    assert (found.nominal_ips_missing is None) == all(t.nominal_ips for t in found.core_types)
+
+
+def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
+    """Ctrl-C ends within seconds, and no stress-ng of ours runs on."""
+    process = command(tmp_path, "--seconds", "60")
+    try:
+        load = measuring_child(process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 130, err
+    assert "is as it was" in err
+    assert not (tmp_path / "c.json").exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(load, 0)
+
+
+def measuring_child(process):
+    """Wait for the stress-ng that measures; its pid, which is that of its group too."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for _ in range(200):
+        for child in children.read_text().split():
+            if "--taskset" in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+        time.sleep(0.05)
+    raise AssertionError("it did not start to measure")

@@ -1,0 +1,365 @@
+"""``amp-nova calibrate`` as its user sees it. stress-ng is a FAKE here, and the machine is idle."""
+
+import json
+import os
+
+import pytest
+
+from amp_nova.cmd import calibrate as command
+from amp_nova.cmd import cli
+from amp_nova.core.topology import PCpu, Topology
+from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host import calibration, idleness, instructions
+from amp_nova.host.idleness import Load
+from tests.calibrations import fake_stress_ng, topology
+
+QUICK = ("--repeat", "3", "--kernels", "integer,memory")
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """An idle host with a fast and a slow core type, a FAKE stress-ng and no counters."""
+
+    def missing(*_):
+        raise CountersUnavailable("this machine has no hardware counter for instructions")
+
+    fake_stress_ng(tmp_path / "bin")
+    (tmp_path / "amp.conf").write_text(
+        f"[topology]\ncalibration_file = {tmp_path}/calibration.json\n"
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(cli, "COMMANDS", ("calibrate",))
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology())
+    monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0, 0)})
+    monkeypatch.setattr(instructions, "on_pcpu", missing)
+    return tmp_path
+
+
+def amp_nova(host, capsys, *arguments, conf="amp.conf"):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main(["calibrate", "--config-file", str(host / conf), *QUICK, *arguments])
+    except SystemExit as exc:
+        status = exc.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def refused(host, capsys, *arguments, conf="amp.conf"):
+    """The one sentence of a refusal, before which nothing was measured."""
+    status, out, err = amp_nova(host, capsys, *arguments, conf=conf)
+    assert (status, out) == (2, "")
+    assert err.startswith("amp-nova")
+    assert err.count("\n") == 1
+    assert not (host / "bin/calls").exists()
+    return err
+
+
+def written(host, name="calibration.json"):
+    return calibration.read(host / name)
+
+
+def test_it_measures_shows_and_writes(host, capsys):
+    """The table has a row per type, slowest first, and the file holds the same."""
+    status, out, err = amp_nova(host, capsys)
+
+    rows = [line.split() for line in out.splitlines()]
+    assert (status, err) == (0, "")
+    assert rows[1] == ["slow", "1", "1.000", "1.000..1.000", "1.000", "1.000", "-", "-"]
+    assert rows[2] == ["fast", "0", "2.000", "2.000..2.000", "2.000", "2.000", "-", "-"]
+    assert "no nominal Ips: this machine has no hardware counter" in out
+    assert f"written to {host}/calibration.json" in out
+    assert [t.name for t in written(host).core_types] == ["slow", "fast"]
+    assert written(host).provenance.stress_ng_version == "0.15.06"
+
+
+def test_json_is_the_file_without_the_single_runs(host, capsys):
+    """What a script reads is what the file says."""
+    status, out, _ = amp_nova(host, capsys, "--format", "json")
+    found = json.loads(out)
+
+    assert status == 0
+    assert found["reference"] == "slow"
+    assert found["core_types"][1]["coefficient"]["value"] == pytest.approx(2)
+    assert found["core_types"][1]["nominal_ips"] is None
+    assert found["samples"] == []
+    assert len(written(host).samples) == 12
+
+
+def test_a_dry_run_writes_nothing(host, capsys):
+    """A dry run shows the figures and leaves no file."""
+    status, out, _ = amp_nova(host, capsys, "--dry-run")
+
+    assert status == 0
+    assert "dry run: nothing was written" in out
+    assert not (host / "calibration.json").exists()
+
+
+def test_output_names_another_file(host, capsys):
+    """--output wins over the configured file."""
+    assert amp_nova(host, capsys, "--output", str(host / "other.json"))[0] == 0
+
+    assert written(host, "other.json").reference == "slow"
+    assert not (host / "calibration.json").exists()
+
+
+def test_a_busy_machine_is_refused(host, capsys, monkeypatch):
+    """A machine with load is not measured; the sentence names pCPU, load and way out."""
+    monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0.8, 0)})
+
+    assert refused(host, capsys) == (
+        "amp-nova: pCPU 1, the idlest of core type 'slow', is 80% busy where 5% is allowed; wait"
+        " until the machine is idle, or pass --force\n"
+    )
+
+
+def test_force_measures_a_busy_machine_and_says_so(host, capsys, monkeypatch):
+    """--force measures, and table and file keep the reason that was overridden."""
+    monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0.8, 0)})
+    status, out, _ = amp_nova(host, capsys, "--force")
+
+    assert status == 0
+    assert "warning: forced although pCPU 1" in out
+    assert written(host).provenance.forced
+    assert "80% busy" in written(host).warnings[0]
+
+
+def test_a_noisy_result_is_not_written(host, capsys):
+    """What was disturbed while measuring is refused after all, and the old file stays."""
+    (host / "calibration.json").write_text("old")
+    fake_stress_ng(host / "bin", steal=0.4)
+    status, out, err = amp_nova(host, capsys)
+
+    assert (status, out) == (2, "")
+    assert "'integer' got only 60% of pCPU 1 in round 1" in err
+    assert "nothing was written" in err
+    assert (host / "calibration.json").read_text() == "old"
+
+
+def test_a_noisy_result_is_written_by_force(host, capsys):
+    """--force keeps a noisy result, marked as such."""
+    fake_stress_ng(host / "bin", steal=0.4)
+
+    assert amp_nova(host, capsys, "--force")[0] == 0
+    assert "forced although 'integer' got only 60%" in written(host).warnings[0]
+
+
+def test_a_missing_stress_ng_is_told_first(host, capsys, monkeypatch):
+    """Without stress-ng there is one sentence with the remedy."""
+    monkeypatch.setenv("PATH", str(host))
+
+    assert "'stress-ng' is not installed" in refused(host, capsys)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_measuring(host, capsys):
+    """Minutes of measuring are not thrown away for a missing permission."""
+    (host / "file").write_text("")
+
+    assert "cannot be written" in refused(host, capsys, "--output", str(host / "file/below.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--seconds", "0"), "'0' is not a whole number from 1 to 3600"),
+        (("--seconds", "0.5"), "'0.5' is not a whole number"),
+        (("--repeat", "-1"), "'-1' is not a whole number"),
+        (("--repeat", "9" * 5000), "is not a whole number"),
+        (("--kernels", "integer,tea"), "no kernel 'tea'; there are integer, float, branch, memory"),
+        (("--kernels", "memory"), "no CPU-bound kernel; add one of integer, float, branch"),
+        (("--kernels", ""), "no kernel ''"),
+        (("--format", "xml"), "'xml'"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(host, capsys, arguments, said):
+    """The sentence names the value and what is allowed."""
+    assert said in refused(host, capsys, *arguments)
+
+
+def test_an_interrupt_leaves_the_old_file(host, capsys, monkeypatch):
+    """Ctrl-C ends it at once, and nothing is lost."""
+    (host / "calibration.json").write_text("old")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_measure", interrupt)
+    status, _, err = amp_nova(host, capsys)
+
+    assert status == 130
+    assert "calibration.json is as it was" in err
+    assert (host / "calibration.json").read_text() == "old"
+
+
+def test_a_damaged_old_file_is_not_in_the_way(host, capsys, monkeypatch):
+    """Calibrate is the remedy for a damaged file, so it must not read it."""
+    (host / "calibration.json").write_text("garbage")
+    seen = []
+
+    def load(conf):
+        seen.append(conf.topology.calibration_file)
+        return topology()
+
+    monkeypatch.setattr(command, "load_topology", load)
+
+    assert amp_nova(host, capsys)[0] == 0
+    assert seen == [""]
+    assert written(host).reference == "slow"
+
+
+def test_the_slowest_type_is_the_reference_whatever_was_detected(host, capsys):
+    """A wrong order is put right by measuring, and the operator is told to settle it."""
+    fake_stress_ng(host / "bin", speeds={0: 1.0, 1: 4.0})
+    status, out, _ = amp_nova(host, capsys)
+
+    assert status == 0
+    assert written(host).reference == "fast"
+    assert "set [topology] reference = fast" in out
+
+
+def test_a_configured_reference_stays(host, capsys):
+    """What the operator made the reference has coefficient 1, also if it is not the slowest."""
+    (host / "fixed.conf").write_text("[topology]\nreference = fast\n")
+    status, out, _ = amp_nova(
+        host, capsys, "--output", str(host / "calibration.json"), conf="fixed.conf"
+    )
+
+    assert status == 0
+    assert [t.coefficient.value for t in written(host).core_types] == pytest.approx([0.5, 1])
+    assert "'slow' was measured slower than 'fast'" in out
+
+
+def test_a_reference_elsewhere_needs_its_file(host, capsys):
+    """A host whose reference core is another host's says which option to pass."""
+    (host / "elsewhere.conf").write_text("[topology]\nreference = old\n")
+
+    said = refused(host, capsys, conf="elsewhere.conf")
+    assert "'old' is no core type of this host" in said
+    assert "--reference FILE" in said
+
+
+def test_one_core_type_is_measured_too(host, capsys, monkeypatch):
+    """A machine with one core type has coefficient 1."""
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology({"core": (0, 1)}))
+    status, out, _ = amp_nova(host, capsys)
+
+    assert status == 0
+    assert out.splitlines()[1].split()[:3] == ["core", "0-1", "1.000"]
+
+
+def test_smt_siblings_are_measured_idle_and_busy(host, capsys, monkeypatch):
+    """Cores with two hardware threads get a factor for a busy sibling."""
+    smt = topology({"core": (0, 1)})
+    smt = Topology(smt.core_types, tuple(PCpu(i, "core", (0, 1)) for i in (0, 1)), "core", "test")
+    monkeypatch.setattr(command, "load_topology", lambda conf: smt)
+    status, out, _ = amp_nova(host, capsys)
+
+    assert status == 0
+    assert out.splitlines()[1].split()[-1] == "1.000"
+    assert "--taskset 0 --timeout 3s" in (host / "bin/calls").read_text()
+
+
+def calibrated_elsewhere(host, capsys, monkeypatch, version="0.15.06"):
+    """The file of a host whose one core type is half as fast as this host's slow one."""
+    path = str(host / "elsewhere.json")
+    fake_stress_ng(host / "bin", speeds={0: 0.5}, version=version)
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
+    assert amp_nova(host, capsys, "--output", path)[0] == 0
+    (host / "bin/calls").unlink()
+    fake_stress_ng(host / "bin")
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology())
+    return path
+
+
+def test_coefficients_relative_to_another_host(host, capsys, monkeypatch):
+    """With --reference, 1 is the reference core of the other host."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch)
+    status, out, _ = amp_nova(host, capsys, "--reference", path)
+
+    assert status == 0
+    assert "reference core: 'old' of host" in out
+    assert [t.coefficient.value for t in written(host).core_types] == pytest.approx([2, 4])
+
+
+def test_a_chain_of_references_is_refused(host, capsys, monkeypatch):
+    """The file must be that of the host that has the reference core."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch)
+    amp_nova(host, capsys, "--reference", path)
+    (host / "bin/calls").unlink()
+
+    said = refused(host, capsys, "--reference", str(host / "calibration.json"))
+    assert "is itself relative to 'old' of host" in said
+
+
+def test_another_stress_ng_version_cannot_be_compared(host, capsys, monkeypatch):
+    """Bogo operations of two versions are two units; both versions are named."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch, version="0.17.01")
+
+    said = refused(host, capsys, "--reference", path)
+    assert "0.17.01" in said
+    assert "0.15.06" in said
+
+
+def test_a_kernel_the_reference_has_not_is_refused(host, capsys, monkeypatch):
+    """The kernels that can be compared are named."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch)
+
+    said = refused(host, capsys, "--reference", path, "--kernels", "integer,float")
+    assert "no kernel 'float'" in said
+    assert "integer,memory" in said
+
+
+def test_the_wrong_reference_file_is_refused(host, capsys, monkeypatch):
+    """A file whose reference core is not the configured one would give wrong units."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch)
+    (host / "named.conf").write_text("[topology]\nreference = ancient\n")
+
+    assert "'ancient'" in refused(host, capsys, "--reference", path, conf="named.conf")
+
+
+def test_a_missing_reference_file_is_one_sentence(host, capsys):
+    """The file is named, with the reason."""
+    said = refused(host, capsys, "--reference", str(host / "no.json"))
+    assert "no.json cannot be read: No such file" in said
+
+
+def test_equal_names_of_two_hosts_are_kept_apart(host, capsys, monkeypatch):
+    """A reference core that is called as a type of this host gets its host's name added."""
+    path = calibrated_elsewhere(host, capsys, monkeypatch)
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
+    amp_nova(host, capsys, "--reference", path)
+
+    found = written(host)
+    assert found.reference == f"old@{found.reference_host}"
+    assert found.core_types[0].coefficient.value == pytest.approx(4)
+
+
+def test_a_recording_cannot_be_measured(host, capsys):
+    """Another machine's files have no speed."""
+    (host / "recorded.conf").write_text("[topology]\nroot = /recording\n")
+
+    assert "'/recording', a recording" in refused(host, capsys, conf="recorded.conf")
+
+
+def test_a_missing_configuration_is_one_sentence(host, capsys):
+    """A configuration file that is not there is named."""
+    assert "no.conf" in refused(host, capsys, conf="no.conf")
+
+
+def test_help_has_an_example(capsys, monkeypatch):
+    """--help shows how to use it."""
+    monkeypatch.setattr(cli, "COMMANDS", ("calibrate",))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["calibrate", "--help"])
+
+    assert caught.value.code == 0
+    assert "amp-nova calibrate --dry-run" in capsys.readouterr().out
+
+
+def test_progress_is_shown_on_a_terminal(host, capsys, monkeypatch):
+    """On a terminal a line says how far it is; elsewhere it would only litter."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    _, _, err = amp_nova(host, capsys)
+
+    assert "round 1 of 3: integer on 'slow'" in err
+    assert err.endswith("\r\033[K")
