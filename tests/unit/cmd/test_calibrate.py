@@ -1,5 +1,6 @@
 """``amp-nova calibrate`` as its user sees it. stress-ng is a FAKE here, and the machine is idle."""
 
+import dataclasses
 import json
 import os
 
@@ -11,6 +12,7 @@ from amp_nova.core.topology import PCpu, Topology
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host import calibration, idleness, instructions
 from amp_nova.host.idleness import Load
+from amp_nova.host.stressng import StressNg
 from tests.calibrations import fake_stress_ng, topology
 
 QUICK = ("--repeat", "3", "--kernels", "integer,memory")
@@ -134,6 +136,23 @@ def test_a_noisy_result_is_not_written(host, capsys):
     assert "'integer' got only 60% of pCPU 1 in round 1" in err
     assert "nothing was written" in err
     assert (host / "calibration.json").read_text() == "old"
+
+
+def test_what_passes_by_is_measured_again(host, capsys, monkeypatch):
+    """A single disturbed run is repeated, and does not cost the whole calibration."""
+    runs = []
+    run = StressNg.run
+
+    def disturbed(self, *how):
+        runs.append(how)
+        sample = run(self, *how)
+        return dataclasses.replace(sample, wall_s=2.0) if len(runs) == 3 else sample
+
+    monkeypatch.setattr(StressNg, "run", disturbed)
+
+    assert amp_nova(host, capsys)[0] == 0
+    assert len(runs) == 13
+    assert all(s.cpu_share_ratio == 1 for s in written(host).samples)
 
 
 def test_a_noisy_result_is_written_by_force(host, capsys):
