@@ -1,0 +1,156 @@
+"""The result of a scenario: what is measured of every guest, as JSON and as a table."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from amp_nova.core.booking import VcpuBooking
+from amp_nova.sim.host import Outcome
+from amp_nova.sim.scenario import Guest, Scenario
+from amp_nova.sim.windows import Delivered
+
+DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class VmResult:
+    """One guest; ``doc/source/user/simulator.rst`` defines every number."""
+
+    progress_refcores: float
+    fast_share: float | None
+    slowdown: float | None
+    completion_s: float | None
+    booked_refcores: float | None
+    delivered_ratio: float | None
+    delivered_ratio_min: float | None
+    delivered_ratio_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The whole run."""
+
+    scenario: str
+    policy: str
+    duration_s: float
+    throughput: float | None
+    asp: float | None
+    unfairness: float | None
+    migrations: int
+    cross_llc_migrations: int
+    fast_idle_ratio: float
+    vms: dict[str, VmResult]
+
+
+def of_guest(
+    guest: Guest, outcome: Outcome, delivered: Delivered, reference_ips: float | None
+) -> VmResult:
+    """One guest's part of the result."""
+    run_s = sum(sum(m.run_s) for m in outcome.meters)
+    fast_s = sum(m.run_s[-1] for m in outcome.meters)
+    return VmResult(
+        progress_refcores=outcome.speed,
+        fast_share=fast_s / run_s if run_s else None,
+        slowdown=outcome.alone_fastest / outcome.speed if outcome.speed else None,
+        completion_s=outcome.completion_s,
+        booked_refcores=_booked_refcores(guest.booking.vcpus, reference_ips),
+        delivered_ratio=delivered.ratio,
+        delivered_ratio_min=delivered.least,
+        delivered_ratio_max=delivered.most,
+    )
+
+
+def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) -> float | None:
+    """Mean over the vCPUs that book anything; unknown for Ips without a reference."""
+    booked = [v for v in vcpus if v.kind != "best_effort"]
+    known = [
+        v.ips / reference_ips if v.ips is not None and reference_ips is not None else v.refcores
+        for v in booked
+    ]
+    if not known or any(k is None for k in known):
+        return None
+    return sum(k for k in known if k is not None) / len(known)
+
+
+def of_run(
+    scenario: Scenario, policy: str, vms: dict[str, VmResult], outcomes: Iterable[Outcome]
+) -> Result:
+    """Put the guests' results together."""
+    outcomes = list(outcomes)
+    slowdowns = [v.slowdown for v in vms.values() if v.slowdown is not None]
+    gains = [o.speed / o.alone_slowest - 1.0 for o in outcomes if o.alone_slowest]
+    fastest = scenario.topology.core_types[-1].name
+    fast_s = len(scenario.topology.pcpus_of(fastest)) * scenario.duration_s
+    busy_s = sum(m.run_s[-1] for o in outcomes for m in o.meters)
+    return Result(
+        scenario=scenario.name,
+        policy=policy,
+        duration_s=scenario.duration_s,
+        throughput=sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
+        asp=sum(gains) if vms else None,
+        unfairness=max(slowdowns) / min(slowdowns) if slowdowns else None,
+        migrations=sum(o.migrations for o in outcomes),
+        cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes),
+        fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),
+        vms=vms,
+    )
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
+
+
+def to_json(result: Result) -> str:
+    """One object; the same result gives the same bytes."""
+    return json.dumps(_rounded(asdict(result)), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+COLUMNS = (
+    ("vm", "name"),
+    ("booked", "booked_refcores"),
+    ("delivered", "delivered_ratio"),
+    ("least", "delivered_ratio_min"),
+    ("most", "delivered_ratio_max"),
+    ("progress", "progress_refcores"),
+    ("on fast", "fast_share"),
+    ("slowdown", "slowdown"),
+    ("done at s", "completion_s"),
+)
+
+
+def to_table(result: Result) -> str:
+    """The same for people: a line per guest, then the host."""
+    rows = [[title for title, _ in COLUMNS]]
+    for name, vm in result.vms.items():
+        values = {"name": name, **asdict(vm)}
+        rows.append([_cell(values[key]) for _, key in COLUMNS])
+    lines = [f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}", ""]
+    lines += aligned(rows)
+    lines.append("")
+    lines.append(
+        f"throughput {_cell(result.throughput)}, ASP {_cell(result.asp)}, "
+        f"unfairness {_cell(result.unfairness)}, migrations {result.migrations} "
+        f"({result.cross_llc_migrations} between caches), "
+        f"fast cores idle {_cell(result.fast_idle_ratio)}"
+    )
+    return "\n".join(lines)
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

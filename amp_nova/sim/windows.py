@@ -1,0 +1,88 @@
+"""What booked guests were owed and got, second by second, as their tenants would measure it."""
+
+import math
+from dataclasses import dataclass
+
+from amp_nova.core.account import DEMAND_LEAST_RATIO, owed_ref_s
+from amp_nova.core.booking import Booking
+from amp_nova.core.observation import Usage
+from amp_nova.core.topology import Topology
+from amp_nova.sim.guest import Meter
+
+WINDOW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Delivered over booked capacity of one guest: over the run, and of its extreme windows."""
+
+    ratio: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+class Windows:
+    """One guest's windows. Several vCPUs count together: the ratio of their sums.
+
+    Only bookings in reference cores count; others are not enforced yet.
+    """
+
+    def __init__(self, booking: Booking, topology: Topology) -> None:
+        self._refcores = [v.refcores for v in booking.vcpus]
+        self._coefficients = [t.coefficient or 0.0 for t in topology.core_types]
+        nothing = Meter((0.0,) * len(self._coefficients), 0.0, 0.0, 0.0)
+        self._before = (nothing,) * len(self._refcores)
+        self._owed_ref_s = 0.0
+        self._delivered_ref_s = 0.0
+        self._least = math.inf
+        self._most = -math.inf
+        self.last: float | None = None
+        """Ratio of the last window, ``None`` when nothing was wanted in it."""
+
+    @property
+    def booked(self) -> bool:
+        """Whether there is anything to measure."""
+        return any(r is not None for r in self._refcores)
+
+    def close(self, meters: tuple[Meter, ...], wall_s: float) -> None:
+        """End a window; one that is shorter than the others counts for the run only."""
+        owed, delivered, booked = 0.0, 0.0, 0.0
+        for refcores, before, after in zip(self._refcores, self._before, meters, strict=True):
+            if refcores is None:
+                continue
+            got, wanted = self._vcpu(before, after, refcores, wall_s)
+            delivered += got
+            owed += wanted
+            booked += refcores
+        self._before = meters
+        self._owed_ref_s += owed
+        self._delivered_ref_s += delivered
+        demanded = owed > DEMAND_LEAST_RATIO * booked * wall_s
+        self.last = delivered / owed if demanded else None
+        if self.last is not None and wall_s >= WINDOW_S * 0.999:
+            self._least = min(self._least, self.last)
+            self._most = max(self._most, self.last)
+
+    def _vcpu(
+        self, before: Meter, after: Meter, refcores: float, wall_s: float
+    ) -> tuple[float, float]:
+        """Delivered and owed, in reference-core seconds."""
+        by_type = [b - a for a, b in zip(before.run_s, after.run_s, strict=True)]
+        delivered = sum(s * c for s, c in zip(by_type, self._coefficients, strict=True))
+        run_s = sum(by_type)
+        waited_s, throttled_s = after.wait_s - before.wait_s, after.throttled_s - before.throttled_s
+        used = Usage(wall_s, run_s, waited_s, throttled_s)
+        # One that moved within the window has run on a mixture of core types.
+        coefficient = delivered / run_s if run_s else 0.0
+        return delivered, owed_ref_s(used, refcores, coefficient)
+
+    def result(self) -> Delivered:
+        """What was delivered so far; nothing is known where nothing is booked or was wanted."""
+        if not self.booked or not self._owed_ref_s:
+            return Delivered()
+        whole = self._most > -math.inf
+        return Delivered(
+            self._delivered_ref_s / self._owed_ref_s,
+            self._least if whole else None,
+            self._most if whole else None,
+        )

@@ -1,0 +1,81 @@
+"""What runs in a guest: how fast it is on each core type, and when it wants a pCPU."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+CYCLE_S = 0.1
+"""Length of one turn of wanting a pCPU and not wanting one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One kind of behaviour. ``speeds``: of its work on every core type, slowest type first.
+
+    1.0 is its speed on the slowest type; ``utilization_ratio`` the share of time it wants a pCPU.
+    """
+
+    speeds: tuple[float, ...]
+    utilization_ratio: float = 1.0
+    for_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What every vCPU of a guest does: its phases in turn, over and over.
+
+    Work is counted in seconds alone on the slowest core type. ``work_ref_s``: how much there is for
+    each vCPU, ``None`` when it never ends. ``barrier_ref_s``: after how much of it the vCPUs wait
+    for each other. ``ipc``: instructions per cycle by core type, where given.
+    """
+
+    phases: tuple[Phase, ...]
+    work_ref_s: float | None = None
+    barrier_ref_s: float | None = None
+    ipc: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """From ``at_s`` on: whether the guest wants pCPUs, and how fast its work is on them."""
+
+    at_s: float
+    wants: bool
+    speeds: tuple[float, ...]
+
+
+def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
+    """All turns of a workload by time, which never goes back; the first is at 0.
+
+    ``shift_s`` is where in its cycle of wanting and not wanting the guest starts.
+    """
+    lasts_s = math.fsum(p.for_s for p in workload.phases)
+    rounds = 0
+    while True:
+        start = rounds * lasts_s if rounds else 0.0
+        for phase in workload.phases:
+            yield from _turns(phase, start, shift_s)
+            if phase.for_s == math.inf:
+                return
+            start += phase.for_s
+        rounds += 1
+
+
+def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+    wanted = phase.utilization_ratio
+    if wanted in (0.0, 1.0):
+        yield Turn(start_s, bool(wanted), phase.speeds)
+        return
+    end_s = start_s + phase.for_s
+    cycle = math.floor((start_s + shift_s) / CYCLE_S)
+    at_s = start_s
+    while at_s < end_s:
+        # Multiplied, not added up: the pattern keeps its place however long the run.
+        sleeps_s = (cycle + wanted) * CYCLE_S - shift_s
+        if at_s < sleeps_s:
+            yield Turn(at_s, True, phase.speeds)
+            at_s = sleeps_s
+        if at_s < end_s:
+            yield Turn(at_s, False, phase.speeds)
+        cycle += 1
+        at_s = max(at_s, cycle * CYCLE_S - shift_s)
