@@ -1,0 +1,119 @@
+"""``amp-nova simulate``: run a scenario with the agent's own loop over a simulated host."""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amp_nova import plugins
+from amp_nova.exceptions import ScenarioInvalid
+from amp_nova.sim import report, run as simulation, scenario
+from amp_nova.sim.scenario import DURATION_MAX_S, SEED_MAX, Scenario
+
+EPILOG = """examples:
+  amp-nova simulate scenario.yaml
+  amp-nova simulate scenario.yaml --policy credit --set seed=7 --format json
+
+The same scenario with the same seed gives the same bytes. The user guide (simulator) has the keys of
+a scenario and the definition of every number.
+"""
+PROGRESS_S = 0.2
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``simulate`` to the command line."""
+    parser = subparsers.add_parser(
+        "simulate",
+        help="run a scenario: a host, its guests and what they do",
+        description="Run a scenario with the agent's own loop over a simulated host.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
+    known = ", ".join(plugins.policies())
+    parser.add_argument(
+        "--policy", metavar="NAME", help=f"best-effort policy instead of the scenario's: {known}"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="the scenario's seed or duration_s, or a parameter of the policy; may be repeated",
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the result; bad input is an ``AmpError``."""
+    wanted = scenario.load(args.scenario)
+    settings = _pairs(args.settings)
+    wanted, params = _settle(wanted, settings)
+    policy = plugins.load_policy(args.policy or wanted.policy, **params)
+    result = simulation.run(wanted, policy, progress=_progress(wanted.duration_s))
+    print(report.to_json(result) if args.format == "json" else report.to_table(result))
+    return 0
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ScenarioInvalid(f"--set '{text}' is not allowed: write KEY=VALUE")
+        if key in settings:
+            raise ScenarioInvalid(f"--set {key} is given twice: keep one of them")
+        settings[key] = value
+    return settings
+
+
+def _settle(wanted: Scenario, settings: dict[str, str]) -> tuple[Scenario, dict[str, str]]:
+    """The scenario with what was set, and what is left for the policy."""
+    params = dict(settings)
+    if (text := params.pop("seed", None)) is not None:
+        wanted = dataclasses.replace(wanted, seed=_seed(text))
+    if (text := params.pop("duration_s", None)) is not None:
+        wanted = dataclasses.replace(wanted, duration_s=_duration_s(text))
+    return wanted, params
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= SEED_MAX):
+        raise ScenarioInvalid(f"--set seed='{text}' is not allowed: give a whole number from 0")
+    return int(text)
+
+
+def _duration_s(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    # Not a number is not in the range either.
+    if not 0.0 < value <= DURATION_MAX_S:
+        raise ScenarioInvalid(
+            f"--set duration_s='{text}' is not allowed: give seconds above 0, "
+            f"at most {DURATION_MAX_S:.0f}"
+        )
+    return value
+
+
+def _progress(duration_s: float) -> Callable[[float], None] | None:
+    """Shows how far a run is, on a terminal only."""
+    if not sys.stderr.isatty():
+        return None
+    shown_s = time.monotonic()
+
+    def show(at_s: float) -> None:
+        nonlocal shown_s
+        if at_s >= duration_s:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - shown_s > PROGRESS_S:
+            shown_s = time.monotonic()
+            print(f"\r{at_s / duration_s:4.0%}", end="", file=sys.stderr, flush=True)
+
+    return show
