@@ -57,6 +57,10 @@ def _write(path: Path, value: str) -> None:
         os.close(fd)
 
 
+def _shown(limit: Bandwidth | None) -> str:
+    return "no limit" if limit is None else f"the limit {limit.quota_us}/{limit.period_us} us"
+
+
 class VcpuGroup:
     """The CPU cgroup of one vCPU; every method raises ``OSError`` (``GONE`` once it has gone)."""
 
@@ -112,7 +116,9 @@ class VcpuGroup:
             self._set_v1(wanted)
         found = self.bandwidth()
         if found != wanted:
-            raise ActuationFailed(f"{self.path.name} has the limit {found} after {wanted} was set")
+            raise ActuationFailed(
+                f"{self.path.name} has {_shown(found)} after {_shown(wanted)} was set"
+            )
 
     def _set_v1(self, wanted: Bandwidth | None) -> None:
         """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
@@ -120,13 +126,23 @@ class VcpuGroup:
         if wanted is None:
             return self._put("cpu.cfs_quota_us", "-1")
         period = int(os.pread(self._fds[2], 64, 0))
+        to_quota = ("cpu.cfs_quota_us", str(wanted.quota_us))
         if period == wanted.period_us:
-            return self._put("cpu.cfs_quota_us", str(wanted.quota_us))
+            return self._put(*to_quota)
+        to_period = ("cpu.cfs_period_us", str(wanted.period_us))
         if now is None or now.quota_us / wanted.period_us < wanted.quota_us / period:
-            self._put("cpu.cfs_period_us", str(wanted.period_us))
-            return self._put("cpu.cfs_quota_us", str(wanted.quota_us))
-        self._put("cpu.cfs_quota_us", str(wanted.quota_us))
-        return self._put("cpu.cfs_period_us", str(wanted.period_us))
+            return self._put_both(to_period, to_quota, str(period))
+        return self._put_both(to_quota, to_period, str(now.quota_us))
+
+    def _put_both(self, first: tuple[str, str], then: tuple[str, str], before: str) -> None:
+        """Write two files; when the kernel refuses the second, the first is put back."""
+        self._put(*first)
+        try:
+            self._put(*then)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._put(first[0], before)
+            raise
 
     def _put(self, name: str, text: str) -> None:
         _write(self.path / name, text)

@@ -1,0 +1,271 @@
+"""A FAKE compute node: /proc, cgroups (version 1 or 2) and pid files below a folder.
+
+Regular files stand in for the kernel's. What makes kernel files different is played by ``Kernel``:
+a write replaces what is there and may be refused, a file of something that has gone says so through
+a descriptor that was open before, and threads that are not there have an affinity all the same.
+"""
+
+import errno
+import os
+import uuid as uuids
+import xml.sax.saxutils as escape
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.host import cgroup
+
+NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
+MOUNTS = {
+    1: ("cgroup", "sys/fs/cgroup/cpu,cpuacct", "rw,cpu,cpuacct"),
+    2: ("cgroup2", "sys/fs/cgroup", "rw"),
+}
+
+
+def resource(name):
+    """The UUID that a fake domain of this name has."""
+    return str(uuids.uuid5(uuids.NAMESPACE_DNS, name))
+
+
+def nova_xml(name="instance-00000001", vcpus=2, specs=None, cpuset="", cputune="", **more):
+    """A domain as Nova 34 defines it; ``more``: ``current``, ``metadata`` in place of Nova's."""
+    cpuset = f' cpuset="{cpuset}"' if cpuset else ""
+    current = f' current="{more["current"]}"' if "current" in more else ""
+    tune = f"<cputune>{cputune}</cputune>" if cputune else ""
+    metadata = more.get("metadata", None if specs is None else nova_metadata(specs))
+    return f"""<domain type='kvm' id='7'>
+  <name>{escape.escape(name)}</name>
+  <uuid>{more.get("uuid", resource(name))}</uuid>
+  <metadata>{metadata or ""}</metadata>
+  <memory unit='KiB'>1048576</memory>
+  <vcpu placement='static'{cpuset}{current}>{vcpus}</vcpu>
+  <iothreads>1</iothreads>
+  {tune}
+  <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os>
+</domain>"""
+
+
+def nova_metadata(specs, namespace=NOVA):
+    """Nova's own part of a domain's metadata, with its flavor's extra specs."""
+    extra = "".join(
+        f"<nova:extraSpec name={escape.quoteattr(k)}>{escape.escape(v)}</nova:extraSpec>"
+        for k, v in specs.items()
+    )
+    return f"""<nova:instance xmlns:nova="{namespace}">
+      <nova:package version="34.0.0"/>
+      <nova:name>web &amp; shop</nova:name>
+      <nova:creationTime>2026-11-20 17:52:30</nova:creationTime>
+      <nova:flavor name="m1.half" id="71a28349-0d3e-4a6f-8a3c-2f4f3a9f6a10">
+        <nova:memory>1024</nova:memory>
+        <nova:vcpus>2</nova:vcpus>
+        <nova:extraSpecs>{extra}</nova:extraSpecs>
+      </nova:flavor>
+      <nova:owner>
+        <nova:user uuid="0f5c">admin</nova:user>
+        <nova:project uuid="5ac0ffee">demo</nova:project>
+      </nova:owner>
+      <nova:ports/>
+    </nova:instance>"""
+
+
+def topology(slow=(0, 1), fast=(2, 3), isolated=()):
+    """A machine of slow cores and fast cores, twice as fast."""
+    types = (CoreType("slow", 1.0, "configured"), CoreType("fast", 2.0, "configured"))
+    pcpus = [PCpu(i, "slow", isolated=i in isolated) for i in slow]
+    pcpus += [PCpu(i, "fast", isolated=i in isolated) for i in fast]
+    return Topology(types, tuple(sorted(pcpus, key=lambda p: p.id)), "slow", "configuration")
+
+
+def descriptors():
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@dataclass
+class Kernel:
+    """A FAKE of what the kernel answers; ``install`` puts it in the place of the real one."""
+
+    pcpus: frozenset = frozenset(range(8))
+    affinity: dict = field(default_factory=dict)
+    refuse: dict = field(default_factory=dict)
+    """Errno by name of the cgroup file that cannot be written, or ``"affinity"``."""
+    twist: dict = field(default_factory=dict)
+    """What a cgroup file holds after a write, whatever was written, by its name."""
+    ratio_max: float = float("inf")
+    """The share that the parent group has: no child may have more."""
+    written: list = field(default_factory=list)
+    """Name and content of every cgroup file that was written."""
+    ratios: list = field(default_factory=list)
+    """The share in force after each write."""
+
+    def install(self, monkeypatch):
+        """Answer in the kernel's place until the test ends."""
+        self._pread, self._getaffinity = os.pread, os.sched_getaffinity
+        monkeypatch.setattr(cgroup, "_write", self.write)
+        monkeypatch.setattr(os, "pread", self.pread)
+        monkeypatch.setattr(os, "sched_getaffinity", self.get)
+        monkeypatch.setattr(os, "sched_setaffinity", self.set)
+        return self
+
+    def pread(self, fd, count, offset):
+        """A group that has gone says ENODEV, a process ESRCH, whatever was read before."""
+        if os.fstat(fd).st_nlink == 0:
+            of_process = "/proc/" in os.readlink(f"/proc/self/fd/{fd}")
+            code = errno.ESRCH if of_process else errno.ENODEV
+            raise OSError(code, os.strerror(code))
+        return self._pread(fd, count, offset)
+
+    def get(self, tid):
+        """The affinity of a fake thread, or of a real one."""
+        if tid == 0:
+            return self._getaffinity(0)
+        if tid not in self.affinity:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return set(self.affinity[tid])
+
+    def set(self, tid, pcpus):
+        """Only pCPUs that are online count, and there must be one."""
+        self.get(tid)
+        code = self.refuse.get("affinity") or (0 if set(pcpus) & self.pcpus else errno.EINVAL)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self.affinity[tid] = set(self.twist.get("affinity", set(pcpus) & self.pcpus))
+
+    def write(self, path, value):
+        """Write a cgroup file as the kernel would."""
+        path = Path(path)
+        old = path.read_text()
+        code = self.refuse.get(path.name)
+        if code:
+            raise OSError(code, os.strerror(code))
+        if path.name == "cpu.max":
+            quota, period = [*value.split(), old.split()[1]][:2]
+            new = f"{quota} {period}\n"
+        else:
+            new = f"{value}\n"
+        path.write_text(new)
+        try:
+            ratio = self._checked(path.parent)
+        except OSError:
+            path.write_text(old)
+            raise
+        self.written.append((path.name, value))
+        self.ratios.append(ratio)
+        if path.name in self.twist:
+            path.write_text(self.twist[path.name])
+
+    def _checked(self, group):
+        quota, period = limit(group)
+        short = quota not in ("max", "-1") and int(quota) < 1000
+        ratio = float("inf") if quota in ("max", "-1") else int(quota) / int(period)
+        beyond = self.ratio_max < ratio < float("inf")
+        if short or beyond or not 1000 <= int(period) <= 1_000_000:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return ratio
+
+
+def limit(group):
+    """Quota and period in a fake group, as text."""
+    if (group / "cpu.max").exists():
+        return group.joinpath("cpu.max").read_text().split()
+    return [(group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")]
+
+
+class FakeHost:
+    """Files of a FAKE node below ``root``. ``prefix`` is what stands before libvirt's groups."""
+
+    def __init__(self, root, version=2, prefix="", hybrid=False):
+        self.root, self.version, self.prefix = root, version, prefix
+        self.run_path = root / "run/libvirt/qemu"
+        self.run_path.mkdir(parents=True)
+        kind, where, options = MOUNTS[version]
+        lines = [f"tmpfs /run tmpfs rw 0 0\n{kind} /{where} {kind} {options} 0 0"]
+        if hybrid:
+            lines.append("cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0")
+        put(root / "proc/self/mounts", "\n".join(lines))
+        self.hybrid = hybrid
+        self.mount = root / where
+        self.kernel = Kernel()
+        self._next_tid = 5000
+
+    def start(self, name="instance-00000001", vcpus=2, pid=4000, began=77, **said):
+        """A QEMU process with its vCPU threads; ``comm`` is a pattern for their names."""
+        put(self.run_path / f"{name}.pid", pid, end="")
+        fields = " ".join(["S", *["0"] * 18, str(began), "0"])
+        put(self.root / f"proc/{pid}/stat", f"{pid} (qemu (odd) name) {fields}")
+        self.thread(pid, "qemu-system-x86", self.group(name, "emulator"))
+        for index in range(vcpus):
+            self.plug(name, index, pid, **said)
+        return pid
+
+    def plug(self, name, index, pid=4000, comm="CPU {}/KVM", group="vcpu{}", run_ns=1000):
+        """One more vCPU thread in a group of its own (``group`` is a pattern for its name)."""
+        folder = self.group(name, group.format(index))
+        return self.thread(pid, comm.format(index), folder, run_ns)
+
+    def group(self, name, part):
+        """The CPU group of a part of a domain, made when needed."""
+        folder = self.mount / self.prefix.strip("/") / f"machine/qemu-1-{name}.libvirt-qemu" / part
+        if not folder.exists():
+            if self.version == 2:
+                put(folder / "cpu.max", "max 100000")
+                put(folder / "cpu.stat", "usage_usec 9\nnr_throttled 0\nthrottled_usec 3")
+            else:
+                put(folder / "cpu.cfs_quota_us", -1)
+                put(folder / "cpu.cfs_period_us", 100000)
+                put(folder / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 3000")
+        return folder
+
+    def thread(self, pid, comm, folder, run_ns=1000):
+        """One thread of a process; its id."""
+        tid = self._next_tid = self._next_tid + 1
+        task = self.root / f"proc/{pid}/task/{tid}"
+        put(task / "comm", comm)
+        put(task / "schedstat", f"{run_ns} 500 7")
+        inside = "/" + str(folder.relative_to(self.mount))
+        lines = [f"0::{inside}"]
+        if self.version == 1:
+            lines = ["9:name=systemd:/", "5:memory:/machine", f"2:cpu,cpuacct:{inside}"]
+            lines += ["0::/elsewhere"] if self.hybrid else []
+        put(task / "cgroup", "\n".join(lines))
+        self.kernel.affinity[tid] = set(self.kernel.pcpus)
+        return tid
+
+    def tid(self, index, pid=4000):
+        """The thread id of a vCPU."""
+        for task in (self.root / f"proc/{pid}/task").iterdir():
+            if (task / "comm").read_text().startswith(f"CPU {index}/"):
+                return int(task.name)
+        raise LookupError(index)
+
+    def unplug(self, name, index, pid=4000):
+        """A vCPU's thread ends and its group is removed."""
+        tid = self.tid(index, pid)
+        remove(self.group(name, f"vcpu{index}"))
+        remove(self.root / f"proc/{pid}/task/{tid}")
+        del self.kernel.affinity[tid]
+
+    def stop(self, name="instance-00000001", pid=4000):
+        """The process ends, and libvirt removes its groups and its pid file."""
+        for task in (self.root / f"proc/{pid}/task").iterdir():
+            self.kernel.affinity.pop(int(task.name), None)
+        remove(self.root / f"proc/{pid}")
+        remove(self.group(name, "emulator").parent)
+        (self.run_path / f"{name}.pid").unlink()
+
+    def limit(self, name="instance-00000001", index=0):
+        """What limits a vCPU now, as the kernel's files say it."""
+        return " ".join(limit(self.group(name, f"vcpu{index}")))
+
+
+def put(path, value, end="\n"):
+    """Write a file, with its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{value}{end}")
+
+
+def remove(path):
+    """Remove a folder with all that it holds."""
+    for child in path.iterdir():
+        remove(child) if child.is_dir() else child.unlink()
+    path.rmdir()
