@@ -58,6 +58,10 @@ class ChildCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the counter back."""
         os.close(self._fd)
 
     def read(self) -> float | None:

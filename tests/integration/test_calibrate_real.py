@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.host import calibration
+from amp_nova.core.calibrate import Step
+from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host import calibration, instructions, stressng
 
 pytestmark = pytest.mark.skipif(
     shutil.which("stress-ng") is None, reason="stress-ng is not installed"
@@ -81,3 +83,21 @@ def measuring_child(process):
                 return int(child)
         time.sleep(0.05)
     raise AssertionError("it did not start to measure")
+
+
+def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
+    """A counter of nanoseconds on CPU gives 1e9 a CPU second: Ips are divided by the right time."""
+    monkeypatch.setattr(
+        instructions,
+        "on_pcpu",
+        lambda *_: instructions.ChildCounter(instructions.TYPE_SOFTWARE, instructions.TASK_CLOCK),
+    )
+    try:
+        instructions.on_pcpu(0).close()
+    except CountersUnavailable as exc:
+        pytest.skip(f"no performance counters here: {exc}")
+    pcpu = max(os.sched_getaffinity(0))
+    step = Step(0, "core", "integer", False)
+    found = stressng.find().run(step, stressng.KERNELS[0], [pcpu], 1)
+
+    assert found.ips == pytest.approx(1e9, rel=0.05)
