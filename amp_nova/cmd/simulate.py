@@ -10,15 +10,16 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.exceptions import ScenarioInvalid
-from amp_nova.sim import report, run as simulation, scenario
+from amp_nova.sim import report, scenario
+from amp_nova.sim import run as simulation
 from amp_nova.sim.scenario import DURATION_MAX_S, SEED_MAX, Scenario
 
 EPILOG = """examples:
   amp-nova simulate scenario.yaml
   amp-nova simulate scenario.yaml --policy credit --set seed=7 --format json
 
-The same scenario with the same seed gives the same bytes. The user guide (simulator) has the keys of
-a scenario and the definition of every number.
+The same scenario with the same seed gives the same bytes. The user guide (simulator) has the keys
+of a scenario and the definition of every number.
 """
 PROGRESS_S = 0.2
 

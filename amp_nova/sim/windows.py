@@ -44,6 +44,12 @@ class Windows:
         """Whether there is anything to measure."""
         return any(r is not None for r in self._refcores)
 
+    @property
+    def refcores(self) -> float | None:
+        """What is booked in all, ``None`` when nothing is."""
+        booked = [r for r in self._refcores if r is not None]
+        return sum(booked) if booked else None
+
     def close(self, meters: tuple[Meter, ...], wall_s: float) -> None:
         """End a window; one that is shorter than the others counts for the run only."""
         owed, delivered, booked = 0.0, 0.0, 0.0

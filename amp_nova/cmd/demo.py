@@ -1,0 +1,198 @@
+"""``amp-nova demo``: the main job in a minute, on simulated hosts, without root or a hypervisor.
+
+The control loop and the exporter are the agent's own. Simulated time keeps step with real time, so
+that the metrics can be looked at meanwhile.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+from amp_nova.agent.exporter import Exporter
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
+from amp_nova.sim.report import aligned
+
+EPILOG = """examples:
+  amp-nova demo
+  amp-nova demo --duration 120 --port 9178     and meanwhile: curl http://127.0.0.1:9178/metrics
+  amp-nova demo --fast --format json
+"""
+ADDRESS = "127.0.0.1"
+ACT_MIN_S = 2
+WIDTH = 79
+DURATION_MAX_S = 86_400
+HEAD = [
+    "vCPU",
+    "booked",
+    "| with amp-nova:",
+    "ratio",
+    "on",
+    "quota",
+    "| without:",
+    "ratio",
+    "on",
+]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``demo`` to the command line."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="see bookings kept on fast and slow cores, in half a minute",
+        description=(
+            "Run the same guests on two simulated hosts, one with amp-nova and one without, and "
+            "show what was booked and what was delivered, in reference cores. The exit status is "
+            "1 if a booking was not kept."
+        ),
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--duration",
+        type=_duration,
+        default=32,
+        metavar="S",
+        help="seconds that it lasts, a multiple of 4 or the next below (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="P", help="serve metrics there (default: any)"
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--fast", action="store_true", help="do not keep step with real time")
+    parser.add_argument(
+        "--libvirt", action="store_true", help="real guests on this machine's libvirt instead"
+    )
+    parser.set_defaults(run=run)
+
+
+def _duration(text: str) -> int:
+    least = ACT_MIN_S * len(ACTS)
+    if not (text.isascii() and text.isdecimal() and len(text) < 9):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of seconds")
+    if not least <= int(text) <= DURATION_MAX_S:
+        raise argparse.ArgumentTypeError(f"'{text}' is not from {least} to {DURATION_MAX_S}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port: give 0 to {(1 << 16) - 1}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show it, and say in one sentence what it showed; 1 if a booking was not kept."""
+    if args.libvirt:
+        status: int = importlib.import_module("amp_nova.lab.demo").run(args)
+        return status
+    show = Show(args.duration // len(ACTS))
+    exporter = Exporter()
+    metrics = _serve(exporter, args.port)
+    draw = _silence if args.format == "json" else _drawer(metrics)
+    started_s = time.monotonic()
+    while show.second():
+        assert show.kept.report is not None
+        exporter.update(show.kept.report)
+        if not args.fast:
+            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
+        draw(show)
+    verdict = show.verdict()
+    if args.format == "json":
+        print(json.dumps(_json(show, metrics), indent=2))
+    else:
+        print(f"\n{verdict}")
+    return 0 if verdict.held else 1
+
+
+def _serve(exporter: Exporter, port: int) -> str:
+    """Where the metrics of the host with amp-nova are served until the end."""
+    try:
+        address, taken = exporter.start_http(ADDRESS, port)
+    except ConfigInvalid as exc:
+        raise ConfigInvalid(f"port {port} is not free: give another --port, or 0 for any") from exc
+    return f"http://{address}:{taken}/metrics"
+
+
+def _silence(show: Show) -> None:
+    """Draw nothing."""
+
+
+def _drawer(metrics: str) -> Callable[[Show], None]:
+    """Redraws a table every second on a terminal; elsewhere prints the end of every act."""
+    print(_introduction(metrics), flush=True)
+    if not sys.stdout.isatty():
+        return lambda show: print("\n" + "\n".join(_table(show))) if show.ends_act else None
+    above = 0
+
+    def draw(show: Show) -> None:
+        nonlocal above
+        lines = ["", *_table(show)]
+        up = f"\033[{above}A\033[J" if above else ""
+        print(up + "\n".join(lines), flush=True)
+        above = len(lines)
+
+    return draw
+
+
+def _introduction(metrics: str) -> str:
+    types = ", ".join(
+        f"{len(TOPOLOGY.pcpus_of(t.name))} {t.name} cores (coefficient {t.coefficient:g})"
+        for t in reversed(TOPOLOGY.core_types)
+    )
+    return (
+        f"Two simulated hosts with {types}\nrun the same guests, which all want more than they "
+        "book. Booked, delivered and quota are\nper vCPU; 1 reference core is a whole slow core.\n"
+        f"Metrics of the host with amp-nova, while this runs: {metrics}"
+    )
+
+
+def _table(show: Show) -> list[str]:
+    rows = [HEAD]
+    for key, kept in show.kept.rows.items():
+        bare = show.bare.rows[key]
+        rows.append(
+            [
+                f"{key[0]}/{key[1]}",
+                _number(kept.booked_refcores),
+                *_cells(kept),
+                _number(kept.quota_cores),
+                *_cells(bare),
+            ]
+        )
+    now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
+    # Wrapped, so that the number of lines to draw over is known on a narrow terminal too.
+    return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
+
+
+def _cells(row: Row) -> list[str]:
+    return [f"{row.delivered_refcores:.3f}", _number(row.ratio), row.core_type]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _json(show: Show, metrics: str) -> dict[str, Any]:
+    """The verdict with its figures, and the last second of every vCPU."""
+    verdict = show.verdict()
+    return {
+        "duration_s": show.duration_s,
+        "metrics": metrics,
+        "held": verdict.held,
+        "verdict": str(verdict),
+        **{key: round(value, 6) for key, value in dataclasses.asdict(verdict).items()},
+        "vcpus": {
+            f"{name}/{index}": {
+                "with": dataclasses.asdict(kept),
+                "without": dataclasses.asdict(show.bare.rows[name, index]),
+            }
+            for (name, index), kept in show.kept.rows.items()
+        },
+    }
