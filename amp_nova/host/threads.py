@@ -69,12 +69,17 @@ def incarnation(root: Path, pid: int) -> str:
     return f"{pid}:{stat.rsplit(')', 1)[1].split()[19]}"
 
 
-def find(root: Path, pid: int, mounted: dict[str, Path]) -> dict[int, tuple[int, Path, int]]:
-    """vCPU index -> thread id, CPU cgroup folder and its version; ``OSError`` if the process went.
+Found = dict[int, tuple[int, Path, int]]
+"""Thread id, CPU cgroup folder and its version, by vCPU index."""
+
+
+def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
+    """The vCPUs of a process, and those left out; ``OSError`` if the process went.
 
     A vCPU that libvirt gave no cgroup of its own is left out: a limit there would hit others.
     """
-    found = {}
+    found: Found = {}
+    groupless = set()
     tasks = root / f"proc/{pid}/task"
     for tid in os.listdir(tasks):
         try:
@@ -82,30 +87,40 @@ def find(root: Path, pid: int, mounted: dict[str, Path]) -> dict[int, tuple[int,
             if match is None:
                 continue
             where = path_of((tasks / tid / "cgroup").read_text(), mounted)
-        except FileNotFoundError:  # a thread that ended since the listing
+        except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
         if where is not None and where[0].name == f"vcpu{match[1]}":
             found[int(match[1])] = (int(tid), *where)
-    return found
+        else:
+            groupless.add(int(match[1]))
+    return found, frozenset(groupless)
 
 
 class VcpuThreads:
-    """All vCPU threads of one QEMU process, found again when they change."""
+    """All vCPU threads of one QEMU process, found again when they change.
+
+    ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``.
+    """
 
     def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
         self.pid = pid
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
+        self.groupless: frozenset[int] = frozenset()
         self._root = root
         self._mounted = mounted
-        self.rescan()
+        try:
+            self.rescan()
+        except BaseException:
+            self.close()
+            raise
 
     def rescan(self) -> None:
-        """Look for vCPUs that were plugged or unplugged."""
-        found = find(self._root, self.pid, self._mounted)
+        """Look for vCPUs that were plugged, unplugged or moved to another group."""
+        found, self.groupless = find(self._root, self.pid, self._mounted)
         for index, thread in list(self.by_index.items()):
-            if index not in found or found[index][0] != thread.tid:
-                self.by_index.pop(index).close()
+            if found.get(index, ())[:2] != (thread.tid, thread.group.path):
+                self.drop(index)
         tasks = self._root / f"proc/{self.pid}/task"
         for index, (tid, path, version) in sorted(found.items()):
             if index not in self.by_index:
@@ -115,6 +130,10 @@ class VcpuThreads:
                 except OSError:
                     group.close()
                     raise
+
+    def drop(self, index: int) -> None:
+        """Forget one vCPU and give its descriptors back."""
+        self.by_index.pop(index).close()
 
     def close(self) -> None:
         """Give all descriptors back."""
