@@ -7,8 +7,9 @@ agent and the simulator all ask ``pack``.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from amp_nova.core.topology import CoreType, Topology
 
@@ -20,6 +21,11 @@ PERIOD_USUAL_MAX_US = 100_000
 PERIOD_MAX_US = 1_000_000
 QUOTA_MIN_US = 1_000
 QUOTA_AIM_US = 5_000
+
+SEARCH_STEPS_MAX = 200
+"""Effort for a packing that first fit does not find: 20 ms on 64 full pCPUs."""
+SEARCH_ITEMS_MAX = 300
+"""With more vCPUs than this, first fit comes close enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ def period_us(least_cores: float) -> int:
     under 1 ms, so tiny bookings get up to 1 s.
     """
     aim = min(max(QUOTA_AIM_US / least_cores, PERIOD_MIN_US), PERIOD_USUAL_MAX_US)
-    needed = QUOTA_MIN_US / least_cores
+    needed = min(QUOTA_MIN_US / least_cores, PERIOD_MAX_US)
     return int(min(max(aim, math.ceil(needed)), PERIOD_MAX_US))
 
 
@@ -61,10 +67,11 @@ def bandwidth(share_cores: float, period: int) -> Bandwidth | None:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One booked vCPU that wants a place.
+    """One booked vCPU that wants a place. Demands are told apart by the text of their ``key``.
 
     ``allowed``: pCPUs that Nova and libvirt leave it; ``core_type``: the one its flavor insists on;
-    ``current``: the core type it is kept on now, which spares a move.
+    ``current``: the core type it is kept on now, and ``pcpu`` the pCPU, if it is a single one: to
+    stay there spares a move.
     """
 
     key: Hashable
@@ -72,6 +79,7 @@ class Demand:
     allowed: frozenset[int]
     core_type: str | None = None
     current: str | None = None
+    pcpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +96,42 @@ class Packing:
         return not self.unplaced
 
 
-def _candidates(demand: Demand, topology: Topology, *, sticky: bool) -> list[CoreType]:
-    """Core types that can hold a vCPU, the slowest that suffices first: fast time is precious."""
-    types = [
-        t
-        for t in topology.core_types
-        if t.coefficient is not None
-        and t.coefficient >= demand.refcores - TOLERANCE
-        and demand.core_type in (None, t.name)
-        and demand.allowed & topology.pcpus_of(t.name)
-    ]
-    if sticky:
-        types.sort(key=lambda t: t.name != demand.current)
-    return types
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A demand and its options, what it prefers first: the cores it needs there, and the pCPUs."""
+
+    demand: Demand
+    options: tuple[tuple[float, frozenset[int]], ...]
+
+    def places(self, free: Mapping[int, float]) -> Iterator[tuple[int, float]]:
+        """pCPUs with room for it and what it needs there; its own first, then the fullest."""
+        for need, pcpus in self.options:
+            found = [p for p in pcpus if free[p] >= need - TOLERANCE]
+            for pcpu in sorted(found, key=lambda p: (p != self.demand.pcpu, free[p], p)):
+                yield pcpu, need
+
+
+def _item(demand: Demand, topology: Topology, *, stay: bool) -> _Item:
+    """The core type it is on comes first (with ``stay``: alone), then the slowest that suffices."""
+    options = []
+    for core_type in topology.core_types:
+        if demand.core_type not in (None, core_type.name):
+            continue
+        need = cores(demand.refcores, core_type)
+        pcpus = demand.allowed & topology.pcpus_of(core_type.name)
+        if need is None or need > 1.0 + TOLERANCE or not pcpus:
+            continue
+        if core_type.name != demand.current:
+            options.append((need, pcpus))
+        elif stay:
+            return _Item(demand, ((need, pcpus),))
+        else:
+            options.insert(0, (need, pcpus))
+    return _Item(demand, tuple(options))
 
 
 def _reason(demand: Demand, topology: Topology) -> str:
-    if _candidates(demand, topology, sticky=False):
+    if _item(demand, topology, stay=False).options:
         return f"{demand.refcores:g} reference cores are not free on any pCPU it may use"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
@@ -112,46 +139,105 @@ def _reason(demand: Demand, topology: Topology) -> str:
     return f"{demand.refcores:g} reference cores per vCPU are more than {where} can give"
 
 
-def _attempt(
-    demands: Sequence[Demand], topology: Topology, room_cores: float, *, sticky: bool
-) -> Packing:
-    """First fit, decreasing: those with the least choice first, then the largest."""
+def _hardest_first(item: _Item) -> tuple[Any, ...]:
+    return len(item.demand.allowed), -item.demand.refcores, str(item.demand.key)
+
+
+def _settled_first(item: _Item) -> tuple[Any, ...]:
+    return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
+
+
+def _first_fit(items: Iterable[_Item], topology: Topology, room_cores: float) -> Packing:
+    """Put one after the other onto the fullest pCPU that has room (best fit, decreasing)."""
     free = {p.id: room_cores for p in topology.pcpus}
     placed: dict[Hashable, int] = {}
     unplaced: dict[Hashable, str] = {}
-    order = sorted(
-        enumerate(demands),
-        key=lambda d: (len(d[1].allowed), not (sticky and d[1].current), -d[1].refcores, d[0]),
-    )
-    for _, demand in order:
-        for core_type in _candidates(demand, topology, sticky=sticky):
-            need = cores(demand.refcores, core_type)
-            assert need is not None  # candidates have a coefficient
-            usable = demand.allowed & topology.pcpus_of(core_type.name)
-            fitting = [p for p in usable if free[p] >= need - TOLERANCE]
-            if fitting:
-                best = min(fitting, key=lambda p: (free[p], p))
-                free[best] -= need
-                placed[demand.key] = best
-                break
-        else:
-            unplaced[demand.key] = _reason(demand, topology)
+    for item in items:
+        if (place := next(item.places(free), None)) is None:
+            unplaced[item.demand.key] = _reason(item.demand, topology)
+            continue
+        pcpu, need = place
+        placed[item.demand.key] = pcpu
+        free[pcpu] -= need
     return Packing(placed, unplaced, free)
 
 
-def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
-    """Pack booked vCPUs onto pCPUs, moving as few of those that have a core type as possible.
+def _search(items: Sequence[_Item], topology: Topology, room_cores: float) -> Packing | None:
+    """Place all by trying, depth first; ``None`` if that is impossible or takes too long to tell.
 
-    Moves are taken only when what stays in place leaves something out. Deterministic; the order of
-    ``demands`` breaks ties.
+    pCPUs with equal room that the same vCPUs may use are alike, and one of them is tried. A state
+    that led nowhere is not entered again.
     """
-    wanted = list(demands)
-    room_cores = 1.0 - reserve_ratio
-    stay = _attempt(wanted, topology, room_cores, sticky=True)
-    if stay.complete or all(d.current is None for d in wanted):
-        return stay
-    fresh = _attempt(wanted, topology, room_cores, sticky=False)
-    return fresh if len(fresh.unplaced) < len(stay.unplaced) else stay
+    free = {p.id: room_cores for p in topology.pcpus}
+    worth = sum((t.coefficient or 0.0) * room_cores for p in free if (t := topology.type_of(p)))
+    asked = sum(item.demand.refcores for item in items)
+    if len(items) > SEARCH_ITEMS_MAX or asked > worth + TOLERANCE * len(items):
+        return None
+    groups = {pcpus for item in items for _, pcpus in item.options}
+    kind = {p: tuple(p in group for group in groups) for p in free}
+    placed: dict[Hashable, int] = {}
+    dead_ends: set[object] = set()
+    steps = len(items) + SEARCH_STEPS_MAX
+
+    def rest(at: int) -> bool:
+        nonlocal steps
+        if at == len(items):
+            return True
+        like = {p: (kind[p], round(room, 9)) for p, room in free.items()}
+        state = (at, tuple(sorted(like.values())))
+        steps -= 1
+        if steps < 0 or state in dead_ends:
+            return False
+        tried = set()
+        for pcpu, need in list(items[at].places(free)):
+            if like[pcpu] in tried:
+                continue
+            tried.add(like[pcpu])
+            room = free[pcpu]
+            free[pcpu] = room - need
+            if rest(at + 1):
+                placed[items[at].demand.key] = pcpu
+                return True
+            free[pcpu] = room
+        dead_ends.add(state)
+        return False
+
+    return Packing(placed, {}, free) if rest(0) else None
+
+
+def _attempts(
+    demands: Sequence[Demand], topology: Topology, room_cores: float
+) -> Iterator[Packing | None]:
+    """Ways to pack, from the one that moves nothing to the one that finds a way if there is one."""
+    moving = any(d.current is not None for d in demands)
+    for stay in (True, False) if moving else (False,):
+        items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
+        yield _first_fit(sorted(items, key=_settled_first) if stay else items, topology, room_cores)
+        yield _search(items, topology, room_cores)
+
+
+def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
+    """Pack booked vCPUs onto pCPUs; one that has a core type leaves it only if not all fit else.
+
+    What does not fit on its own (too large, none of its pCPUs online) is left out, the rest packed.
+    Deterministic, whatever the order of ``demands``.
+    """
+    able, unable = [], {}
+    for demand in demands:
+        if _item(demand, topology, stay=False).options:
+            able.append(demand)
+        else:
+            unable[demand.key] = _reason(demand, topology)
+    best = None
+    for attempt in _attempts(able, topology, 1.0 - reserve_ratio):
+        if attempt is None:
+            continue
+        if best is None or len(attempt.unplaced) < len(best.unplaced):
+            best = attempt
+        if best.complete:
+            break
+    assert best is not None  # first fit always gives one
+    return Packing(best.placed, {**unable, **best.unplaced}, best.free_cores)
 
 
 def fits(
