@@ -5,11 +5,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from amp_nova.core import cpulist
 from amp_nova.core.booking import NAMESPACE
 from amp_nova.core.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata; it holds the flavor's extra specs since Nova 32.0."""
+VCPUS_MAX = 1 << 13
+"""No hypervisor runs more; what claims to is garbage, and must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,12 @@ class DomainXml:
 
 def cpus(text: str) -> frozenset[int]:
     """A libvirt cpuset such as ``0-3,^2,8``; ``ValueError`` if it is none."""
-    included: set[int] = set()
-    excluded: set[int] = set()
-    for part in text.replace(" ", "").split(","):
-        target = excluded if part.startswith("^") else included
-        first, _, last = part.lstrip("^").partition("-")
-        target.update(range(int(first), int(last or first) + 1))
-    return frozenset(included - excluded)
+    parts = text.replace(" ", "").split(",")
+    excluded = [part[1:] for part in parts if part.startswith("^")]
+    included = [part for part in parts if not part.startswith("^")]
+    if "" in parts or "" in excluded:
+        raise ValueError(f"'{text}' is not a cpuset")
+    return frozenset(cpulist.parse(",".join(included))) - set(cpulist.parse(",".join(excluded)))
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -67,7 +69,11 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         root = ET.fromstring(xml)
     except ET.ParseError as exc:
         raise ValueError(f"not XML: {exc}") from exc
-    name, count = _text(root, "name"), _text(root, "vcpu")
+    name, uuid, count = _text(root, "name"), _text(root, "uuid"), _text(root, "vcpu").strip()
+    if not name or not uuid:
+        raise ValueError("it has no name or no UUID")
+    if not count.isdecimal() or len(count) > 6 or not 0 < int(count) <= VCPUS_MAX:
+        raise ValueError(f"'{count[:20]}' is no number of vCPUs")
     specs = _specs(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         for fallback in fallbacks:
@@ -76,7 +82,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
                 break
     instance = f"metadata/{NOVA}instance"
     domain = Domain(
-        resource=_text(root, "uuid"),
+        resource=uuid,
         name=name,
         vcpus=int(count),
         specs=specs,
