@@ -68,7 +68,9 @@ def run(
     windows = {g.name: Windows(g.booking, scenario.topology) for g in scenario.guests}
     opened_s = 0.0
     for moment in moments(scenario.duration_s, pace):
-        host.advance(moment.at_s)
+        # Not even by nothing before the first cycle: guests get their pCPUs when time advances.
+        if moment.at_s > host.now_s:
+            host.advance(moment.at_s)
         if moment.window:
             for name, window in windows.items():
                 if window.booked:

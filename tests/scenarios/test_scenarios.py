@@ -1,0 +1,51 @@
+"""The contract as scenarios: NAME.yaml is run, NAME.expect.yaml says what must come out.
+
+In an expectation a number is meant exactly (to the sixth digit), ``[low, high]`` is a range with
+its ends, ``null`` says that there is no such number.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from amp_nova.sim import report, scenario
+from amp_nova.sim.run import run
+
+HERE = Path(__file__).parent
+NAMES = sorted(p.name.removesuffix(".expect.yaml") for p in HERE.glob("*.expect.yaml"))
+
+
+def holds(expected, found):
+    if isinstance(expected, list):
+        low, high = expected
+        return found is not None and low <= found <= high
+    if isinstance(expected, int | float):
+        return found is not None and abs(found - expected) < 1.5e-6
+    return found == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_contract(name):
+    """What the expectation beside the scenario says holds."""
+    expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
+
+    result = json.loads(report.to_json(run(scenario.load(HERE / f"{name}.yaml"))))
+
+    assert set(expected["vms"]) == set(result["vms"])
+    broken = [
+        f"{who}: {key} is {found[key]}, expected {value}"
+        for who, wanted, found in [
+            ("host", expected.get("host", {}), result),
+            *((vm, wanted, result["vms"][vm]) for vm, wanted in expected["vms"].items()),
+        ]
+        for key, value in wanted.items()
+        if not holds(value, found[key])
+    ]
+    assert not broken, f"{expected['says']} But:\n" + "\n".join(broken)
+
+
+def test_every_scenario_has_an_expectation():
+    """No scenario is run for nothing."""
+    assert {p.stem for p in HERE.glob("*.yaml") if ".expect" not in p.name} == set(NAMES)
