@@ -10,9 +10,9 @@ TOPOLOGY_OPTS = [
         default=[],
         help="""
 One core type of this host: a name, its pCPUs and, if known, its coefficient (speed over the
-reference core), for example ``core_type = fast 0-7,16-23 1.85``. Repeat the line for every type; all
-online pCPUs must be named once. Set it only when ``amp-nova topology`` cannot tell or is wrong: what
-is said here wins over everything that is detected.
+reference core), for example ``core_type = fast 0-7,16-23 1.85``. Repeat the line for every type;
+all online pCPUs must be named once. Set it only when ``amp-nova topology`` cannot tell or is wrong:
+what is said here wins over everything that is detected.
 """,
     ),
     cfg.StrOpt(
@@ -91,8 +91,8 @@ Booking of domains that carry no ``amp:*`` key in their Nova metadata (instances
         default=3,
         min=0,
         help="""
-How often within a minute a quota or affinity that somebody else changed is put right. After that the
-agent keeps its hands off the instance for five minutes and says so, rather than fight.
+How often within a minute a quota or affinity that somebody else changed is put right. After that
+the agent keeps its hands off the instance for five minutes and says so, rather than fight.
 """,
     ),
 ]
@@ -116,7 +116,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
-    """Read the configuration; ``files=None`` looks in the usual places (``/etc/amp-nova`` first)."""
+    """Read the configuration; ``files=None`` looks in the usual places, ``/etc/amp-nova`` first."""
     conf = cfg.ConfigOpts()
     for group, opts in GROUPS.items():
         conf.register_opts(opts, group)

@@ -19,5 +19,5 @@ class Actuator(Protocol):
     """What carries changes out."""
 
     def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
-        """Carry changes out, each on its own, and say what failed. A vCPU that is gone is no failure."""
+        """Carry changes out, each on its own, and say what failed; a vCPU that went is none."""
         ...

@@ -4,7 +4,7 @@ Nothing lingers: a series ends when its instance does, and what is not known has
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
@@ -118,48 +118,45 @@ class Exporter:
 
 
 def _host(report: CycleReport) -> Iterator[Metric]:
+    yield from _core_types(report.topology)
     totals = report.totals
-    coefficient = GaugeMetricFamily(
-        "amp_core_type_coefficient_ratio",
-        "Speed of a core type over the reference core.",
-        labels=["core_type", "source"],
-    )
-    pcpus = GaugeMetricFamily("amp_core_type_pcpus", "Online pCPUs.", labels=["core_type"])
-    for core_type in report.topology.core_types:
-        pcpus.add_metric([core_type.name], len(report.topology.pcpus_of(core_type.name)))
-        if core_type.coefficient is not None:
-            source = core_type.coefficient_source or report.topology.source
-            coefficient.add_metric([core_type.name, source], core_type.coefficient)
-    yield coefficient
-    yield pcpus
     moves = CounterMetricFamily(
         "amp_migrations", "Moves of vCPUs between core types.", labels=["from", "to"]
     )
     for pair, count in totals.migrations.items():
         moves.add_metric(list(pair), count)
     yield moves
-    for name, help_text, label, counts in (
-        (
-            "amp_enforcement_drift",
-            "Limits that somebody else changed.",
-            "cause",
-            {"quota": 0, "affinity": 0, **totals.drift},
-        ),
-        (
-            "amp_actuation_failures",
-            "Changes that could not be carried out.",
-            "reason",
-            {"read_only": 0, "refused": 0, **totals.failures},
-        ),
-    ):
-        counter = CounterMetricFamily(name, help_text, labels=[label])
-        for value, count in counts.items():
-            counter.add_metric([value], count)
-        yield counter
+    drift = {"quota": 0, "affinity": 0, **totals.drift}
+    yield _counts("amp_enforcement_drift", "Limits that somebody else changed.", "cause", drift)
+    failed = {"read_only": 0, "refused": 0, **totals.failures}
+    yield _counts("amp_actuation_failures", "Changes that failed.", "reason", failed)
     yield CounterMetricFamily(
         "amp_plans_rejected", "Unusable plans of policies.", value=totals.plans_rejected
     )
     yield CounterMetricFamily("amp_writes", "Limits written.", value=totals.writes)
+
+
+def _core_types(topology: Topology) -> Iterator[Metric]:
+    coefficient = GaugeMetricFamily(
+        "amp_core_type_coefficient_ratio",
+        "Speed of a core type over the reference core.",
+        labels=["core_type", "source"],
+    )
+    pcpus = GaugeMetricFamily("amp_core_type_pcpus", "Online pCPUs.", labels=["core_type"])
+    for core_type in topology.core_types:
+        pcpus.add_metric([core_type.name], len(topology.pcpus_of(core_type.name)))
+        if core_type.coefficient is not None:
+            source = core_type.coefficient_source or topology.source
+            coefficient.add_metric([core_type.name, source], core_type.coefficient)
+    yield coefficient
+    yield pcpus
+
+
+def _counts(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family
 
 
 def _instances(domains: Sequence[DomainReport]) -> Iterator[Metric]:

@@ -142,17 +142,19 @@ class Service:
         self._wake.set()
 
     def _cycles(self) -> None:
-        due = time.monotonic()
+        due = ended = time.monotonic()
         while not self._stop:
-            self._try_cycle()
-            now = time.monotonic()
-            due = max(due, now - self._conf.agent.cycle_s) if due > now else now
-            due += self._conf.agent.cycle_s
-            if self._wake.wait(max(0.0, due - now)):
-                time.sleep(EVENT_GAP_S)
+            if self._wake.wait(max(0.0, due - time.monotonic())):
+                time.sleep(max(0.0, ended + EVENT_GAP_S - time.monotonic()))
                 self._wake.clear()
             else:
-                self.exporter.lateness_s = max(0.0, time.monotonic() - due)
+                now = time.monotonic()
+                self.exporter.lateness_s = now - due
+                # Cycles that a long one swallowed are not made up for.
+                due = max(due + self._conf.agent.cycle_s, now)
+            if not self._stop:
+                self._try_cycle()
+            ended = time.monotonic()
 
     def _try_cycle(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """What a machine's processors are: core types, pCPUs and the reference core."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amp_nova.exceptions import TopologyUnknown
 
@@ -48,6 +48,8 @@ class Topology:
     """Where the division into core types comes from."""
     offline: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    known: tuple[PCpu, ...] = ()
+    """All pCPUs ever seen online, with all their siblings; empty: those that are online now."""
     _types: dict[str, CoreType] = field(init=False, repr=False, compare=False)
     _type_of: dict[int, CoreType] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
@@ -74,6 +76,23 @@ class Topology:
     def pcpus_of(self, core_type: str) -> frozenset[int]:
         """Ids of the online pCPUs of a core type."""
         return self._pcpus_of.get(core_type, frozenset())
+
+    def with_online(self, online: frozenset[int]) -> "Topology | None":
+        """The same machine with other CPUs online; ``None`` if one of them was never seen.
+
+        Core types keep their coefficients, also when all their pCPUs are offline: what a core is
+        worth does not depend on who else is there.
+        """
+        known = {p.id: p for p in self.known or self.pcpus}
+        if not online or online - known.keys():
+            return None
+        awake = tuple(
+            replace(p, siblings=tuple(s for s in p.siblings if s in online))
+            for i, p in sorted(known.items())
+            if i in online
+        )
+        offline = tuple(sorted({*self.offline, *known} - online))
+        return replace(self, pcpus=awake, offline=offline, known=tuple(known.values()))
 
     def only_type(self, pcpus: Iterable[int]) -> CoreType | None:
         """The one core type all these pCPUs are of, ``None`` when they are of several or none."""

@@ -286,11 +286,14 @@ def _not_of(found: Calibration, topology: Topology, state: dict[str, str | None]
         return f"it is of CPU model '{made.cpu_model}', this machine is '{state['cpu_model']}'"
     theirs = {t.name: frozenset(t.pcpus) for t in found.core_types}
     ours = {t.name: topology.pcpus_of(t.name) for t in topology.core_types}
-    if theirs.keys() != ours.keys():
+    offline = set(topology.offline)
+    # A core type whose cores are all offline now cannot be seen; what the others are worth stays.
+    asleep = {name for name, pcpus in theirs.items() if name not in ours and pcpus <= offline}
+    if theirs.keys() - asleep != ours.keys():
         return f"it is of core types {', '.join(theirs)}, this machine has {', '.join(ours)}"
     for name, pcpus in ours.items():
         # A core that is offline at the moment does not make the others another machine.
-        if pcpus - theirs[name] or theirs[name] - pcpus - set(topology.offline):
+        if pcpus - theirs[name] or theirs[name] - pcpus - offline:
             return (
                 f"core type '{name}' was pCPUs {cpulist.show(theirs[name])} and is"
                 f" {cpulist.show(pcpus) or 'none'}"

@@ -95,6 +95,10 @@ class VcpuGroup:
             return _number(raw, b"throttled_time ")
         return _number(raw, b"throttled_usec ") * 1000
 
+    def periods(self) -> int:
+        """Bandwidth periods that began while there was demand, cumulative."""
+        return _number(os.pread(self._fds[0], _READ_BYTES, 0), b"nr_periods ")
+
     def bandwidth(self) -> Bandwidth | None:
         """The limit in force, ``None`` when there is none."""
         raw = os.pread(self._fds[1], 64, 0)

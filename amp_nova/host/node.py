@@ -14,11 +14,12 @@ from pathlib import Path
 from amp_nova.core.observation import DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
-from amp_nova.exceptions import ActuationFailed, TopologyUnknown
+from amp_nova.exceptions import ActuationFailed, AmpError
 from amp_nova.host.cgroup import GONE, mounts
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
-from amp_nova.host.threads import VcpuThreads
+from amp_nova.host.pacing import at_period_start
+from amp_nova.host.threads import VcpuThread, VcpuThreads
 
 LOG = logging.getLogger(__name__)
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -35,7 +36,7 @@ class LibvirtHost:
         self,
         hypervisor: Hypervisor,
         load_topology: Callable[[], Topology],
-        online: Callable[[], object],
+        online: Callable[[], frozenset[int]],
         run_path: Path,
         held: Callable[[], Mapping[str, str]] = dict,
         root: Path = Path("/"),
@@ -49,7 +50,7 @@ class LibvirtHost:
         self._root = root
         self._rescan_s = rescan_s
         self._mounted = mounts(root)
-        self._online: object = online()
+        self._online = online()
         self._topology = load_topology()
         self._threads: dict[str, VcpuThreads] = {}
         self._described: dict[str, tuple[DomainXml, DomainXml, dict[int, frozenset[int]]]] = {}
@@ -82,12 +83,13 @@ class LibvirtHost:
         online = self._online_now()
         if online == self._online:
             return
+        same = self._topology.with_online(online)
         try:
-            self._topology = self._load_topology()
-        except TopologyUnknown as exc:
+            self._topology = same or self._load_topology()
+        except AmpError as exc:
             LOG.error("CPUs went on- or offline and the core types cannot be told now: %s", exc)
-        else:
-            LOG.info("CPUs went on- or offline; online: %s", online)
+            return
+        LOG.info("CPUs went on- or offline; online now: %s", sorted(online))
         self._online = online
         self._described = {}
 
@@ -144,17 +146,50 @@ class LibvirtHost:
         return described, allowed
 
     def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
-        """Carry changes out, each on its own; a vCPU that went meanwhile is no failure."""
-        failures = {}
+        """Carry changes out, each on its own; a vCPU that went meanwhile is no failure.
+
+        A limit that replaces another one is written as a bandwidth period begins (``pacing``), so
+        this may take one period, 0.1 s at the most.
+        """
+        failures: dict[VcpuKey, Failure] = {}
+        later: dict[VcpuKey, tuple[Step, ...]] = {}
         for change in changes:
-            failure = self._take(change.key, change.steps)
+            at_once, paced = self._paced(change)
+            failure = self._take(change.key, at_once)
             if failure is not None:
                 failures[change.key] = failure
+            elif paced:
+                later[change.key] = paced
+
+        def act(key: VcpuKey) -> None:
+            if (failure := self._take(key, later[key])) is not None:
+                failures[key] = failure
+
+        groups = {key: t.group for key in later if (t := self._thread(key)) is not None}
+        try:
+            at_period_start(groups, act)
+        except OSError as exc:  # one of them went: whatever is left waits for the next cycle
+            LOG.debug("while waiting for a period to begin: %s", exc)
         return failures
 
-    def _take(self, key: VcpuKey, steps: Sequence[Step]) -> Failure | None:
+    def _paced(self, change: Change) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The steps to take at once, and those from the first one that replaces a limit on."""
+        thread = self._thread(change.key)
+        try:
+            limited = thread is not None and thread.group.bandwidth() is not None
+        except OSError:  # it went: taking the steps finds that out
+            limited = False
+        for i, step in enumerate(change.steps):
+            if limited and step.bandwidth is not None:
+                return change.steps[:i], change.steps[i:]
+        return change.steps, ()
+
+    def _thread(self, key: VcpuKey) -> VcpuThread | None:
         threads = self._threads.get(key[0])
-        thread = threads.by_index.get(key[1]) if threads else None
+        return threads.by_index.get(key[1]) if threads else None
+
+    def _take(self, key: VcpuKey, steps: Sequence[Step]) -> Failure | None:
+        thread = self._thread(key)
         if thread is None:
             return None
         try:

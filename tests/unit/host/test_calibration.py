@@ -10,6 +10,7 @@ import pytest
 from amp_nova.core import calibrate
 from amp_nova.core.calibrate import Calibration, Reference
 from amp_nova.core.configured import SOURCE as CONFIGURED
+from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.host import calibration
 from tests.calibrations import INTEGER, machine_files, sample, topology
@@ -133,6 +134,17 @@ def damage(file, change):
     data = json.loads(file.read_text())
     change(data)
     file.write_text(json.dumps(data))
+
+
+def test_a_core_type_that_sleeps_whole_does_not_void_the_calibration(tmp_path, root):
+    """With every slow core switched off, a fast core is still worth what was measured."""
+    path = tmp_path / "c.json"
+    calibration.write(path, build(root))
+    only = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test", offline=(1,))
+
+    found = calibration.apply(only, path, str(root), NOW)
+
+    assert found.core_type("fast").coefficient == pytest.approx(2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Do bookings hold on real guests? Prints figures; asserts nothing about time.
+
+Two real cores, one of them honestly slow; real QEMU guests under libvirt that count their own work; a
+real agent. Delivered capacity is CPU time x coefficient over booked capacity, read from the kernel.
+The coefficient is measured by the guests themselves right before, since the machine drifts.
+"""
+
+import statistics as st
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amp_nova.lab.slowcore import SlowCore
+from tests.lab import FAST, SLOW, Agent, Lab, opened
+
+WINDOW_S = 3.0
+WINDOWS = 20
+SETTLE_S = 2.0
+BOOKINGS = (0.1, 0.25, 0.5, 0.9)
+
+Reading = tuple[int, int]
+
+
+def read(guest: Any, vcpu: int = 0) -> Reading:
+    """Rounds of work and CPU nanoseconds of one vCPU."""
+    return guest.rounds()[vcpu], guest.cpu_ns()[vcpu]
+
+
+def window(watched: list[tuple[Any, int]], length_s: float = WINDOW_S) -> list[tuple[float, ...]]:
+    """Over one window, for every vCPU: rounds a second, CPU share, rounds a CPU second."""
+    before = [read(*w) for w in watched]
+    begin = time.monotonic()
+    time.sleep(length_s)
+    after = [read(*w) for w in watched]
+    took_s = time.monotonic() - begin
+    found = []
+    for (rounds, ns), (rounds_after, ns_after) in zip(before, after, strict=True):
+        work, cpu_s = rounds_after - rounds, (ns_after - ns) / 1e9
+        found.append((work / took_s, cpu_s / took_s, work / cpu_s if cpu_s else 0.0))
+    return found
+
+
+def calibrate(watched: list[tuple[Any, int]], windows: int = 6) -> float:
+    """Coefficient of fast over slow by the guests' own work, unlimited; printed with its spread."""
+    ratios = []
+    for _ in range(windows):
+        fast, slow = window(watched, 1.5)
+        ratios.append(fast[2] / slow[2])
+    print(
+        f"coefficient by the guests' own work: median {st.median(ratios):.4f}, "
+        f"{min(ratios):.4f} to {max(ratios):.4f}"
+    )
+    return st.median(ratios)
+
+
+def spread(values: list[float]) -> str:
+    """Median, standard deviation and range."""
+    return (
+        f"median {st.median(values):.4f}  mean {st.fmean(values):.4f}  sd {st.pstdev(values):.4f}  "
+        f"range {min(values):.4f} to {max(values):.4f}"
+    )
+
+
+def report(
+    label: str,
+    samples: list[list[tuple[float, ...]]],
+    booked: list[float],
+    coefficients: list[float],
+) -> None:
+    """Delivered over booked for each vCPU, and its work against the first one's."""
+    names = ["fast", "slow"]
+    for i, (refcores, coefficient) in enumerate(zip(booked, coefficients, strict=True)):
+        delivered = [s[i][1] * coefficient / refcores for s in samples]
+        speed = [s[i][2] for s in samples]
+        drift = [v / st.median(speed) for v in speed]
+        print(f"{label} {names[i]}: delivered/booked  {spread(delivered)}")
+        print(
+            f"{' ' * len(label)} {names[i]}: own drift (work a CPU second over its median)  "
+            f"{spread(drift)}"
+        )
+    ratio = [s[0][0] / booked[0] / (s[1][0] / booked[1]) for s in samples]
+    print(f"{label} work fast/slow per refcore booked  {spread(ratio)}")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+        yield made
+
+
+@pytest.mark.parametrize("refcores", BOOKINGS)
+def test_two_guests_on_two_core_types(lab: Lab, tmp_path: Path, refcores: float) -> None:
+    """Without the agent speeds differ by the coefficient; with it both deliver the booking."""
+    specs = {"amp:pref_core": str(refcores)}
+    fast = lab.guest(f"fast{refcores}", specs, cpuset=str(FAST))
+    slow = lab.guest(f"slow{refcores}", specs, cpuset=str(SLOW))
+    watched = [(fast, 0), (slow, 0)]
+    print(f"\n== booking {refcores} refcores")
+    coefficient = calibrate(watched)
+    without = window(watched)
+    print(f"without the agent: work fast/slow {without[0][0] / without[1][0]:.3f}")
+    agent = Agent(tmp_path, coefficient).start()
+    try:
+        time.sleep(SETTLE_S)
+        samples = [window(watched) for _ in range(WINDOWS)]
+        report(f"{refcores}", samples, [refcores] * 2, [coefficient, 1.0])
+        ratio = st.fmean(s[1][1] for s in samples) / refcores
+        print(f"agent: {agent.metric('amp_writes_total')} writes in all; slow sum {ratio:.4f}")
+    finally:
+        agent.stop()
+        fast.close()
+        slow.close()
+
+
+def test_one_guest_on_both_core_types(lab: Lab, tmp_path: Path) -> None:
+    """Two vCPUs of one guest on different core types, with bookings of their own."""
+    specs = {"amp:pref_core.0": "0.5", "amp:pref_core.1": "0.4"}
+    guest = lab.guest("both", specs, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
+    watched = [(guest, 0), (guest, 1)]
+    print("\n== one guest, vCPU 0 (0.5 refcores) fast, vCPU 1 (0.4) slow")
+    coefficient = calibrate(watched)
+    agent = Agent(tmp_path, coefficient).start()
+    try:
+        time.sleep(SETTLE_S)
+        samples = [window(watched) for _ in range(WINDOWS)]
+        report("two vCPUs", samples, [0.5, 0.4], [coefficient, 1.0])
+    finally:
+        agent.stop()
+        guest.close()
+
+
+@pytest.mark.parametrize("refcores", BOOKINGS)
+def test_moves_under_load(lab: Lab, tmp_path: Path, refcores: float) -> None:
+    """A move between core types every few seconds: no window gives more than booked + 3 %."""
+    guest = lab.guest(f"mover{refcores}", {"amp:pref_core": str(refcores)}, cpuset=f"{FAST},{SLOW}")
+    print(f"\n== moves fast <-> slow, booking {refcores}")
+    coefficient = 2.1
+    agent = Agent(tmp_path, coefficient).start()
+    try:
+        time.sleep(SETTLE_S)
+        delivered = moves(guest, refcores, coefficient)
+        print(f"moves {refcores}: delivered/booked over 3 s windows  {spread(delivered)}")
+        print(f"agent: {agent.metric('amp_writes_total')} writes in all")
+    finally:
+        agent.stop()
+        guest.close()
+
+
+def moves(guest: Any, refcores: float, coefficient: float, count: int = 12) -> list[float]:
+    """Delivered over booked in windows of 3 s, with a move in the middle of each."""
+    delivered = []
+    speed = {FAST: coefficient, SLOW: 1.0}
+    on = FAST
+    guest.pin(0, [on], 2)
+    time.sleep(SETTLE_S)
+    for _ in range(count):
+        begin, first = time.monotonic(), guest.cpu_ns()[0]
+        time.sleep(WINDOW_S / 2)
+        before = guest.cpu_ns()[0]
+        other = SLOW if on == FAST else FAST
+        guest.pin(0, [other], 2)
+        moved = guest.cpu_ns()[0]
+        time.sleep(max(0.0, begin + WINDOW_S - time.monotonic()))
+        last, took_s = guest.cpu_ns()[0], time.monotonic() - begin
+        # What ran during the call itself ran on either: charge it at the faster core's rate.
+        ref_ns = (before - first) * speed[on] + (moved - before) * coefficient
+        ref_ns += (last - moved) * speed[other]
+        delivered.append(ref_ns / 1e9 / took_s / refcores)
+        on = other
+    return delivered

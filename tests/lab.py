@@ -1,0 +1,183 @@
+"""What integration tests and benchmarks share: a lab of real guests, and real agents over them."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+FAST, SLOW = 0, 1
+"""The CPU left as it is, and the one that is slowed down."""
+
+
+def why_not() -> str | None:
+    """Why real guests cannot run here; ``None`` if they can."""
+    try:
+        import libvirt
+    except ImportError:
+        return "libvirt's Python binding is not installed"
+    if os.geteuid() != 0:
+        return "only root may slow a CPU down and write cgroups"
+    if {FAST, SLOW} - os.sched_getaffinity(0):
+        return "CPUs 0 and 1 are needed"
+    if shutil.which("qemu-system-x86_64") is None or shutil.which("as") is None:
+        return "qemu-system-x86 or binutils is not installed"
+    try:
+        libvirt.open("qemu:///system").close()
+    except libvirt.libvirtError as exc:
+        return f"libvirt does not answer: {exc}"
+    from amp_nova.lab import slowcore
+
+    return slowcore.available()
+
+
+class Lab:
+    """Guests with names of their own, all gone at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        import libvirt
+
+        from amp_nova.lab.guest import build
+
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        self.conn = libvirt.open("qemu:///system")
+        self.folder = folder
+        self.image = build(folder)
+        self.prefix = f"amp-{uuid.uuid4().hex[:6]}"
+        self._guests: list[Any] = []
+
+    def guest(self, name: str, specs: dict[str, str] | None = None, **more: Any) -> Any:
+        """Start a guest and wait until it counts."""
+        from amp_nova.lab.guest import Guest, GuestSpec
+
+        spec = GuestSpec(name=f"{self.prefix}-{name}", specs=specs, **more)
+        guest = Guest(self.conn, spec, self.image)
+        self._guests.append(guest)
+        return guest.wait()
+
+    def close(self) -> None:
+        """Destroy all guests."""
+        for guest in self._guests:
+            guest.close()
+        self.conn.close()
+
+
+def cgroup(guest: Any, vcpu: int = 0) -> Path:
+    """A vCPU's CPU cgroup, found as an operator would: through /proc."""
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+            for line in (task / "cgroup").read_text().splitlines():
+                _, controllers, path = line.split(":", 2)
+                if "cpu" in controllers.split(","):
+                    return Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
+            return Path("/sys/fs/cgroup") / path.lstrip("/")
+    raise AssertionError(f"vCPU {vcpu} has no thread")
+
+
+def quota(guest: Any, vcpu: int = 0) -> float | None:
+    """The limit in force, in cores, read from the kernel and not from the agent."""
+    path = cgroup(guest, vcpu)
+    if (path / "cpu.max").exists():
+        amount, period = (path / "cpu.max").read_text().split()
+        return None if amount == "max" else int(amount) / int(period)
+    amount = (path / "cpu.cfs_quota_us").read_text()
+    period = (path / "cpu.cfs_period_us").read_text()
+    return None if int(amount) < 0 else int(amount) / int(period)
+
+
+def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:
+    """Wait for a condition; fail when it does not come."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come within {timeout_s} s"
+        time.sleep(0.02)
+
+
+class Agent:
+    """A real ``amp-nova-agent`` process with a configuration of its own."""
+
+    def __init__(self, folder: Path, coefficient: float = 2.0, more: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.state_path = folder / "state"
+        self.config = folder / "agent.conf"
+        self.log = folder / "agent.log"
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.config.write_text(
+            f"[topology]\ncore_type = fast {FAST} {coefficient}\ncore_type = slow {SLOW} 1.0\n"
+            f"calibration_file = {folder}/none.json\n"
+            f"[exporter]\nport = 0\n[agent]\nstate_path = {self.state_path}\n{more}"
+        )
+
+    def command(self, *arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
+        """The command line of the agent itself."""
+        program = str(Path(sys.executable).with_name("amp-nova-agent"))
+        return [*prefix, program, "--config-file", str(self.config), *arguments]
+
+    def start(self, *prefix: str) -> "Agent":
+        """Start it and wait until it has finished a cycle."""
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(self.command(prefix=prefix), stderr=log)
+        until(lambda: "metrics at " in self.log.read_text(), 20, "the agent's start")
+        self.url = self.log.read_text().split("metrics at ")[1].split()[0]
+        until(lambda: self.metric("amp_cycle_duration_seconds_count", stage="apply"), 20, "a cycle")
+        return self
+
+    def metrics(self) -> list[tuple[str, dict[str, str], float]]:
+        """Every sample it exports now."""
+        with urllib.request.urlopen(self.url, timeout=10) as reply:
+            text = reply.read().decode()
+        return [
+            (s.name, dict(s.labels), s.value)
+            for family in text_string_to_metric_families(text)
+            for s in family.samples
+        ]
+
+    def metric(self, metric_name: str, **labels: str) -> float | None:
+        """One sample, or ``None``."""
+        for found, its_labels, value in self.metrics():
+            if found == metric_name and labels.items() <= its_labels.items():
+                return value
+        return None
+
+    def cycles(self) -> float:
+        """Cycles finished so far."""
+        return self.metric("amp_cycle_duration_seconds_count", stage="report") or 0.0
+
+    def next_cycle(self, count: int = 2) -> None:
+        """Wait for some more cycles."""
+        aim = self.cycles() + count
+        until(lambda: self.cycles() >= aim, 20, "the next cycle")
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``amp-nova`` with the agent's configuration."""
+        program = str(Path(sys.executable).with_name("amp-nova"))
+        command = [program, *arguments, "--config-file", str(self.config)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    def stop(self) -> None:
+        """End it, if it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=20)
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Lab]:
+    """A lab, or a skip that says why there is none."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    lab = Lab(folder)
+    try:
+        yield lab
+    finally:
+        lab.close()
