@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import re
 import sys
 from typing import Any
 
-from amp_nova.core.booking import TABLE, Booking, examine, parse, placement, vcpus_named
+from amp_nova.core.booking import TABLE, Booking, examine, placement, vcpus_named
 from amp_nova.exceptions import BookingInvalid
 
 EXAMPLE = """example:
@@ -40,8 +41,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _vcpus(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:6]) <= VCPUS_MAX:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to {VCPUS_MAX}")
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= VCPUS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {VCPUS_MAX}")
     return int(text)
 
 
@@ -50,9 +51,9 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise BookingInvalid(f"'{text}' is no extra spec: write KEY=VALUE")
+            raise BookingInvalid(f"{text!r} is no extra spec: write KEY=VALUE")
         if key in specs:
-            raise BookingInvalid(f"{key} is given twice: keep one of them")
+            raise BookingInvalid(f"{key!r} is given twice: keep one of them")
         specs[key] = value
     return specs
 
@@ -60,12 +61,13 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 def _reference_ips(text: str | None) -> float | None:
     if text is None:
         return None
-    try:
-        return parse({"amp:ips": text}, 1).vcpus[0].ips
-    except BookingInvalid:
+    booking, _ = examine({"amp:ips": text}, 1)
+    value = booking.vcpus[0].ips if booking else None
+    if value is None or value < 1.0:
         raise BookingInvalid(
-            f"--reference-ips '{text}' is not allowed: give a decimal above 0 with k, M, G or T"
-        ) from None
+            f"--reference-ips {text!r} is not allowed: give a decimal from 1 to 1000T, such as 2.5G"
+        )
+    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ grammar.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -87,14 +88,14 @@ TABLE: tuple[ExtraSpec, ...] = (
     ExtraSpec(
         "pref_core",
         True,
-        "a decimal above 0, such as 0.5",
+        "a decimal above 0 and up to 1e15, such as 0.5",
         "capacity of each vCPU, in reference cores",
         _refcores,
     ),
     ExtraSpec(
         "ips",
         True,
-        "a decimal above 0 with an optional k, M, G or T, such as 2.5G",
+        "a decimal above 0 and up to 1000T, with an optional k, M, G or T, such as 2.5G",
         "capacity of each vCPU, in instructions per second",
         _ips,
     ),
@@ -122,7 +123,7 @@ TABLE: tuple[ExtraSpec, ...] = (
     ExtraSpec(
         "efficiency",
         False,
-        "a decimal of at least 1, or low, medium or high",
+        "a decimal from 1 to 1e15, or low, medium or high",
         "speedup on fast cores, before anything has been measured",
         _efficiency,
     ),
@@ -180,7 +181,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
         match = _KEY.fullmatch(key)
         spec = _BY_NAME.get(match[1]) if match else None
         if match is None or spec is None or (match[2] is not None and not spec.per_vcpu):
-            errors.append(_unknown(key))
+            errors.append(_unknown(key, vcpus))
             continue
         index = None if match[2] is None else int(match[2])
         if index is not None and index >= vcpus:
@@ -198,10 +199,13 @@ def _shown(value: object) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _unknown(key: str) -> str:
-    keys = [f"{NAMESPACE}:{spec.name}" for spec in TABLE]
-    near = difflib.get_close_matches(key.split(".")[0], keys, n=1)
-    hint = f"did you mean {near[0]}?" if near and near[0] != key else f"allowed: {', '.join(keys)}"
+def _unknown(key: str, vcpus: int) -> str:
+    keys = {f"{NAMESPACE}:{spec.name}": spec for spec in TABLE}
+    name, dot, _ = key.partition(".")
+    hint = f"allowed: {', '.join(keys)}"
+    if near := difflib.get_close_matches(name, keys, n=1):
+        index = f".N, with N from 0 to {vcpus - 1}" if dot and keys[near[0]].per_vcpu else ""
+        hint = f"did you mean {near[0]}{index}?"
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 
@@ -229,7 +233,9 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
     booked = tuple(_vcpu(i, values, errors) for i in range(vcpus))
     foreign = sorted(k for k in specs if k.startswith(FOREIGN_QUOTA))
     if foreign and any(v.kind != "best_effort" for v in booked):
-        errors.append(f"{foreign[0]} and a booking would both set the CPU quota: keep one of them")
+        errors.append(
+            f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
+        )
     if errors:
         return None, tuple(dict.fromkeys(errors))
     efficiency = values.get(("efficiency", None))
@@ -267,7 +273,7 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
     if not booking.booked:
         return {}
     # Placement counts whole units: round up, but not for the noise of adding decimals.
-    units = max(1, -int(-(sum(shares) * 1000 - 1e-6) // 1))
+    units = max(1, math.ceil(math.fsum(shares) * 1000 - 1e-6))
     properties = {f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}": str(units)}
     if booking.core_type is not None:
         trait = re.sub(r"[^A-Z0-9_]", "_", booking.core_type.upper())
