@@ -1,13 +1,13 @@
 """Asks the best-effort policy once an interval, and does not trust its answer."""
 
 import logging
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 
 from amp_nova.core import plan
 from amp_nova.core.contract import Promise
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
-from amp_nova.exceptions import InvalidPlan
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import HostView, Policy, VcpuView
 
@@ -24,33 +24,25 @@ class BestEffort:
         self.rejected = 0
         self._interval_ns = int(interval_s * 1e9)
         self._seed = seed
-        self._due_ns = 0
         self._interval = 0
         self._faults = 0
         self._before: dict[VcpuKey, VcpuReading] = {}
-        self._before_ns = 0
+        self._before_ns: int | None = None
 
     def grants(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
         """Grants of this cycle: none between two decisions, and none from a bad plan."""
-        if seen.time_ns < self._due_ns:
+        before_ns = self._before_ns
+        if before_ns is not None and 0 <= seen.time_ns - before_ns < self._interval_ns:
             return []
-        self._due_ns = seen.time_ns + self._interval_ns
-        readings = {
-            (d.domain.resource, v.index): v
-            for d in seen.domains
-            for v in d.vcpus
-            if d.domain.resource not in seen.held
-        }
+        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
         view = self._view(seen, promises, readings)
         self._before, self._before_ns = readings, seen.time_ns
         self._interval += 1
-        known = {v.key for v in view.vcpus}
         try:
+            why = f"policy {self.policy.name}"
             decided = self.policy.decide(view)
-            if strangers := set(decided) - known:
-                raise InvalidPlan(f"vCPU {min(strangers)} is not the policy's to place")
-            grants = [Grant(k, p, why=f"policy {self.policy.name}") for k, p in decided.items()]
-            plan.check(grants, readings, seen.topology)
+            grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.items()]
+            plan.check(grants, {v.key: v for v in view.vcpus}, seen.topology)
         except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
             self._fault(exc)
             return []
@@ -70,13 +62,13 @@ class BestEffort:
                 core_type = seen.topology.type_of(promise.pcpu)
                 coefficient = (core_type.coefficient if core_type else None) or 1.0
                 free[promise.pcpu] -= promise.booking.refcores / coefficient
-            if promise.booking.kind == "best_effort" and key in readings:
+            if promise.booking.kind == "best_effort" and not promise.hands_off:
                 vcpus.append(self._vcpu(key, promise, readings[key], seen.time_ns))
         return HostView(seen.topology, tuple(vcpus), free, self._interval, self._seed)
 
     def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
         allowed = promise.grant.pcpus if promise.grant else reading.allowed
-        before, wall_ns = self._before.get(key), now_ns - self._before_ns
+        before, wall_ns = self._before.get(key), now_ns - (self._before_ns or 0)
         ran = wanted = None
         if before is not None and wall_ns > 0 and reading.run_ns >= before.run_ns:
             ran = (reading.run_ns - before.run_ns) / wall_ns
@@ -94,3 +86,8 @@ class BestEffort:
             )
             self.policy = NonePolicy()
             self._faults = 0
+
+
+def _ids(pcpus: Iterable[int]) -> frozenset[int]:
+    """What a policy gave as pCPUs, as what the actuators take; ``TypeError`` if it is no such."""
+    return frozenset(operator.index(p) for p in pcpus)

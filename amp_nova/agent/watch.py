@@ -27,6 +27,8 @@ class Watch:
             resource = reading.domain.resource
             if self._incarnations.get(resource) != reading.domain.incarnation:
                 continue
+            if resource in seen.held:  # somebody else asked to change it
+                continue
             found = [
                 what
                 for vcpu in reading.vcpus

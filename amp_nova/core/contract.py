@@ -25,6 +25,8 @@ class Promise:
     pcpu: int | None = None
     note: str | None = None
     weight: float = 1.0
+    hands_off: bool = False
+    """Whether nothing of it may be changed, by a policy either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +49,32 @@ class Terms:
     """Keep a vCPU on the pCPU it was packed onto, not on any of its core type."""
 
 
+def _booking_of(domain: Booked, reading: VcpuReading) -> VcpuBooking:
+    """The booking of a vCPU; one that the domain's definition does not count books nothing."""
+    vcpus = domain.booking.vcpus
+    return vcpus[reading.index] if reading.index < len(vcpus) else VcpuBooking(reading.index)
+
+
 def _demands(domains: Sequence[Booked], topology: Topology) -> list[capacity.Demand]:
     demands = []
     for domain in domains:
         for reading in domain.readings:
-            booked = domain.booking.vcpus[reading.index]
+            booked = _booking_of(domain, reading)
             if booked.refcores is None:
                 continue
             now = topology.only_type(reading.pcpus)
+            core_type = domain.booking.core_type
+            if domain.hands_off is not None and now is not None and now.coefficient is not None:
+                # It stays where it is: that is the room it takes, if its booking can be had there.
+                core_type = now.name if now.coefficient >= booked.refcores else core_type
             demands.append(
                 capacity.Demand(
                     key=(domain.resource, reading.index),
                     refcores=booked.refcores,
                     allowed=reading.allowed,
-                    core_type=domain.booking.core_type,
+                    core_type=core_type,
                     current=now.name if now else None,
+                    pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
                 )
             )
     return demands
@@ -107,18 +120,32 @@ def _promise_refcores(
 ) -> Promise:
     pcpu = packing.placed.get(demand.key)
     core_type = topology.type_of(pcpu) if pcpu is not None else _fallback_type(demand, topology)
-    note = packing.unplaced.get(demand.key)
     if core_type is None:
         return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
     soft = booking.limit == "soft"
     limit = None if soft else _limit(demand.refcores, core_type, topology)
+    note = _note(demand, core_type, limit, packing)
     pcpus = demand.allowed & topology.pcpus_of(core_type.name)
     if terms.one_pcpu and pcpu is not None:
         pcpus = frozenset({pcpu})
     why = f"{demand.refcores:g} refcores / {core_type.coefficient:g} on {core_type.name}"
     key: VcpuKey = demand.key  # type: ignore[assignment]
     grant = Grant(key, pcpus, limit, limits=True, why=f"{why}, soft" if soft else why)
-    return Promise(booked, grant, core_type.name, pcpu, note and f"over-booked: {note}")
+    return Promise(booked, grant, core_type.name, pcpu, note)
+
+
+def _note(
+    demand: capacity.Demand,
+    core_type: CoreType,
+    limit: capacity.Bandwidth | None,
+    packing: capacity.Packing,
+) -> str | None:
+    if (reason := packing.unplaced.get(demand.key)) is not None:
+        return f"over-booked: {reason}"
+    gets = limit.cores * (core_type.coefficient or 0.0) if limit else 0.0
+    if gets > demand.refcores * 1.01:
+        return f"may use {gets:g} refcores: the kernel takes no limit as low as its booking"
+    return None
 
 
 def _unusable(demand: capacity.Demand, topology: Topology) -> str:
@@ -141,7 +168,8 @@ def _promise_rest(
     if not pcpus:
         return Promise(booked, note=f"not enforced: no pCPU of core type '{wanted}' may be used")
     key = (domain.resource, reading.index)
-    return Promise(booked, Grant(key, pcpus, why=f"amp:core_type={wanted}"), wanted, note=note)
+    grant = Grant(key, pcpus, why=f"amp:core_type={wanted}", loose=True)
+    return Promise(booked, grant, wanted, note=note)
 
 
 def promises(domains: Sequence[Booked], topology: Topology, terms: Terms) -> dict[VcpuKey, Promise]:
@@ -155,7 +183,7 @@ def promises(domains: Sequence[Booked], topology: Topology, terms: Terms) -> dic
     for domain in domains:
         for reading in domain.readings:
             key = (domain.resource, reading.index)
-            booked = domain.booking.vcpus[reading.index]
+            booked = _booking_of(domain, reading)
             if (demand := demands.get(key)) is not None:
                 promise = _promise_refcores(
                     demand, booked, domain.booking, packing, topology, terms
@@ -164,13 +192,20 @@ def promises(domains: Sequence[Booked], topology: Topology, terms: Terms) -> dic
                 promise = _promise_rest(domain, reading, booked, topology)
             if domain.booking.weight != 1.0:
                 promise = replace(promise, weight=domain.booking.weight)
-            if domain.hands_off is not None and promise.grant is not None:
-                now = topology.only_type(reading.pcpus)
-                promise = replace(
-                    promise,
-                    grant=None,
-                    core_type=now.name if now else None,
-                    note=f"not enforced: {domain.hands_off}",
-                )
+            if domain.hands_off is not None:
+                promise = _left_alone(promise, domain.hands_off, reading, topology)
             made[key] = promise
     return made
+
+
+def _left_alone(promise: Promise, why: str, reading: VcpuReading, topology: Topology) -> Promise:
+    if promise.grant is None:
+        return replace(promise, hands_off=True)
+    now = topology.only_type(reading.pcpus)
+    return replace(
+        promise,
+        grant=None,
+        core_type=now.name if now else None,
+        note=f"not enforced: {why}",
+        hands_off=True,
+    )

@@ -25,7 +25,7 @@ def foreign(expected: Grant, reading: VcpuReading) -> tuple[str, ...]:
     found = []
     if expected.limits and reading.bandwidth != expected.bandwidth:
         found.append("quota")
-    if reading.pcpus != expected.pcpus and expected.pcpus <= reading.allowed:
+    if not expected.met_by(reading.pcpus) and expected.pcpus <= reading.allowed:
         found.append("affinity")
     return tuple(found)
 

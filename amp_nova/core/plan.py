@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.observation import VcpuKey, VcpuReading
@@ -13,7 +14,8 @@ from amp_nova.exceptions import InvalidPlan
 class Grant:
     """What one vCPU shall have: pCPUs and, if ``limits``, a bandwidth limit (``None``: none).
 
-    A grant that does not ``limit`` leaves the bandwidth to whoever set it.
+    A grant that does not ``limit`` leaves the bandwidth to whoever set it; a ``loose`` one is
+    content with fewer of its pCPUs, so that a policy may choose among them.
     """
 
     key: VcpuKey
@@ -21,6 +23,11 @@ class Grant:
     bandwidth: Bandwidth | None = None
     limits: bool = False
     why: str = ""
+    loose: bool = False
+
+    def met_by(self, pcpus: frozenset[int]) -> bool:
+        """Whether a vCPU that is kept on these pCPUs has what it shall have."""
+        return pcpus == self.pcpus or (self.loose and bool(pcpus) and pcpus <= self.pcpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,16 @@ class Change:
     steps: tuple[Step, ...]
 
 
-def check(grants: Iterable[Grant], view: Mapping[VcpuKey, VcpuReading], topology: Topology) -> None:
+class Confined(Protocol):
+    """A vCPU that may use some pCPUs only."""
+
+    @property
+    def allowed(self) -> frozenset[int]:
+        """The pCPUs it may use."""
+        ...
+
+
+def check(grants: Iterable[Grant], view: Mapping[VcpuKey, Confined], topology: Topology) -> None:
     """Refuse a plan that names vCPUs or pCPUs that are not there, or leaves a vCPU none to run on.
 
     Raises ``InvalidPlan``. What a policy returned is checked before anything is done.
@@ -49,11 +65,11 @@ def check(grants: Iterable[Grant], view: Mapping[VcpuKey, VcpuReading], topology
         if grant.key in seen:
             raise InvalidPlan(f"vCPU {grant.key} is granted twice")
         seen.add(grant.key)
-        if (reading := view.get(grant.key)) is None:
-            raise InvalidPlan(f"vCPU {grant.key} is not on this host")
+        if (vcpu := view.get(grant.key)) is None:
+            raise InvalidPlan(f"vCPU {grant.key} is not there to be placed")
         if not grant.pcpus:
             raise InvalidPlan(f"vCPU {grant.key} is left no pCPU to run on")
-        if extra := grant.pcpus - reading.allowed:
+        if extra := grant.pcpus - vcpu.allowed:
             raise InvalidPlan(f"vCPU {grant.key} may not use pCPU {min(extra)}")
         if any(topology.type_of(p) is None for p in grant.pcpus):
             raise InvalidPlan(f"vCPU {grant.key} is sent to a pCPU that is offline")
@@ -67,7 +83,7 @@ def change(reading: VcpuReading, grant: Grant) -> Change | None:
     debt.
     """
     steps = []
-    if grant.pcpus != reading.pcpus:
+    if not grant.met_by(reading.pcpus):
         steps.append(Step(pcpus=grant.pcpus))
     if grant.limits and grant.bandwidth != reading.bandwidth:
         lowered = grant.bandwidth is not None and (
