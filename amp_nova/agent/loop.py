@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amp_nova.agent.best_effort import BestEffort
 from amp_nova.agent.books import Books
@@ -74,6 +74,8 @@ class Loop:
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})
+        self._settled: Mapping[VcpuKey, Promise] | None = None
+        """The promises that hold as they are: there is nothing to change, nor to remember anew."""
         self._cycles = 0
         self._writes = 0
         self._failed: Counter[str] = Counter()
@@ -89,13 +91,11 @@ class Loop:
         self._books.enter(seen)
         self._watch.look(seen)
         clock.append(self._stopwatch())
-        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
         promises = self._promises(seen)
-        grants = self._grants(seen, promises)
-        self.changes = plan.diff(readings, grants)
+        self.changes = self._changes(seen, promises)
         clock.append(self._stopwatch())
         failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
-        self._remember(seen, promises, readings, failures)
+        self._remember(seen, promises, failures)
         clock.append(self._stopwatch())
         domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
         clock.append(self._stopwatch())
@@ -106,7 +106,7 @@ class Loop:
     def _booking(self, domain: Domain) -> tuple[Booking, str | None]:
         """A domain's booking, read once; and why it is treated as best effort, if it has none."""
         known = self._bookings.get(domain.resource)
-        if known is None or known[0] != domain:
+        if known is None or (known[0] is not domain and known[0] != domain):
             booking, errors = examine(domain.specs, domain.vcpus)
             problem = domain.problem or "; ".join(errors) or None
             if problem:
@@ -118,7 +118,7 @@ class Loop:
     def _hands_off(self, seen: Observation, domain: Domain) -> str | None:
         if (why := seen.held.get(domain.resource)) is not None:
             return why
-        if domain.limited_elsewhere:
+        if domain.limited_elsewhere and self._booking(domain)[0].booked:
             return "its definition has a CPU quota of its own: remove that or the booking"
         if self._watch.yields(domain.resource, seen.time_ns):
             return "somebody else keeps changing its limits: use 'amp-nova pause' to do so by hand"
@@ -137,32 +137,42 @@ class Loop:
         ]
         rests_on = (
             seen.topology,
-            [(d.resource, d.booking, d.hands_off) for d in domains],
-            [(v.index, v.pcpus, v.allowed) for d in domains for v in d.readings],
+            [(r.domain, d.hands_off) for r, d in zip(seen.domains, domains, strict=True)],
+            [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in domains for v in d.readings],
         )
         if rests_on != self._promised[0]:
             made = contract.promises(domains, seen.topology, self._settings.terms)
             self._promised = (rests_on, made)
         return self._promised[1]
 
-    def _grants(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
-        """The policy's grants, and the contract's for every vCPU the policy did not place."""
-        by_policy = self._best_effort.grants(seen, promises)
+    def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
+        """What the contract grants, as far as it is enforced."""
         if not self._settings.enforce:
-            return by_policy
+            return []
+        return [p.grant for p in promises.values() if p.grant is not None]
+
+    def _changes(
+        self, seen: Observation, promises: Mapping[VcpuKey, Promise]
+    ) -> tuple[Change, ...]:
+        """What the policy asks for, and the contract for every vCPU it did not place."""
+        by_policy = self._best_effort.grants(seen, promises)
+        if not by_policy and promises is self._settled:
+            return ()
         placed = {g.key for g in by_policy}
-        promised = (p.grant for p in promises.values() if p.grant is not None)
-        return [*by_policy, *(g for g in promised if g.key not in placed)]
+        promised = (g for g in self._granted(promises) if g.key not in placed)
+        return plan.diff(_readings(seen), [*by_policy, *promised])
 
     def _remember(
         self,
         seen: Observation,
         promises: Mapping[VcpuKey, Promise],
-        readings: Mapping[VcpuKey, VcpuReading],
         failures: Mapping[VcpuKey, Failure],
     ) -> None:
         """Note what was done, and under what terms every vCPU runs until the next cycle."""
-        kept_on = {key: reading.pcpus for key, reading in readings.items()}
+        self._cycles += 1
+        if not self.changes and promises is self._settled:
+            return
+        now = _readings(seen)
         undone = set(failures)
         for change in self.changes:
             if self._settings.dry_run or change.key in failures:
@@ -170,17 +180,18 @@ class Loop:
                 continue
             self._writes += len(change.steps)
             for step in change.steps:
-                if step.pcpus is not None:
-                    self._count_move(seen, kept_on[change.key], step.pcpus)
-                    kept_on[change.key] = step.pcpus
-        self._cycles += 1
+                before = now[change.key]
+                if step.pcpus is None:
+                    now[change.key] = replace(before, bandwidth=step.bandwidth)
+                else:
+                    now[change.key] = replace(before, pcpus=step.pcpus)
+                    self._count_move(seen, before.pcpus, step.pcpus)
         self._failed.update(f.reason for f in failures.values())
-        granted = (p.grant for p in promises.values() if p.grant is not None)
-        holds = (g for g in granted if g.key not in undone) if self._settings.enforce else ()
-        self._watch.expect(seen, holds)
+        self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
         alive = {d.domain.resource for d in seen.domains}
         self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
-        self._books.agree(tenures(seen.topology, promises, kept_on))
+        self._books.agree(tenures(seen.topology, promises, now))
+        self._settled = None if self.changes else promises
 
     def _count_move(self, seen: Observation, old: frozenset[int], new: frozenset[int]) -> None:
         before, after = seen.topology.only_type(old), seen.topology.only_type(new)
@@ -221,28 +232,31 @@ class Loop:
         )
 
 
+def _readings(seen: Observation) -> dict[VcpuKey, VcpuReading]:
+    return {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+
+
 def tenures(
     topology: Topology,
     promises: Mapping[VcpuKey, Promise],
-    kept_on: Mapping[VcpuKey, frozenset[int]],
+    readings: Mapping[VcpuKey, VcpuReading],
 ) -> dict[VcpuKey, Tenure]:
     """Under what terms vCPUs run, those that are kept on one core type."""
     position = {t.name: i for i, t in enumerate(topology.core_types)}
     known: dict[frozenset[int], CoreType | None] = {}
     made = {}
-    for key, pcpus in kept_on.items():
-        if pcpus not in known:
-            known[pcpus] = topology.only_type(pcpus)
-        core_type = known[pcpus]
+    for key, reading in readings.items():
+        if reading.pcpus not in known:
+            known[reading.pcpus] = topology.only_type(reading.pcpus)
+        core_type = known[reading.pcpus]
         if core_type is None:
             continue
-        promise = promises[key]
-        limit = promise.grant.bandwidth if promise.grant else None
+        limit = reading.bandwidth
         made[key] = Tenure(
             position[core_type.name],
             len(position),
             core_type.coefficient,
-            promise.booking.refcores,
+            promises[key].booking.refcores,
             limit.period_us / 1e6 if limit else 0.0,
         )
     return made
