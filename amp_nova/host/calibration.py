@@ -270,6 +270,7 @@ def apply(
     measured = {
         t.name: (t.coefficient.value, t.nominal_ips.value if t.nominal_ips else None)
         for t in found.core_types
+        if topology.pcpus_of(t.name)
     }
     referred = dataclasses.replace(topology, reference=found.reference)
     return _warned(coefficients.with_coefficients(referred, measured, SOURCE), *warnings)
