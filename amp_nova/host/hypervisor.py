@@ -4,12 +4,13 @@ libvirt is asked as little as possible: a cycle in which nothing happened makes 
 Every call has a deadline, since libvirt answers late or never while it holds a domain's lock.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import libvirt
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 KEEPALIVE_S = 5
 KEEPALIVE_MISSES = 3
 RECONNECT_S = 2.0
+_OPEN, _LIST = "open", "list"
 _loop_lock = threading.Lock()
 _loop_running = False
 
@@ -48,6 +50,35 @@ def _run_events() -> None:
         _loop_running = True
 
 
+class _Call(Generic[T]):
+    """One call to libvirt, in a thread of its own: one that never returns is left behind."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._outcome: list[T] = []
+        self._error: list[Exception] = []
+        self._thread = threading.Thread(
+            target=self._run, args=(function,), name="libvirt-call", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, function: Callable[[], T]) -> None:
+        try:
+            self._outcome.append(function())
+        except Exception as exc:  # noqa: BLE001  # it is raised where the outcome is asked for
+            self._error.append(exc)
+
+    def answered(self, timeout_s: float = 0.0) -> bool:
+        """Whether it ended, within this time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def outcome(self) -> T:
+        """What it returned; raises what it raised."""
+        if self._error:
+            raise self._error[0]
+        return self._outcome[0]
+
+
 class Hypervisor:
     """One libvirt connection, made again when it breaks, and the active domains behind it."""
 
@@ -67,6 +98,7 @@ class Hypervisor:
         self._resync_s = resync_s
         self._wake = wake
         self._conn: Any = None
+        self._late: dict[str, _Call[Any]] = {}
         self._retry_s = 0.0
         self._listed_s = 0.0
         self._lock = threading.Lock()
@@ -99,6 +131,7 @@ class Hypervisor:
         with self._lock:
             changed, relist = self._changed, self._relist
             self._changed, self._relist = set(), False
+        changed |= {u for u, c in self._late.items() if u not in (_OPEN, _LIST) and c.answered()}
         if not (changed or relist or now - self._listed_s > self._resync_s):
             return
         try:
@@ -111,7 +144,13 @@ class Hypervisor:
 
     def _list(self, changed: set[str], now: float) -> None:
         conn = self._connected()
-        active = self._call(lambda: conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE))
+        only = libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
+        try:
+            active = self._call(_LIST, lambda: conn.listAllDomains(only))
+        except HypervisorUnavailable:
+            if self._late.pop(_LIST, None) is not None:
+                self._drop()
+            raise
         found: dict[str, tuple[int, DomainXml]] = {}
         for domain in active:
             uuid, number = domain.UUIDString(), domain.ID()
@@ -121,23 +160,27 @@ class Hypervisor:
             elif (xml := self._describe(domain, known)) is not None:
                 found[uuid] = (number, xml)
         self._known = found
+        here = {_OPEN, *(domain.UUIDString() for domain in active)}
+        self._late = {what: call for what, call in self._late.items() if what in here}
         self._listed_s = now
         self.available = True
 
     def _describe(self, domain: Any, known: tuple[int, DomainXml] | None) -> DomainXml | None:
         """A domain's XML, or what was known of it when it does not answer in time."""
-        name = domain.name()
+        name, uuid = domain.name(), domain.UUIDString()
+        late = uuid in self._late
         try:
-            return parse(self._call(lambda: domain.XMLDesc(0)), self._fallbacks)
+            return parse(self._call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
         except ValueError as exc:
             problem = f"its definition cannot be read ({exc})"
             LOG.warning("%s: %s", name, problem)
-            empty = Domain(domain.UUIDString(), name, 0, problem=problem)
-            return DomainXml(empty, None, {})
+            return DomainXml(Domain(uuid, name, 0, problem=problem), None, {})
         except HypervisorUnavailable as exc:
-            LOG.warning("%s: %s", name, exc)
-            with self._lock:
-                self._changed.add(domain.UUIDString())
+            if not late:
+                LOG.warning("%s: %s", name, exc)
+            if uuid not in self._late:
+                with self._lock:
+                    self._changed.add(uuid)
             return known[1] if known else None
 
     def _connected(self) -> Any:
@@ -147,17 +190,16 @@ class Hypervisor:
             raise HypervisorUnavailable(f"libvirt at {self._uri} is not reached")
         self._retry_s = now + RECONNECT_S
         _run_events()
-        conn = self._call(lambda: libvirt.open(self._uri))
-        try:
-            conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
-        except libvirt.libvirtError:
-            LOG.debug("%s has no keep-alive", self._uri)
-        self._subscribe(conn)
-        self._conn = conn
+        self._conn = self._call(_OPEN, self._open)
         LOG.info("connected to libvirt at %s", self._uri)
-        return conn
+        return self._conn
 
-    def _subscribe(self, conn: Any) -> None:
+    def _open(self) -> Any:
+        conn = libvirt.open(self._uri)
+        with contextlib.suppress(libvirt.libvirtError):  # not every driver has it
+            conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
+        with contextlib.suppress(libvirt.libvirtError):
+            conn.registerCloseCallback(self._on_close, None)
         events = [
             libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
             libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
@@ -169,7 +211,7 @@ class Hypervisor:
                 conn.domainEventRegisterAny(None, event, self._on_event, None)
             except libvirt.libvirtError as exc:  # the periodic listing finds it all the same
                 LOG.warning("libvirt tells no events of kind %d: %s", event, exc)
-        conn.registerCloseCallback(self._on_close, None)
+        return conn
 
     def _on_event(self, _conn: Any, domain: Any, *_details: Any) -> None:
         with self._lock:
@@ -177,40 +219,39 @@ class Hypervisor:
             self._relist = True
         self._wake()
 
-    def _on_close(self, _conn: Any, reason: int, _opaque: Any) -> None:
-        LOG.warning("libvirt closed the connection (reason %d)", reason)
+    def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
         with self._lock:
+            if conn is not self._conn:  # one that was given up before
+                return
             self._conn = None
             self._relist = True
+        LOG.warning("libvirt closed the connection (reason %d)", reason)
 
     def _drop(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
             threading.Thread(target=_quietly_close, args=(conn,), daemon=True).start()
 
-    def _call(self, function: Callable[[], T]) -> T:
-        """Call libvirt in a thread of its own: one that never returns is left behind."""
-        self.calls += 1
-        outcome: list[T] = []
-        error: list[libvirt.libvirtError] = []
+    def _call(self, what: str, function: Callable[[], T]) -> T:
+        """Call libvirt, with a deadline; ``what`` names the call.
 
-        def run() -> None:
-            try:
-                outcome.append(function())
-            except libvirt.libvirtError as exc:
-                error.append(exc)
-
-        thread = threading.Thread(target=run, name="libvirt-call", daemon=True)
-        thread.start()
-        thread.join(self._timeout_s)
-        if outcome:
-            return outcome[0]
-        if not error:
-            self._drop()
+        One that has not been answered since an earlier cycle is not made again: it costs its
+        deadline only once.
+        """
+        call, timeout_s = self._late.pop(what, None), 0.0
+        if call is None or (what != _OPEN and call.answered()):  # a late answer is out of date
+            self.calls += 1
+            call, timeout_s = _Call(function), self._timeout_s
+        if not call.answered(timeout_s):
+            self._late[what] = call
             raise HypervisorUnavailable(f"libvirt did not answer in {self._timeout_s:g} s")
-        if self._conn is not None and not _alive(self._conn):
-            self._drop()
-        raise HypervisorUnavailable(f"libvirt at {self._uri}: {error[0]}") from error[0]
+        try:
+            outcome: T = call.outcome()
+        except libvirt.libvirtError as exc:
+            if self._conn is not None and not _alive(self._conn):
+                self._drop()
+            raise HypervisorUnavailable(f"libvirt at {self._uri}: {exc}") from exc
+        return outcome
 
 
 def _alive(conn: Any) -> bool:
@@ -221,10 +262,8 @@ def _alive(conn: Any) -> bool:
 
 
 def _quietly_close(conn: Any) -> None:
-    try:
+    with contextlib.suppress(libvirt.libvirtError):
         conn.close()
-    except libvirt.libvirtError as exc:
-        LOG.debug("closing the connection: %s", exc)
 
 
 def with_incarnation(xml: DomainXml, incarnation: str) -> DomainXml:
