@@ -200,12 +200,11 @@ def _shown(value: object) -> str:
 
 
 def _unknown(key: str, vcpus: int) -> str:
-    keys = {f"{NAMESPACE}:{spec.name}": spec for spec in TABLE}
-    name, dot, _ = key.partition(".")
-    hint = f"allowed: {', '.join(keys)}"
-    if near := difflib.get_close_matches(name, keys, n=1):
-        index = f".N, with N from 0 to {vcpus - 1}" if dot and keys[near[0]].per_vcpu else ""
-        hint = f"did you mean {near[0]}{index}?"
+    name, dot, _ = key.removeprefix(f"{NAMESPACE}:").partition(".")
+    hint = f"allowed: {', '.join(f'{NAMESPACE}:{known}' for known in _BY_NAME)}"
+    if near := difflib.get_close_matches(name, _BY_NAME, n=1):
+        index = f".N, with N from 0 to {vcpus - 1}" if dot and _BY_NAME[near[0]].per_vcpu else ""
+        hint = f"did you mean {NAMESPACE}:{near[0]}{index}?"
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 

@@ -1,0 +1,207 @@
+"""``amp-nova flavor check`` as a user sees it."""
+
+import json
+
+import pytest
+
+from amp_nova.cmd import cli, flavor
+from amp_nova.exceptions import AmpError
+
+
+@pytest.fixture
+def check(capsys):
+    """Runs ``amp-nova flavor check``; exit status, output and error."""
+
+    def check_(*argv):
+        parser = cli.Parser(prog="amp-nova")
+        flavor.add_parser(parser.add_subparsers(parser_class=cli.Parser))
+        status = None
+        try:
+            args = parser.parse_args(["flavor", "check", *argv])
+            status = args.run(args)
+        except AmpError as exc:
+            return 2, capsys.readouterr().out, str(exc)
+        except SystemExit as exc:
+            status = exc.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return check_
+
+
+def test_json_is_the_contract(check):
+    """Exactly the keys that scripts rely on."""
+    status, out, err = check(
+        "--vcpus", "2", "amp:pref_core=0.5", "amp:pref_core.1=1.5", "--format", "json"
+    )
+
+    assert (status, err) == (0, "")
+    assert json.loads(out) == {
+        "valid": True,
+        "errors": [],
+        "vcpus": [
+            {
+                "index": 0,
+                "kind": "pref_core",
+                "refcores": 0.5,
+                "ips": None,
+                "limit": "hard",
+                "core_type": None,
+            },
+            {
+                "index": 1,
+                "kind": "pref_core",
+                "refcores": 1.5,
+                "ips": None,
+                "limit": "hard",
+                "core_type": None,
+            },
+        ],
+        "placement": {"resources_AMP:CUSTOM_AMP_MREFCORE": "2000"},
+    }
+
+
+def test_json_of_ips_and_best_effort(check):
+    """An Ips booking has its Ips; what is not known is null; nothing is claimed."""
+    status, out, _ = check(
+        "--vcpus=2", "amp:ips.0=2.5G", "amp:limit=soft", "amp:core_type=fast", "--format=json"
+    )
+
+    found = json.loads(out)
+    assert status == 0
+    assert [(v["kind"], v["refcores"], v["ips"]) for v in found["vcpus"]] == [
+        ("ips", None, 2.5e9),
+        ("best_effort", None, None),
+    ]
+    assert {(v["limit"], v["core_type"]) for v in found["vcpus"]} == {("soft", "fast")}
+    assert found["placement"] == {}
+
+
+def test_reference_ips_converts(check):
+    """With the reference core's Ips, an Ips booking has reference cores and a claim."""
+    status, out, _ = check("amp:ips=5G", "--reference-ips=2.5G", "--format=json")
+
+    found = json.loads(out)
+    assert status == 0
+    assert found["vcpus"][0]["refcores"] == 2.0
+    assert found["placement"]["resources_AMP:CUSTOM_AMP_MREFCORE"] == "2000"
+
+
+def test_json_of_what_is_wrong(check):
+    """Still one JSON object, with every sentence; exit status 2 and the sentences as the error."""
+    status, out, err = check("amp:pref_core=x", "amp:wait=1", "--format=json", "--vcpus=3")
+
+    found = json.loads(out)
+    assert status == 2
+    assert (found["valid"], found["vcpus"], found["placement"]) == (False, [], {})
+    assert len(found["errors"]) == 2
+    assert err == f"amp-nova: {'; '.join(found['errors'])}\n"
+
+
+def test_the_table_is_for_people(check):
+    """Aligned; what is unknown is a dash; the claim is ready to be pasted."""
+    status, out, _ = check("--vcpus=3", "amp:pref_core.0=1.5", "amp:ips.1=800M")
+
+    assert status == 0
+    assert out.splitlines() == [
+        "vCPU  kind         refcores        Ips  limit  core type",
+        "   0  pref_core         1.5          -  hard   any",
+        "   1  ips                 -      8e+08  hard   any",
+        "   2  best_effort         -          -  -      any",
+    ]
+
+    _, out, _ = check("amp:pref_core=2", "amp:core_type=fast", "--vcpus=2")
+
+    assert out.splitlines()[3:] == [
+        "",
+        "To have Placement claim it, add to the flavor:",
+        "  --property resources_AMP:CUSTOM_AMP_MREFCORE=4000",
+        "  --property trait_AMP:CUSTOM_AMP_CORE_FAST=required",
+    ]
+
+
+def test_a_bad_flavor_prints_no_table(check):
+    """Nothing on stdout that might be taken for a booking."""
+    status, out, err = check("amp:pref_core=0")
+
+    assert (status, out) == (2, "")
+    assert "amp:pref_core='0' is not allowed: give a decimal above 0" in err
+
+
+def test_vcpus_default_to_those_named(check):
+    """One, or as many as the highest index asks for."""
+    _, out, _ = check("amp:pref_core=1", "--format=json")
+    assert len(json.loads(out)["vcpus"]) == 1
+
+    _, out, _ = check("amp:pref_core.3=1", "--format=json")
+    assert [v["kind"] for v in json.loads(out)["vcpus"]] == [*["best_effort"] * 3, "pref_core"]
+
+
+def test_other_peoples_keys_are_welcome(check):
+    """A whole flavor can be pasted."""
+    status, out, _ = check("hw:cpu_policy=shared", "quota:cpu_shares=1", "x=a=b", "--format=json")
+
+    assert status == 0
+    assert json.loads(out)["vcpus"][0]["kind"] == "best_effort"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["amp:pref_core"], "'amp:pref_core' is no extra spec: write KEY=VALUE"),
+        (["=1"], "'=1' is no extra spec"),
+        ([""], "'' is no extra spec"),
+        (["a\nb"], r"'a\nb' is no extra spec"),
+        (["amp:ips=1G", "amp:ips=2G"], "'amp:ips' is given twice"),
+        (["amp:pref_core.9999=1"], "vCPU 9999 is named: use 0 to 4095"),
+        (["amp:pref_core.1=1", "--vcpus=1"], "use 0 to 0"),
+        (["amp:pref_core="], "amp:pref_core='' is not allowed"),
+        (["amp:pref_core=1", "quota:cpu_quota=5"], "keep one of them"),
+        (["amp:x=1", "--vcpus=0"], "'0' is not a number from 1 to 4096"),
+        (["amp:x=1", "--vcpus=-1"], "'-1' is not a number from 1 to 4096"),
+        (["amp:x=1", "--vcpus=x"], "'x' is not a number"),
+        (["amp:x=1", "--vcpus="], "'' is not a number"),
+        (["amp:x=1", "--vcpus=1.5"], "'1.5' is not a number"),
+        (["amp:x=1", "--vcpus=٣"], "is not a number"),
+        (["amp:x=1", "--vcpus=4097"], "'4097' is not a number"),
+        (["amp:x=1", "--vcpus=00000199999999"], "is not a number"),
+        (["amp:x=1", "--vcpus=" + "9" * 5000], "is not a number"),
+        (["amp:ips=1", "--reference-ips=fast"], "--reference-ips 'fast' is not allowed"),
+        (["amp:ips=1", "--reference-ips=0"], "--reference-ips '0' is not allowed"),
+        (["amp:ips=1", f"--reference-ips=0.{'0' * 310}1"], "is not allowed"),
+        (["amp:ips=1", "--format=xml"], "xml"),
+        ([], "KEY=VALUE"),
+    ],
+)
+def test_bad_input_gets_one_sentence(check, argv, said):
+    """Exit status 2, one line with the offending value, never a traceback."""
+    status, out, err = check(*argv)
+
+    assert status == 2
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_bad_bytes_are_survived(check):
+    """What a shell may pass that is no text."""
+    status, _, err = check("amp:core_type=\udcff")
+
+    assert status == 2
+    assert r"'\udcff'" in err
+
+
+def test_help_has_an_example_and_the_grammar(check):
+    """``--help`` shows what can be written."""
+    status, out, _ = check("--help")
+
+    assert status == 0
+    assert "amp-nova flavor check --vcpus 2" in out
+    assert "amp:pref_core[.N]" in out
+
+
+def test_the_whole_command_knows_it(capsys):
+    """``amp-nova flavor check`` is wired into ``amp-nova``."""
+    assert cli.main(["flavor", "check", "amp:pref_core=1"]) == 0
+    assert cli.main(["flavor", "check", "amp:pref_core"]) == 2
+    assert "KEY=VALUE" in capsys.readouterr().err
