@@ -33,7 +33,7 @@ def policies() -> tuple[str, ...]:
     return tuple(sorted(_installed()))
 
 
-def load_policy(name: str, **params: object) -> Policy:
+def load_policy(name: str, /, **params: object) -> Policy:
     """The policy of that name; ``params`` are its dataclass fields, as values or as text.
 
     ``PolicyNotFound`` when there is none, ``ConfigInvalid`` when a parameter is not its own.

@@ -1,0 +1,104 @@
+"""The baselines of kwon2011: ``credit`` leaves it to chance, ``pinned`` to the first moment."""
+
+from collections import Counter
+
+import pytest
+
+from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.policies.credit import CreditPolicy
+from amp_nova.policies.none import NonePolicy
+from amp_nova.policies.pinned import PinnedPolicy
+from amp_nova.policies.policy import HostView, VcpuView
+
+
+def view(vcpus, fast=1, slow=1, interval=0, seed=0, booked=()):
+    """A host whose fast cores come first; ``vcpus``: a number, or what is special about each."""
+    types = ["fast"] * fast + ["slow"] * slow
+    pcpus = tuple(PCpu(i, name) for i, name in enumerate(types))
+    topology = Topology((CoreType("slow", 1.0), CoreType("fast", 2.0)), pcpus, "slow", "test")
+    everywhere = frozenset(range(len(types)))
+    special = [{}] * vcpus if isinstance(vcpus, int) else vcpus
+    views = tuple(
+        VcpuView(**{"key": (f"vm{i}", 0), "pcpus": everywhere, "allowed": everywhere, **extra})
+        for i, extra in enumerate(special)
+    )
+    free = {i: 1.0 - dict(booked).get(i, 0.0) for i in everywhere}
+    return HostView(topology, views, free, interval, seed)
+
+
+def places(policy, given):
+    """The pCPU of every vCPU by position, ``None`` where it is left alone."""
+    decided = policy.decide(given)
+    return [next(iter(decided[v.key])) if v.key in decided else None for v in given.vcpus]
+
+
+def test_none_touches_nothing():
+    """The policy ``none`` places no vCPU."""
+    assert NonePolicy().decide(view(3)) == {}
+
+
+def test_credit_fills_the_pcpus_evenly():
+    """With as many vCPUs as pCPUs each gets one, with twice as many each pCPU gets two."""
+    for interval in range(20):
+        assert sorted(places(CreditPolicy(), view(4, 2, 2, interval))) == [0, 1, 2, 3]
+        assert set(Counter(places(CreditPolicy(), view(8, 2, 2, interval))).values()) == {2}
+
+
+def test_credit_gives_everyone_the_same_chance():
+    """Over many intervals every vCPU is on each pCPU about equally often."""
+    seen = [Counter() for _ in range(3)]
+    for interval in range(3000):
+        for position, pcpu in enumerate(places(CreditPolicy(), view(3, 1, 2, interval))):
+            seen[position][pcpu] += 1
+
+    assert all(900 < count < 1100 for counter in seen for count in counter.values())
+
+
+def test_credit_can_be_repeated():
+    """The same seed and interval give the same places, another seed gives others."""
+    runs = [
+        [places(CreditPolicy(), view(6, 2, 4, i, seed)) for i in range(10)] for seed in (1, 1, 2)
+    ]
+
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_credit_counts_bookings_and_demand():
+    """A pCPU whose time is booked, and a vCPU that wants little, are loaded accordingly."""
+    idle = {"demand_ratio": 0.0}
+    for interval in range(20):
+        assert places(CreditPolicy(), view(1, interval=interval, booked=[(1, 0.5)])) == [0]
+        found = places(CreditPolicy(), view([{}, {}, idle, idle], interval=interval))
+        assert sorted(found[:2]) == [0, 1]
+
+
+@pytest.mark.parametrize("policy", [CreditPolicy(), PinnedPolicy()], ids=lambda p: p.name)
+def test_no_vcpu_goes_where_it_may_not(policy):
+    """Allowed pCPUs are respected; a vCPU that may run nowhere is left alone."""
+    only = [{"allowed": frozenset({1})}, {"allowed": frozenset({1})}, {"allowed": frozenset()}]
+
+    assert places(policy, view(only)) == [1, 1, None]
+
+
+def test_pinned_maps_one_to_one_and_starts_over():
+    """vCPU i goes to pCPU i."""
+    assert places(PinnedPolicy(), view(3, 1, 2)) == [0, 1, 2]
+    assert places(PinnedPolicy(), view(7, 1, 2)) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_pinned_leaves_alone_what_is_tied():
+    """A vCPU that is on one pCPU stays there, and a new one goes where nobody is."""
+    tied = {"pcpus": frozenset({0})}
+
+    assert places(PinnedPolicy(), view([tied, {}], 1, 1)) == [None, 1]
+    assert places(PinnedPolicy(), view([{}, tied], 1, 1)) == [1, None]
+
+
+def test_pinned_keeps_the_core_type_that_a_vcpu_is_on():
+    """Those that started on a core type are tied to one of its pCPUs, and choose first."""
+    started = {"last_pcpu": 2}
+
+    assert places(PinnedPolicy(), view([{}, {}, started, started], 2, 2)) == [0, 1, 2, 3]
+    assert places(PinnedPolicy(), view([started, started, started], 2, 2)) == [2, 3, 2]
+    # the pCPU it ran on went offline meanwhile
+    assert places(PinnedPolicy(), view([{"last_pcpu": 9}], 2, 2)) == [0]

@@ -1,0 +1,161 @@
+"""The simulated host as the control loop sees it."""
+
+import pytest
+
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.plan import Change, Step
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.workload import Phase
+from tests.unit.sim.builders import guest, topology
+
+FAST, SLOW = frozenset({0}), frozenset({1})
+
+
+def host(*guests, **shape):
+    return SimHost(topology(**shape), guests)
+
+
+def reading(made, name="vm", index=0):
+    """What the loop sees of one vCPU."""
+    (domain,) = (d for d in made.observe().domains if d.domain.name == name)
+    return domain.vcpus[index]
+
+
+def write(made, *steps, name="vm", index=0):
+    """Carry out one change as the loop would."""
+    assert made.apply([Change((name, index), steps)]) == {}
+
+
+def limit(quota_ms, period_ms=100):
+    return Step(bandwidth=Bandwidth(quota_ms * 1000, period_ms * 1000))
+
+
+def test_counters_are_those_of_a_real_host():
+    """Time runs, waits and is throttled in nanoseconds, cumulatively."""
+    made = host(guest())
+    write(made, Step(pcpus=SLOW), limit(25))
+    made.advance(2.0)
+    write(made, Step(bandwidth=None))
+    made.advance(3.0)
+
+    seen = reading(made)
+
+    assert made.observe().time_ns == 3_000_000_000
+    assert (seen.run_ns, seen.wait_ns, seen.throttled_ns) == (1_500_000_000,) + (1_500_000_000,) * 2
+    assert (seen.pcpus, seen.allowed, seen.bandwidth) == (SLOW, FAST | SLOW, None)
+    assert seen.last_pcpu == 1
+
+
+def test_waiting_for_others_is_no_throttling():
+    """Two on one pCPU get half each and wait the other half."""
+    made = host(guest("a"), guest("b"), fast=0)
+    made.advance(4.0)
+
+    assert [reading(made, n).run_ns for n in "ab"] == [2_000_000_000] * 2
+    assert [reading(made, n).wait_ns for n in "ab"] == [2_000_000_000] * 2
+    assert [reading(made, n).throttled_ns for n in "ab"] == [0, 0]
+
+
+def test_nothing_runs_before_time_advances():
+    """A guest that has just been started has no pCPU yet, so it can be limited before it runs."""
+    made = host(guest())
+    assert reading(made).last_pcpu is None
+
+    write(made, limit(10))
+    made.advance(1.0)
+
+    assert reading(made).run_ns == 100_000_000
+
+
+def test_a_guest_starts_where_it_is_told():
+    """Best effort may go anywhere from there; a booked one is found kept there."""
+    made = host(guest("free", start_on="slow"), guest("booked", start_on="slow", pref_core="0.5"))
+
+    assert (reading(made, "free").last_pcpu, reading(made, "free").pcpus) == (1, FAST | SLOW)
+    assert (reading(made, "booked").last_pcpu, reading(made, "booked").pcpus) == (1, SLOW)
+
+    sleeper = host(guest(start_on="fast", utilization=0.0))
+    assert reading(sleeper).last_pcpu == 0
+
+
+def test_work_is_done_when_it_is_done():
+    """10 s of work on a fast core, twice as fast, take 5 s; after that the vCPU wants nothing."""
+    made = host(guest(work=10.0, start_on="fast"))
+    made.advance(8.0)
+    outcome = made.outcome("vm")
+
+    assert outcome.completion_s == pytest.approx(5.0)
+    assert outcome.speed == pytest.approx(2.0)
+    assert outcome.alone_slowest == pytest.approx(1.0)
+    assert (reading(made).run_ns, reading(made).wait_ns) == (5_000_000_000, 0)
+
+
+def test_barriers_make_the_fast_wait_for_the_slow():
+    """The vCPU on the fast core runs half the time, as the other one is half as fast."""
+    made = host(guest(vcpus=2, barrier=0.25, work=3.0))
+    write(made, Step(pcpus=FAST), index=0)
+    write(made, Step(pcpus=SLOW), index=1)
+    made.advance(10.0)
+    outcome = made.outcome("vm")
+
+    assert outcome.completion_s == pytest.approx(3.0)
+    assert [sum(m.run_s) for m in outcome.meters] == pytest.approx([1.5, 3.0])
+    assert [m.wait_s for m in outcome.meters] == pytest.approx([0.0, 0.0])
+
+
+def test_a_phase_changes_the_speed_of_the_work():
+    """One second at 2.0, one at 1.0, one asleep, over again."""
+    phases = (Phase((1.0, 2.0), 1.0, 1.0), Phase((1.0, 1.0), 1.0, 1.0), Phase((1.0, 9.0), 0.0, 1.0))
+    made = host(guest(phases=phases, start_on="fast"))
+    made.advance(6.0)
+    outcome = made.outcome("vm")
+
+    assert outcome.speed == outcome.alone_fastest == pytest.approx(1.0)
+    assert outcome.alone_slowest == pytest.approx(2 / 3)
+
+
+def test_moves_are_counted_and_those_between_caches():
+    """Every change of pCPU is a migration."""
+    made = host(guest(), fast=1, slow=2, llc=[0, 0, 2])
+    for pcpu in (0, 1, 2, 2):
+        write(made, Step(pcpus=frozenset({pcpu})))
+        made.advance(made.now_s + 1.0)
+
+    outcome = made.outcome("vm")
+
+    assert (outcome.migrations, outcome.cross_llc_migrations) == (2, 1)
+
+
+def test_guests_come_and_go():
+    """One that comes later starts then; one that goes leaves its pCPU to the others."""
+    made = host(guest("a"), fast=0)
+    made.advance(1.0)
+    made.add(guest("b", utilization=1.0, work=1.0))
+    made.advance(2.0)
+    assert reading(made, "a").run_ns == 1_500_000_000
+
+    made.remove("b")
+    write(made, limit(10), name="b")
+    made.advance(3.0)
+
+    assert [d.domain.name for d in made.observe().domains] == ["a"]
+    assert reading(made, "a").run_ns == 2_500_000_000
+
+
+def test_a_guest_that_is_gone_does_not_stir():
+    """Turns that were still to come are forgotten, also when another one takes its name."""
+    made = host(guest(utilization=0.5))
+    made.advance(1.0)
+    made.remove("vm")
+    made.add(guest(utilization=1.0))
+    made.advance(2.0)
+
+    assert reading(made).run_ns == 1_000_000_000
+
+
+def test_the_pattern_of_demand_is_exact_over_a_second():
+    """A guest that wants half of its time runs exactly half of every second."""
+    made = host(guest(utilization=0.5))
+    for second in range(1, 6):
+        made.advance(float(second))
+        assert reading(made).run_ns == pytest.approx(second * 500_000_000, abs=2)

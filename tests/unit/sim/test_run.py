@@ -1,0 +1,144 @@
+"""A whole run, and the numbers of its result."""
+
+import json
+
+import pytest
+
+from amp_nova.sim import report
+from amp_nova.sim.run import Pace, moments, run
+from tests.unit.sim.builders import guest, scenario
+
+
+def test_moments_come_by_time_and_together():
+    """Cycles each second, decisions each 2.5 s, windows each second, and the end once."""
+    found = list(moments(5.5, Pace()))
+
+    assert [(m.at_s, m.cycle, m.window) for m in found] == [
+        (0.0, True, False),
+        (1.0, True, True),
+        (2.0, True, True),
+        (2.5, True, False),
+        (3.0, True, True),
+        (4.0, True, True),
+        (5.0, True, True),
+        (5.5, False, True),
+    ]
+
+
+def test_edges_stay_together_however_the_cycle_is_cut():
+    """A cycle of 0.1 s meets every window edge."""
+    found = [m for m in moments(20.0, Pace(cycle_s=0.1)) if m.window]
+
+    assert [m.at_s for m in found] == [float(i) for i in range(1, 21)]
+    assert all(m.cycle for m in found[:-1])
+
+
+def test_the_result_has_the_keys_of_the_contract():
+    """Keys and their order are those of the interface; what is unknown is null."""
+    result = json.loads(report.to_json(run(scenario(guest("free"), guest("b", pref_core="0.5")))))
+
+    assert list(result) == [
+        "scenario",
+        "policy",
+        "duration_s",
+        "throughput",
+        "asp",
+        "unfairness",
+        "migrations",
+        "cross_llc_migrations",
+        "fast_idle_ratio",
+        "vms",
+    ]
+    assert list(result["vms"]["free"]) == [
+        "progress_refcores",
+        "fast_share",
+        "slowdown",
+        "completion_s",
+        "booked_refcores",
+        "delivered_ratio",
+        "delivered_ratio_min",
+        "delivered_ratio_max",
+    ]
+    assert result["vms"]["free"]["booked_refcores"] is None
+    assert result["vms"]["b"]["delivered_ratio"] == 1.0
+
+
+def test_speeds_give_throughput_slowdown_asp_and_unfairness():
+    """One on the fast core at 2.0, one on the slow core, both of speedup 2."""
+    result = run(scenario(guest("a"), guest("b"), policy="pinned"))
+
+    assert result.throughput == pytest.approx(1.5)
+    assert result.asp == pytest.approx(1.0)
+    assert result.unfairness == pytest.approx(2.0)
+    assert [v.slowdown for v in result.vms.values()] == pytest.approx([1.0, 2.0])
+    assert result.fast_idle_ratio == pytest.approx(0.0)
+
+
+def test_a_guest_is_compared_with_itself_alone():
+    """One that wants half the time, and one that has little to do, are not slow for that."""
+    result = run(scenario(guest("half", utilization=0.5), guest("done", work=5.0), fast=2, slow=0))
+
+    assert [v.slowdown for v in result.vms.values()] == pytest.approx([1.0, 1.0])
+    assert result.vms["done"].completion_s == pytest.approx(5.0)
+    assert result.unfairness == pytest.approx(1.0)
+
+
+def test_nobody_is_compared_where_nobody_is():
+    """Without guests there is no throughput, and one guest is as fair as can be."""
+    empty = run(scenario())
+
+    assert (empty.throughput, empty.asp, empty.unfairness) == (None, None, None)
+    assert (empty.fast_idle_ratio, empty.vms) == (1.0, {})
+    assert run(scenario(guest())).unfairness == 1.0
+    assert run(scenario(guest(utilization=0.0))).unfairness is None
+
+
+def test_a_window_is_a_second():
+    """What is cut off at the end counts for the run, not for the extremes."""
+    whole = run(scenario(guest(pref_core="0.5"), duration_s=0.5)).vms["vm"]
+
+    assert (whole.delivered_ratio, whole.delivered_ratio_min) == (pytest.approx(1.0), None)
+
+
+def test_without_enforcement_a_booking_is_an_accident():
+    """The same flavor gets twice as much on a fast core, and the ratio says so."""
+    twins = [guest(t, start_on=t, pref_core="0.5") for t in ("fast", "slow")]
+
+    result = run(scenario(*twins), pace=Pace(enforce=False))
+
+    assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])
+
+
+def test_a_booking_of_ips_is_shown_if_it_can_be_converted():
+    """Without the Ips of the reference core, what is booked is not known in refcores."""
+    made = scenario(guest(ips="1G"))
+    assert run(made).vms["vm"].booked_refcores is None
+    assert run(made).vms["vm"].delivered_ratio is None
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others():
+    """Chance comes from the seed alone."""
+    guests = [guest(f"vm{i}", utilization=0.3 + i / 10) for i in range(5)]
+    texts = [
+        report.to_json(run(scenario(*guests, policy="credit", seed=seed))) for seed in (1, 1, 2)
+    ]
+
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_table_has_a_line_for_every_guest():
+    """Unknown numbers are shown as a dash."""
+    lines = report.to_table(run(scenario(guest("a", pref_core="0.5"), guest("b")))).splitlines()
+
+    assert lines[2].split()[:3] == ["vm", "booked", "delivered"]
+    assert lines[3].split()[:3] == ["a", "0.5", "1"]
+    assert lines[4].split()[:3] == ["b", "-", "-"]
+    assert lines[-1].startswith("throughput")
+
+
+def test_progress_is_told():
+    """Whoever waits can see how far the run is."""
+    told = []
+    run(scenario(guest(), duration_s=3.0), progress=told.append)
+
+    assert told == [0.0, 1.0, 2.0, 2.5, 3.0]
