@@ -12,8 +12,11 @@ import xml.sax.saxutils as escape
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.host import cgroup
+from amp_nova.host.domain_xml import parse
 
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 MOUNTS = {
@@ -269,3 +272,53 @@ def remove(path):
     for child in path.iterdir():
         remove(child) if child.is_dir() else child.unlink()
     path.rmdir()
+
+
+class FakeLibvirt:
+    """A FAKE of ``Hypervisor``: the domains it was told."""
+
+    available = True
+    calls = 0
+
+    def __init__(self):
+        self.known = {}
+
+    def domains(self):
+        """What is told of every domain."""
+        return dict(self.known)
+
+    def define(self, name="instance-00000001", **said):
+        """Tell a domain."""
+        self.known[resource(name)] = parse(nova_xml(name, **said))
+
+
+class Node:
+    """A host, what libvirt says of it, and the code under test."""
+
+    def __init__(self, root, monkeypatch, version=2, **options):
+        pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+        from amp_nova.host.node import LibvirtHost  # only where libvirt is
+
+        self.host = FakeHost(root, version)
+        self.kernel = self.host.kernel.install(monkeypatch)
+        self.libvirt = FakeLibvirt()
+        self.topology, self.online, self.loads = topology(), frozenset(range(4)), 0
+        self.node = LibvirtHost(
+            self.libvirt, self._load, lambda: self.online, self.host.run_path, root=root, **options
+        )
+
+    def _load(self):
+        self.loads += 1
+        if isinstance(self.topology, Exception):
+            raise self.topology
+        return self.topology
+
+    def start(self, name="instance-00000001", vcpus=2, pid=4000, began=77, **said):
+        """Start a domain that libvirt knows."""
+        self.host.start(name, vcpus, pid, began)
+        self.libvirt.define(name, vcpus=vcpus, **said)
+
+    def see(self, name="instance-00000001"):
+        """What is observed of one domain."""
+        seen = {d.domain.name: d for d in self.node.observe().domains}
+        return seen[name]

@@ -66,7 +66,6 @@ class VcpuGroup:
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
-        self.writes = 0
         self._version = version
         self._fds: list[int] = []
         names = ["cpu.stat", "cpu.max"]
@@ -150,4 +149,3 @@ class VcpuGroup:
 
     def _put(self, name: str, text: str) -> None:
         _write(self.path / name, text)
-        self.writes += 1

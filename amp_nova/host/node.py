@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from amp_nova.core import cpulist
 from amp_nova.core.observation import DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
@@ -19,7 +20,7 @@ from amp_nova.host.cgroup import GONE, mounts
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
 from amp_nova.host.pacing import at_period_start
-from amp_nova.host.threads import VcpuThread, VcpuThreads
+from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
 
 LOG = logging.getLogger(__name__)
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -55,7 +56,7 @@ class LibvirtHost:
         self._threads: dict[str, VcpuThreads] = {}
         self._described: dict[str, tuple[DomainXml, DomainXml, dict[int, frozenset[int]]]] = {}
         self._rescanned_s = time.monotonic()
-        self.writes = 0
+        self._unsure = False
 
     @property
     def calls(self) -> int:
@@ -69,61 +70,80 @@ class LibvirtHost:
 
     def observe(self) -> Observation:
         """Read everything once; ``HypervisorUnavailable`` if libvirt never answered yet."""
-        self._follow_hotplug()
-        domains = self._hypervisor.domains()
-        for gone in self._threads.keys() - domains.keys():
-            self._forget(gone)
         rescan = time.monotonic() - self._rescanned_s > self._rescan_s
         if rescan:
             self._rescanned_s = time.monotonic()
+        self._follow_hotplug(rescan)
+        domains = self._hypervisor.domains()
+        for gone in self._threads.keys() - domains.keys():
+            self._forget(gone)
         readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
         return Observation(time.monotonic_ns(), self._topology, readings, self._held())
 
-    def _follow_hotplug(self) -> None:
+    def _follow_hotplug(self, rescan: bool) -> None:
+        """Keep to the pCPUs that are online; those of an unknown core type are left out."""
         online = self._online_now()
-        if online == self._online:
+        if online == self._online and not (self._unsure and rescan):
             return
-        same = self._topology.with_online(online)
-        try:
-            self._topology = same or self._load_topology()
-        except AmpError as exc:
-            LOG.error("CPUs went on- or offline and the core types cannot be told now: %s", exc)
-            return
-        LOG.info("CPUs went on- or offline; online now: %s", sorted(online))
-        self._online = online
-        self._described = {}
+        now = self._topology.with_online(online)
+        self._unsure = False
+        if now is None:
+            try:
+                now = self._load_topology()
+            except AmpError as exc:
+                if online != self._online:
+                    LOG.error("pCPUs came online and their core types cannot be told: %s", exc)
+                self._unsure = True
+                known = {p.id for p in self._topology.known or self._topology.pcpus}
+                now = self._topology.with_online(online & known) or self._topology
+        if online != self._online:
+            LOG.info("CPUs went on- or offline; online now: %s", cpulist.show(online))
+        self._topology, self._online, self._described = now, online, {}
 
     def _forget(self, resource: str) -> None:
         if (threads := self._threads.pop(resource, None)) is not None:
-            self.writes += sum(t.group.writes for t in threads.by_index.values())
             threads.close()
         self._described.pop(resource, None)
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
-        domain = xml.domain
-        if domain.problem is not None:
-            return DomainReading(domain, ())
-        try:
-            threads = self._found(resource, domain.name, rescan)
-            described, allowed = self._describe(resource, xml, threads.incarnation)
-            vcpus = tuple(
-                thread.read(allowed[index])
-                for index, thread in threads.by_index.items()
-                if index < domain.vcpus
-            )
-        except (OSError, ValueError) as exc:
-            self._forget(resource)
-            return DomainReading(domain, (), f"its threads cannot be read: {exc}")
+        if xml.domain.problem is not None:
+            return DomainReading(xml.domain, ())
+        # What was known may be of an earlier life: then a second look finds the present one.
+        failure = ""
+        for _ in range(2 if resource in self._threads else 1):
+            try:
+                return self._read(resource, xml, rescan)
+            except (OSError, ValueError) as exc:
+                self._forget(resource)
+                failure = f"its threads cannot be read: {exc}"
+        return DomainReading(xml.domain, (), failure)
+
+    def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
+        known = self._described.get(resource)
+        threads = self._found(resource, xml.domain.name, rescan or not known or known[0] is not xml)
+        described, allowed = self._describe(resource, xml, threads.incarnation)
+        vcpus = tuple(
+            thread.read(allowed[index])
+            for index, thread in threads.by_index.items()
+            if index < xml.domain.vcpus
+        )
         missing = None if vcpus else "no vCPU of it has a CPU cgroup of its own"
+        if vcpus and threads.groupless:
+            which = ", ".join(str(i) for i in sorted(threads.groupless))
+            missing = f"vCPU {which} has no CPU cgroup of its own"
         return DomainReading(described.domain, vcpus, missing)
 
     def _found(self, resource: str, name: str, rescan: bool) -> VcpuThreads:
         """The domain's threads, looked up again when its QEMU process is another one."""
         threads = self._threads.get(resource)
-        if threads is not None and not rescan:
+        if threads is not None and not (rescan or threads.unsettled):
             return threads
-        pid = int((self._run_path / f"{name}.pid").read_text())
-        if threads is None or threads.pid != pid:
+        path = self._run_path / f"{name}.pid"
+        text = path.read_text().strip()
+        if not text.isdecimal():
+            raise ValueError(f"{path} holds no process id")
+        pid = int(text)
+        if threads is None or threads.incarnation != incarnation(self._root, pid):
             self._forget(resource)
             threads = self._threads[resource] = VcpuThreads(self._root, pid, self._mounted)
         else:
@@ -131,17 +151,17 @@ class LibvirtHost:
         return threads
 
     def _describe(
-        self, resource: str, xml: DomainXml, incarnation: str
+        self, resource: str, xml: DomainXml, life: str
     ) -> tuple[DomainXml, dict[int, frozenset[int]]]:
         """The domain with its incarnation, and what every vCPU may use; kept while both last."""
         known = self._described.get(resource)
-        if known is not None and known[0] is xml and known[1].domain.incarnation == incarnation:
+        if known is not None and known[0] is xml and known[1].domain.incarnation == life:
             return known[1], known[2]
         usual = frozenset(p.id for p in self._topology.pcpus if not p.isolated)
         online = frozenset(p.id for p in self._topology.pcpus)
         wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
         allowed = {i: usual if w is None else w & online for i, w in enumerate(wanted)}
-        described = with_incarnation(xml, incarnation)
+        described = with_incarnation(xml, life)
         self._described[resource] = (xml, described, allowed)
         return described, allowed
 
@@ -166,10 +186,7 @@ class LibvirtHost:
                 failures[key] = failure
 
         groups = {key: t.group for key in later if (t := self._thread(key)) is not None}
-        try:
-            at_period_start(groups, act)
-        except OSError as exc:  # one of them went: whatever is left waits for the next cycle
-            LOG.debug("while waiting for a period to begin: %s", exc)
+        at_period_start(groups, act)
         return failures
 
     def _paced(self, change: Change) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
@@ -199,7 +216,7 @@ class LibvirtHost:
             return Failure("refused", str(exc))
         except OSError as exc:
             if exc.errno in GONE:
-                self._forget(key[0])
+                self._threads[key[0]].drop(key[1])
                 return None
             reason = "read_only" if exc.errno in _READ_ONLY else "refused"
             return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
@@ -207,24 +224,24 @@ class LibvirtHost:
 
     def release(self, resource: str) -> tuple[str, ...]:
         """Put back what the flavor alone asks for; what is left over, a sentence each."""
-        left = []
         seen = {r.domain.resource: r for r in self.observe().domains}
         reading = seen.get(resource)
-        if reading is None or reading.domain.limited_elsewhere:
+        if reading is None:
             return ()
-        if reading.failure:
-            return (f"{reading.domain.name}: {reading.failure}",)
+        left = [text for text in (reading.domain.problem, reading.failure) if text]
         for vcpu in reading.vcpus:
-            failure = self._take((resource, vcpu.index), _undo(vcpu))
-            if failure is not None:
-                left.append(f"{reading.domain.name}: {failure.message}")
-        return tuple(left)
+            for step in _undo(vcpu, reading.domain.limited_elsewhere):
+                failure = self._take((resource, vcpu.index), (step,))
+                if failure is not None:
+                    left.append(failure.message)
+        return tuple(f"{reading.domain.name}: {text}" for text in left)
 
 
-def _undo(vcpu: VcpuReading) -> tuple[Step, ...]:
+def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
+    """Back to what libvirt leaves a vCPU; a quota of the definition's own stays."""
     steps = []
     if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
         steps.append(Step(pcpus=vcpu.allowed))
-    if vcpu.bandwidth is not None:
+    if vcpu.bandwidth is not None and not limited_elsewhere:
         steps.append(Step(bandwidth=None))
     return tuple(steps)

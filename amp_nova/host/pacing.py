@@ -31,13 +31,21 @@ def at_period_start(
     began, now = {}, clock()
     until = {}
     for key, group in groups.items():
-        limit = group.bandwidth()
-        period_s = 0.0 if limit is None else limit.period_us / 1e6
-        began[key], until[key] = group.periods(), now + min(1.1 * period_s, WAIT_MAX_S)
+        began[key], period_s = _period(group)
+        until[key] = now + min(1.1 * period_s, WAIT_MAX_S)
     while began:
         for key in list(began):
-            if groups[key].periods() != began[key] or clock() >= until[key]:
+            if _period(groups[key])[0] != began[key] or clock() >= until[key]:
                 del began[key]
                 act(key)
         if began:
             sleep(POLL_S)
+
+
+def _period(group: VcpuGroup) -> tuple[int, float]:
+    """How many periods began, and how long one is; 0 s for a group that has gone."""
+    try:
+        limit = group.bandwidth()
+        return group.periods(), 0.0 if limit is None else limit.period_us / 1e6
+    except OSError:  # acting on it finds that out
+        return -1, 0.0

@@ -99,7 +99,8 @@ def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozens
 class VcpuThreads:
     """All vCPU threads of one QEMU process, found again when they change.
 
-    ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``.
+    ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``;
+    ``unsettled``: another look may find more.
     """
 
     def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
@@ -107,6 +108,7 @@ class VcpuThreads:
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
         self.groupless: frozenset[int] = frozenset()
+        self.unsettled = False
         self._root = root
         self._mounted = mounted
         try:
@@ -122,7 +124,7 @@ class VcpuThreads:
             if found.get(index, ())[:2] != (thread.tid, thread.group.path):
                 self.drop(index)
         tasks = self._root / f"proc/{self.pid}/task"
-        for index, (tid, path, version) in sorted(found.items()):
+        for index, (tid, path, version) in found.items():
             if index not in self.by_index:
                 group = VcpuGroup(path, version)
                 try:
@@ -130,10 +132,14 @@ class VcpuThreads:
                 except OSError:
                     group.close()
                     raise
+        self.by_index = dict(sorted(self.by_index.items()))
+        # libvirt moves a new thread to its group a moment after it began.
+        self.unsettled = bool(self.groupless)
 
     def drop(self, index: int) -> None:
         """Forget one vCPU and give its descriptors back."""
         self.by_index.pop(index).close()
+        self.unsettled = True
 
     def close(self) -> None:
         """Give all descriptors back."""

@@ -1,0 +1,290 @@
+"""A compute node as Sensor, on a fake host; libvirt is a fake that knows domains."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.agent.loop import Loop
+from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
+from tests.fakehost import Node, descriptors, resource, topology
+
+NAME = "instance-00000001"
+R = resource(NAME)
+HALF = {"amp:pref_core": "0.5"}
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def node(request, tmp_path, monkeypatch):
+    """A fake node of either cgroup version."""
+    return Node(tmp_path, monkeypatch, request.param)
+
+
+def test_domain_is_read_with_its_vcpus(node):
+    """Libvirt's domain, with its incarnation, and every vCPU's reading."""
+    node.start(specs=HALF)
+
+    seen = node.see()
+
+    assert seen.failure is None
+    assert (seen.domain.incarnation, seen.domain.specs) == ("4000:77", HALF)
+    assert [v.index for v in seen.vcpus] == [0, 1]
+
+
+def test_booking_is_enforced_and_then_nothing_is_written(node):
+    """A whole loop over the node: one cycle limits, the next one writes nothing."""
+    node.start(specs=HALF, cpuset="0-1")
+    loop = Loop(node.node, node.node)
+
+    loop.cycle()
+    before = list(node.kernel.written)
+    second = loop.cycle()
+
+    assert node.host.limit(index=0).split()[0] == node.host.limit(index=1).split()[0] != "max"
+    assert second.changes == 0
+    assert node.kernel.written == before
+
+
+def test_no_cpuset_means_all_but_isolated_pcpus(node):
+    """Without a cpuset a vCPU may use what the kernel gives anybody: no isolated pCPU."""
+    node.topology = topology(isolated=[3])
+    node.online = frozenset({0, 1, 2, 3, 9})
+    node.start()
+
+    assert node.see().vcpus[0].allowed == {0, 1, 2}
+
+
+def test_cpuset_may_name_isolated_pcpus(node):
+    """An isolated pCPU that libvirt gives a domain is for that domain."""
+    node.topology = topology(isolated=[3])
+    node.online = frozenset({0, 1, 2, 3, 9})
+    node.start(cpuset="2-3")
+
+    assert node.see().vcpus[0].allowed == {2, 3}
+
+
+def test_offline_pcpus_are_not_allowed(node):
+    """A cpuset that names pCPUs which are not online leaves the others."""
+    node.start(cpuset="1,3,7-9")
+
+    assert node.see().vcpus[0].allowed == {1, 3}
+
+
+def test_pins_count_before_the_cpuset(node):
+    """A pinned vCPU may use its pins, the others the cpuset."""
+    node.start(cpuset="0-2", cputune='<vcpupin vcpu="1" cpuset="3"/>')
+
+    assert [v.allowed for v in node.see().vcpus] == [{0, 1, 2}, {3}]
+
+
+def test_allowed_is_the_same_object_while_nothing_changes(node):
+    """A cycle in which nothing happened works nothing out anew."""
+    node.start()
+
+    first, second = node.see(), node.see()
+
+    assert first.vcpus[0].allowed is second.vcpus[0].allowed
+    assert first.domain is second.domain
+
+
+def test_new_process_of_a_domain_is_read_at_once(node):
+    """After a hard reboot the first cycle sees the new process, not that the old one has gone."""
+    node.start(specs=HALF)
+    node.see()
+    node.host.stop()
+    node.start(specs=HALF, pid=4321, began=99)
+
+    seen = node.see()
+
+    assert seen.failure is None
+    assert seen.domain.incarnation == "4321:99"
+    assert len(seen.vcpus) == 2
+
+
+def test_reused_pid_is_another_incarnation(node):
+    """The same PID with another start is another life, whose counters begin anew."""
+    node.start()
+    node.see()
+    node.host.stop()
+    node.start(pid=4000, began=500)
+
+    assert node.see().domain.incarnation == "4000:500"
+
+
+def test_reused_pid_is_noticed_at_a_rescan(tmp_path, monkeypatch):
+    """Also where the old threads' ids are in use again, by the new process."""
+    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+    node.start()
+    node.see()
+    stat = tmp_path / "proc/4000/stat"
+    stat.write_text(stat.read_text().replace(" 77 ", " 500 "))
+
+    assert node.see().domain.incarnation == "4000:500"
+
+
+def test_domain_that_goes_is_forgotten_with_its_descriptors(node):
+    """What libvirt no longer lists costs nothing any more."""
+    before = descriptors()
+    node.start()
+    node.see()
+    node.libvirt.known.clear()
+
+    assert node.node.observe().domains == ()
+    assert descriptors() == before
+
+
+def test_domain_without_a_process_is_reported(node):
+    """A domain without a pid file has no vCPUs to read, and a sentence says so."""
+    node.libvirt.define()
+
+    seen = node.see()
+
+    assert seen.vcpus == ()
+    assert "its threads cannot be read" in seen.failure
+    assert f"{NAME}.pid" in seen.failure
+
+
+@pytest.mark.parametrize("content", ["", "qemu", "-1", "12 13"])
+def test_garbage_in_the_pid_file_is_reported(node, content):
+    """A pid file that holds no PID is named, and the other domains are read."""
+    node.start()
+    node.start("instance-00000002", pid=4100)
+    (node.host.run_path / f"{NAME}.pid").write_text(content)
+
+    assert node.see().failure.startswith("its threads cannot be read: ")
+    assert f"{NAME}.pid" in node.see().failure
+    assert node.see("instance-00000002").failure is None
+
+
+def test_failures_leak_no_descriptors(node):
+    """A domain that cannot be read for a hundred cycles keeps nothing open."""
+    node.start()
+    (node.host.root / f"proc/4000/task/{node.host.tid(1)}/schedstat").unlink()
+    before = descriptors()
+
+    for _ in range(100):
+        assert node.see().failure
+
+    assert descriptors() == before
+
+
+def test_domain_whose_definition_cannot_be_read_is_passed_on(node):
+    """Its problem is libvirt's to tell; no process is looked for."""
+    node.libvirt.define()
+    xml = node.libvirt.known[R]
+    node.libvirt.known[R] = replace(xml, domain=replace(xml.domain, problem="garbage"))
+
+    assert (node.see().vcpus, node.see().domain.problem) == ((), "garbage")
+
+
+def test_vcpu_without_a_group_is_reported_and_the_others_are_read(node):
+    """One vCPU that cannot be limited does not hide the others, nor is it hidden."""
+    node.host.start(vcpus=1)
+    node.host.plug(NAME, 1, group="emulator")
+    node.libvirt.define()
+
+    seen = node.see()
+
+    assert [v.index for v in seen.vcpus] == [0]
+    assert seen.failure == "vCPU 1 has no CPU cgroup of its own"
+
+
+def test_domain_without_vcpu_threads_is_reported(node):
+    """A QEMU that runs all vCPUs in one thread has none to limit."""
+    node.host.start(vcpus=0)
+    node.libvirt.define()
+
+    assert node.see().failure == "no vCPU of it has a CPU cgroup of its own"
+
+
+def test_plugged_vcpu_is_found_when_the_definition_changes(node):
+    """Libvirt's event about the new vCPU is enough; the next rescan need not come."""
+    node.start(vcpus=1)
+    node.libvirt.define(vcpus=2, current=1)
+    node.see()
+    node.host.plug(NAME, 1)
+    node.libvirt.define(vcpus=2, current=2)
+
+    assert [v.index for v in node.see().vcpus] == [0, 1]
+
+
+def test_plugged_vcpu_is_found_at_a_rescan(tmp_path, monkeypatch):
+    """Without an event the rescan finds it."""
+    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+    node.start(vcpus=1)
+    node.libvirt.define(vcpus=2)
+    node.see()
+    node.host.plug(NAME, 1)
+
+    assert [v.index for v in node.see().vcpus] == [0, 1]
+
+
+def test_unplugged_vcpu_leaves_the_others_readable(node):
+    """The cycle after an unplug sees the vCPUs that are left."""
+    node.start()
+    node.see()
+    node.host.unplug(NAME, 1)
+
+    seen = node.see()
+
+    assert [v.index for v in seen.vcpus] == [0]
+    assert seen.failure is None
+
+
+def test_pcpus_that_go_offline_are_left_out(node):
+    """What is allowed follows the pCPUs that are online; the rest of the topology is known."""
+    node.start()
+    node.see()
+    node.online = frozenset({0, 1, 2})
+
+    assert node.see().vcpus[0].allowed == {0, 1, 2}
+    node.online = frozenset({0, 1, 2, 3})
+    assert node.see().vcpus[0].allowed == {0, 1, 2, 3}
+    assert node.loads == 1
+
+
+def test_topology_is_read_again_when_a_new_pcpu_comes_online(node):
+    """A pCPU that was never seen changes the topology, once."""
+    node.start()
+    node.see()
+    node.online, node.topology = frozenset(range(5)), topology(fast=[2, 3, 4])
+
+    seen, _ = node.see(), node.see()
+
+    assert (node.loads, seen.vcpus[0].allowed) == (2, {0, 1, 2, 3, 4})
+
+
+@pytest.mark.parametrize("error", [TopologyUnknown("half a core"), ConfigInvalid("left out: 9")])
+def test_topology_that_cannot_be_told_after_hotplug_keeps_what_was_known(node, caplog, error):
+    """The agent goes on with the pCPUs it knows that are still online, and says so once."""
+    node.start()
+    node.see()
+    node.online, node.topology = frozenset({0, 1, 2, 9}), error
+
+    seen, again = node.see(), node.see()
+
+    assert seen.vcpus[0].allowed == again.vcpus[0].allowed == {0, 1, 2}
+    assert caplog.text.count(str(error)) == 1
+
+
+def test_topology_is_told_again_as_soon_as_it_can_be(tmp_path, monkeypatch, caplog):
+    """What could not be told when a pCPU came is asked again at every rescan, until it can be."""
+    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+    node.start()
+    node.online, node.topology = frozenset(range(5)), TopologyUnknown("half a core")
+    node.see()
+    node.see()
+    node.topology = topology(fast=[2, 3, 4])
+
+    seen = node.see()
+    loads = node.loads
+    node.see()
+
+    assert seen.vcpus[0].allowed == {0, 1, 2, 3, 4}
+    assert (node.loads, caplog.text.count("half a core")) == (loads, 1)
+
+
+def test_held_instances_are_passed_on(tmp_path, monkeypatch):
+    """The observation names the instances to keep hands off."""
+    node = Node(tmp_path, monkeypatch, held=lambda: {R: "paused"})
+
+    assert node.node.observe().held == {R: "paused"}
