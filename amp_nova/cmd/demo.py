@@ -25,7 +25,7 @@ EPILOG = """examples:
   amp-nova demo --fast --format json
 """
 ADDRESS = "127.0.0.1"
-ACT_MIN_S = 2
+ACT_MIN_S = 1
 WIDTH = 79
 DURATION_MAX_S = 86_400
 HEAD = [

@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     wanted = scenario.load(args.scenario)
     settings = _pairs(args.settings)
     wanted, params = _settle(wanted, settings)
-    policy = plugins.load_policy(args.policy or wanted.policy, **params)
+    name = wanted.policy if args.policy is None else args.policy
+    policy = plugins.load_policy(name, **params)
     result = simulation.run(wanted, policy, progress=_progress(wanted.duration_s))
     print(report.to_json(result) if args.format == "json" else report.to_table(result))
     return 0

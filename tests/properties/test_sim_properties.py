@@ -1,0 +1,186 @@
+"""What holds for every host, every set of guests and every moment of the simulator."""
+
+import math
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.core.booking import parse
+from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.plugins import load_policy
+from amp_nova.sim import report
+from amp_nova.sim.cores import share_equally, throttled
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.run import run
+from amp_nova.sim.scenario import Guest, Scenario
+from amp_nova.sim.workload import Phase, Workload
+
+QUOTA_ROUNDING = 0.0006
+"""A quota is whole microseconds, at least 1000: half a microsecond of that, and a bit."""
+
+
+@st.composite
+def hosts(draw):
+    coefficients = sorted(draw(st.lists(st.sampled_from([1.25, 2.0, 2.375, 4.0]), unique=True)))
+    types = tuple(CoreType(f"type{i}", c) for i, c in enumerate([1.0, *coefficients[:2]]))
+    counts = [draw(st.integers(1, 3)) for _ in types]
+    names = [t.name for t, count in zip(types, counts, strict=True) for _ in range(count)]
+    pcpus = tuple(PCpu(i, name, (i,), llc=i // 2 * 2) for i, name in enumerate(names))
+    return Topology(types, pcpus, "type0", "test")
+
+
+@st.composite
+def workloads(draw, topology):
+    faster = topology.core_types[1:]
+    speeds = (1.0, *(draw(st.sampled_from([1.0, 1.5, 3.0])) for _ in faster))
+    busy = st.sampled_from([0.0, 0.2, 0.5, 1.0])
+    phases = draw(
+        st.one_of(
+            st.builds(lambda u: (Phase(speeds, u),), busy),
+            st.builds(
+                lambda u, v: (Phase(speeds, u, 1.7), Phase(speeds, v, 0.45)),
+                busy,
+                busy,
+            ),
+        )
+    )
+    work = draw(st.sampled_from([None, None, 2.5]))
+    barrier = draw(st.sampled_from([None, None, 0.3]))
+    return Workload(phases, work, barrier)
+
+
+@st.composite
+def guests(draw, topology, name):
+    vcpus = draw(st.integers(1, 3))
+    specs = {}
+    if draw(st.booleans()):
+        specs["amp:pref_core"] = str(draw(st.sampled_from([0.1, 0.25, 0.5, 0.7, 1.0, 1.5])))
+        specs["amp:limit"] = draw(st.sampled_from(["hard", "hard", "soft"]))
+    start_on = draw(st.sampled_from([None, *(t.name for t in topology.core_types)]))
+    return Guest(name, parse(specs, vcpus), draw(workloads(topology)), specs, start_on)
+
+
+@st.composite
+def scenarios(draw, least=0):
+    topology = draw(hosts())
+    count = draw(st.integers(least, 5))
+    made = tuple(draw(guests(topology, f"vm{i}")) for i in range(count))
+    policy = draw(st.sampled_from(["none", "credit", "pinned"]))
+    return Scenario("made", 6.0, topology, made, policy, draw(st.integers(0, 3)))
+
+
+def seconds(made, host, enforce=True):
+    """Run it second by second as the agent would; the meters of all guests after each."""
+    loop = Loop(host, host, Settings(seed=made.seed, enforce=enforce), load_policy(made.policy))
+    for second in range(1, int(made.duration_s) + 1):
+        loop.cycle()
+        host.advance(float(second))
+        yield {g.name: host.meters(g.name) for g in made.guests}
+
+
+@given(st.lists(st.floats(0.001, 1.0), max_size=8), st.floats(0.0, 1.0))
+def test_a_pcpu_gives_what_it_has(limits, room):
+    """No share is above its limit, their sum not above the room, nor below it if it is wanted."""
+    shares = share_equally(limits, room)
+
+    assert all(0.0 <= s <= limit + 1e-12 for s, limit in zip(shares, limits, strict=True))
+    assert math.isclose(sum(shares), min(room, sum(limits)), abs_tol=1e-9)
+    waits = zip(throttled(limits, shares), shares, strict=True)
+    assert all(0.0 <= t <= 1.0 - s + 1e-9 for t, s in waits)
+
+
+@given(scenarios())
+@settings(max_examples=60)
+def test_cpu_time_is_conserved(made):
+    """Core types give no more time than they have; no vCPU runs or waits twice at once."""
+    host = SimHost(made.topology, made.guests, made.seed)
+    for second, meters in enumerate(seconds(made, host), 1):
+        for at, core_type in enumerate(made.topology.core_types):
+            run_s = sum(m.run_s[at] for ms in meters.values() for m in ms)
+            assert run_s <= len(made.topology.pcpus_of(core_type.name)) * second + 1e-6
+        for meter in (m for ms in meters.values() for m in ms):
+            assert sum(meter.run_s) + meter.wait_s <= second + 1e-6
+            assert meter.throttled_s <= meter.wait_s + 1e-6
+
+
+@given(scenarios(least=1))
+@settings(max_examples=60)
+def test_no_pcpu_idles_while_somebody_waits_who_may_run_there(made):
+    """With demand for all, and nobody limited, all time is run."""
+    always = tuple(
+        Guest(g.name, parse({}, len(g.booking.vcpus)), Workload((Phase((1.0, 2.0, 3.0)),)), {})
+        for g in made.guests
+    )
+    vcpus = sum(len(g.booking.vcpus) for g in always)
+    host = SimHost(made.topology, always, made.seed)
+    host.advance(3.0)
+
+    run_s = sum(sum(m.run_s) for g in always for m in host.meters(g.name))
+
+    assert math.isclose(run_s, 3.0 * min(vcpus, len(made.topology.pcpus)), abs_tol=1e-6)
+
+
+@given(scenarios(least=1))
+@settings(max_examples=60)
+def test_a_hard_booking_is_never_exceeded(made):
+    """In no second, on no core type and under no policy does a vCPU get more than it books."""
+    host = SimHost(made.topology, made.guests, made.seed)
+    coefficients = [t.coefficient for t in made.topology.core_types]
+    before = {}
+    for meters in seconds(made, host):
+        for guest in made.guests:
+            for booked, meter in zip(guest.booking.vcpus, meters[guest.name], strict=True):
+                key = (guest.name, booked.index)
+                got = sum(s * c for s, c in zip(meter.run_s, coefficients, strict=True))
+                if booked.refcores is not None and guest.booking.limit == "hard":
+                    most = booked.refcores * (1 + QUOTA_ROUNDING)
+                    assert got - before.get(key, 0.0) <= most + 1e-9
+                before[key] = got
+
+
+@given(scenarios(least=1))
+@settings(max_examples=60)
+def test_bookings_that_fit_are_delivered(made):
+    """If all bookings are packed and nobody is without one, everyone gets what is booked."""
+    booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")
+    host = SimHost(made.topology, booked, made.seed)
+    notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
+    assume(booked and not any(notes))
+
+    result = run(Scenario("made", 6.0, made.topology, booked, made.policy, made.seed))
+
+    for vm in result.vms.values():
+        if vm.delivered_ratio is not None:
+            assert abs(vm.delivered_ratio - 1.0) <= QUOTA_ROUNDING
+        if vm.delivered_ratio_min is not None:
+            assert vm.delivered_ratio_min >= 1.0 - QUOTA_ROUNDING
+
+
+@given(scenarios(least=1))
+@settings(max_examples=25)
+def test_a_run_can_be_repeated(made):
+    """The same scenario gives the same bytes."""
+    assert report.to_json(run(made)) == report.to_json(run(made))
+
+
+@given(scenarios(least=2), st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_the_order_of_guests_does_not_matter_to_bookings(made, chance):
+    """Where bookings fit, whoever comes first gets no more than whoever comes last."""
+    booked = [g for g in made.guests if g.booking.booked and g.booking.limit == "hard"]
+    host = SimHost(made.topology, booked, made.seed)
+    notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
+    assume(len(booked) > 1 and not any(notes))
+    mixed = list(booked)
+    chance.shuffle(mixed)
+
+    results = [
+        run(Scenario("made", 6.0, made.topology, tuple(order), "none", made.seed)).vms
+        for order in (booked, mixed)
+    ]
+
+    for guest in booked:
+        first, second = (r[guest.name].delivered_ratio for r in results)
+        assert (first is None) == (second is None)
+        assert first is None or math.isclose(first, second, abs_tol=QUOTA_ROUNDING)

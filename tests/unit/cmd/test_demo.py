@@ -1,0 +1,122 @@
+"""``amp-nova demo`` as its user sees it."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from amp_nova.cmd import cli
+from amp_nova.sim.demo import Verdict
+
+PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
+
+
+def demo(capsys, *arguments):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main(["demo", *arguments])
+    except SystemExit as exc:
+        status = exc.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_it_ends_with_a_verdict(capsys):
+    """Elsewhere than on a terminal: one table per act, no escape codes, one last sentence."""
+    status, out, err = demo(capsys, "--fast")
+
+    assert (status, err) == (0, "")
+    assert "\033" not in out
+    assert out.count("with amp-nova:") == 4
+    last = out.splitlines()[-1]
+    assert last.startswith("With amp-nova every booking was delivered within")
+    assert "2.0 times as fast on a fast core" in last
+
+
+def test_the_same_for_programs(capsys):
+    """JSON has the verdict, its figures, and every vCPU."""
+    status, out, _ = demo(capsys, "--fast", "--format", "json")
+    found = json.loads(out)
+
+    assert (status, found["held"], found["moves"]) == (0, True, 2)
+    assert found["vcpus"]["db/1"]["with"]["core_type"] == "fast"
+    assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
+
+
+def test_a_broken_promise_is_the_answer_no(capsys, monkeypatch):
+    """The exit status is 1 if a booking was not kept."""
+    monkeypatch.setattr(
+        "amp_nova.sim.demo.Show.verdict", lambda self: Verdict(0.5, 2.0, 0.5, 4.0, 2)
+    )
+
+    assert demo(capsys, "--fast")[0] == 1
+
+
+def test_it_keeps_step_with_real_time_and_serves_metrics():
+    """While it runs, the address that it names gives what the agent's exporter gives."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", PROGRAM, "demo", "--duration", "4"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lines = iter(process.stdout)
+        address = next(m[0] for line in lines if (m := re.search(r"http://\S+", line)))
+        next(line for line in lines if line.startswith("web-1/0"))
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            metrics = answer.read().decode()
+        rest = list(lines)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert 'amp_vcpu_booked_refcores{domain="web-1"' in metrics
+    assert 'amp_vcpu_quota_cores{domain="web-1"' in metrics
+    assert rest[-1].startswith("With amp-nova")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--duration", "3"], "'3' is not from 4"),
+        (["--duration", "-1"], "'-1'"),
+        (["--duration", "1.5"], "'1.5'"),
+        (["--duration", "9" * 50], "whole number of seconds"),
+        (["--port", "65536"], "'65536' is not a port"),
+        (["--port", "http"], "'http' is not a port"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
+    """Exit status 2 and one line."""
+    status, out, err = demo(capsys, *arguments)
+
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_port_that_is_taken_is_bad_input(capsys):
+    """The sentence names the port and the option."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        status, out, err = demo(capsys, "--fast", "--port", str(port))
+
+    assert (status, out) == (2, "")
+    assert f"port {port} is not free" in err
+
+
+def test_on_a_terminal_the_table_is_redrawn(capsys, monkeypatch):
+    """Every second is drawn over the one before."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+    status, out, _ = demo(capsys, "--fast", "--duration", "5")
+
+    assert status == 0
+    assert out.count("\033[J") == 3

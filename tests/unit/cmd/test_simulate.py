@@ -1,0 +1,154 @@
+"""``amp-nova simulate`` as its user sees it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import amp_nova
+from amp_nova.cmd import cli
+
+ROOT = Path(amp_nova.__file__).parent.parent
+SCENARIO = ROOT / "tests/scenarios/same-work-same-time.yaml"
+CREDIT = ROOT / "tests/scenarios/credit-twelve.yaml"
+
+
+def amp_nova_simulate(capsys, *arguments):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main(["simulate", *map(str, arguments)])
+    except SystemExit as exc:
+        status = exc.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def run_in_process(*arguments, **environment):
+    """The same as a process of its own."""
+    program = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", program, "simulate", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_table_is_for_people_and_json_for_programs(capsys):
+    """Both say the same, exit status 0, nothing on standard error."""
+    status, table, err = amp_nova_simulate(capsys, SCENARIO)
+    assert (status, err) == (0, "")
+    assert "on-fast" in table
+
+    status, text, _ = amp_nova_simulate(capsys, SCENARIO, "--format", "json")
+    assert status == 0
+    assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
+
+
+def test_policy_seed_and_duration_can_be_set(capsys):
+    """What is said on the command line wins over the file."""
+    status, text, _ = amp_nova_simulate(
+        capsys, SCENARIO, "--policy", "pinned", "--set", "duration_s=20", "--format", "json"
+    )
+    assert status == 0
+    assert json.loads(text)["policy"] == "pinned"
+    assert json.loads(text)["duration_s"] == 20.0
+
+    short = ("--set", "duration_s=30", "--format", "json")
+    texts = [
+        amp_nova_simulate(capsys, CREDIT, "--set", f"seed={seed}", *short)[1] for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([ROOT / "nothing.yaml"], "No such file"),
+        ([ROOT], "cannot be read"),
+        ([ROOT / "tests"], "Is a directory"),
+        ([ROOT / "tox.ini"], "tox.ini"),
+        (["\0"], "cannot be read"),
+        ([SCENARIO, "--policy", "nonesuch"], "known: credit, none, pinned"),
+        ([SCENARIO, "--policy", ""], "known: credit"),
+        ([SCENARIO, "--set", "fair_ratio=1"], "no parameter 'fair_ratio'"),
+        ([SCENARIO, "--set", "name=x"], "no parameter 'name'"),
+        ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
+        ([SCENARIO, "--set", "=1"], "write KEY=VALUE"),
+        ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
+        ([SCENARIO, "--set", "seed=-1"], "seed='-1'"),
+        ([SCENARIO, "--set", "seed=1e3"], "seed='1e3'"),
+        ([SCENARIO, "--set", "seed=" + "9" * 5000], "whole number"),
+        ([SCENARIO, "--set", "duration_s=soon"], "duration_s='soon'"),
+        ([SCENARIO, "--set", "duration_s=nan"], "seconds above 0"),
+        ([SCENARIO, "--set", "duration_s=inf"], "seconds above 0"),
+        ([SCENARIO, "--set", "duration_s=0"], "seconds above 0"),
+        ([SCENARIO, "--format", "xml"], "xml"),
+        ([], "SCENARIO"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
+    """Exit status 2, one line that names the value, nothing on standard output."""
+    status, out, err = amp_nova_simulate(capsys, *arguments)
+
+    assert (status, out) == (2, "")
+    assert err.startswith("amp-nova")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_policy_that_is_not_there_is_refused_in_a_file_too(capsys, tmp_path):
+    """The scenario's own policy is looked up like any other."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.read_text() + "policy: nonesuch\n")
+
+    status, _, err = amp_nova_simulate(capsys, path)
+
+    assert status == 2
+    assert "no policy 'nonesuch' is installed" in err
+
+
+@pytest.mark.parametrize("text", ["", "a: *b\n", "\xff", "{" * 100_000])
+def test_garbage_is_refused_without_a_traceback(tmp_path, text):
+    """A real process: exit status 2, one line, no trace."""
+    path = tmp_path / "s.yaml"
+    path.write_text(text, encoding="latin-1")
+
+    done = run_in_process(path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_the_bytes_do_not_depend_on_the_process():
+    """Nothing in a result comes from hash seeds or addresses."""
+    arguments = (CREDIT, "--set", "duration_s=60", "--format", "json")
+
+    texts = {run_in_process(*arguments, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "77")}
+
+    assert len(texts) == 1
+    assert json.loads(texts.pop())["migrations"] > 0
+
+
+def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
+    """On a terminal standard error tells how far the run is, and is clean in the end."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr("amp_nova.cmd.simulate.PROGRESS_S", 0.0)
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        status, out, _ = amp_nova_simulate(capsys, SCENARIO)
+        terminal.flush()
+        shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+
+    assert status == 0
+    assert "%" in shown
+    assert "%" not in out
+    assert shown.endswith("\033[K")
