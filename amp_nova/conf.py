@@ -1,8 +1,11 @@
 """Every option of ``/etc/amp-nova/amp-nova.conf``, with help written for operators."""
 
+import math
 from collections.abc import Sequence
 
 from oslo_config import cfg
+
+from amp_nova.exceptions import ConfigInvalid
 
 TOPOLOGY_OPTS = [
     cfg.MultiStrOpt(
@@ -116,12 +119,43 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
-    """Read the configuration; ``files=None`` looks in the usual places, ``/etc/amp-nova`` first."""
+    """Read the configuration; ``files=None`` looks in the usual places, ``/etc/amp-nova`` first.
+
+    Raises:
+        ConfigInvalid: a file cannot be read, or a value in it is not what it has to be.
+    """
     conf = cfg.ConfigOpts()
     for group, opts in GROUPS.items():
         conf.register_opts(opts, group)
     named = None if files is None else list(files)
     # Files that were named are all that counts: no amp-nova.conf.d beside them.
     folders: list[str] | None = None if named is None else []
-    conf(list(argv), project="amp-nova", default_config_files=named, default_config_dirs=folders)
+    try:
+        conf(
+            list(argv),
+            project="amp-nova",
+            default_config_files=named,
+            default_config_dirs=folders,
+        )
+    except (cfg.Error, OSError, UnicodeError) as exc:
+        reason = " ".join(str(exc).split())
+        if isinstance(exc, UnicodeError) and named:
+            reason = f"{', '.join(named)}: {reason}"
+        raise ConfigInvalid(f"the configuration cannot be read: {reason}") from exc
+    for group, opts in GROUPS.items():
+        for opt in opts:
+            _check(conf, group, opt.name)
     return conf
+
+
+def _check(conf: cfg.ConfigOpts, group: str, name: str) -> None:
+    """Look at a value now: oslo.config would refuse it where it is first used."""
+    try:
+        value = conf[group][name]
+    except (cfg.Error, ValueError) as exc:
+        reason = str(exc).rpartition("is not valid: ")[2]
+        raise ConfigInvalid(
+            f"[{group}] {name} is not valid: {reason}; see etc/amp-nova/amp-nova.conf.sample"
+        ) from exc
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigInvalid(f"[{group}] {name} is not valid: {value:g} is no number")

@@ -115,11 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configuration(config_file: str | None) -> cfg.ConfigOpts:
-    try:
-        return options.load(files=[config_file] if config_file else None)
-    except cfg.Error as exc:
-        sentence = " ".join(str(exc).split())
-        raise ConfigInvalid(f"the configuration cannot be read: {sentence}") from exc
+    return options.load(files=[config_file] if config_file else None)
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
