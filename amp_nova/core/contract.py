@@ -5,7 +5,7 @@ so a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of 
 kept on one core type at a time, which makes that exact; the share is a CFS bandwidth limit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amp_nova.core import capacity
@@ -80,8 +80,14 @@ def _demands(domains: Sequence[Booked], topology: Topology) -> list[capacity.Dem
     return demands
 
 
-def _fallback_type(demand: capacity.Demand, topology: Topology) -> CoreType | None:
-    """Where a vCPU goes that finds no room: stay if its type is fast enough, else the fastest."""
+def _fallback_type(
+    demand: capacity.Demand, topology: Topology, free_cores: Mapping[int, float]
+) -> CoreType | None:
+    """Where a vCPU goes that finds no room.
+
+    Among types that are fast enough, it stays on its own or goes where it takes least from each
+    other; if none is, to the fastest.
+    """
     usable = [
         t
         for t in topology.core_types
@@ -89,13 +95,18 @@ def _fallback_type(demand: capacity.Demand, topology: Topology) -> CoreType | No
         and demand.core_type in (None, t.name)
         and demand.allowed & topology.pcpus_of(t.name)
     ]
-    if not usable:
-        return None
-    for core_type in usable:
-        enough = (core_type.coefficient or 0.0) >= demand.refcores - capacity.TOLERANCE
-        if core_type.name == demand.current and enough:
-            return core_type
-    return max(usable, key=lambda t: t.coefficient or 0.0)
+
+    def excess_cores(core_type: CoreType) -> float:
+        pcpus = demand.allowed & topology.pcpus_of(core_type.name)
+        need = capacity.cores(demand.refcores, core_type) or 0.0
+        return (need - sum(free_cores[p] for p in pcpus)) / len(pcpus)
+
+    least = demand.refcores - capacity.TOLERANCE
+    enough = [t for t in usable if (t.coefficient or 0.0) >= least]
+    kept = [t for t in enough if t.name == demand.current]
+    if enough:
+        return min(kept or enough, key=excess_cores)
+    return max(usable, key=lambda t: t.coefficient or 0.0, default=None)
 
 
 def _limit(refcores: float, core_type: CoreType, topology: Topology) -> capacity.Bandwidth | None:
@@ -119,7 +130,11 @@ def _promise_refcores(
     terms: Terms,
 ) -> Promise:
     pcpu = packing.placed.get(demand.key)
-    core_type = topology.type_of(pcpu) if pcpu is not None else _fallback_type(demand, topology)
+    core_type = (
+        _fallback_type(demand, topology, packing.free_cores)
+        if pcpu is None
+        else topology.type_of(pcpu)
+    )
     if core_type is None:
         return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
     soft = booking.limit == "soft"
