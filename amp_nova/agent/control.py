@@ -4,6 +4,7 @@ Read-only: what changes something goes through files that outlive the agent (``h
 """
 
 import json
+import logging
 import os
 import socket
 import socketserver
@@ -14,8 +15,10 @@ from typing import Any
 
 from amp_nova.exceptions import AmpError, ConfigInvalid
 
+LOG = logging.getLogger(__name__)
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 _TIMEOUT_S = 5.0
+_POLL_S = 0.5
 _QUESTION_BYTES = 4096
 
 
@@ -32,15 +35,15 @@ class Control:
             timeout = _TIMEOUT_S
 
             def handle(self) -> None:
-                try:
-                    question = json.loads(self.rfile.readline(_QUESTION_BYTES))
-                    reply = answer(question if isinstance(question, dict) else {})
-                except ValueError:
-                    reply = {"error": "the question is not JSON"}
+                reply = _reply(self.rfile.readline(_QUESTION_BYTES), answer)
                 self.wfile.write(json.dumps(reply).encode() + b"\n")
 
         class Server(socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
+
+            def handle_error(self, _request: object, _address: object) -> None:
+                # One who asks and does not wait for the answer is no news.
+                LOG.debug("a question was not answered", exc_info=True)
 
         where = path(state_path)
         try:
@@ -49,11 +52,13 @@ class Control:
             os.chmod(where, 0o600)
         except OSError as exc:
             raise ConfigInvalid(
-                f"the control socket {where} cannot be made ({exc.strerror}): set [agent] "
+                f"the control socket {where} cannot be made ({exc.strerror or exc}): set [agent] "
                 "state_path to a folder that can be written"
             ) from exc
         self._path = where
-        threading.Thread(target=self._server.serve_forever, name="control", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="control", daemon=True
+        ).start()
 
     def close(self) -> None:
         """Stop answering."""
@@ -62,21 +67,46 @@ class Control:
         self._path.unlink(missing_ok=True)
 
 
+def _reply(line: bytes, answer: Answer) -> dict[str, Any]:
+    try:
+        question = json.loads(line)
+    except (ValueError, RecursionError):
+        return {"error": f"the question is not JSON of at most {_QUESTION_BYTES} bytes"}
+    if not isinstance(question, dict):
+        return {"error": "the question is not an object"}
+    try:
+        return answer(question)
+    except AmpError as exc:
+        return {"error": str(exc)}
+    except Exception:  # whatever it was, the one who asked is told
+        LOG.exception("a question could not be answered")
+        return {"error": "the agent could not answer: see its log"}
+
+
 def ask(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
     """Ask the agent; ``None`` when none runs here."""
     where = path(state_path)
+    line = json.dumps(question).encode() + b"\n"
+    if len(line) > _QUESTION_BYTES:
+        raise AmpError("the question is too long for the agent: name an instance by its UUID")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as conn:
         conn.settimeout(_TIMEOUT_S)
         try:
             conn.connect(str(where))
-            conn.sendall(json.dumps(question).encode() + b"\n")
+            conn.sendall(line)
             with conn.makefile("rb") as stream:
                 reply = stream.readline()
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except OSError as exc:
-            raise AmpError(f"the agent at {where} does not answer: {exc.strerror or exc}") from exc
-    if not reply:
-        raise AmpError(f"the agent at {where} gave no answer: see its log")
-    answer: dict[str, Any] = json.loads(reply)
+            hint = "; run this as root" if isinstance(exc, PermissionError) else ""
+            raise AmpError(
+                f"the agent at {where} does not answer: {exc.strerror or exc}{hint}"
+            ) from exc
+    try:
+        answer = json.loads(reply)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise AmpError(f"the agent at {where} gave no answer that can be read: see its log")
     return answer

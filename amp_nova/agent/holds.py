@@ -3,11 +3,16 @@
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from amp_nova.exceptions import AmpError
+
+_RACY_NS = 1_000_000_000
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+"""An instance's UUID: nothing else may become the name of a file."""
 
 
 class Holds:
@@ -25,12 +30,14 @@ class Holds:
             stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return {}
-        if stamp != self._stamp:
+        # As long as the folder may change again without a new time, its time says nothing.
+        if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
             self._holds, self._stamp = self._load(), stamp
         if not self._holds:
             return {}
         now = self._clock()
-        return {r: why for r, (until, why) in self._holds.items() if until is None or now < until}
+        ended = {r for r, (until, _) in self._holds.items() if until is not None and until <= now}
+        return {r: why for r, (_, why) in self._holds.items() if r not in ended}
 
     def _load(self) -> dict[str, tuple[float | None, str]]:
         found = {}
@@ -47,6 +54,8 @@ class Holds:
     def hold(self, resource: str, why: str, ttl_s: float | None = None) -> None:
         """Keep hands off an instance, for ``ttl_s`` seconds or until it is resumed."""
         until_s = None if ttl_s is None else self._clock() + ttl_s
+        if not _NAME.fullmatch(resource):
+            raise AmpError(f"'{resource}' is not the UUID of an instance")
         path = self._folder / f"{resource}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -57,7 +66,9 @@ class Holds:
             raise AmpError(f"cannot write {path}: {exc.strerror}; run this as root") from exc
 
     def resume(self, resource: str) -> bool:
-        """Take an instance back; whether it was held."""
+        """Take an instance back, by its UUID; whether it was held."""
+        if not _NAME.fullmatch(resource):
+            return False
         path = self._folder / f"{resource}.json"
         try:
             path.unlink()

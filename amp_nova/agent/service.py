@@ -39,7 +39,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
     """Bookings configured for domains that carry none; ``ConfigInvalid`` naming the line."""
     found = []
     for line in lines:
-        pattern, *pairs = line.split()
+        pattern, *pairs = line.split() or [""]
         specs = dict(pair.partition("=")[::2] for pair in pairs)
         booking, errors = examine(specs, vcpus_named(specs))
         if not pairs:
@@ -92,10 +92,11 @@ def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
             "or set another folder"
         ) from exc
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as exc:
+            raise ConfigInvalid(f"another amp-nova-agent runs here (it holds {path})") from exc
         yield
-    except BlockingIOError as exc:
-        raise ConfigInvalid(f"another amp-nova-agent runs here (it holds {path})") from exc
     finally:
         os.close(fd)
 
@@ -179,7 +180,10 @@ class Service:
         if report is None:
             return {"error": "the agent has not finished a cycle yet: see its log"}
         if question.get("ask") == "explain":
-            return {"explain": views.explain(report, str(question.get("instance")))}
+            here = {
+                d.domain.resource: (d.domain.name, d.domain.display_name) for d in report.domains
+            }
+            return {"explain": views.explain(report, resolve(str(question.get("instance")), here))}
         return {"status": views.status(report)}
 
 

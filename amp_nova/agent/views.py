@@ -40,15 +40,13 @@ def _vcpu(vcpu: VcpuReport) -> dict[str, Any]:
     }
 
 
-def explain(report: CycleReport, instance: str) -> dict[str, Any] | None:
-    """Why an instance has the quota and cores it has; ``None`` if no such instance is here."""
-    for domain in report.domains:
-        if instance in (domain.domain.resource, domain.domain.name, domain.domain.display_name):
-            lines = [line for v in domain.vcpus for line in _because(report, v)]
-            if domain.problem:
-                lines.insert(0, f"Its booking is not kept: {domain.problem}.")
-            return {**_instance(domain), "because": lines}
-    return None
+def explain(report: CycleReport, resource: str) -> dict[str, Any]:
+    """Why the instance of this UUID has the quota and cores it has."""
+    (domain,) = (d for d in report.domains if d.domain.resource == resource)
+    lines = [line for v in domain.vcpus for line in _because(report, v)]
+    if domain.problem:
+        lines.insert(0, f"Its booking is not kept: {domain.problem}.")
+    return {**_instance(domain), "because": lines}
 
 
 def _because(report: CycleReport, vcpu: VcpuReport) -> list[str]:
