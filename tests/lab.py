@@ -64,10 +64,22 @@ class Lab:
         self._guests.append(guest)
         return guest.wait()
 
-    def close(self) -> None:
+    def clear(self) -> None:
         """Destroy all guests."""
+        while self._guests:
+            self._guests.pop().close()
+
+    def reconnect(self) -> None:
+        """Connect again, after libvirt was restarted."""
+        import libvirt
+
+        self.conn = libvirt.open("qemu:///system")
         for guest in self._guests:
-            guest.close()
+            guest.domain = self.conn.lookupByName(guest.spec.name)
+
+    def close(self) -> None:
+        """Destroy all guests and disconnect."""
+        self.clear()
         self.conn.close()
 
 

@@ -31,9 +31,8 @@ start:
         rep movsb
         /* Wake all other vCPUs: INIT, then a start-up interrupt to the trampoline's page. */
         movl $0x000C4500, LAPIC + 0x300
-        movl $10000000, %ecx
-1:      pause
-        decl %ecx
+        movl $200000, %ecx
+1:      decl %ecx
         jnz 1b
         movl $(0x000C4600 | (TRAMPOLINE >> 12)), LAPIC + 0x300
         jmp work

@@ -110,10 +110,15 @@ class Guest:
         except libvirt.libvirtError as exc:
             raise AmpError(f"guest {spec.name} does not start: {exc}") from exc
         self.resource = str(self.domain.UUIDString())
-        self.pid = int((run_path / f"{spec.name}.pid").read_text())
-        folder = ram_path / f"{self.domain.ID()}-{spec.name}"
-        # Unbuffered, so that every read sees the guest's memory as it is.
-        self._memory = next(iter(folder.iterdir())).open("r+b", buffering=0)
+        try:
+            self.pid = int((run_path / f"{spec.name}.pid").read_text())
+            # libvirt cuts names short here.
+            folder = ram_path / f"{self.domain.ID()}-{spec.name[:20]}"
+            # Unbuffered, so that every read sees the guest's memory as it is.
+            self._memory = next(iter(folder.iterdir())).open("r+b", buffering=0)
+        except OSError as exc:
+            self.domain.destroy()
+            raise AmpError(f"guest {spec.name} has no counters: {exc}") from exc
 
     def rounds(self) -> tuple[int, ...]:
         """Rounds of work done so far by every vCPU."""

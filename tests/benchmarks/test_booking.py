@@ -1,7 +1,7 @@
 """Do bookings hold on real guests? Prints figures; asserts nothing about time.
 
-Two real cores, one of them honestly slow; real QEMU guests under libvirt that count their own work; a
-real agent. Delivered capacity is CPU time x coefficient over booked capacity, read from the kernel.
+Two real cores, one of them honestly slow; real QEMU guests under libvirt that count their own work;
+a real agent. Delivered capacity is CPU time x coefficient over booked capacity, from the kernel.
 The coefficient is measured by the guests themselves right before, since the machine drifts.
 """
 

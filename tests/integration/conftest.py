@@ -1,0 +1,33 @@
+"""Real guests, real cgroups, a real agent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab import SLOW, Agent, Lab, opened
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab of real guests, with one CPU honestly slower."""
+    with opened(tmp_path_factory.mktemp("lab")) as made:
+        from amp_nova.lab.slowcore import SlowCore
+
+        with SlowCore(SLOW, 0.5):
+            yield made
+
+
+@pytest.fixture
+def guests(lab: Lab) -> Iterator[Lab]:
+    """The lab; the guests a test starts end with it."""
+    yield lab
+    lab.clear()
+
+
+@pytest.fixture
+def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
+    """An agent, not started yet; stopped with the test."""
+    made = Agent(tmp_path / "agent")
+    yield made
+    made.stop()

@@ -1,0 +1,223 @@
+"""Bookings on real guests: facts from the kernel and the guests, not from the agent."""
+
+import time
+
+import pytest
+
+from tests.lab import FAST, SLOW, quota, until
+
+HALF = {"amp:pref_core": "0.5"}
+
+
+def shares(guests, seconds=2.0):
+    """CPU share of vCPU 0 of each guest, and rounds of work a second, over some seconds."""
+    before = [(g.cpu_ns()[0], g.rounds()[0]) for g in guests]
+    begin = time.monotonic()
+    time.sleep(seconds)
+    after = [(g.cpu_ns()[0], g.rounds()[0]) for g in guests]
+    took_s = time.monotonic() - begin
+    return [
+        ((ns_after - ns) / 1e9 / took_s, (work_after - work) / took_s)
+        for (ns, work), (ns_after, work_after) in zip(before, after, strict=True)
+    ]
+
+
+def test_the_same_booking_is_the_same_capacity_on_both_core_types(guests, agent):
+    """Without the agent a fast core does far more work; with it each gets half a reference core."""
+    fast = guests.guest("fast", HALF, cpuset=str(FAST))
+    slow = guests.guest("slow", HALF, cpuset=str(SLOW))
+    (_, fast_work), (_, slow_work) = shares([fast, slow])
+    assert fast_work > 1.4 * slow_work
+
+    agent.start()
+
+    assert quota(fast) == pytest.approx(0.25, rel=0.002)
+    assert quota(slow) == pytest.approx(0.5, rel=0.002)
+    (fast_share, _), (slow_share, _) = shares([fast, slow], 3)
+    assert fast_share == pytest.approx(0.25, rel=0.15)
+    assert slow_share == pytest.approx(0.5, rel=0.15)
+    until(lambda: agent.metric("amp_vcpu_delivered_ratio", domain=fast.spec.name), 10, "a window")
+    assert agent.metric("amp_vcpu_delivered_ratio", domain=fast.spec.name) == pytest.approx(
+        1, abs=0.15
+    )
+
+
+def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
+    """One guest, two vCPUs on different core types with bookings of their own."""
+    specs = {"amp:pref_core": "0.5", "amp:pref_core.1": "0.8"}
+    guest = guests.guest("both", specs, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
+
+    agent.start()
+
+    assert quota(guest, 0) == pytest.approx(0.25, rel=0.002)
+    assert quota(guest, 1) == pytest.approx(0.8, rel=0.002)
+
+
+def test_a_booking_without_a_place_of_its_own_goes_to_the_slow_core(guests, agent):
+    """A vCPU that may run anywhere is kept on one core type, the slow one when it suffices."""
+    guest = guests.guest("free", HALF)
+
+    agent.start()
+
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
+    status = agent.cli("status")
+    assert status.returncode == 0
+    assert f"{guest.spec.name}  0     0.5" in status.stdout
+    assert "slow" in status.stdout
+
+
+def test_a_move_by_nova_or_an_operator_is_followed_at_once(guests, agent):
+    """When libvirt pins the vCPU to the other core type, the limit follows within a second."""
+    guest = guests.guest("mover", HALF, cpuset=f"{FAST},{SLOW}", pins={0: str(FAST)})
+    agent.start()
+    assert quota(guest) == pytest.approx(0.25, rel=0.002)
+
+    guest.pin(0, [SLOW], 2)
+
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 0.9, "the slow core's limit")
+    guest.pin(0, [FAST], 2)
+    until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 0.9, "the fast core's limit")
+
+
+def test_a_guest_that_starts_later_is_limited_at_once(guests, agent):
+    """A life-cycle event starts a cycle; nobody waits for the period."""
+    agent.start()
+
+    guest = guests.guest("late", HALF, cpuset=str(SLOW))
+
+    until(lambda: quota(guest) is not None, 2, "the limit of a guest that started")
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
+
+
+def test_the_rest_of_the_guest_is_not_charged_to_its_vcpus(guests, agent):
+    """Emulator threads stay in a group of their own, without a limit of ours."""
+    from tests.lab import cgroup
+
+    guest = guests.guest("emulator", HALF, cpuset=str(SLOW))
+    agent.start()
+
+    emulator = cgroup(guest).parent / "emulator"
+    assert str(guest.pid) in (emulator / "tasks").read_text().split()
+    assert (emulator / "cpu.cfs_quota_us").read_text().strip() == "-1"
+
+
+def test_a_steady_state_is_left_alone(guests, agent):
+    """Once bookings hold nothing is written and libvirt is not asked."""
+    guests.guest("steady", HALF, cpuset=str(SLOW))
+    agent.start()
+    agent.next_cycle()
+    writes = agent.metric("amp_writes_total")
+
+    agent.next_cycle(3)
+
+    assert agent.metric("amp_writes_total") == writes == 1
+
+
+def test_a_best_effort_guest_is_left_alone(guests, agent):
+    """No booking, no limit, no affinity."""
+    guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
+
+    agent.start()
+    agent.next_cycle()
+
+    assert quota(guest) is None
+    assert agent.metric("amp_writes_total") == 0
+
+
+def test_an_ips_booking_is_said_not_to_be_enforced(guests, agent):
+    """It is neither enforced nor silently taken for something else."""
+    guest = guests.guest("ips", {"amp:ips": "100M"}, cpuset=str(SLOW))
+
+    agent.start()
+
+    assert quota(guest) is None
+    assert agent.metric("amp_vcpu_booked_ips", domain=guest.spec.name) == 100e6
+    assert "Ips" in agent.cli("explain", guest.spec.name).stdout
+    why = "amp_vcpu_unenforced_info"
+    assert agent.metric(why, domain=guest.spec.name) == 1
+
+
+def test_release_puts_back_what_the_flavor_alone_asks_for(guests, agent):
+    """After release there is no limit and no affinity of ours, and the agent stays away."""
+    guest = guests.guest("release", HALF, cpuset=f"{FAST},{SLOW}")
+    agent.start()
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
+
+    released = agent.cli("release", guest.spec.name)
+
+    assert (released.returncode, released.stderr) == (0, "")
+    assert quota(guest) is None
+    agent.next_cycle()
+    assert quota(guest) is None
+    assert agent.cli("resume", guest.spec.name).returncode == 0
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 3, "the limit after resume")
+
+
+def test_pause_lets_an_operator_work_by_hand(guests, agent):
+    """While an instance is paused, what an operator sets stays; then it is looked after again."""
+    from tests.lab import cgroup
+
+    guest = guests.guest("pause", HALF, cpuset=str(SLOW))
+    agent.start()
+
+    assert agent.cli("pause", guest.spec.name, "--ttl", "4").returncode == 0
+    agent.next_cycle()
+    (cgroup(guest) / "cpu.cfs_quota_us").write_text("-1")
+    agent.next_cycle(1)
+
+    assert quota(guest) is None
+    assert "paused" in agent.cli("explain", guest.spec.name).stdout
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 8, "the limit after the pause")
+
+
+def test_a_foreign_change_is_put_right_and_counted(guests, agent):
+    """Somebody else's limit is seen within a cycle, replaced, and shows as drift."""
+    from tests.lab import cgroup
+
+    guest = guests.guest("drift", HALF, cpuset=str(SLOW))
+    agent.start()
+
+    (cgroup(guest) / "cpu.cfs_quota_us").write_text("15000")
+
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 3, "the limit put right")
+    agent.next_cycle()
+    assert agent.metric("amp_enforcement_drift_total", cause="quota") == 1
+
+
+def test_a_quota_in_the_definition_is_not_fought_over(guests, agent):
+    """Where libvirt's definition has a quota of its own, that one stays, and is named."""
+    cputune = "<period>50000</period><quota>30000</quota>"
+    guest = guests.guest("owned", HALF, cpuset=str(SLOW), cputune=cputune)
+
+    agent.start()
+    agent.next_cycle()
+
+    assert quota(guest) == pytest.approx(0.6)
+    assert "quota of its own" in agent.cli("explain", guest.spec.name).stdout
+
+
+def test_a_configured_booking_serves_domains_without_metadata(guests, lab, tmp_path):
+    """Instances from before Nova 32 get their booking from the configuration."""
+    from tests.lab import Agent
+
+    guest = guests.guest("old", metadata="", cpuset=str(SLOW))
+    more = f"booking = {lab.prefix}-old amp:pref_core=0.3\n"
+    agent = Agent(tmp_path / "agent", more=more)
+    try:
+        agent.start()
+        assert quota(guest) == pytest.approx(0.3, rel=0.002)
+    finally:
+        agent.stop()
+
+
+def test_dry_run_says_what_it_would_do_and_does_nothing(guests, agent):
+    """--dry-run prints the change and its reason; the kernel is as before."""
+    import subprocess
+
+    guest = guests.guest("dry", HALF, cpuset=str(FAST))
+
+    ran = subprocess.run(agent.command("--dry-run"), capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0
+    assert f"{guest.spec.name} vCPU 0: quota 5000/20000 us (0.5 refcores / 2 on fast)" in ran.stdout
+    assert quota(guest) is None

@@ -1,0 +1,191 @@
+"""What breaks on real hosts: each fault touches the one thing it hits, and heals by itself."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from amp_nova.agent.loop import Loop, Settings
+from tests.lab import FAST, SLOW, Agent, cgroup, quota, until
+
+HALF = {"amp:pref_core": "0.5"}
+
+
+def test_a_killed_agent_leaves_bookings_as_they_are_and_its_successor_adopts_them(guests, agent):
+    """kill -9: limits stay in force; a restart finds them right and writes nothing."""
+    fast = guests.guest("fast", HALF, cpuset=str(FAST))
+    slow = guests.guest("slow", HALF, cpuset=str(SLOW))
+    agent.start()
+    assert (quota(fast), quota(slow)) == (0.25, 0.5)
+
+    agent.process.kill()
+    agent.process.wait()
+    time.sleep(1)
+
+    assert (quota(fast), quota(slow)) == (0.25, 0.5)
+    agent.start()
+    agent.next_cycle()
+    assert agent.metric("amp_writes_total") == 0
+    assert (quota(fast), quota(slow)) == (0.25, 0.5)
+
+
+def test_killed_in_the_middle_of_a_move_the_next_agent_puts_it_right(guests, lab, tmp_path):
+    """Killed at any moment of a move: limits are whole values, and right after a restart."""
+    guest = guests.guest("victim", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
+    agent = Agent(tmp_path / "agent")
+    try:
+        for delay_ms in range(0, 40, 8):
+            agent.start()
+            guest.pin(0, [SLOW], 2)
+            guest.pin(1, [FAST], 2)
+            time.sleep(delay_ms / 1000)
+            agent.process.kill()
+            agent.process.wait()
+            for vcpu in (0, 1):
+                assert quota(guest, vcpu) == pytest.approx(0.25) or quota(guest, vcpu) == 0.5
+            agent.start()
+            assert (quota(guest, 0), quota(guest, 1)) == (0.5, 0.25)
+            guest.pin(0, [FAST], 2)
+            guest.pin(1, [SLOW], 2)
+            until(lambda: (quota(guest, 0), quota(guest, 1)) == (0.25, 0.5), 3, "the way back")
+            agent.stop()
+    finally:
+        agent.stop()
+
+
+def libvirtd_pid() -> int:
+    return int(Path("/run/libvirtd.pid").read_text())
+
+
+def restart_libvirtd() -> None:
+    """As an upgrade does: the daemon goes and comes back, the guests stay."""
+    if Path("/run/systemd/system").is_dir():
+        subprocess.run(["systemctl", "restart", "libvirtd"], check=True, timeout=60)
+        return
+    pid = libvirtd_pid()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{pid}").exists(), 30, "libvirtd's end")
+    time.sleep(2.5)
+    daemon = ["/usr/sbin/libvirtd", "--daemon"]
+    subprocess.run(
+        daemon, check=True, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, agent):
+    """While libvirt is gone drift is still put right; when it is back new guests are limited."""
+    guest = guests.guest("steady", HALF, cpuset=str(SLOW))
+    agent.start()
+
+    restart_libvirtd()
+    (cgroup(guest) / "cpu.cfs_quota_us").write_text("15000")
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 5, "the limit put right")
+    lab.reconnect()
+    late = guests.guest("late", HALF, cpuset=str(FAST))
+
+    until(lambda: quota(late) == pytest.approx(0.25, rel=0.002), 25, "a limit after the restart")
+    assert agent.process.poll() is None
+    assert agent.metric("amp_hypervisor_up") == 1
+
+
+def test_a_domain_destroyed_in_the_middle_of_a_cycle_hurts_nobody(guests, agent):
+    """It goes between observation and action: no failure, and its neighbour is limited."""
+    from amp_nova import conf as options
+    from amp_nova.agent.service import make_host
+
+    doomed = guests.guest("doomed", HALF, cpuset=str(FAST))
+    neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
+    agent.state_path.mkdir(parents=True)
+    host = make_host(options.load(files=[str(agent.config)]))
+
+    class Executioner:
+        """An actuator before which the domain dies."""
+
+        done = False
+
+        def apply(self, changes):
+            if not self.done:
+                doomed.domain.destroy()
+                self.done = True
+            return host.apply(changes)
+
+    loop = Loop(host, Executioner(), Settings())
+    first = loop.cycle()
+    until(lambda: not Path(f"/proc/{doomed.pid}").exists(), 10, "the end of QEMU")
+    second = loop.cycle()
+
+    assert first.totals.failures == second.totals.failures == {}
+    assert quota(neighbour) == pytest.approx(0.5, rel=0.002)
+    until(
+        lambda: [d.domain.name for d in loop.cycle().domains] == [neighbour.spec.name],
+        5,
+        "the listing without the dead",
+    )
+
+
+GARBAGE = {
+    "bad-value": {"specs": {"amp:pref_core": "a lot"}},
+    "two-owners": {"specs": {"amp:pref_core": "0.5", "quota:cpu_quota": "10000"}},
+    "no-such-vcpu": {"specs": {"amp:pref_core.7": "0.5"}},
+    "no-nova": {"metadata": '<x:y xmlns:x="http://example.org/other">amp:pref_core=9</x:y>'},
+}
+
+
+def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_other(guests, agent):
+    """Each is left without a limit and said why; the good neighbour is enforced."""
+    garbage = {name: guests.guest(name, cpuset=str(FAST), **more) for name, more in GARBAGE.items()}
+    neighbour = guests.guest("good", HALF, cpuset=str(SLOW))
+
+    agent.start()
+
+    assert quota(neighbour) == pytest.approx(0.5, rel=0.002)
+    assert {name: quota(guest) for name, guest in garbage.items()} == dict.fromkeys(GARBAGE)
+    for name in ("bad-value", "two-owners", "no-such-vcpu"):
+        explained = agent.cli("explain", garbage[name].spec.name).stdout
+        assert "Its booking is not kept: " in explained, name
+        assert agent.metric("amp_instance_problem_info", domain=garbage[name].spec.name) == 1
+    assert "'a lot'" in agent.cli("explain", garbage["bad-value"].spec.name).stdout
+
+
+def test_a_read_only_cgroup_fails_for_its_domain_alone(guests, agent):
+    """One domain's cgroup cannot be written: it is counted and said, the other is enforced."""
+    stuck = guests.guest("stuck", HALF, cpuset=str(FAST))
+    neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
+    folder = cgroup(stuck).parent
+    read_only = f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}"
+
+    agent.start("unshare", "--mount", "sh", "-c", f'{read_only} && exec "$@"', "sh")
+    agent.next_cycle()
+
+    assert quota(neighbour) == pytest.approx(0.5, rel=0.002)
+    assert quota(stuck) is None
+    assert agent.metric("amp_actuation_failures_total", reason="read_only") > 0
+    assert "Read-only file system" in agent.cli("explain", stuck.spec.name).stdout
+    assert agent.metric("amp_vcpu_unenforced_info", domain=stuck.spec.name) == 1
+
+
+def test_series_end_with_their_instance(guests, agent):
+    """A destroyed guest leaves no series behind."""
+    guest = guests.guest("gone", HALF, cpuset=str(SLOW))
+    agent.start()
+    name = guest.spec.name
+    assert agent.metric("amp_vcpu_booked_refcores", domain=name) == 0.5
+
+    guest.domain.destroy()
+
+    until(lambda: agent.metric("amp_vcpu_booked_refcores", domain=name) is None, 5, "the end")
+    assert not [s for s in agent.metrics() if s[1].get("domain") == name]
+
+
+def test_two_agents_do_not_share_a_host(guests, agent):
+    """The second one says so in one sentence and exits with 2."""
+    agent.start()
+
+    second = subprocess.run(agent.command(), capture_output=True, text=True, check=False)
+
+    assert second.returncode == 2
+    assert "another amp-nova-agent runs here" in second.stderr
+    assert "Traceback" not in second.stderr
