@@ -34,9 +34,8 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
-    known = ", ".join(plugins.policies())
     parser.add_argument(
-        "--policy", metavar="NAME", help=f"best-effort policy instead of the scenario's: {known}"
+        "--policy", metavar="NAME", help="best-effort policy instead of the scenario's"
     )
     parser.add_argument(
         "--set",
