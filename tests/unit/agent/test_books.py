@@ -1,0 +1,159 @@
+"""Accounts from one cycle to the next."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.agent.books import Books
+from amp_nova.core.account import RATIO_BUCKETS, Tenure
+from tests import hosts
+
+KEY = ("vm", 0)
+approx = pytest.approx
+
+
+@pytest.fixture
+def host():
+    """One vCPU that spins, held at half a slow core."""
+    host = hosts.FakeHost()
+    host.add("vm")
+    host.vcpu("vm").bandwidth = hosts.limit(0.5)
+    return host
+
+
+@pytest.fixture
+def books(host):
+    """Books that know the terms and have seen the host once."""
+    books = Books(3.0)
+    books.agree({KEY: Tenure(0, 2, 1.0, 0.5)})
+    books.enter(host.observe())
+    return books
+
+
+def cycles(books, host, count=1, seconds=1.0):
+    for _ in range(count):
+        host.wait(seconds)
+        books.enter(host.observe())
+
+
+def test_the_interval_is_accounted(books, host):
+    """What ran between two observations, under the terms agreed before."""
+    cycles(books, host, 3)
+
+    account = books.account(KEY)
+    assert account.ref_s == approx(1.5)
+    assert account.ratio == approx(1.0)
+
+
+def test_ratios_of_windows_are_counted(books, host):
+    """A histogram per instance, as the exporter shows it."""
+    cycles(books, host, 3)
+    host.vcpu("vm").starved = 0.75
+    cycles(books, host, 3)
+
+    counts, total = books.ratios("vm")
+    assert len(counts) == len(RATIO_BUCKETS) + 1
+    assert sum(counts) == 2
+    assert counts[0] == 1
+    assert total == approx(1.5)
+
+
+def test_a_stranger_has_an_empty_account(books):
+    """Nobody's account is nothing, not an error."""
+    assert books.account(("other", 0)).ref_s == 0.0
+    assert books.ratios("other")[1] == 0.0
+
+
+def test_without_terms_nothing_is_accounted(books, host):
+    """A vCPU that is on no one core type cannot be accounted, and keeps what it had."""
+    cycles(books, host)
+    books.agree({})
+    cycles(books, host)
+
+    assert books.account(KEY).ref_s == approx(0.5)
+
+
+def test_a_new_incarnation_starts_from_its_own_counters(books, host):
+    """After a restart the counters begin at zero: what lies between is not accounted."""
+    cycles(books, host)
+    host.restart("vm")
+    host.vcpu("vm").bandwidth = hosts.limit(0.5)
+    host.vcpu("vm").run_ns = 10**12
+    cycles(books, host)
+    assert books.account(KEY).ref_s == approx(0.5)
+
+    cycles(books, host)
+    assert books.account(KEY).ref_s == approx(1.0)
+
+
+def test_counters_that_go_backwards_are_not_accounted(books, host):
+    """Nor do they spoil what follows."""
+    cycles(books, host)
+    host.vcpu("vm").run_ns = 0
+    cycles(books, host)
+    cycles(books, host)
+
+    assert books.account(KEY).ref_s == approx(1.0)
+
+
+def test_a_domain_that_left_and_came_back_starts_anew(books, host):
+    """Its account ends with it; the time it was away is nobody's."""
+    cycles(books, host, 3)
+    gone = host.domains.pop("vm")
+    cycles(books, host)
+    assert books.account(KEY).ref_s == 0.0
+    assert books.ratios("vm")[1] == 0.0
+
+    host.domains["vm"] = gone
+    cycles(books, host)
+    assert books.account(KEY).ref_s == 0.0
+    cycles(books, host)
+    assert books.account(KEY).ref_s == approx(0.5)
+
+
+def test_a_domain_that_could_not_be_read_keeps_its_account(books, host):
+    """One failed reading is no end; what ran meanwhile is not known."""
+    cycles(books, host)
+    host.domains["vm"].failure = "its threads cannot be read"
+    cycles(books, host)
+    assert books.account(KEY).ref_s == approx(0.5)
+
+    host.domains["vm"].failure = None
+    cycles(books, host, 2)
+    assert books.account(KEY).ref_s == approx(1.0)
+
+
+@pytest.mark.parametrize("leap_ns", [-(10**12), -(10**9)])
+def test_a_clock_that_goes_back(books, host, leap_ns):
+    """That interval is lost, nothing else."""
+    cycles(books, host)
+    host.time_ns += leap_ns
+    cycles(books, host, 2)
+
+    assert books.account(KEY).ref_s == approx(1.0)
+    assert sum(books.account(KEY).shortfall_ref_s) == approx(0.0)
+
+
+def test_a_clock_that_leaps(books, host):
+    """An hour that nobody lived through (a suspended host) owes nothing."""
+    cycles(books, host)
+    host.time_ns += 3_600 * 10**9
+    cycles(books, host)
+
+    assert books.account(KEY).ref_s == approx(1.0)
+    assert sum(books.account(KEY).shortfall_ref_s) == approx(0.0)
+
+
+def test_only_the_one_that_is_unwell_is_skipped(host):
+    """One domain's bad counters do not touch another's account."""
+    host.add("other")
+    books = Books(3.0)
+    books.agree({(name, 0): Tenure(0, 2, 1.0, 0.5) for name in ("vm", "other")})
+    books.enter(host.observe())
+    host.wait()
+    seen = host.observe()
+    bad = replace(seen.domains[0].vcpus[0], run_ns=-1)
+    books.enter(replace(seen, domains=(replace(seen.domains[0], vcpus=(bad,)), seen.domains[1])))
+
+    assert books.account(KEY).ref_s == 0.0
+    assert books.account(("other", 0)).ref_s == approx(1.0)
