@@ -49,9 +49,11 @@ class Exporter:
 
     def update(self, report: CycleReport) -> None:
         """Serve this report from now on."""
+        stages = dict(self._stages)  # a scrape may be going through the old ones
         for stage, took_s in report.stage_s.items():
-            count, total = self._stages.get(stage, (0, 0.0))
-            self._stages[stage] = (count + 1, total + took_s)
+            count, total = stages.get(stage, (0, 0.0))
+            stages[stage] = (count + 1, total + took_s)
+        self._stages = stages
         self._success_s = self._clock()
         self._report = report
 
