@@ -115,11 +115,14 @@ class FakeHost:
 
     def unplug_pcpus(self, *ids):
         """Take pCPUs offline; the kernel takes them out of every affinity."""
-        types = {t.name: (0, t.coefficient) for t in self.topology.core_types}
-        for pcpu in self.topology.pcpus:
-            count, coefficient = types[pcpu.core_type]
-            types[pcpu.core_type] = (count + 1, coefficient)
-        self.topology = topology(types, offline=ids)
+        pcpus = tuple(p for p in self.topology.pcpus if p.id not in ids)
+        there = {p.core_type for p in pcpus}
+        self.topology = replace(
+            self.topology,
+            core_types=tuple(t for t in self.topology.core_types if t.name in there),
+            pcpus=pcpus,
+            offline=tuple(sorted({*self.topology.offline, *ids})),
+        )
         for domain in self.domains.values():
             for vcpu in domain.vcpus.values():
                 vcpu.allowed -= set(ids)

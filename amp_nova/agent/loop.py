@@ -126,24 +126,25 @@ class Loop:
 
     def _promises(self, seen: Observation) -> Mapping[VcpuKey, Promise]:
         """What every vCPU is promised; worked out anew only when what it rests on has changed."""
-        domains = [
-            Booked(
-                d.domain.resource,
-                self._booking(d.domain)[0],
-                d.vcpus,
-                self._hands_off(seen, d.domain),
-            )
-            for d in seen.domains
-        ]
+        domains = [self._booked(seen, d) for d in seen.domains]
         rests_on = (
             seen.topology,
             [(r.domain, d.hands_off) for r, d in zip(seen.domains, domains, strict=True)],
-            [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in domains for v in d.readings],
+            [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in seen.domains for v in d.vcpus],
         )
         if rests_on != self._promised[0]:
             made = contract.promises(domains, seen.topology, self._settings.terms)
             self._promised = (rests_on, made)
         return self._promised[1]
+
+    def _booked(self, seen: Observation, reading: DomainReading) -> Booked:
+        """A domain as the contract sees it, its vCPUs where they were before others moved them."""
+        domain, vcpus, moved = reading.domain, reading.vcpus, self._watch.moved
+        why = self._hands_off(seen, domain)
+        if moved and why is None:
+            places = ((v, moved.get((domain.resource, v.index), v.pcpus)) for v in vcpus)
+            vcpus = tuple(replace(v, pcpus=pcpus) for v, pcpus in places)
+        return Booked(domain.resource, self._booking(domain)[0], vcpus, why)
 
     def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
         """What the contract grants, as far as it is enforced."""

@@ -16,6 +16,8 @@ class Watch:
 
     def __init__(self, repairs_max: int) -> None:
         self.counts: Counter[str] = Counter()
+        self.moved: dict[VcpuKey, frozenset[int]] = {}
+        """Where vCPUs were kept before somebody else moved them, as of the last look."""
         self._repairs_max = repairs_max
         self._expected: Mapping[VcpuKey, Grant] = {}
         self._incarnations: Mapping[str, str] = {}
@@ -23,18 +25,20 @@ class Watch:
 
     def look(self, seen: Observation) -> None:
         """Count what somebody else changed; decide to put it right or to yield."""
+        self.moved = {}
         for reading in seen.domains:
             resource = reading.domain.resource
             if self._incarnations.get(resource) != reading.domain.incarnation:
                 continue
             if resource in seen.held:  # somebody else asked to change it
                 continue
-            found = [
-                what
-                for vcpu in reading.vcpus
-                if (kept := self._expected.get((resource, vcpu.index))) is not None
-                for what in drift.foreign(kept, vcpu)
-            ]
+            found: list[str] = []
+            for vcpu in reading.vcpus:
+                kept = self._expected.get((resource, vcpu.index))
+                if kept is not None and (foreign := drift.foreign(kept, vcpu)):
+                    found += foreign
+                    if "affinity" in foreign:
+                        self.moved[kept.key] = kept.pcpus
             if found:
                 self.counts.update(found)
                 self._quarrel(resource, reading.domain.name, seen.time_ns / 1e9)

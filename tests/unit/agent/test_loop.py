@@ -1,0 +1,657 @@
+"""One control cycle over a fake host: what a user of the agent sees happen."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from amp_nova.agent.best_effort import FAULTS_MAX
+from amp_nova.agent.loop import STAGES, Loop, Settings
+from amp_nova.core.contract import Terms
+from amp_nova.exceptions import HypervisorUnavailable
+from tests import hosts
+from tests.hosts import FakeHost, state
+
+approx = pytest.approx
+
+
+@dataclass
+class Places:
+    """A policy that always gives the same plan."""
+
+    plan: object
+    name: str = "places"
+
+    def decide(self, view):
+        return self.plan
+
+
+def loop(host, policy=None, **settings):
+    return Loop(host, host, Settings(**settings), policy)
+
+
+def cycles(loop, host, count=1, seconds=1.0):
+    """Run some cycles with time between them; the last report."""
+    for _ in range(count):
+        host.wait(seconds)
+        report = loop.cycle()
+    return report
+
+
+def vcpu(report, resource="vm", index=0):
+    """What a report says of one vCPU."""
+    (domain,) = (d for d in report.domains if d.domain.resource == resource)
+    return next(v for v in domain.vcpus if v.reading.index == index)
+
+
+def problem(report, resource="vm"):
+    (domain,) = (d for d in report.domains if d.domain.resource == resource)
+    return domain.problem
+
+
+@pytest.fixture
+def host():
+    """Two slow pCPUs (0, 1), a fast one (2); one instance that books half a reference core."""
+    host = FakeHost()
+    host.add("vm", {"pref_core": "0.5"})
+    return host
+
+
+class TestSteadyState:
+    def test_acts_once_and_then_not_again(self, host):
+        """The first cycle sets quota and affinity; all later ones find nothing to do."""
+        host.add("big", {"pref_core": "1.5"})
+        agent = loop(host)
+
+        first = cycles(agent, host)
+        assert first.changes == 2
+        assert state(host) == {("vm", 0): ([0, 1], 0.5), ("big", 0): ([2], 0.75)}
+
+        for _ in range(5):
+            assert cycles(agent, host).changes == 0
+        assert agent.changes == ()
+        assert len(host.applied) == 2
+
+    def test_delivers_what_was_booked(self, host):
+        """A spinning guest gets its booking, and the report says so."""
+        report = cycles(loop(host), host, 8)
+
+        account = vcpu(report).account
+        assert account.ratio == approx(1.0)
+        assert account.delivered_refcores == approx(0.5)
+        assert sum(account.shortfall_ref_s) == approx(0.0)
+        assert report.domains[0].ratios[6] == 2
+
+    def test_a_restart_adopts_what_is_there(self, host):
+        """A new agent over a host that is already set changes nothing."""
+        host.add("soft", {"pref_core": "1", "limit": "soft"})
+        host.add("fast", {"pref_core": "2"}, vcpus=1)
+        cycles(loop(host), host, 2)
+        before = state(host)
+        host.applied.clear()
+
+        for one_more in (loop(host), loop(host)):
+            assert cycles(one_more, host, 2).changes == 0
+        assert host.applied == []
+        assert state(host) == before
+
+    def test_the_report_is_complete(self, host):
+        """Totals, stages and what every vCPU has."""
+        agent = loop(host)
+        report = cycles(agent, host, 3)
+
+        assert report.time_ns == host.time_ns
+        assert report.topology is host.topology
+        assert tuple(report.stage_s) == STAGES
+        assert (report.totals.cycles, report.totals.writes) == (3, 2)
+        assert vcpu(report).promise.core_type == "slow"
+        assert vcpu(report).reading.bandwidth.cores == 0.5
+        assert problem(report) is None
+
+    def test_soft_is_packed_but_not_limited(self):
+        """It is kept where its booking has room, and whatever limit there was is gone."""
+        host = FakeHost()
+        host.add("vm", {"pref_core": "1", "limit": "soft"})
+        host.vcpu("vm").bandwidth = hosts.limit(0.1)
+
+        report = cycles(loop(host), host, 8)
+
+        assert state(host)["vm", 0] == ([0, 1], None)
+        assert vcpu(report).account.ratio == approx(1.0)
+
+    def test_one_pcpu(self, host):
+        """``affinity = pcpu`` ties a vCPU to one pCPU, for good."""
+        agent = loop(host, terms=Terms(one_pcpu=True))
+        cycles(agent, host)
+        placed = host.vcpu("vm").pcpus
+        assert len(placed) == 1
+
+        host.add("new", {"pref_core": "0.6"})
+        cycles(agent, host, 3)
+
+        assert host.vcpu("vm").pcpus == placed
+
+    def test_migrations_are_counted_by_type(self):
+        """A move between core types counts; the first placement, from anywhere, does not."""
+        host = FakeHost()
+        host.add("old", {"pref_core": "1"}, allowed={1, 2})
+        host.vcpu("old").pcpus = frozenset({2})
+        agent = loop(host)
+        assert cycles(agent, host).totals.migrations == {}
+
+        host.add("new", {"pref_core": "2"})
+        report = cycles(agent, host)
+
+        assert report.totals.migrations == {("fast", "slow"): 1}
+        assert state(host)["old", 0] == ([1], None)
+
+    def test_a_move_never_shows_too_much(self, host):
+        """From slow to fast: the limit first, then the move."""
+        cycles(loop(host), host)
+        host.domains["vm"].domain = replace(
+            host.domains["vm"].domain, specs={"amp:pref_core": "0.5", "amp:core_type": "fast"}
+        )
+        cycles(loop(host), host)
+
+        steps = host.applied[-1].steps
+        assert steps[0].bandwidth.cores == 0.25
+        assert steps[1].pcpus == {2}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "specs",
+        [
+            {"pref_core": "lots"},
+            {"pref_core": "1", "ips": "1G"},
+            {"pref_core.7": "1"},
+            {"speed": "1"},
+            {"": ""},
+            {"pref_core": "\x00\n"},
+        ],
+    )
+    def test_garbage_specs_are_best_effort(self, host, specs, caplog):
+        """With a problem that is reported and logged once; nobody else notices."""
+        host.add("bad", specs)
+        agent = loop(host)
+
+        report = cycles(agent, host, 3)
+
+        assert "amp:" in problem(report, "bad")
+        assert vcpu(report, "bad").promise.booking.kind == "best_effort"
+        assert state(host)["bad", 0] == ([0, 1, 2], None)
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+        assert problem(report) is None
+        assert caplog.text.count("name-bad is treated as best effort") == 1
+
+    def test_a_booking_that_was_mended_is_kept(self, host):
+        """A changed definition is read again."""
+        host.add("bad", {"pref_core": "lots"})
+        agent = loop(host)
+        cycles(agent, host, 2)
+        mended = replace(host.domains["bad"].domain, specs={"amp:pref_core": "0.25"})
+        host.domains["bad"].domain = mended
+
+        report = cycles(agent, host)
+
+        assert problem(report, "bad") is None
+        assert state(host)["bad", 0] == ([0, 1], 0.25)
+
+    def test_metadata_that_cannot_be_read(self, host):
+        """The host's reason is what is reported."""
+        host.add("odd", problem="its metadata is no XML")
+
+        assert problem(cycles(loop(host), host), "odd") == "its metadata is no XML"
+
+    def test_a_domain_that_cannot_be_read(self, host):
+        """It is reported with the reason and comes back by itself."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.add("other", {"pref_core": "0.25"})
+        host.domains["vm"].failure = "its threads cannot be read"
+
+        report = cycles(agent, host)
+        assert problem(report) == "its threads cannot be read"
+        assert state(host)["other", 0] == ([0, 1], 0.25)
+
+        host.domains["vm"].failure = None
+        assert problem(cycles(agent, host)) is None
+
+    def test_too_large_a_booking_is_noted(self, host):
+        """No crash: it gets the fastest core whole, and the note says what is wrong."""
+        host.add("huge", {"pref_core": "1000000"})
+
+        report = cycles(loop(host), host, 2)
+
+        assert vcpu(report, "huge").promise.note.startswith("over-booked: 1e+06 reference cores")
+        assert report.changes == 0
+
+    def test_the_hypervisor_does_not_answer(self, host):
+        """The cycle is given up, limits stay, and the next one goes on where it was."""
+        agent = loop(host)
+        cycles(agent, host, 2)
+        host.available = False
+        with pytest.raises(HypervisorUnavailable):
+            cycles(agent, host)
+        host.available = True
+
+        report = cycles(agent, host)
+
+        assert report.changes == 0
+        assert vcpu(report).account.ref_s == approx(1.5)
+
+    def test_no_domains_at_all(self):
+        """An empty host is no special case."""
+        host = FakeHost()
+
+        assert cycles(loop(host), host, 2).domains == ()
+
+
+class TestFailures:
+    def test_one_failure_is_reported_and_retried(self, host):
+        """The others get theirs; the one that failed is tried in every cycle until it works."""
+        host.add("other", {"pref_core": "0.25"})
+        host.refuses = {("vm", 0)}
+        agent = loop(host)
+
+        report = cycles(agent, host)
+        assert vcpu(report).failure == "it is read-only"
+        assert vcpu(report, "other").failure is None
+        assert state(host)["other", 0] == ([0, 1], 0.25)
+
+        report = cycles(agent, host, 2)
+        assert report.totals.failures == {"refused": 3}
+        assert report.totals.writes == 2
+
+        host.refuses = set()
+        report = cycles(agent, host)
+        assert vcpu(report).failure is None
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+        assert cycles(agent, host).changes == 0
+
+    def test_what_failed_is_nobodys_drift(self, host):
+        """A limit that we could not set was not changed by somebody else."""
+        host.refuses = {("vm", 0)}
+
+        report = cycles(loop(host), host, 4)
+
+        assert report.totals.drift == {}
+
+    def test_a_failed_move_is_no_migration(self):
+        """What did not happen is not counted."""
+        host = FakeHost()
+        host.add("vm", {"pref_core": "2"})
+        host.vcpu("vm").pcpus = frozenset({0})
+        host.refuses = {("vm", 0)}
+
+        assert cycles(loop(host), host).totals.migrations == {}
+
+
+class TestForeignChanges:
+    def meddle(self, host):
+        host.vcpu("vm").bandwidth = hosts.limit(0.9)
+
+    def test_put_right_and_counted(self, host):
+        """Within one cycle, quota and affinity."""
+        agent = loop(host)
+        cycles(agent, host)
+        self.meddle(host)
+        host.vcpu("vm").pcpus = frozenset({2})
+
+        report = cycles(agent, host)
+
+        assert report.totals.drift == {"quota": 1, "affinity": 1}
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+        assert cycles(agent, host).totals.drift == {"quota": 1, "affinity": 1}
+
+    def test_not_fought_over(self, host):
+        """After three repairs in a minute it is let go and noted; five minutes later taken back."""
+        agent = loop(host)
+        cycles(agent, host)
+        for _ in range(4):
+            self.meddle(host)
+            report = cycles(agent, host)
+
+        assert state(host)["vm", 0] == ([0, 1], 0.9)
+        assert "somebody else keeps changing" in vcpu(report).promise.note
+        assert cycles(agent, host, 4, seconds=70.0).changes == 0
+
+        report = cycles(agent, host, 1, seconds=30.0)
+        assert report.changes == 1
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+        assert vcpu(report).promise.note is None
+        assert report.totals.drift == {"quota": 4}
+
+    def test_moved_away_and_let_go(self, host):
+        """Where it yields, it reports the core type that the vCPU is on by now."""
+        agent = loop(host, drift_repairs_max=0)
+        cycles(agent, host)
+        host.vcpu("vm").pcpus = frozenset({2})
+
+        report = cycles(agent, host)
+
+        assert state(host)["vm", 0] == ([2], 0.5)
+        assert vcpu(report).promise.core_type == "fast"
+
+    def test_a_yielded_instance_is_left_to_no_policy_either(self):
+        """Its best-effort vCPUs are not moved."""
+        host = FakeHost()
+        host.add("vm", {"pref_core.0": "0.5"}, vcpus=2)
+        agent = loop(host, Places({("vm", 1): {2}}), policy_interval_s=1.0, drift_repairs_max=0)
+        cycles(agent, host)
+        assert host.vcpu("vm", 1).pcpus == {2}
+        self.meddle(host)
+        host.vcpu("vm", 1).pcpus = frozenset({0})
+
+        cycles(agent, host, 2)
+
+        assert host.vcpu("vm", 1).pcpus == {0}
+
+    def test_a_restarted_guest_is_set_up_anew(self, host):
+        """New threads without limits are no drift; they get them at once."""
+        agent = loop(host)
+        cycles(agent, host, 2)
+        host.restart("vm")
+
+        report = cycles(agent, host)
+
+        assert report.totals.drift == {}
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+
+    def test_a_restart_that_kept_its_limits_is_no_drift_later(self, host):
+        """A new incarnation that looks just like the old one is watched like any other."""
+        agent = loop(host)
+        cycles(agent, host, 2)
+        kept = host.vcpu("vm").bandwidth, host.vcpu("vm").pcpus
+        host.restart("vm")
+        host.vcpu("vm").bandwidth, host.vcpu("vm").pcpus = kept
+        assert cycles(agent, host).changes == 0
+        self.meddle(host)
+
+        assert cycles(agent, host).totals.drift == {"quota": 1}
+
+
+class TestHandsOff:
+    def test_a_held_instance_is_untouched_and_accounted(self, host):
+        """Whatever is done to it by hand stays; what it gets is still reported."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.held["vm"] = "paused for 60 s"
+        host.vcpu("vm").bandwidth = hosts.limit(0.25)
+
+        report = cycles(agent, host, 6)
+
+        assert state(host)["vm", 0] == ([0, 1], 0.25)
+        assert vcpu(report).promise.note == "not enforced: paused for 60 s"
+        assert vcpu(report).account.ratio == approx(0.5)
+        assert report.totals.drift == {}
+
+    def test_taken_back_when_the_hold_ends(self, host):
+        """And what was done by hand meanwhile is undone."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.held["vm"] = "paused"
+        host.vcpu("vm").bandwidth = hosts.limit(0.25)
+        cycles(agent, host, 2)
+        host.held.clear()
+
+        cycles(agent, host)
+
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+
+    def test_a_quota_of_its_own_is_left_alone(self):
+        """A domain whose definition has a quota keeps it; the note gives the remedy."""
+        host = FakeHost()
+        host.add("vm", {"pref_core": "0.5"}, limited_elsewhere=True)
+        host.vcpu("vm").bandwidth = hosts.limit(0.3)
+
+        report = cycles(loop(host), host, 2)
+
+        assert state(host)["vm", 0] == ([0, 1, 2], 0.3)
+        assert "remove that or the booking" in vcpu(report).promise.note
+
+    def test_a_quota_of_its_own_goes_with_a_core_type(self):
+        """``amp:core_type`` without a booking is kept, and the quota is not touched."""
+        host = FakeHost()
+        host.add("vm", {"core_type": "slow"}, limited_elsewhere=True)
+        host.vcpu("vm").bandwidth = hosts.limit(0.3)
+
+        report = cycles(loop(host), host, 2)
+
+        assert state(host)["vm", 0] == ([0, 1], 0.3)
+        assert vcpu(report).promise.note is None
+
+    def test_without_enforce_bookings_are_accounted_only(self, host):
+        """Nothing is changed for the contract; a policy still places best effort."""
+        host.vcpu("vm").pcpus = frozenset({0})
+        host.add("free")
+        agent = loop(host, Places({("free", 0): {2}}), enforce=False)
+
+        report = cycles(agent, host, 4)
+
+        assert state(host) == {("vm", 0): ([0], None), ("free", 0): ([2], None)}
+        assert vcpu(report).account.ratio == approx(2.0)
+
+    def test_dry_run_changes_nothing(self, host):
+        """It says in every cycle what it would do, and counts no write."""
+        before = state(host)
+        agent = loop(host, dry_run=True)
+
+        report = cycles(agent, host, 3)
+
+        assert (state(host), host.applied) == (before, [])
+        assert report.changes == len(agent.changes) == 1
+        assert (report.totals.writes, report.totals.migrations) == (0, {})
+        assert report.totals.drift == {}
+
+
+class TestChangingHosts:
+    def test_a_new_domain_moves_nobody(self, host):
+        """It is set up in the cycle that sees it."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.add("new", {"pref_core": "0.5"}, vcpus=3)
+
+        report = cycles(agent, host)
+
+        assert report.changes == 3
+        assert {key[0] for key in (c.key for c in agent.changes)} == {"new"}
+
+    def test_a_domain_that_leaves(self, host):
+        """Its room is free again; nothing is left of it in the report."""
+        host.add("huge", {"pref_core": "2"})
+        host.add("next", {"pref_core": "2"})
+        agent = loop(host)
+        first = cycles(agent, host)
+        (left,) = (d.domain.resource for d in first.domains if d.vcpus[0].promise.note)
+        host.domains.pop("huge" if left == "next" else "next")
+
+        report = cycles(agent, host)
+
+        assert [d.domain.resource for d in report.domains] == ["vm", left]
+        assert vcpu(report, left).promise.note is None
+
+    def test_a_hot_plugged_vcpu(self, host):
+        """It gets its booking in the next cycle; the first one keeps what it has."""
+        host.domains["vm"].domain = replace(host.domains["vm"].domain, vcpus=2)
+        agent = loop(host)
+        cycles(agent, host)
+        host.plug("vm", 1)
+
+        report = cycles(agent, host)
+
+        assert [c.key for c in agent.changes] == [("vm", 1)]
+        assert vcpu(report, index=1).promise.booking.refcores == 0.5
+        assert state(host)["vm", 1] == ([0, 1], 0.5)
+
+    def test_a_hot_plugged_vcpu_beyond_the_definition(self, host):
+        """Before the definition says so, it is best effort rather than an error."""
+        agent = loop(host)
+        cycles(agent, host)
+        host.plug("vm", 1)
+
+        report = cycles(agent, host)
+
+        assert vcpu(report, index=1).promise.booking.kind == "best_effort"
+
+    def test_a_pcpu_that_goes_offline(self, host):
+        """What was there is packed anew; that the kernel narrowed affinities is no drift."""
+        host.add("other", {"pref_core": "1"})
+        agent = loop(host)
+        cycles(agent, host)
+        assert state(host)["other", 0] == ([0, 1], None)
+        host.unplug_pcpus(0)
+
+        report = cycles(agent, host)
+
+        kept = state(host)
+        assert sorted([kept["vm", 0][0], kept["other", 0][0]]) == [[1], [2]]
+        assert all(vcpu(report, name).promise.note is None for name in ("vm", "other"))
+        assert report.totals.drift == {}
+        assert cycles(agent, host, 3).changes == 0
+
+    def test_all_its_pcpus_go_offline(self, host):
+        """A vCPU that has nowhere to be is noted, not a crash."""
+        host.add("tied", {"pref_core": "0.5"}, allowed={2})
+        agent = loop(host)
+        cycles(agent, host)
+        host.unplug_pcpus(2)
+
+        report = cycles(agent, host)
+
+        assert vcpu(report, "tied").promise.note == (
+            "not enforced: none of the pCPUs it may use is online"
+        )
+
+    def test_new_coefficients(self, host):
+        """After a calibration quotas follow, in one cycle."""
+        agent = loop(host)
+        host.add("big", {"pref_core": "1.2"})
+        cycles(agent, host)
+        assert state(host)["big", 0] == ([2], 0.6)
+        host.topology = hosts.topology({"slow": (2, 1.0), "fast": (1, 1.6)})
+
+        cycles(agent, host)
+
+        assert state(host)["big", 0] == ([2], 0.75)
+
+    def test_an_overbooked_host_is_steady(self):
+        """More than fits: everybody is held at something, and nobody is moved to and fro."""
+        host = FakeHost()
+        for number in range(7):
+            host.add(f"vm{number}", {"pref_core": "0.9"})
+        agent = loop(host)
+
+        first = cycles(agent, host, 2)
+
+        assert sum(v.promise.note is not None for d in first.domains for v in d.vcpus) == 3
+        assert sum(cycles(agent, host).changes for _ in range(4)) == 0
+
+
+class TestPolicies:
+    def test_best_effort_is_placed(self, host):
+        """A policy's plan is carried out, and booked vCPUs are not in it."""
+        host.add("free", vcpus=2)
+        agent = loop(host, Places({("free", 0): {2}, ("free", 1): {0}}))
+
+        report = cycles(agent, host, 8)
+
+        assert state(host)["free", 0] == ([2], None)
+        assert state(host)["free", 1] == ([0], None)
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+        assert report.changes == 0
+        assert vcpu(report, "free").account.delivered_refcores == approx(2.0)
+
+    def test_a_policy_chooses_within_the_core_type(self):
+        """Contract and policy do not take turns at one vCPU, nor is it anybody's drift."""
+        host = FakeHost()
+        host.add("vm", {"core_type": "slow"})
+        agent = loop(host, Places({("vm", 0): {1}}))
+
+        changes = [cycles(agent, host).changes for _ in range(8)]
+
+        assert sum(changes) == 1
+        report = cycles(agent, host)
+        assert state(host)["vm", 0] == ([1], None)
+        assert report.totals.drift == {}
+        assert report.totals.plans_rejected == 0
+
+    def test_migrations_by_a_policy_are_counted(self):
+        """By the types it left and went to."""
+        host = FakeHost()
+        host.add("vm")
+        policy = Places({("vm", 0): {0}})
+        agent = loop(host, policy, policy_interval_s=1.0)
+        cycles(agent, host)
+        policy.plan = {("vm", 0): {1}}
+        cycles(agent, host)
+        policy.plan = {("vm", 0): {2}}
+        report = cycles(agent, host)
+
+        assert report.totals.migrations == {("slow", "fast"): 1}
+
+    @pytest.mark.parametrize(
+        "plan",
+        [
+            None,
+            {("stranger", 0): {0}},
+            {("free", 0): {0}, ("vm", 0): {2}},
+            {("free", 0): {0}, ("free", 1): set()},
+            {("free", 0): {0}, ("free", 1): {99}},
+        ],
+        ids=repr,
+    )
+    def test_nonsense_is_never_applied(self, host, plan):
+        """Not in part either: it is counted, and after five times the policy is dropped."""
+        host.add("free", vcpus=2)
+        before = {k: v for k, v in state(host).items() if k[0] == "free"}
+        agent = loop(host, Places(plan), policy_interval_s=1.0)
+
+        report = cycles(agent, host, FAULTS_MAX + 4)
+
+        assert report.totals.plans_rejected == FAULTS_MAX
+        assert {k: v for k, v in state(host).items() if k[0] == "free"} == before
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+
+    def test_a_plan_for_an_offline_pcpu_is_refused(self, host):
+        """The policy lives in the past; the guest does not suffer."""
+        host.add("free")
+        agent = loop(host, Places({("free", 0): {2}}), policy_interval_s=1.0)
+        cycles(agent, host)
+        host.unplug_pcpus(2)
+
+        report = cycles(agent, host, 2)
+
+        assert report.totals.plans_rejected == 2
+        assert state(host)["free", 0] == ([0, 1], None)
+
+    def test_a_held_instance_is_not_placed(self, host):
+        """Nor does a policy see it."""
+        host.add("free")
+        host.held["free"] = "paused"
+
+        report = cycles(loop(host, Places({("free", 0): {2}})), host)
+
+        assert report.totals.plans_rejected == 1
+        assert state(host)["free", 0] == ([0, 1, 2], None)
+
+
+class TestClock:
+    @pytest.mark.parametrize("leap_s", [-3600, -1, 0, 3600])
+    def test_a_clock_that_jumps_changes_nothing(self, host, leap_s):
+        """No limit is touched and nothing is owed for time that did not pass."""
+        agent = loop(host)
+        cycles(agent, host, 3)
+        host.time_ns += leap_s * 10**9
+
+        report = cycles(agent, host, 3)
+
+        assert report.changes == 0
+        assert sum(vcpu(report).account.shortfall_ref_s) == approx(0.0)
+        assert report.totals.drift == {}
+
+    def test_stages_are_timed(self, host):
+        """With whatever stopwatch is given."""
+        ticks = iter(range(100))
+        agent = Loop(host, host, stopwatch=lambda: float(next(ticks)))
+
+        assert agent.cycle().stage_s == dict.fromkeys(STAGES, 1.0)
