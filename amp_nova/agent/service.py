@@ -23,7 +23,14 @@ from amp_nova.core.booking import examine, vcpus_named
 from amp_nova.core.contract import Terms
 from amp_nova.core.plan import Change
 from amp_nova.core.report import CycleReport
-from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
+from amp_nova.core.topology import Topology
+from amp_nova.exceptions import (
+    AmpError,
+    CalibrationInvalid,
+    ConfigInvalid,
+    HypervisorUnavailable,
+)
+from amp_nova.host.calibration import SOURCE, made_s
 from amp_nova.host.domain_xml import Fallback
 from amp_nova.host.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
@@ -73,6 +80,16 @@ def make_host(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> Libv
     )
 
 
+def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
+    """When the calibration that the topology rests on was made, in seconds since the epoch."""
+    if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
+        return None
+    try:
+        return made_s(conf.topology.calibration_file)
+    except CalibrationInvalid:  # it was taken away since
+        return None
+
+
 def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     """The loop's settings, as configured."""
     terms = Terms(conf.agent.reserve_ratio, one_pcpu=conf.agent.affinity == "pcpu")
@@ -115,6 +132,7 @@ class Service:
         self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run))
         self.exporter = Exporter()
         self.report: CycleReport | None = None
+        self._topology: Topology | None = None
 
     def once(self) -> CycleReport:
         """One cycle; nothing else may change limits meanwhile."""
@@ -171,6 +189,9 @@ class Service:
             return
         self._unavailable = False
         self.exporter.hypervisor_up = self.host.hypervisor_up
+        if report.topology is not self._topology:
+            self._topology = report.topology
+            self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
         self.exporter.update(report)
         for line in describe(self.loop.changes, report):
             LOG.info(line)

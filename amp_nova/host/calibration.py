@@ -118,6 +118,11 @@ def read(path: str | Path) -> Calibration:
         raise CalibrationInvalid(f"{path} is damaged: {exc}; {AGAIN}") from exc
 
 
+def made_s(path: str | Path) -> float:
+    """When the calibration in a file was made, in seconds since the epoch."""
+    return _date(read(path).provenance).timestamp()
+
+
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no measurement")
 
