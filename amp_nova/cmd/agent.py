@@ -35,14 +35,13 @@ def build_parser() -> Parser:
 
 
 def _single(arguments: argparse.Namespace) -> int:
-    from amp_nova.agent.service import Service, describe
+    from amp_nova.agent.service import Service, describe, describe_precedence
 
     service = Service(options.load(files=arguments.config_file), dry_run=arguments.dry_run)
     report = service.once()
-    for line in describe(service.loop.changes, report):
-        print(line)
-    if not service.loop.changes:
-        print("nothing to change")
+    lines = describe(service.loop.changes, report)
+    lines += describe_precedence(service.loop.precedence, report)
+    print("\n".join(lines) or "nothing to change")
     for domain in report.domains:
         if domain.problem:
             print(f"{domain.domain.name}: {domain.problem}")
@@ -69,8 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         Service(options.load(files=arguments.config_file)).run()
         return 0
     except ImportError as exc:
-        missing = "install amp-nova[agent]" if exc.name == "libvirt" else str(exc)
-        print(f"amp-nova-agent: libvirt's Python binding is missing: {missing}", file=sys.stderr)
+        missing = str(exc)
+        if (exc.name or "").startswith("libvirt"):
+            missing = f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
+        print(f"amp-nova-agent: {missing}", file=sys.stderr)
         return 2
     except AmpError as exc:
         print(f"amp-nova-agent: {exc}", file=sys.stderr)

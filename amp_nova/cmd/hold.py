@@ -89,7 +89,7 @@ def run_release(args: argparse.Namespace) -> int:
     except ImportError as exc:
         raise AmpError("libvirt's Python binding is missing: install amp-nova[agent]") from exc
     conf = options.load(files=args.config_file)
-    released, left = release(conf, [args.instance] if args.instance else None)
+    released, left = release(conf, None if args.instance is None else [args.instance])
     if args.format == "json":
         print(json.dumps({"released": released, "leftovers": left}, indent=2))
     else:

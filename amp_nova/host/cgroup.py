@@ -15,6 +15,8 @@ from amp_nova.exceptions import ActuationFailed
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
 """What a file says once its process or group has gone."""
+PERIOD_US = 100_000
+"""The kernel's period, which whoever sets a quota without a period takes for granted."""
 _READ_BYTES = 512
 
 
@@ -113,8 +115,8 @@ class VcpuGroup:
     def set_bandwidth(self, wanted: Bandwidth | None) -> None:
         """Write a limit and read it back; ``ActuationFailed`` when the kernel has another."""
         if self._version == 2:
-            text = "max" if wanted is None else f"{wanted.quota_us} {wanted.period_us}"
-            self._put("cpu.max", text)
+            quota = "max" if wanted is None else wanted.quota_us
+            self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
         else:
             self._set_v1(wanted)
         found = self.bandwidth()
@@ -126,9 +128,10 @@ class VcpuGroup:
     def _set_v1(self, wanted: Bandwidth | None) -> None:
         """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
         now = self.bandwidth()
-        if wanted is None:
-            return self._put("cpu.cfs_quota_us", "-1")
         period = int(os.pread(self._fds[2], 64, 0))
+        if wanted is None:
+            self._put("cpu.cfs_quota_us", "-1")
+            return None if period == PERIOD_US else self._put("cpu.cfs_period_us", str(PERIOD_US))
         to_quota = ("cpu.cfs_quota_us", str(wanted.quota_us))
         if period == wanted.period_us:
             return self._put(*to_quota)

@@ -1,0 +1,217 @@
+"""``amp-nova-agent`` as a user sees it, on a fake host and on libvirt's own test driver."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.agent import service
+from amp_nova.cmd.agent import main
+from tests import machines, trees
+from tests.fakehost import Node
+
+NAME = "instance-00000001"
+HALF = {"amp:pref_core": "0.5"}
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A fake node in the place of this machine."""
+    (tmp_path / "host").mkdir()
+    found = Node(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(service, "make_host", lambda conf, wake=None: found.node)
+    return found
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Writes a configuration of the test's own."""
+
+    def config_(**agent):
+        path = tmp_path / "amp-nova.conf"
+        agent = {"state_path": tmp_path / "state", **agent}
+        lines = [f"{key} = {value}" for key, value in agent.items()]
+        path.write_text("\n".join(["[agent]", *lines]) + "\n")
+        return path
+
+    return config_
+
+
+@pytest.fixture
+def run(config, capsys):
+    """Runs the agent; exit status, output and error."""
+
+    def run_(*argv, **agent):
+        status = main(["--config-file", str(config(**agent)), *argv])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run_
+
+
+def real(*argv, forbid=""):
+    """The agent in a process of its own, with a module that cannot be imported."""
+    code = "import sys; from amp_nova.cmd.agent import main; sys.exit(main(sys.argv[1:]))"
+    if forbid:
+        code = f"import sys; sys.modules[{forbid!r}] = None; " + code
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, argv)], capture_output=True, text=True, timeout=60
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_once_changes_and_says_what(node, run):
+    """One line for every vCPU: what it got, and why."""
+    node.start(specs=HALF, cpuset="0-1")
+
+    status, out, err = run("--once")
+
+    quota, period = node.host.limit().split()
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        f"{NAME} vCPU {i}: quota {quota}/{period} us, pCPUs 0,1 (0.5 refcores / 1 on slow)"
+        for i in range(2)
+    ]
+
+
+def test_second_run_has_nothing_to_change(node, run):
+    """Acting twice changes nothing."""
+    node.start(specs=HALF)
+    run("--once")
+
+    assert run("--once") == (0, "nothing to change\n", "")
+
+
+def test_dry_run_says_and_changes_nothing(node, run):
+    """The same lines as --once, and no write."""
+    node.start(specs=HALF)
+
+    dry = run("--dry-run")
+    assert node.kernel.written == []
+
+    assert run("--once") == dry
+
+
+def test_what_cannot_be_changed_is_the_answer_no(node, run):
+    """Exit status 1, and the line says what the kernel answered."""
+    node.start(specs=HALF)
+    node.kernel.refuse = {"cpu.max": 30}
+
+    status, out, _ = run("--once")
+
+    assert status == 1
+    assert out.count("FAILED: vCPU 0 cannot be changed: Read-only file system") == 1
+
+
+def test_problems_are_told(node, run):
+    """A booking that cannot be read, and a domain whose threads cannot be."""
+    node.start(specs={"amp:pref_core": "a lot"})
+    node.libvirt.define("instance-00000002")
+
+    status, out, _ = run("--once")
+
+    assert status == 0
+    assert f"{NAME}: amp:pref_core='a lot' is not allowed" in out
+    assert "instance-00000002: its threads cannot be read: " in out
+
+
+def test_second_agent_is_bad_input(node, run, tmp_path):
+    """Exit status 2 and one sentence."""
+    with service.locked(tmp_path / "state", "agent.lock", wait=False):
+        status, _, err = run()
+
+    assert status == 2
+    assert err == (
+        f"amp-nova-agent: another amp-nova-agent runs here (it holds {tmp_path}/state/agent.lock)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ({"cycle_s": "x"}, "[agent] cycle_s is not valid: could not convert string to float: 'x'"),
+        ({"cycle_s": "0"}, "[agent] cycle_s is not valid: Should be greater than"),
+        ({"state_path": "/proc/self/x"}, "[agent] state_path /proc/self/x cannot be written"),
+    ],
+)
+def test_bad_configuration_is_bad_input(node, run, agent, said):
+    """Exit status 2 and one sentence with section, option and what is wrong."""
+    status, out, err = run("--once", **agent)
+
+    assert (status, out) == (2, "")
+    assert err.startswith(f"amp-nova-agent: {said}")
+    assert err.count("\n") == 1
+
+
+def test_configuration_that_is_not_there_is_bad_input(capsys):
+    """The file is named."""
+    assert main(["--config-file", "/not/there.conf", "--once"]) == 2
+    assert "/not/there.conf" in capsys.readouterr().err
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """The files of a machine with two core types."""
+    return trees.write(tmp_path / "machine", machines.intel_hybrid(pmus=True))
+
+
+def own(config, machine, **agent):
+    """A configuration that reads a machine's files and libvirt's test driver."""
+    path = config(libvirt_uri="test:///default", **agent)
+    with path.open("a") as file:
+        file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n")
+    return path
+
+
+def test_booking_line_that_is_wrong_is_bad_input(config, machine):
+    """The line is named, before libvirt is asked anything."""
+    path = own(config, machine, booking="web-* amp:pref_cor=1")
+
+    status, _, err = real("--config-file", path, "--once")
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert "[agent] booking = web-* amp:pref_cor=1: " in err
+
+
+def test_real_libvirt_binding_is_driven_once(config, machine):
+    """With libvirt's test driver, which has a domain but no QEMU, the agent says just that."""
+    path = own(config, machine, libvirt_run_path=machine)
+
+    status, out, err = real("--config-file", path, "--once")
+
+    assert (status, err) == (0, "")
+    assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
+
+
+def test_libvirt_out_of_reach_is_one_sentence(config, machine):
+    """With --once there is no later: exit status 2, and the URI is named."""
+    path = own(config, machine)
+    uri = "qemu+unix:///system?socket=/no/such"
+    path.write_text(path.read_text().replace("test:///default", uri))
+
+    status, out, err = real("--config-file", path, "--once")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"amp-nova-agent: libvirt at {uri}: ")
+
+
+def test_missing_libvirt_binding_is_one_sentence(config, machine):
+    """What is missing, and what to install."""
+    status, _, err = real("--config-file", own(config, machine), "--once", forbid="libvirt")
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("amp-nova-agent: libvirt's Python binding cannot be loaded (")
+    assert err.endswith("): install amp-nova[agent]\n")
+
+
+def test_machine_whose_core_types_are_unknown_is_one_sentence(config, tmp_path):
+    """A root that is no machine is named."""
+    (tmp_path / "empty").mkdir()
+
+    status, _, err = real("--config-file", own(config, tmp_path / "empty"), "--once")
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert os.fspath(tmp_path / "empty") in err

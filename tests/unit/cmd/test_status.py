@@ -1,0 +1,161 @@
+"""``amp-nova status`` and ``explain`` as a user sees them; a test plays the agent."""
+
+import json
+
+import pytest
+
+from amp_nova.agent import control, views
+from amp_nova.cmd.cli import main
+from tests import reports
+from tests.reports import best_effort, booked, instance, ips
+
+UUID = "uuid-of-instance-00000001"
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Runs ``amp-nova`` with a configuration of the test's own; status, output and error."""
+    config = tmp_path / "amp-nova.conf"
+    config.write_text(f"[agent]\nstate_path = {tmp_path}\n")
+
+    def run_(command, *argv):
+        status = main([command, "--config-file", str(config), *argv])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run_
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Answers with one report, as the agent does."""
+    monkeypatch.setattr(control, "_POLL_S", 0.01)
+    servers = []
+
+    def serve_(*domains, error=None):
+        report = reports.report(*domains)
+
+        def answer(question):
+            if error:
+                return {"error": error}
+            if question["ask"] == "explain":
+                return {"explain": views.explain(report, question["instance"])}
+            return {"status": views.status(report)}
+
+        servers.append(control.Control(tmp_path, answer))
+
+    yield serve_
+    for server in servers:
+        server.close()
+
+
+def test_status_shows_a_line_for_every_vcpu(run, serve):
+    """Booked, delivered, quota and core type; what is wrong is at the end of its line."""
+    serve(
+        instance(booked(), ips(1, note="unverifiable: no counter")),
+        instance(best_effort(), name="instance-00000002"),
+        instance(name="instance-00000003", problem="its threads cannot be read"),
+    )
+
+    status, out, err = run("status")
+
+    assert (status, err) == (0, "")
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        "DOMAIN VCPU BOOKED DELIVERED RATIO QUOTA CORE TYPE NOTE",
+        "instance-00000001 0 0.5 0.4875 0.975 0.2500 fast short contention 0.25 refcore s",
+        "instance-00000001 1 2.5e+09 Ips - - none any unverifiable: no counter",
+        "instance-00000002 0 best effort - - none any",
+        "instance-00000003 - - - - - - its threads cannot be read",
+    ]
+
+
+def test_status_columns_are_aligned(run, serve):
+    """Every column begins where its heading does."""
+    serve(instance(booked()), instance(best_effort(), name="i"))
+
+    lines = run("status")[1].splitlines()
+
+    at = lines[0].index("CORE TYPE")
+    assert [line[at:].split()[0] for line in lines[1:]] == ["any", "fast"]
+
+
+def test_status_as_json_is_the_agents_answer(run, serve):
+    """Every figure, for other programs."""
+    serve(instance(booked()))
+
+    status, out, _ = run("status", "--format", "json")
+
+    assert status == 0
+    assert json.loads(out)[0]["vcpus"][0]["delivered_ratio"] == 0.975
+
+
+@pytest.mark.parametrize(
+    ("form", "said"), [("table", "no instance is running here"), ("json", "[]")]
+)
+def test_empty_host_is_told(run, serve, form, said):
+    """A host without instances is no error."""
+    serve()
+
+    assert run("status", "--format", form) == (0, f"{said}\n", "")
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain", "x"]])
+def test_no_agent_is_the_answer_no(run, tmp_path, command):
+    """Exit status 1 and a sentence with the folder and the remedy."""
+    assert run(*command) == (
+        1,
+        "",
+        f"amp-nova: no agent answers in {tmp_path}: start amp-nova-agent\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "error", ["the agent has not finished a cycle yet: see its log", "no instance 'x' on this host"]
+)
+def test_agents_refusal_is_the_answer_no(run, serve, error):
+    """An agent that has just started, and an instance that is not here, are exit status 1."""
+    serve(error=error)
+
+    assert run("explain", "x") == (1, "", f"amp-nova: {error}\n")
+
+
+def test_explain_shows_the_instance_and_the_reasons(run, serve):
+    """Its names, then a line for every reason."""
+    serve(instance(booked()))
+
+    status, out, _ = run("explain", UUID)
+
+    lines = out.splitlines()
+    assert (status, lines[0]) == (0, f"instance-00000001 ({UUID})")
+    assert lines[1] == "  vCPU 0 books 0.5 reference cores."
+
+
+def test_explain_as_json_has_the_reasons(run, serve):
+    """The same figures as status, and the reasons."""
+    serve(instance(booked()))
+
+    found = json.loads(run("explain", UUID, "--format", "json")[1])
+
+    assert found["domain"] == "instance-00000001"
+    assert found["because"][0] == "vCPU 0 books 0.5 reference cores."
+
+
+def test_bad_configuration_is_bad_input(run, capsys, tmp_path):
+    """Exit status 2 and one sentence."""
+    (tmp_path / "amp-nova.conf").write_text("[agent]\ncycle_s = soon\n")
+
+    status, _, err = run("status")
+
+    assert status == 2
+    assert err.startswith("amp-nova: [agent] cycle_s is not valid: ")
+    assert err.count("\n") == 1
+
+
+def test_state_path_that_is_too_long_is_bad_input(run, tmp_path):
+    """A socket's path has a limit: one sentence, no traceback."""
+    (tmp_path / "amp-nova.conf").write_text(f"[agent]\nstate_path = /{'x' * 200}\n")
+
+    status, _, err = run("status")
+
+    assert status == 2
+    assert "does not answer" in err
