@@ -89,6 +89,17 @@ Booking of domains that carry no ``amp:*`` key in their Nova metadata (instances
         ],
         help="How narrowly a booked vCPU is kept.",
     ),
+    cfg.BoolOpt(
+        "best_effort_yields",
+        default=True,
+        help="""
+Whether instances without a booking run only in what bookings leave, as long as there are bookings
+on the host (``cpu.idle`` of the instance's cgroup). Without it, neighbours that want all they can
+get take their equal share, and a booking above that share is not kept. On a host where bookings may
+use whole pCPUs, set ``reserve_ratio`` to leave best effort something at all times. Instances whose
+flavor has ``quota:cpu_shares`` are left as they are.
+""",
+    ),
     cfg.IntOpt(
         "drift_repairs_max",
         default=3,

@@ -21,3 +21,7 @@ class Actuator(Protocol):
     def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
         """Carry changes out, each on its own, and say what failed; a vCPU that went is none."""
         ...
+
+    def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
+        """Make instances, by UUID, yield to all others or no longer; and say what failed."""
+        ...

@@ -73,6 +73,7 @@ class FakeDomain:
     domain: Domain
     vcpus: dict
     failure: str | None = None
+    yields: bool | None = False
 
 
 @dataclass
@@ -154,9 +155,19 @@ class FakeHost:
                 for index, v in domain.vcpus.items()
             )
             found.append(
-                DomainReading(domain.domain, () if domain.failure else vcpus, domain.failure)
+                DomainReading(
+                    domain.domain,
+                    () if domain.failure else vcpus,
+                    domain.failure,
+                    domain.yields,
+                )
             )
         return Observation(self.time_ns, self.topology, tuple(found), dict(self.held))
+
+    def precede(self, yielding):
+        for resource, yields in yielding.items():
+            self.domains[resource].yields = yields
+        return {}
 
     def apply(self, changes):
         failures = {}

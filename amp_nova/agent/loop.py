@@ -74,6 +74,7 @@ class Loop:
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})
+        self._yielding: Mapping[str, bool] = {}
         self._settled: Mapping[VcpuKey, Promise] | None = None
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
         self._cycles = 0
@@ -82,6 +83,8 @@ class Loop:
         self._migrated: Counter[tuple[str, str]] = Counter()
         self.changes: tuple[Change, ...] = ()
         """What the last cycle changed or, with ``dry_run``, would have changed."""
+        self.precedence: dict[str, bool] = {}
+        """Instances that it made yield, or yield no longer."""
 
     def cycle(self) -> CycleReport:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
@@ -95,6 +98,7 @@ class Loop:
         self.changes = self._changes(seen, promises)
         clock.append(self._stopwatch())
         failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
+        self._precede(seen)
         self._remember(seen, promises, failures)
         clock.append(self._stopwatch())
         domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
@@ -135,6 +139,7 @@ class Loop:
         if rests_on != self._promised[0]:
             made = contract.promises(domains, seen.topology, self._settings.terms)
             self._promised = (rests_on, made)
+            self._yielding = contract.yielding(domains, made)
         return self._promised[1]
 
     def _booked(self, seen: Observation, reading: DomainReading) -> Booked:
@@ -162,6 +167,21 @@ class Loop:
         placed = {g.key for g in by_policy}
         promised = (g for g in self._granted(promises) if g.key not in placed)
         return plan.diff(_readings(seen), [*by_policy, *promised])
+
+    def _precede(self, seen: Observation) -> None:
+        """Let best effort yield to bookings, wherever that is not so yet."""
+        self.precedence = {}
+        if not (self._settings.enforce and self._settings.terms.best_effort_yields):
+            return
+        for reading in seen.domains:
+            resource, now = reading.domain.resource, reading.yields
+            yields = self._yielding.get(resource)
+            if yields is not None and now is not None and yields != now:
+                self.precedence[resource] = yields
+        if self.precedence and not self._settings.dry_run:
+            failures = self._actuator.precede(self.precedence)
+            self._writes += len(self.precedence) - len(failures)
+            self._failed.update(f.reason for f in failures.values())
 
     def _remember(
         self,
@@ -220,7 +240,9 @@ class Loop:
             )
         counts, total = self._books.ratios(resource)
         problem = self._booking(seen.domain)[1] or seen.failure
-        return DomainReport(seen.domain, tuple(vcpus), counts, total, problem)
+        return DomainReport(
+            seen.domain, tuple(vcpus), counts, total, problem, yields=bool(seen.yields)
+        )
 
     def _totals(self) -> Totals:
         return Totals(

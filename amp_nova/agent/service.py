@@ -9,7 +9,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,11 @@ def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
 
 def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     """The loop's settings, as configured."""
-    terms = Terms(conf.agent.reserve_ratio, one_pcpu=conf.agent.affinity == "pcpu")
+    terms = Terms(
+        conf.agent.reserve_ratio,
+        one_pcpu=conf.agent.affinity == "pcpu",
+        best_effort_yields=conf.agent.best_effort_yields,
+    )
     return Settings(terms, drift_repairs_max=conf.agent.drift_repairs_max, dry_run=dry_run)
 
 
@@ -193,7 +197,10 @@ class Service:
             self._topology = report.topology
             self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
         self.exporter.update(report)
-        for line in describe(self.loop.changes, report):
+        for line in (
+            *describe(self.loop.changes, report),
+            *describe_precedence(self.loop.precedence, report),
+        ):
             LOG.info(line)
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -232,6 +239,13 @@ def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
     return lines
 
 
+def describe_precedence(yielding: Mapping[str, bool], report: CycleReport) -> list[str]:
+    """One line per instance that begins or ends to yield."""
+    names = {d.domain.resource: d.domain.name for d in report.domains}
+    does = {True: "yields to bookings", False: "yields no longer"}
+    return [f"{names[resource]}: {does[yields]}" for resource, yields in yielding.items()]
+
+
 def _raise_descriptor_limit() -> None:
     """Each vCPU takes four descriptors: use all that the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -258,6 +272,9 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
         for resource_id in chosen:
             holds.hold(resource_id, "released; 'amp-nova resume' takes it back")
             left += host.release(resource_id)
+        if instances is None:  # without bookings there is nothing to yield to
+            yielding = {r.domain.resource: False for r in host.observe().domains if r.yields}
+            left += [failure.message for failure in host.precede(yielding).values()]
     return [here[r].name for r in chosen], left
 
 

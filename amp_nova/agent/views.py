@@ -46,6 +46,8 @@ def explain(report: CycleReport, resource: str) -> dict[str, Any]:
     lines = [line for v in domain.vcpus for line in _because(report, v)]
     if domain.problem:
         lines.insert(0, f"Its booking is not kept: {domain.problem}.")
+    if domain.yields:
+        lines.append("It yields to all other instances: it runs in what bookings leave.")
     return {**_instance(domain), "because": lines}
 
 

@@ -35,11 +35,13 @@ def build_parser() -> Parser:
 
 
 def _single(arguments: argparse.Namespace) -> int:
-    from amp_nova.agent.service import Service, describe
+    from amp_nova.agent.service import Service, describe, describe_precedence
 
     service = Service(options.load(files=arguments.config_file), dry_run=arguments.dry_run)
     report = service.once()
-    print("\n".join(describe(service.loop.changes, report)) or "nothing to change")
+    lines = describe(service.loop.changes, report)
+    lines += describe_precedence(service.loop.precedence, report)
+    print("\n".join(lines) or "nothing to change")
     for domain in report.domains:
         if domain.problem:
             print(f"{domain.domain.name}: {domain.problem}")

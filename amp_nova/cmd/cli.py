@@ -35,7 +35,11 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser() -> Parser:
     """The whole command line of ``amp-nova``."""
-    parser = Parser(prog="amp-nova", description="Predictable CPU capacity on asymmetric hosts.")
+    parser = Parser(
+        prog="amp-nova",
+        description="Predictable CPU capacity on asymmetric hosts.",
+        epilog="example: amp-nova demo",
+    )
     version = importlib.metadata.version("amp-nova")
     parser.add_argument("--version", action="version", version=f"amp-nova {version}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)

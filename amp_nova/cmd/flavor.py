@@ -17,7 +17,11 @@ VCPUS_MAX = 4096
 
 def add_parser(subparsers: Any) -> None:
     """Add ``flavor`` and its actions."""
-    parser = subparsers.add_parser("flavor", help="check the extra specs of a flavor")
+    parser = subparsers.add_parser(
+        "flavor",
+        help="check the extra specs of a flavor",
+        epilog="example: amp-nova flavor check amp:pref_core=0.5",
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
     keys = "\n".join(
         f"  amp:{s.name + ('[.N]' if s.per_vcpu else ''):<15} {s.allowed}" for s in TABLE

@@ -6,7 +6,6 @@ packed onto its pCPUs, none filled above 1 minus the operator's reserve. The sch
 agent and the simulator all ask ``pack``.
 """
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +53,7 @@ def period_us(least_cores: float) -> int:
     under 1 ms, so tiny bookings get up to 1 s.
     """
     aim = min(max(QUOTA_AIM_US / least_cores, PERIOD_MIN_US), PERIOD_USUAL_MAX_US)
-    needed = min(QUOTA_MIN_US / least_cores, PERIOD_MAX_US)
-    return int(min(max(aim, math.ceil(needed)), PERIOD_MAX_US))
+    return int(min(max(aim, QUOTA_MIN_US / least_cores), PERIOD_MAX_US))
 
 
 def bandwidth(share_cores: float, period: int) -> Bandwidth | None:

@@ -47,6 +47,7 @@ class Terms:
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
     """Keep a vCPU on the pCPU it was packed onto, not on any of its core type."""
+    best_effort_yields: bool = True
 
 
 def _booking_of(domain: Booked, reading: VcpuReading) -> VcpuBooking:
@@ -224,3 +225,24 @@ def _left_alone(promise: Promise, why: str, reading: VcpuReading, topology: Topo
         note=f"not enforced: {why}",
         hands_off=True,
     )
+
+
+def _keeps_its_own(promise: Promise) -> bool:
+    """Whether a vCPU has a booking of its own to defend: one that found no room has none."""
+    booked = promise.booking
+    return booked.kind == "ips" or (booked.refcores is not None and promise.pcpu is not None)
+
+
+def yielding(domains: Sequence[Booked], promises: Mapping[VcpuKey, Promise]) -> dict[str, bool]:
+    """Which instances shall yield to all others: those without a booking, where there are any.
+
+    A limit keeps a booked vCPU from more than its share; that it gets as much, beside best-effort
+    vCPUs that want all they can get, needs precedence. So best effort runs in what bookings leave,
+    and an over-booked instance in what those leave that fit. Instances to keep hands off are not
+    in the answer.
+    """
+    defend = {key[0] for key, promise in promises.items() if _keeps_its_own(promise)}
+    enforced = any(p.grant is not None and p.grant.limits for p in promises.values())
+    return {
+        d.resource: enforced and d.resource not in defend for d in domains if d.hands_off is None
+    }

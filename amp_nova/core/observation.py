@@ -35,7 +35,8 @@ class Domain:
 
     ``specs``: its flavor's extra specs, empty when it carries none; ``incarnation`` changes when
     the counters start again (a new QEMU process); ``limited_elsewhere``: its definition has a
-    quota of its own, so it is not ours to limit; ``problem``: why its booking cannot be read.
+    quota of its own, so it is not ours to limit, ``weighted_elsewhere`` CPU shares of its own;
+    ``problem``: why its booking cannot be read.
     """
 
     resource: str
@@ -47,16 +48,21 @@ class Domain:
     display_name: str = ""
     flavor: str = ""
     limited_elsewhere: bool = False
+    weighted_elsewhere: bool = False
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DomainReading:
-    """One domain at this moment; ``vcpus`` holds those that could be read."""
+    """One domain at this moment; ``vcpus`` holds those that could be read.
+
+    ``yields``: whether it runs only when no other domain wants the pCPU; ``None``: not ours to say.
+    """
 
     domain: Domain
     vcpus: tuple[VcpuReading, ...]
     failure: str | None = None
+    yields: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class DomainReport:
     """Counts of delivered ratios by bucket of ``account.RATIO_BUCKETS``."""
     ratio_sum: float = 0.0
     problem: str | None = None
+    yields: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,3 +152,32 @@ class VcpuGroup:
 
     def _put(self, name: str, text: str) -> None:
         _write(self.path / name, text)
+
+
+class DomainGroup:
+    """The CPU cgroup of a whole domain; every method raises ``OSError`` (``GONE`` once it went)."""
+
+    def __init__(self, vcpu: Path) -> None:
+        """``vcpu``: the folder of one of its vCPUs. Version 2 has a level in between."""
+        above = vcpu.parent.parent if vcpu.parent.name == "libvirt" else vcpu.parent
+        self._path = above / "cpu.idle"
+        self._fd: int | None = None
+        with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
+            self._fd = os.open(self._path, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def yields(self) -> bool | None:
+        """Whether it runs only when its neighbours do not; ``None``: the kernel has no such."""
+        return None if self._fd is None else os.pread(self._fd, 8, 0)[:1] == b"1"
+
+    def set_yields(self, yields: bool) -> None:
+        """Write it and read it back; ``ActuationFailed`` when the kernel has it otherwise."""
+        _write(self._path, "1" if yields else "0")
+        if self.yields() != yields:
+            raise ActuationFailed(f"{self._path.parent.name} does not change its precedence")

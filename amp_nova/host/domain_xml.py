@@ -90,6 +90,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         display_name=_text(root, f"{instance}/{NOVA}name"),
         flavor=_text(root, f"{instance}/{NOVA}flavor", "name"),
         limited_elsewhere=_limited(root),
+        weighted_elsewhere=root.find("cputune/shares") is not None,
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {

@@ -131,7 +131,10 @@ class LibvirtHost:
         if vcpus and threads.groupless:
             which = ", ".join(str(i) for i in sorted(threads.groupless))
             missing = f"vCPU {which} has no CPU cgroup of its own"
-        return DomainReading(described.domain, vcpus, missing)
+        group = threads.domain
+        ours = group is not None and not xml.domain.weighted_elsewhere
+        yields = group.yields() if ours and group else None
+        return DomainReading(described.domain, vcpus, missing, yields)
 
     def _found(self, resource: str, name: str, rescan: bool) -> VcpuThreads:
         """The domain's threads, looked up again when its QEMU process is another one."""
@@ -189,6 +192,23 @@ class LibvirtHost:
         at_period_start(groups, act)
         return failures
 
+    def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
+        """Make instances yield to all others on the host, or no longer (``cpu.idle``)."""
+        failures = {}
+        for resource, yields in yielding.items():
+            threads = self._threads.get(resource)
+            if threads is None or threads.domain is None:
+                continue
+            try:
+                threads.domain.set_yields(yields)
+            except ActuationFailed as exc:
+                failures[resource] = Failure("refused", str(exc))
+            except OSError as exc:
+                if exc.errno not in GONE:
+                    reason = "read_only" if exc.errno in _READ_ONLY else "refused"
+                    failures[resource] = Failure(reason, f"cpu.idle: {exc.strerror}")
+        return failures
+
     def _paced(self, change: Change) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         """The steps to take at once, and those from the first one that replaces a limit on."""
         thread = self._thread(change.key)
@@ -234,6 +254,8 @@ class LibvirtHost:
                 failure = self._take((resource, vcpu.index), (step,))
                 if failure is not None:
                     left.append(failure.message)
+        if reading.yields:
+            left += [f.message for f in self.precede({resource: False}).values()]
         return tuple(f"{reading.domain.name}: {text}" for text in left)
 
 

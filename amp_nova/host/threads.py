@@ -8,7 +8,7 @@ from pathlib import Path
 from amp_nova.core.observation import VcpuReading
 from amp_nova.core.plan import Step
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup import VcpuGroup, path_of
+from amp_nova.host.cgroup import DomainGroup, VcpuGroup, path_of
 
 _COMM = re.compile(r"CPU (\d+)/")
 """QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
@@ -108,6 +108,7 @@ class VcpuThreads:
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
         self.groupless: frozenset[int] = frozenset()
+        self.domain: DomainGroup | None = None
         self.unsettled = False
         self._root = root
         self._mounted = mounted
@@ -133,6 +134,8 @@ class VcpuThreads:
                     group.close()
                     raise
         self.by_index = dict(sorted(self.by_index.items()))
+        if self.domain is None and self.by_index:
+            self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
         # libvirt moves a new thread to its group a moment after it began.
         self.unsettled = bool(self.groupless)
 
@@ -146,3 +149,5 @@ class VcpuThreads:
         for thread in self.by_index.values():
             thread.close()
         self.by_index = {}
+        if self.domain is not None:
+            self.domain.close()

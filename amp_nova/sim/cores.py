@@ -6,14 +6,17 @@ overloaded and moving it evens out two of them. On one pCPU, vCPUs share the tim
 to its bandwidth limit; what they leave is used by vCPUs that wait elsewhere and may run here.
 
 A fluid model: shares are constant between two events, as if time slices and bandwidth periods were
-infinitely short. So nothing here has a period's jitter, and a limit gives nothing away when it is
-written.
+infinitely short. A vCPU that yields runs in what the others leave: as SCHED_IDLE does, whose
+weight of 3 in 1024 is taken for none. So nothing here has a period's jitter, and a limit gives
+nothing away when it is written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 EPSILON = 1e-9
+YIELDING_WEIGHT = 3 / 1024
+"""What a vCPU that yields weighs when loads are compared: as SCHED_IDLE does."""
 
 
 class Runner(Protocol):
@@ -25,6 +28,11 @@ class Runner(Protocol):
     pcpu: int | None
     migrations: int
     cross_llc_migrations: int
+
+    @property
+    def yields(self) -> bool:
+        """Whether it runs in what others leave."""
+        ...
 
 
 class Share:
@@ -48,20 +56,28 @@ def share_equally(limits_cores: Sequence[float], room_cores: float = 1.0) -> lis
     return shares
 
 
-def throttled(limits_cores: Sequence[float], shares: Sequence[float]) -> list[float]:
+def throttled(
+    limits_cores: Sequence[float], shares: Sequence[float], before_cores: float = 0.0
+) -> list[float]:
     """Share of time each is throttled: what remains of a period after it has used its quota.
 
-    All run equally fast until the one with the least quota has used it, then the others go on.
+    All run equally fast until the one with the least quota has used it, then the others go on;
+    they begin when those they yield to have had ``before_cores``.
     """
     result = [0.0] * len(shares)
     order = sorted(range(len(shares)), key=shares.__getitem__)
-    used = 0.0
+    used = before_cores
     for rank, index in enumerate(order):
         reached = used + (len(order) - rank) * shares[index]
         if limits_cores[index] < 1.0 and shares[index] >= limits_cores[index] - EPSILON:
             result[index] = max(0.0, 1.0 - reached)
         used += shares[index]
     return result
+
+
+def weight_cores(vcpu: Runner) -> float:
+    """What a vCPU adds to the load of its pCPU."""
+    return vcpu.limit_cores * (YIELDING_WEIGHT if vcpu.yields else 1.0)
 
 
 class Cores:
@@ -84,7 +100,7 @@ class Cores:
     def wake(self, vcpu: Runner) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
-        if last in vcpu.pcpus and load[last] + vcpu.limit_cores <= 1.0 + EPSILON:
+        if last in vcpu.pcpus and load[last] + weight_cores(vcpu) <= 1.0 + EPSILON:
             self._settle_on(vcpu, last)
             return
         least = min(load[p] for p in vcpu.pcpus) + EPSILON
@@ -145,9 +161,9 @@ class Cores:
 
     def _touch(self, pcpu: int) -> None:
         # Summed anew, not corrected: rounding errors would add up.
-        load = sum([v.limit_cores for v in self._queues[pcpu]])
-        self._load[pcpu] = load
-        if load > 1.0 + EPSILON:
+        queue = self._queues[pcpu]
+        self._load[pcpu] = sum([weight_cores(v) for v in queue])
+        if sum([v.limit_cores for v in queue]) > 1.0 + EPSILON:
             self._overloaded.add(pcpu)
         else:
             self._overloaded.discard(pcpu)
@@ -175,7 +191,7 @@ class Cores:
         busier = [p for p in self._overloaded if load[p] > mine]
         for source in sorted(busier, key=lambda p: (-load[p], self._rank[p])):
             for vcpu in reversed(self._queues[source]):
-                if vcpu.limit_cores + mine < load[source] and target in vcpu.pcpus:
+                if weight_cores(vcpu) + mine < load[source] and target in vcpu.pcpus:
                     return vcpu, target
         return None
 
@@ -185,7 +201,7 @@ class Cores:
             return None
         load = self._load
         for vcpu in reversed(self._queues[source]):
-            most = load[source] - vcpu.limit_cores - EPSILON
+            most = load[source] - weight_cores(vcpu) - EPSILON
             targets = [p for p in vcpu.pcpus if load[p] < most]
             if targets:
                 return vcpu, min(targets, key=lambda p: (load[p], self._rank[p]))
@@ -200,15 +216,20 @@ class Cores:
             self._spare[pcpu] = 1.0 - limit
             self._short.discard(alone)
             return
-        limits = [v.limit_cores for v in queue]
-        shares = share_equally(limits)
-        self._spare[pcpu] = 1.0 - sum(shares)
-        for vcpu, share, waits in zip(queue, shares, throttled(limits, shares), strict=True):
-            self._home[vcpu] = (share, waits)
-            if share < vcpu.limit_cores - EPSILON:
-                self._short.add(vcpu)
-            else:
-                self._short.discard(vcpu)
+        used = 0.0
+        for yields in (False, True):
+            rank = [v for v in queue if v.yields is yields]
+            limits = [v.limit_cores for v in rank]
+            shares = share_equally(limits, 1.0 - used)
+            waits = throttled(limits, shares, used)
+            used += sum(shares)
+            for vcpu, share, throttled_ratio in zip(rank, shares, waits, strict=True):
+                self._home[vcpu] = (share, throttled_ratio)
+                if share < vcpu.limit_cores - EPSILON:
+                    self._short.add(vcpu)
+                else:
+                    self._short.discard(vcpu)
+        self._spare[pcpu] = 1.0 - used
 
     def _lend(self) -> dict[Runner, dict[int, float]]:
         """What pCPUs have left, to vCPUs that wait elsewhere and may run there."""
@@ -217,13 +238,15 @@ class Cores:
             return extra
         lack = {v: v.limit_cores - self._home[v][0] for v in self._short}
         for pcpu in self._with_spare():
-            waiting = sorted(
-                (v for v in lack if pcpu in v.pcpus and lack[v] > EPSILON), key=lambda v: v.order
-            )
-            shares = share_equally([lack[v] for v in waiting], self._spare[pcpu])
-            for vcpu, share in zip(waiting, shares, strict=True):
-                lack[vcpu] -= share
-                extra.setdefault(vcpu, {})[pcpu] = share
+            left = self._spare[pcpu]
+            for yields in (False, True):
+                here = (v for v in lack if v.yields is yields and pcpu in v.pcpus)
+                waiting = sorted((v for v in here if lack[v] > EPSILON), key=lambda v: v.order)
+                shares = share_equally([lack[v] for v in waiting], left)
+                left -= sum(shares)
+                for vcpu, share in zip(waiting, shares, strict=True):
+                    lack[vcpu] -= share
+                    extra.setdefault(vcpu, {})[pcpu] = share
         return extra
 
     def _with_spare(self) -> Iterable[int]:

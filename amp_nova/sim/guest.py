@@ -76,6 +76,11 @@ class SimVcpu:
         self.version = 0
 
     @property
+    def yields(self) -> bool:
+        """Whether it runs in what others leave."""
+        return self.guest.yields
+
+    @property
     def wants(self) -> bool:
         """Whether it is runnable."""
         return self.guest.turn.wants and not self.done and not self.blocked
@@ -169,6 +174,7 @@ class SimGuest:
         self.domain = Domain(guest.name, guest.name, len(guest.booking.vcpus), guest.specs)
         self.started_s = started_s
         self.completed_s: float | None = None
+        self.yields = False
         self.vcpus: list[SimVcpu] = []
         self.alone_slowest = Alone(0, guest.workload.work_ref_s)
         self.alone_fastest = Alone(types - 1, guest.workload.work_ref_s)

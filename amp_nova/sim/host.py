@@ -100,7 +100,8 @@ class SimHost:
         for guest in self._guests.values():
             for vcpu in guest.vcpus:
                 vcpu.accrue(self.now_s)
-            readings.append(DomainReading(guest.domain, tuple(v.reading() for v in guest.vcpus)))
+            vcpus = tuple(v.reading() for v in guest.vcpus)
+            readings.append(DomainReading(guest.domain, vcpus, yields=guest.yields))
         return Observation(round(self.now_s * 1e9), self.topology, tuple(readings))
 
     def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
@@ -114,6 +115,17 @@ class SimHost:
                 self._write(vcpu, step)
             if vcpu.runs:
                 self._cores.changed(vcpu)
+        return {}
+
+    def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
+        """Make guests yield, or no longer."""
+        for name, yields in yielding.items():
+            if (guest := self._guests.get(name)) is None:
+                continue
+            guest.yields = yields
+            for vcpu in guest.vcpus:
+                if vcpu.runs:
+                    self._cores.changed(vcpu)
         return {}
 
     def _write(self, vcpu: SimVcpu, step: Step) -> None:

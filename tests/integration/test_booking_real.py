@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.lab import FAST, SLOW, quota, until
+from tests.lab import FAST, SLOW, cgroup, quota, until
 
 HALF = {"amp:pref_core": "0.5"}
 
@@ -91,7 +91,6 @@ def test_a_guest_that_starts_later_is_limited_at_once(guests, agent):
 
 def test_the_rest_of_the_guest_is_not_charged_to_its_vcpus(guests, agent):
     """Emulator threads stay in a group of their own, without a limit of ours."""
-    from tests.lab import cgroup
 
     guest = guests.guest("emulator", HALF, cpuset=str(SLOW))
     agent.start()
@@ -155,7 +154,6 @@ def test_release_puts_back_what_the_flavor_alone_asks_for(guests, agent):
 
 def test_pause_lets_an_operator_work_by_hand(guests, agent):
     """While an instance is paused, what an operator sets stays; then it is looked after again."""
-    from tests.lab import cgroup
 
     guest = guests.guest("pause", HALF, cpuset=str(SLOW))
     agent.start()
@@ -172,7 +170,6 @@ def test_pause_lets_an_operator_work_by_hand(guests, agent):
 
 def test_a_foreign_change_is_put_right_and_counted(guests, agent):
     """Somebody else's limit is seen within a cycle, replaced, and shows as drift."""
-    from tests.lab import cgroup
 
     guest = guests.guest("drift", HALF, cpuset=str(SLOW))
     agent.start()
@@ -221,3 +218,21 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(guests, agent):
     assert ran.returncode == 0
     assert f"{guest.spec.name} vCPU 0: quota 5000/20000 us (0.5 refcores / 2 on fast)" in ran.stdout
     assert quota(guest) is None
+
+
+def test_neighbours_without_a_booking_take_nothing_from_it(guests, agent):
+    """Two guests that take all they can get, on the same CPU as a booking of 0.8 of it."""
+    booked = guests.guest("booked", {"amp:pref_core": "0.8"}, cpuset=str(SLOW))
+    greedy = [guests.guest(f"greedy{i}", cpuset=str(SLOW)) for i in (1, 2)]
+    (alone, *_) = shares([booked, *greedy])
+    assert alone[0] < 0.5
+
+    agent.start()
+
+    (kept, *rest) = shares([booked, *greedy], 3)
+    assert kept[0] == pytest.approx(0.8, rel=0.08)
+    assert sum(share for share, _ in rest) > 0.1
+    released = agent.cli("release")
+    assert (released.returncode, released.stderr) == (0, "")
+    for guest in greedy:
+        assert (cgroup(guest).parent / "cpu.idle").read_text().strip() == "0"

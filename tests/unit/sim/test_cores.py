@@ -8,10 +8,11 @@ from amp_nova.sim.cores import Cores, share_equally, throttled
 class Vcpu:
     """What the scheduler knows about a vCPU."""
 
-    def __init__(self, order, pcpus=(0, 1), limit=1.0):
+    def __init__(self, order, pcpus=(0, 1), limit=1.0, yields=False):
         self.order = order
         self.pcpus = frozenset(pcpus)
         self.limit_cores = limit
+        self.yields = yields
         self.pcpu = None
         self.migrations = 0
         self.cross_llc_migrations = 0
@@ -160,3 +161,21 @@ def test_a_change_of_limit_counts_at_once():
 
     assert [shares[v].cores for v in vcpus] == [{0: 0.25}, {0: 0.75}]
     assert [shares[v].throttled_ratio for v in vcpus] == [0.5, 0.0]
+
+
+def test_one_that_yields_runs_in_what_others_leave():
+    """Beside a vCPU limited to 0.7, one that yields gets 0.3; two of them share that."""
+    firm, one, two = Vcpu(0, (0,), 0.7), Vcpu(1, (0,), yields=True), Vcpu(2, (0,), yields=True)
+    cores = host(firm, one, two, pcpus=1)
+    shares = cores.share_out()
+
+    assert shares[firm].cores == {0: pytest.approx(0.7)}
+    assert shares[one].cores == shares[two].cores == {0: pytest.approx(0.15)}
+
+
+def test_one_that_wakes_minds_no_vcpu_that_yields():
+    """A pCPU on which only a yielding vCPU runs is as good as idle."""
+    yielding, half, firm = Vcpu(0, (0,), yields=True), Vcpu(1, (1,), 0.5), Vcpu(2, (0, 1), 0.9)
+    cores = host(yielding, half, firm)
+
+    assert gets(cores, firm) == {0: 0.9}
