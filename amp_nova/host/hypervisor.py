@@ -89,7 +89,9 @@ class Hypervisor:
         timeout_s: float = 5.0,
         resync_s: float = 10.0,
         wake: Callable[[], None] = lambda: None,
+        wanted: Callable[[str], bool] = lambda _name: True,
     ) -> None:
+        """``wake`` is called when something happened; only domains of ``wanted`` names count."""
         self.calls = 0
         self.available = False
         self._uri = uri
@@ -97,6 +99,7 @@ class Hypervisor:
         self._timeout_s = timeout_s
         self._resync_s = resync_s
         self._wake = wake
+        self._wanted = wanted
         self._conn: Any = None
         self._late: dict[str, _Call[Any]] = {}
         self._retry_s = 0.0
@@ -151,6 +154,7 @@ class Hypervisor:
             if self._late.pop(_LIST, None) is not None:
                 self._drop()
             raise
+        active = [domain for domain in active if self._wanted(domain.name())]
         found: dict[str, tuple[int, DomainXml]] = {}
         for domain in active:
             uuid, number = domain.UUIDString(), domain.ID()
