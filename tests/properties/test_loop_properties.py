@@ -165,11 +165,12 @@ class Life(RuleBasedStateMachine):
     def new_agent(self):
         self.loop = Loop(self.host, self.host, Settings(policy_interval_s=2.0))
 
-    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 60.0, 400.0]))
-    def cycle(self, seconds):
+    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 60.0, 400.0]), times=st.integers(1, 3))
+    def cycle(self, seconds, times):
         before = state(self.host)
-        self.host.wait(seconds)
-        self.report = self.loop.cycle()
+        for _ in range(times):
+            self.host.wait(seconds)
+            self.report = self.loop.cycle()
         for name in self.host.held:
             after = state(self.host)
             assert all(after[k] == before[k] for k in after if k[0] == name)

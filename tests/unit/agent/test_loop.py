@@ -303,6 +303,15 @@ class TestForeignChanges:
         assert state(host)["vm", 0] == ([0, 1], 0.5)
         assert cycles(agent, host).totals.drift == {"quota": 1, "affinity": 1}
 
+    def test_a_quota_alone_is_put_right(self, host):
+        """On a host that has been at rest for long."""
+        agent = loop(host)
+        cycles(agent, host, 5)
+        self.meddle(host)
+
+        assert cycles(agent, host).changes == 1
+        assert state(host)["vm", 0] == ([0, 1], 0.5)
+
     def test_not_fought_over(self, host):
         """After three repairs in a minute it is let go and noted; five minutes later taken back."""
         agent = loop(host)

@@ -186,6 +186,19 @@ class TestStay:
         assert packing.placed["new"] == 2
         assert packing.placed["old"] in SLOW
 
+    def test_who_need_not_move_stays_when_others_must(self):
+        """One makes room for the newcomer; the other stays, though a slower core is free."""
+        host = topology({"slow": (2, 1.0), "middle": (1, 1.5), "fast": (1, 2.0)})
+        old = [
+            demand("a", 0.5, range(4), current="middle"),
+            demand("b", 1.0, range(4), current="fast"),
+        ]
+
+        packing = pack([*old, demand("new", 2.0, range(4))], host)
+
+        assert packing.placed["new"] == 3
+        assert packing.placed["a"] == 2
+
     def test_nobody_moves_for_one_that_finds_no_room_anyway(self):
         """What does not fit in any way is no reason to move others."""
         old = [demand(i, 1.0, current="fast" if i < 2 else "slow") for i in range(4)]

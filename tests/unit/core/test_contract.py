@@ -163,11 +163,13 @@ class TestOverBooked:
 
     def test_no_room_stays_where_it_is(self):
         """One that is on a type that is fast enough is not moved about in vain."""
-        domains = [domain(str(i), [reading(pcpus=[0, 1])], pref_core="1") for i in range(5)]
+        host = topology({"slow": (3, 1.0), "fast": (1, 2.0)})
+        on_fast = reading(pcpus=[3], allowed=range(4))
+        domains = [domain(str(i), [on_fast], pref_core="0.9") for i in range(6)]
 
-        found = promised(*domains).values()
+        found = promised(*domains, host=host).values()
 
-        assert [p.grant.pcpus for p in found if p.note] == [{0, 1}]
+        assert [p.grant.pcpus for p in found if p.note] == [{3}]
 
     def test_too_large(self):
         """A vCPU larger than any core gets the fastest whole, without a limit, and is told."""
