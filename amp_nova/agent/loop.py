@@ -137,7 +137,8 @@ class Loop:
             [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in seen.domains for v in d.vcpus],
         )
         if rests_on != self._promised[0]:
-            made = contract.promises(domains, seen.topology, self._settings.terms)
+            before = self._promised[1]
+            made = contract.promises(domains, seen.topology, self._settings.terms, before)
             self._promised = (rests_on, made)
             self._yielding = contract.yielding(domains, made)
         return self._promised[1]
@@ -149,7 +150,7 @@ class Loop:
         if moved and why is None:
             places = ((v, moved.get((domain.resource, v.index), v.pcpus)) for v in vcpus)
             vcpus = tuple(replace(v, pcpus=pcpus) for v, pcpus in places)
-        return Booked(domain.resource, self._booking(domain)[0], vcpus, why)
+        return Booked(domain.resource, self._booking(domain)[0], vcpus, why, reading.yields is True)
 
     def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
         """What the contract grants, as far as it is enforced."""

@@ -69,7 +69,7 @@ class Demand:
 
     ``allowed``: pCPUs that Nova and libvirt leave it; ``core_type``: the one its flavor insists on;
     ``current``: the core type it is kept on now, and ``pcpu`` the pCPU, if it is a single one: to
-    stay there spares a move.
+    stay there spares a move. ``settled``: it has a place, which none who comes later may take.
     """
 
     key: Hashable
@@ -78,6 +78,7 @@ class Demand:
     core_type: str | None = None
     current: str | None = None
     pcpu: int | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,10 @@ def _settled_first(item: _Item) -> tuple[Any, ...]:
     return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
 
 
-def _first_fit(items: Iterable[_Item], topology: Topology, room_cores: float) -> Packing:
-    """Put one after the other onto the fullest pCPU that has room (best fit, decreasing)."""
-    free = {p.id: room_cores for p in topology.pcpus}
-    placed: dict[Hashable, int] = {}
-    unplaced: dict[Hashable, str] = {}
+def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
+    """Put one after the other onto the fullest pCPU with room for it, beside what is there."""
+    free = dict(base.free_cores)
+    placed, unplaced = dict(base.placed), dict(base.unplaced)
     for item in items:
         if (place := next(item.places(free), None)) is None:
             unplaced[item.demand.key] = _reason(item.demand, topology)
@@ -207,27 +207,18 @@ def _attempts(
     demands: Sequence[Demand], topology: Topology, room_cores: float
 ) -> Iterator[Packing | None]:
     """Ways to pack, from the one that moves nothing to the one that finds a way if there is one."""
+    empty = Packing({}, {}, {p.id: room_cores for p in topology.pcpus})
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
-        yield _first_fit(sorted(items, key=_settled_first) if stay else items, topology, room_cores)
+        yield _first_fit(sorted(items, key=_settled_first) if stay else items, topology, empty)
         yield _search(items, topology, room_cores)
 
 
-def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
-    """Pack booked vCPUs onto pCPUs; one that has a core type leaves it only if not all fit else.
-
-    What does not fit on its own (too large, none of its pCPUs online) is left out, the rest packed.
-    Deterministic, whatever the order of ``demands``.
-    """
-    able, unable = [], {}
-    for demand in demands:
-        if _item(demand, topology, stay=False).options:
-            able.append(demand)
-        else:
-            unable[demand.key] = _reason(demand, topology)
+def _best(demands: Sequence[Demand], topology: Topology, room_cores: float) -> Packing:
+    """The first attempt that places all, else one that leaves out as few as any."""
     best = None
-    for attempt in _attempts(able, topology, 1.0 - reserve_ratio):
+    for attempt in _attempts(demands, topology, room_cores):
         if attempt is None:
             continue
         if best is None or len(attempt.unplaced) < len(best.unplaced):
@@ -235,7 +226,31 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
         if best.complete:
             break
     assert best is not None  # first fit always gives one
-    return Packing(best.placed, {**unable, **best.unplaced}, best.free_cores)
+    return best
+
+
+def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
+    """Pack booked vCPUs onto pCPUs; one that has a core type leaves it only if not all fit else.
+
+    If not all fit, those that have a place keep one, and the others get what is left. What does not
+    fit on its own (too large, none of its pCPUs online) is left out in any case. Deterministic,
+    whatever the order of ``demands``.
+    """
+    able: list[Demand] = []
+    unable = {}
+    for demand in demands:
+        if _item(demand, topology, stay=False).options:
+            able.append(demand)
+        else:
+            unable[demand.key] = _reason(demand, topology)
+    room_cores = 1.0 - reserve_ratio
+    packing = _best(able, topology, room_cores)
+    if not packing.complete:
+        settled = [d for d in able if d.settled]
+        others = [_item(d, topology, stay=False) for d in able if not d.settled]
+        base = _best(settled, topology, room_cores)
+        packing = _first_fit(sorted(others, key=_hardest_first), topology, base)
+    return Packing(packing.placed, {**unable, **packing.unplaced}, packing.free_cores)
 
 
 def fits(

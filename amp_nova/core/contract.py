@@ -7,6 +7,7 @@ kept on one core type at a time, which makes that exact; the share is a CFS band
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from amp_nova.core import capacity
 from amp_nova.core.booking import Booking, VcpuBooking
@@ -38,6 +39,8 @@ class Booked:
     readings: Sequence[VcpuReading]
     hands_off: str | None = None
     """Why nothing of it may be changed (paused, released, limited elsewhere)."""
+    yields: bool = False
+    """Whether it runs in what others leave, as best effort does and who found no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ def _booking_of(domain: Booked, reading: VcpuReading) -> VcpuBooking:
     return vcpus[reading.index] if reading.index < len(vcpus) else VcpuBooking(reading.index)
 
 
-def _demands(domains: Sequence[Booked], topology: Topology) -> list[capacity.Demand]:
+def _demands(
+    domains: Sequence[Booked], topology: Topology, before: Mapping[VcpuKey, Promise]
+) -> list[capacity.Demand]:
     demands = []
     for domain in domains:
         for reading in domain.readings:
@@ -68,14 +73,19 @@ def _demands(domains: Sequence[Booked], topology: Topology) -> list[capacity.Dem
             if domain.hands_off is not None and now is not None and now.coefficient is not None:
                 # It stays where it is: that is the room it takes, if its booking can be had there.
                 core_type = now.name if now.coefficient >= booked.refcores else core_type
+            key = (domain.resource, reading.index)
+            settled = now is not None and not domain.yields
+            if before:
+                settled = (had := before.get(key)) is not None and had.pcpu is not None
             demands.append(
                 capacity.Demand(
-                    key=(domain.resource, reading.index),
+                    key=key,
                     refcores=booked.refcores,
                     allowed=reading.allowed,
                     core_type=core_type,
                     current=now.name if now else None,
                     pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
+                    settled=settled,
                 )
             )
     return demands
@@ -188,12 +198,18 @@ def _promise_rest(
     return Promise(booked, grant, wanted, note=note)
 
 
-def promises(domains: Sequence[Booked], topology: Topology, terms: Terms) -> dict[VcpuKey, Promise]:
+def promises(
+    domains: Sequence[Booked],
+    topology: Topology,
+    terms: Terms,
+    before: Mapping[VcpuKey, Promise] = MappingProxyType({}),
+) -> dict[VcpuKey, Promise]:
     """What every vCPU is promised, packed as the scheduler packs; booked and best effort alike.
 
-    Domains to keep hands off take their room in the packing, but are granted nothing.
+    Domains to keep hands off take their room in the packing, but are granted nothing. ``before``:
+    what was promised last: where not all fit, who had a place keeps it.
     """
-    demands = {d.key: d for d in _demands(domains, topology)}
+    demands = {d.key: d for d in _demands(domains, topology, before)}
     packing = capacity.pack(demands.values(), topology, terms.reserve_ratio)
     made: dict[VcpuKey, Promise] = {}
     for domain in domains:

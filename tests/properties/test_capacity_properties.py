@@ -149,6 +149,7 @@ def typed(host, packing, wanted):
             d.allowed,
             d.core_type,
             host.type_of(packing.placed[d.key]).name if d.key in packing.placed else d.current,
+            settled=d.key in packing.placed,
         )
         for d in wanted
     ]
@@ -189,6 +190,7 @@ def test_a_newcomer_moves_nobody_when_it_need_not(case, size):
         assert packing.complete
         assert moved(host, packing, settled) == []
     if not packing.complete:
+        assert packing.unplaced.keys() == {"new"}
         assert moved(host, packing, settled) == []
 
 

@@ -543,6 +543,32 @@ class TestChangingHosts:
 
         assert state(host)["big", 0] == ([2], 0.75)
 
+    @pytest.mark.parametrize("event", ["nothing", "new agent", "reboot"])
+    @pytest.mark.parametrize("book", ["0.6", "0.9", "1"])
+    def test_a_latecomer_takes_nobodys_place(self, book, event):
+        """Whoever comes to a full host is the one that finds no room, then and later."""
+        host = FakeHost(hosts.topology({"only": (2, 1.0)}))
+        for name in ("y", "z"):
+            host.add(name, {"pref_core": "0.6"})
+        agent = loop(host)
+        cycles(agent, host, 2)
+        host.add("a", {"pref_core": book})
+
+        for turn in range(6):
+            if event == "new agent" and turn == 3:
+                agent = loop(host)
+            if event == "reboot" and turn == 3:
+                host.restart("z")
+            report = cycles(agent, host)
+            notes = {d.domain.resource for d in report.domains if d.vcpus[0].promise.note}
+            assert notes == {"a"}
+            assert [host.domains[name].yields for name in "yza"] == [False, False, True]
+
+        host.domains.pop("z")
+        report = cycles(agent, host)
+        assert vcpu(report, "a").promise.note is None
+        assert not host.domains["a"].yields
+
     def test_an_overbooked_host_is_steady(self):
         """More than fits: everybody is held at something, and nobody is moved to and fro."""
         host = FakeHost()

@@ -201,12 +201,22 @@ class TestStay:
 
     def test_nobody_moves_for_one_that_finds_no_room_anyway(self):
         """What does not fit in any way is no reason to move others."""
-        old = [demand(i, 1.0, current="fast" if i < 2 else "slow") for i in range(4)]
+        types = ["fast", "fast", "slow", "slow"]
+        old = [demand(i, 1.0, current=t, settled=True) for i, t in enumerate(types)]
 
-        packing = pack([*old, demand("new", 1.0)], topology())
+        packing = pack([*old, demand("new", 1.0, {0})], topology())
 
         assert packing.unplaced.keys() == {"new"}
         assert [packing.placed[i] for i in range(2)] == [2, 2]
+
+    def test_who_has_a_place_keeps_one(self):
+        """A latecomer does not take it, though it is larger and has less choice; nor do two."""
+        old = demand("z", 1.0, current="slow", settled=True)
+        late = [demand("a", 1.0, {0}, current="slow"), demand("b", 0.5), demand("c", 0.5)]
+
+        packing = pack([*late, old], topology({"slow": (1, 1.0)}))
+
+        assert packing.placed == {"z": 0}
 
     def test_a_type_that_does_not_suffice_is_left(self):
         """A booking that grew (resize), or another core type in the flavor."""
