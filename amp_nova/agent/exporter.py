@@ -38,6 +38,7 @@ class Exporter:
         self.registry = registry or CollectorRegistry()
         self.lateness_s: float | None = None
         self.hypervisor_up: bool | None = None
+        self.libvirt_calls: int | None = None
         self.calibrated_s = calibrated_s
         """When the calibration in use was made, in seconds since the epoch."""
         self._clock = clock
@@ -111,6 +112,10 @@ class Exporter:
         for name, help_text, value in gauges:
             if value is not None:
                 yield GaugeMetricFamily(name, help_text, value=value)
+        if self.libvirt_calls is not None:
+            yield CounterMetricFamily(
+                "amp_libvirt_calls", "Calls made to libvirt.", value=self.libvirt_calls
+            )
         took = SummaryMetricFamily(
             "amp_cycle_duration_seconds", "Time control cycles took.", labels=["stage"]
         )

@@ -196,6 +196,7 @@ class Service:
         if report.topology is not self._topology:
             self._topology = report.topology
             self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
+        self.exporter.libvirt_calls = self.host.calls
         self.exporter.update(report)
         for line in (
             *describe(self.loop.changes, report),

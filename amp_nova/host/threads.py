@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.core.observation import VcpuReading
@@ -23,6 +24,8 @@ class VcpuThread:
         self.group = group
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
+        self._raw = b""
+        self._last: VcpuReading | None = None
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -32,16 +35,19 @@ class VcpuThread:
 
     def read(self, allowed: frozenset[int]) -> VcpuReading:
         """Counters and limits at this moment."""
-        run, wait, _ = os.pread(self._schedstat, 128, 0).split()
-        return VcpuReading(
-            self.index,
-            int(run),
-            int(wait),
-            self.group.throttled_ns(),
-            self.group.bandwidth(),
-            self.pcpus(),
-            allowed,
-        )
+        raw = os.pread(self._schedstat, 128, 0)
+        limit, pcpus, last = self.group.bandwidth(), self.pcpus(), self._last
+        if raw == self._raw and last is not None:
+            # It slept: most vCPUs do most of the time, and are the cheaper for it.
+            same = last.bandwidth is limit and last.pcpus is pcpus and last.allowed is allowed
+            if not same:
+                last = replace(last, bandwidth=limit, pcpus=pcpus, allowed=allowed)
+        else:
+            run, wait, _ = raw.split()
+            throttled_ns = self.group.throttled_ns()
+            last = VcpuReading(self.index, int(run), int(wait), throttled_ns, limit, pcpus, allowed)
+        self._raw, self._last = raw, last
+        return last
 
     def pcpus(self) -> frozenset[int]:
         """The pCPUs the thread may run on; the same object as long as nothing changes."""

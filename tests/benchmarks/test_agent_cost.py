@@ -1,0 +1,101 @@
+"""What the agent itself costs, at 1, 20 and 100 domains with 4 vCPUs; prints, asserts nothing.
+
+All domains are real QEMU guests under libvirt that sleep most of the time, each with its own booking;
+where memory does not suffice there are fewer, and the output says so. Beside it, in the same run: a
+process that asks libvirt for the vCPU statistics of all domains once a second, as exporters do.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab import FAST, SLOW, Agent, opened
+
+WATCH_S = 30.0
+GUEST_MIB = 120
+NAP_NS = 4_000_000_000
+
+ASK_LIBVIRT = """
+import libvirt, time
+conn = libvirt.openReadOnly("qemu:///system")
+while True:
+    conn.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_VCPU, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)
+    time.sleep(1)
+"""
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mib(pid: int, key: str) -> float:
+    """A figure of /proc/PID/status."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(key)
+
+
+def room() -> int:
+    """How many guests fit into half of what memory is free."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) // 1024 // 2 // GUEST_MIB
+    raise AssertionError("no MemAvailable")
+
+
+def test_cost_of_the_agent(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """CPU share, peak memory, libvirt calls and writes a cycle, on a cycle of 1 s."""
+    with opened(tmp_path_factory.mktemp("lab")) as lab:
+        have = 0
+        for count in (1, 20, 100):
+            real = min(count, room() + have)
+            for number in range(have, real):
+                specs = {"amp:pref_core": "0.01"}
+                guest = lab.guest(f"{number}", specs, vcpus=4, cpuset=f"{FAST},{SLOW}")
+                guest.nap(NAP_NS)
+            have = real
+            less = "" if real == count else f" of {count}: no memory for more"
+            print(f"\n== {real} real domains{less}, 4 vCPUs each")
+            measure(tmp_path_factory.mktemp("agent"))
+
+
+def measure(folder: Path) -> None:
+    agent = Agent(folder).start()
+    rival = subprocess.Popen([sys.executable, "-c", ASK_LIBVIRT])
+    try:
+        assert agent.process is not None
+        time.sleep(12)  # the first cycles set everything; a complete listing has been seen
+        pid = agent.process.pid
+        names = ("amp_libvirt_calls_total", "amp_writes_total", "amp_cycle_duration_seconds_count")
+        before = [agent.metric(n, **({"stage": "apply"} if "cycle" in n else {})) for n in names]
+        spent, rival_spent, began = cpu_s(pid), cpu_s(rival.pid), time.monotonic()
+        time.sleep(WATCH_S)
+        took_s = time.monotonic() - began
+        share = (cpu_s(pid) - spent) / took_s
+        rival_share = (cpu_s(rival.pid) - rival_spent) / took_s
+        after = [agent.metric(n, **({"stage": "apply"} if "cycle" in n else {})) for n in names]
+        calls, writes, cycles = (b - a for a, b in zip(before, after, strict=True))
+        print(f"CPU share of one core: agent {share:.2%}, asking libvirt {rival_share:.2%}")
+        print(
+            f"memory: agent peak {memory_mib(pid, 'VmHWM'):.1f} MiB, "
+            f"of it anonymous {memory_mib(pid, 'RssAnon'):.1f} MiB"
+        )
+        print(f"a cycle: {calls / cycles:.2f} libvirt calls, {writes / cycles:.2f} writes")
+        stages = ("observe", "account", "decide", "apply", "report")
+        parts = (agent.metric("amp_cycle_duration_seconds_sum", stage=s) for s in stages)
+        total = after[2] or 1
+        print(
+            "ms a cycle since the start:",
+            *(f"{s} {1000 * p / total:.2f}" for s, p in zip(stages, parts, strict=True)),
+        )
+    finally:
+        rival.terminate()
+        rival.wait()
+        agent.stop()
