@@ -7,7 +7,7 @@ agent and the simulator all ask ``pack``.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_nova.core.topology import CoreType, Topology
@@ -215,41 +215,41 @@ def _attempts(
         yield _search(items, topology, room_cores)
 
 
-def _best(demands: Sequence[Demand], topology: Topology, room_cores: float) -> Packing:
-    """The first attempt that places all, else one that leaves out as few as any."""
-    best = None
+def _first_complete(
+    demands: Sequence[Demand], topology: Topology, room_cores: float
+) -> tuple[Packing | None, Packing]:
+    """The first attempt that places all, if any does, and the very first one."""
+    first = None
     for attempt in _attempts(demands, topology, room_cores):
-        if attempt is None:
-            continue
-        if best is None or len(attempt.unplaced) < len(best.unplaced):
-            best = attempt
-        if best.complete:
-            break
-    assert best is not None  # first fit always gives one
-    return best
+        first = first or attempt
+        if attempt is not None and attempt.complete:
+            return attempt, attempt
+    assert first is not None  # first fit always gives one
+    return None, first
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
     """Pack booked vCPUs onto pCPUs; one that has a core type leaves it only if not all fit else.
 
-    If not all fit, those that have a place keep one, and the others get what is left. What does not
-    fit on its own (too large, none of its pCPUs online) is left out in any case. Deterministic,
-    whatever the order of ``demands``.
+    If not all fit, those that have a place keep one, where they are if they can, and the others get
+    what is left. What does not fit on its own (too large, none of its pCPUs online) is left out in
+    any case. Deterministic, whatever the order of ``demands``.
     """
+    room_cores = 1.0 - reserve_ratio
+    whole = {p.id: room_cores for p in topology.pcpus}
     able: list[Demand] = []
     unable = {}
     for demand in demands:
-        if _item(demand, topology, stay=False).options:
+        if next(_item(demand, topology, stay=False).places(whole), None) is not None:
             able.append(demand)
         else:
             unable[demand.key] = _reason(demand, topology)
-    room_cores = 1.0 - reserve_ratio
-    packing = _best(able, topology, room_cores)
-    if not packing.complete:
-        settled = [d for d in able if d.settled]
-        others = [_item(d, topology, stay=False) for d in able if not d.settled]
-        base = _best(settled, topology, room_cores)
-        packing = _first_fit(sorted(others, key=_hardest_first), topology, base)
+    packing, _ = _first_complete(able, topology, room_cores)
+    if packing is None:
+        _, base = _first_complete([d for d in able if d.settled], topology, room_cores)
+        rest = [_item(d, topology, stay=False) for d in able if d.key not in base.placed]
+        rest.sort(key=lambda item: (not item.demand.settled, *_hardest_first(item)))
+        packing = _first_fit(rest, topology, replace(base, unplaced={}))
     return Packing(packing.placed, {**unable, **packing.unplaced}, packing.free_cores)
 
 
