@@ -1,8 +1,9 @@
 """What the agent itself costs, at 1, 20 and 100 domains with 4 vCPUs; prints, asserts nothing.
 
-All domains are real QEMU guests under libvirt that sleep most of the time, each with its own booking;
-where memory does not suffice there are fewer, and the output says so. Beside it, in the same run: a
-process that asks libvirt for the vCPU statistics of all domains once a second, as exporters do.
+All domains are real QEMU guests under libvirt that sleep most of the time, each with its own
+booking; where memory does not suffice there are fewer, and the output says so. Beside it, in the
+same run: a process that asks libvirt for the vCPU statistics of all domains once a second, as
+exporters do.
 """
 
 import os
@@ -23,7 +24,9 @@ ASK_LIBVIRT = """
 import libvirt, time
 conn = libvirt.openReadOnly("qemu:///system")
 while True:
-    conn.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_VCPU, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)
+    conn.getAllDomainStats(
+        libvirt.VIR_DOMAIN_STATS_VCPU, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+    )
     time.sleep(1)
 """
 
