@@ -144,6 +144,14 @@ def _host(report: CycleReport) -> Iterator[Metric]:
 
 
 def _core_types(topology: Topology) -> Iterator[Metric]:
+    yield InfoMetricFamily(
+        "amp_topology", "Where the core types come from.", value={"source": topology.source}
+    )
+    yield GaugeMetricFamily(
+        "amp_topology_warnings",
+        "Doubts about core types or calibration, which 'amp-nova topology' and the log spell out.",
+        value=len(topology.warnings),
+    )
     coefficient = GaugeMetricFamily(
         "amp_core_type_coefficient_ratio",
         "Speed of a core type over the reference core.",

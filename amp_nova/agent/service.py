@@ -195,6 +195,8 @@ class Service:
         self.exporter.hypervisor_up = self.host.hypervisor_up
         if report.topology is not self._topology:
             self._topology = report.topology
+            for warning in report.topology.warnings:
+                LOG.warning(warning)
             self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
         self.exporter.libvirt_calls = self.host.calls
         self.exporter.update(report)

@@ -39,6 +39,8 @@ def _single(arguments: argparse.Namespace) -> int:
 
     service = Service(options.load(files=arguments.config_file), dry_run=arguments.dry_run)
     report = service.once()
+    for warning in report.topology.warnings:
+        print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(service.loop.changes, report)
     lines += describe_precedence(service.loop.precedence, report)
     print("\n".join(lines) or "nothing to change")

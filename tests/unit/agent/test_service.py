@@ -357,3 +357,16 @@ def test_calibration_that_was_taken_away_has_no_age(setup):
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
 
     assert service.calibrated_s(conf, reports.topology()) is None
+
+
+def test_doubts_about_the_calibration_are_in_the_log_once(setup, caplog):
+    """A calibration that does not match the machine is warned of at the start, not every cycle."""
+    from dataclasses import replace
+
+    node = setup.node.node
+    node._topology = replace(node._topology, warnings=("the calibration is 500 days old",))
+    running = service.Service(setup.conf())
+
+    run_until(running, lambda: running.report and running.report.totals.cycles > 2)
+
+    assert caplog.text.count("the calibration is 500 days old") == 1
