@@ -89,6 +89,12 @@ def report(
         )
     ratio = [s[0][0] / booked[0] / (s[1][0] / booked[1]) for s in samples]
     print(f"{label} work fast/slow per refcore booked  {spread(ratio)}")
+    now = [s[0][2] / s[1][2] for s in samples]
+    print(f"{label} coefficient in these very windows  {spread(now)}")
+    drift = st.median(now) / coefficients[0] * coefficients[1]
+    print(
+        f"{label} work fast/slow without the machine's drift since: {st.median(ratio) / drift:.4f}"
+    )
 
 
 @pytest.fixture(scope="module")
