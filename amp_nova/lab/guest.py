@@ -110,6 +110,7 @@ class Guest:
         except libvirt.libvirtError as exc:
             raise AmpError(f"guest {spec.name} does not start: {exc}") from exc
         self.resource = str(self.domain.UUIDString())
+        self._schedstats: tuple[Path, ...] = ()
         try:
             self.pid = int((run_path / f"{spec.name}.pid").read_text())
             # libvirt cuts names short here.
@@ -145,14 +146,14 @@ class Guest:
 
     def cpu_ns(self) -> tuple[int, ...]:
         """CPU time of every vCPU thread so far."""
-        found = {}
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            comm = (task / "comm").read_text()
-            if comm.startswith("CPU "):
-                found[int(comm[4:].split("/")[0])] = int(
-                    (task / "schedstat").read_text().split()[0]
-                )
-        return tuple(found[i] for i in range(self.spec.vcpus))
+        if not self._schedstats:
+            found = {}
+            for task in Path(f"/proc/{self.pid}/task").iterdir():
+                comm = (task / "comm").read_text()
+                if comm.startswith("CPU "):
+                    found[int(comm[4:].split("/")[0])] = task / "schedstat"
+            self._schedstats = tuple(found[i] for i in range(self.spec.vcpus))
+        return tuple(int(path.read_text().split()[0]) for path in self._schedstats)
 
     def pin(self, vcpu: int, cpus: Sequence[int], host_cpus: int) -> None:
         """Pin a vCPU through libvirt, as Nova or an operator would."""
