@@ -101,15 +101,16 @@ def test_the_rest_of_the_guest_is_not_charged_to_its_vcpus(guests, agent):
 
 
 def test_a_steady_state_is_left_alone(guests, agent):
-    """Once bookings hold nothing is written and libvirt is not asked."""
+    """Once bookings hold nothing is written, and libvirt is asked for its listing at the most."""
     guests.guest("steady", HALF, cpuset=str(SLOW))
     agent.start()
     agent.next_cycle()
-    writes = agent.metric("amp_writes_total")
+    writes, calls = agent.metric("amp_writes_total"), agent.metric("amp_libvirt_calls_total")
 
     agent.next_cycle(3)
 
     assert agent.metric("amp_writes_total") == writes == 1
+    assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
 def test_a_best_effort_guest_is_left_alone(guests, agent):
