@@ -91,8 +91,6 @@ def report(
     print(f"{label} work fast/slow per refcore booked  {spread(ratio)}")
     now = [s[0][2] / s[1][2] / c for s, c in zip(samples, coefficients, strict=True)]
     print(f"{label} drift: coefficient in these very windows over the one used  {spread(now)}")
-    steady = [r / n for r, n in zip(ratio, now, strict=True)]
-    print(f"{label} work fast/slow without that drift  {spread(steady)}")
 
 
 @pytest.fixture(scope="module")
