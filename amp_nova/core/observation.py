@@ -11,6 +11,22 @@ VcpuKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What a vCPU's performance counters said, cumulative since they were opened.
+
+    Never scaled by enabled over running time. On a machine whose core types have counters of their
+    own these are the sums over all of them; ``residency_ns`` then is the time each set of counters
+    ran, by the name of its PMU: how long the vCPU was on cores of that type.
+    """
+
+    instructions: int
+    cycles: int | None = None
+    cache_misses: int | None = None
+    """Last-level cache misses."""
+    residency_ns: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VcpuReading:
     """One vCPU: counters since its thread began, and the limits in force.
 
@@ -27,6 +43,18 @@ class VcpuReading:
     allowed: frozenset[int]
     last_pcpu: int | None = None
     """The pCPU it last ran on, where that is known."""
+    counts: Counts | None = None
+    """``None``: nothing counts its instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One vCPU in the fast loop: just what a controller of Ips needs, at ``time_ns``."""
+
+    time_ns: int
+    run_ns: int
+    wait_ns: int
+    instructions: int
 
 
 @dataclass(frozen=True, slots=True)

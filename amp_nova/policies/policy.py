@@ -24,6 +24,12 @@ class VcpuView:
     demand_ratio: float | None = None
     last_pcpu: int | None = None
     """The pCPU it last ran on, where that is known."""
+    ipc: float | None = None
+    """Instructions per cycle while it ran, smoothed (kwon2011); ``None``: not counted."""
+    speedup: float | None = None
+    """Its own Ips on the fastest core type over the slowest, as estimated; ``None``: not known."""
+    cpu_s: tuple[float, ...] = ()
+    """CPU seconds since the last interval by core type, in the topology's order."""
 
 
 @dataclass(frozen=True, slots=True)
