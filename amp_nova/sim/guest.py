@@ -1,12 +1,14 @@
 """One guest in the simulator: its vCPUs' counters and progress, and what it would do alone."""
 
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Domain, VcpuReading
+from amp_nova.core.observation import Counts, Domain, Sample, VcpuReading
 from amp_nova.sim.cores import Share
+from amp_nova.sim.counters import Hardware, Rates
 from amp_nova.sim.scenario import Guest
 from amp_nova.sim.workload import Turn, turns
 
@@ -19,6 +21,7 @@ class Meter:
     wait_s: float
     throttled_s: float
     progress_ref_s: float
+    instructions: float = 0.0
 
 
 class SimVcpu:
@@ -28,10 +31,13 @@ class SimVcpu:
         "allowed",
         "bandwidth",
         "blocked",
+        "cache_misses",
         "cross_llc_migrations",
+        "cycles",
         "done",
         "guest",
         "index",
+        "instructions",
         "limit_cores",
         "migrations",
         "order",
@@ -72,6 +78,9 @@ class SimVcpu:
         self.wait_s = 0.0
         self.throttled_s = 0.0
         self.progress_ref_s = 0.0
+        self.instructions = 0.0
+        self.cycles = 0.0
+        self.cache_misses = 0.0
         self.target_ref_s = guest.target_ref_s(0)
         self.version = 0
 
@@ -97,10 +106,15 @@ class SimVcpu:
         self.since_s = now_s
         if not self.runs or passed <= 0.0:
             return
-        speeds = self.guest.turn.speeds
+        speeds, gains = self.guest.turn.speeds, self.guest.gains
+        noise = self.guest.noise()
         runs = speed = 0.0
         for at, share in self.rates:
-            self.run_s[at] += share * passed
+            ran_s, gain = share * passed, gains[at]
+            self.run_s[at] += ran_s
+            self.instructions += gain.instructions * ran_s
+            self.cycles += gain.cycles * ran_s * noise
+            self.cache_misses += gain.cache_misses * ran_s * noise
             runs += share
             speed += share * speeds[at]
         if runs < 1.0:
@@ -130,11 +144,31 @@ class SimVcpu:
             self.pcpus,
             self.allowed,
             self.pcpu,
+            self._counts(),
         )
+
+    def _counts(self) -> Counts | None:
+        names = self.guest.counted
+        if not names:
+            return None
+        ran = tuple((name, round(s * 1e9)) for name, s in zip(names, self.run_s, strict=True))
+        counted = round(self.instructions), round(self.cycles), round(self.cache_misses)
+        return Counts(*counted, ran)
+
+    def sample(self, now_s: float) -> Sample:
+        """Its counters as the fast loop reads them."""
+        ran_ns, waited_ns = round(sum(self.run_s) * 1e9), round(self.wait_s * 1e9)
+        return Sample(round(now_s * 1e9), ran_ns, waited_ns, round(self.instructions))
 
     def meter(self) -> Meter:
         """Its counters as the result needs them."""
-        return Meter(tuple(self.run_s), self.wait_s, self.throttled_s, self.progress_ref_s)
+        return Meter(
+            tuple(self.run_s),
+            self.wait_s,
+            self.throttled_s,
+            self.progress_ref_s,
+            self.instructions,
+        )
 
 
 class Alone:
@@ -166,10 +200,25 @@ class Alone:
         return self._progress_ref_s / self._took_s if self._took_s else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How well a simulated host counts: not at all, exactly, or with chance in it.
+
+    ``noise_ratio``: standard deviation of cycles and cache misses between two readings, over
+    their mean; instructions are exact. The same ``seed`` and the same readings give the same noise.
+    """
+
+    works: bool = True
+    noise_ratio: float = 0.0
+    seed: int = 0
+
+
 class SimGuest:
     """A guest on the simulated host."""
 
-    def __init__(self, guest: Guest, started_s: float, shift_s: float, types: int) -> None:
+    def __init__(
+        self, guest: Guest, started_s: float, shift_s: float, hardware: Hardware, counting: Counting
+    ) -> None:
         self.guest = guest
         self.domain = Domain(guest.name, guest.name, len(guest.booking.vcpus), guest.specs)
         self.started_s = started_s
@@ -177,18 +226,39 @@ class SimGuest:
         self.yields = False
         self.vcpus: list[SimVcpu] = []
         self.alone_slowest = Alone(0, guest.workload.work_ref_s)
-        self.alone_fastest = Alone(types - 1, guest.workload.work_ref_s)
+        self.alone_fastest = Alone(len(hardware.topology.core_types) - 1, guest.workload.work_ref_s)
         self._turns: Iterator[Turn] = turns(guest.workload, shift_s)
         self._since_s = started_s
         self._barriers = 0
+        self._hardware = hardware
+        self._counting = counting
+        self._chance = random.Random(f"{counting.seed} {guest.name} counters")
+        types = hardware.topology.core_types
+        self.counted = tuple(t.name for t in types) if counting.works else ()
+        self._gains: dict[tuple[tuple[float, ...], float], tuple[Rates, ...]] = {}
         self.turn = next(self._turns)
+        self.gains = self._gains_now()
         self.upcoming = next(self._turns, None)
+
+    def _gains_now(self) -> tuple[Rates, ...]:
+        """What its counters gain in a second on every core type, as it behaves now."""
+        how = self.turn.speeds, self.turn.ipc_ratio
+        if how not in self._gains:
+            ipc = self.guest.workload.ipc
+            self._gains[how] = self._hardware.rates(how[0], ipc, how[1])
+        return self._gains[how]
+
+    def noise(self) -> float:
+        """By how much its cycles and cache misses are off this time."""
+        spread = self._counting.noise_ratio
+        return max(0.0, self._chance.gauss(1.0, spread)) if spread else 1.0
 
     def next_turn(self, now_s: float) -> None:
         """Change behaviour; the vCPUs' counters must be up to date."""
         assert self.upcoming is not None
         self.accrue(now_s)
         self.turn = self.upcoming
+        self.gains = self._gains_now()
         self.upcoming = next(self._turns, None)
 
     def accrue(self, now_s: float) -> None:

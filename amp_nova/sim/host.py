@@ -8,14 +8,16 @@ does nothing by itself that a real one would not: limits and affinities are the 
 import heapq
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from amp_nova.core.observation import DomainReading, Observation, VcpuKey
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
 from amp_nova.sim.cores import Cores
-from amp_nova.sim.guest import Meter, SimGuest, SimVcpu
+from amp_nova.sim.counters import REFERENCE_IPS, Hardware
+from amp_nova.sim.guest import Counting, Meter, SimGuest, SimVcpu
 from amp_nova.sim.scenario import Guest
 from amp_nova.sim.workload import CYCLE_S
 
@@ -40,10 +42,20 @@ class Outcome:
 
 
 class SimHost:
-    """A host of the simulator: Sensor and Actuator, and a clock that is told to advance."""
+    """A host of the simulator: Sensor, Actuator, FastPort, and a clock that is told to advance."""
 
-    def __init__(self, topology: Topology, guests: Iterable[Guest] = (), seed: int = 0) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        guests: Iterable[Guest] = (),
+        seed: int = 0,
+        reference_ips: float | None = None,
+        counting: Counting | None = None,
+    ) -> None:
+        """``reference_ips``: how fast its reference core really is, whatever its topology knows."""
         self.now_s = 0.0
+        self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
+        self._counting = counting or Counting(seed=seed)
         self.topology = topology
         self._seed = seed
         self._guests: dict[str, SimGuest] = {}
@@ -61,7 +73,7 @@ class SimHost:
     def add(self, guest: Guest) -> None:
         """Start a guest. It gets its pCPUs when time advances, so the loop can limit it before."""
         shift_s = random.Random(f"{self._seed} {guest.name}").uniform(0.0, CYCLE_S)
-        made = SimGuest(guest, self.now_s, shift_s, len(self.topology.core_types))
+        made = SimGuest(guest, self.now_s, shift_s, self._hardware, self._counting)
         self._guests[guest.name] = made
         everywhere = frozenset(self._type_of)
         for booked in guest.booking.vcpus:
@@ -72,7 +84,7 @@ class SimHost:
             made.vcpus.append(vcpu)
             self._stale[vcpu] = None
             if guest.start_on is not None:
-                self._start_on(vcpu, guest.start_on, stays=booked.refcores is not None)
+                self._start_on(vcpu, guest.start_on, stays=booked.kind != "best_effort")
         self._expect_turn(made)
 
     def _start_on(self, vcpu: SimVcpu, core_type: str, *, stays: bool) -> None:
@@ -116,6 +128,23 @@ class SimHost:
             if vcpu.runs:
                 self._cores.changed(vcpu)
         return {}
+
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+        """What the fast loop sees of these vCPUs."""
+        found = {}
+        for key in keys:
+            guest = self._guests.get(key[0])
+            if guest is None or not guest.counted or key[1] >= len(guest.vcpus):
+                continue
+            vcpu = guest.vcpus[key[1]]
+            vcpu.accrue(self.now_s)
+            found[key] = vcpu.sample(self.now_s)
+        return found
+
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits; nothing fails here."""
+        steps = {key: Step(bandwidth=limit) for key, limit in limits.items()}
+        return self.apply([Change(key, (step,)) for key, step in steps.items()])
 
     def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
         """Make guests yield, or no longer."""

@@ -60,7 +60,7 @@ def run(
     """Run a scenario with its own policy or another one; tells ``progress`` the simulated time."""
     pace = pace or Pace()
     policy = policy or load_policy(scenario.policy)
-    host = SimHost(scenario.topology, scenario.guests, scenario.seed)
+    host = SimHost(scenario.topology, scenario.guests, scenario.seed, scenario.reference_ips)
     settings = Settings(
         policy_interval_s=pace.policy_interval_s, enforce=pace.enforce, seed=scenario.seed
     )

@@ -162,7 +162,7 @@ def _workload(value: Value, topology: Topology) -> Workload:
     if "phases" in keys:
         phases = []
         for item in keys["phases"].items("a list of phases"):
-            fields = item.fields(("for_s", "speedup", "utilization"), ("for_s",))
+            fields = item.fields(("for_s", "speedup", "utilization", "ipc_ratio"), ("for_s",))
             phases.append(_phase(fields, topology, usual))
         if not phases:
             raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
@@ -177,10 +177,12 @@ def _workload(value: Value, topology: Topology) -> Workload:
 
 def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase:
     speeds, utilization, for_s = keys.get("speedup"), keys.get("utilization"), keys.get("for_s")
+    ipc_ratio = keys.get("ipc_ratio")
     return Phase(
         _speeds(speeds, topology) if speeds else usual.speeds,
         utilization.number(0, 1) if utilization else usual.utilization_ratio,
         for_s.number(STEP_MIN_S) if for_s else usual.for_s,
+        ipc_ratio.number(0, 1000, above=True) if ipc_ratio else usual.ipc_ratio,
     )
 
 

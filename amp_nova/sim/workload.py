@@ -13,11 +13,13 @@ class Phase:
     """One kind of behaviour. ``speeds``: of its work on every core type, slowest type first.
 
     1.0 is its speed on the slowest type; ``utilization_ratio`` the share of time it wants a pCPU.
+    ``ipc_ratio``: its instructions per cycle, and so per second, over what is usual for it.
     """
 
     speeds: tuple[float, ...]
     utilization_ratio: float = 1.0
     for_s: float = math.inf
+    ipc_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Turn:
     at_s: float
     wants: bool
     speeds: tuple[float, ...]
+    ipc_ratio: float = 1.0
 
 
 def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
@@ -64,7 +67,7 @@ def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
 def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
     wanted = phase.utilization_ratio
     if wanted in (0.0, 1.0):
-        yield Turn(start_s, bool(wanted), phase.speeds)
+        yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)
         return
     end_s = start_s + phase.for_s
     cycle = math.floor((start_s + shift_s) / CYCLE_S)
@@ -73,9 +76,9 @@ def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
         # Multiplied, not added up: the pattern keeps its place however long the run.
         sleeps_s = (cycle + wanted) * CYCLE_S - shift_s
         if at_s < sleeps_s:
-            yield Turn(at_s, True, phase.speeds)
+            yield Turn(at_s, True, phase.speeds, phase.ipc_ratio)
             at_s = sleeps_s
         if at_s < end_s:
-            yield Turn(at_s, False, phase.speeds)
+            yield Turn(at_s, False, phase.speeds, phase.ipc_ratio)
         cycle += 1
         at_s = max(at_s, cycle * CYCLE_S - shift_s)

@@ -1,0 +1,138 @@
+"""The simulated counters: what instructions, cycles and cache misses say about the work."""
+
+import pytest
+
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.plan import Change, Step
+from amp_nova.sim.counters import Hardware
+from amp_nova.sim.guest import Counting
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.workload import Phase
+from tests.unit.sim.builders import guest, topology
+
+FAST, SLOW = frozenset({0}), frozenset({1})
+
+
+def counts(host, name="vm"):
+    (domain,) = (d for d in host.observe().domains if d.domain.name == name)
+    return domain.vcpus[0].counts
+
+
+def ran(on, *, speed=2.0, coefficient=2.0, **more):
+    """Counters after a second alone on some pCPU."""
+    host = SimHost(topology(coefficient=coefficient), [guest(speed=speed, **more)])
+    host.apply([Change(("vm", 0), (Step(pcpus=on),))])
+    host.advance(1.0)
+    return counts(host)
+
+
+def test_instructions_follow_the_speed_of_the_work():
+    """The reference core's Ips on the slow type, times the work's own speedup on the fast one."""
+    assert ran(SLOW, speed=1.5).instructions == 2_000_000_000
+    assert ran(FAST, speed=1.5).instructions == 3_000_000_000
+
+
+@pytest.mark.parametrize("coefficient", [1.25, 2.0, 2.375, 4.7])
+@pytest.mark.parametrize("gain", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_cycles_are_those_of_two_clocks(coefficient, gain):
+    """A second has as many more cycles on the fast type as its clock is faster, for any work."""
+    speed = 1.0 + gain * (coefficient - 1.0)
+
+    slow, fast = (ran(on, speed=speed, coefficient=coefficient) for on in (SLOW, FAST))
+
+    assert fast.cycles / slow.cycles == pytest.approx(coefficient, rel=1e-6)
+
+
+def test_memory_shows_in_ipc_and_in_cache_misses():
+    """The less a fast core helps, the lower the IPC and the more misses an instruction has."""
+    seen = [ran(SLOW, speed=s) for s in (1.0, 1.1, 1.5, 1.9, 2.0)]
+
+    ipc = [c.instructions / c.cycles for c in seen]
+    misses = [c.cache_misses / c.instructions for c in seen]
+
+    assert ipc == sorted(ipc)
+    assert misses == sorted(misses, reverse=True)
+    assert ipc[-1] == pytest.approx(2.0)
+    assert misses[-1] == 0.0
+
+
+def test_ipc_that_is_given_is_what_counters_show():
+    """A scenario's own IPC wins over the model's."""
+    rates = Hardware(topology()).rates((1.0, 2.0), {"fast": 1.6, "slow": 0.8})
+
+    assert [r.instructions / r.cycles for r in rates] == [pytest.approx(0.8), pytest.approx(1.6)]
+
+
+def test_an_ipc_ratio_changes_instructions_only():
+    """Neither the clock nor the misses of an instruction explain such a phase."""
+    usual, low = (ran(SLOW, speed=1.5, phases=(Phase((1.0, 1.5), ipc_ratio=r),)) for r in (1, 0.5))
+
+    assert low.instructions == usual.instructions / 2
+    assert low.cycles == pytest.approx(usual.cycles)
+    assert low.cache_misses == pytest.approx(usual.cache_misses / 2)
+
+
+def test_phases_change_what_is_counted():
+    """Each phase counts at its own rate, also one that ends between two readings."""
+    phases = (Phase((1.0, 2.0), for_s=0.3), Phase((1.0, 1.0), for_s=0.7))
+    host = SimHost(topology(), [guest(phases=phases)])
+    host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
+
+    host.advance(2.0)
+
+    assert counts(host).instructions == pytest.approx(2 * (0.3 * 4e9 + 0.7 * 2e9), rel=1e-9)
+
+
+def test_residency_is_the_time_on_each_core_type():
+    """As counters that each belong to one core type tell it."""
+    host = SimHost(topology(), [guest()])
+    host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
+    host.advance(0.25)
+    host.apply([Change(("vm", 0), (Step(pcpus=SLOW),))])
+    host.advance(1.0)
+
+    assert dict(counts(host).residency_ns) == {"fast": 250_000_000, "slow": 750_000_000}
+
+
+def test_noise_is_in_cycles_and_misses_and_repeats_itself():
+    """Instructions are exact; the same seed gives the same noise, another seed another."""
+    noisy = [
+        SimHost(topology(), [guest(speed=1.2)], counting=Counting(noise_ratio=0.1, seed=s))
+        for s in (1, 1, 2)
+    ]
+    seen = []
+    for host in noisy:
+        host.advance(1.0)
+        seen.append(counts(host))
+
+    assert seen[0] == seen[1]
+    assert seen[0].cycles != seen[2].cycles
+    assert seen[0].instructions == seen[2].instructions
+
+
+def test_a_host_may_count_nothing():
+    """Then there are no counts and no samples."""
+    host = SimHost(topology(), [guest()], counting=Counting(works=False))
+    host.advance(1.0)
+
+    assert counts(host) is None
+    assert host.sample([("vm", 0)]) == {}
+
+
+def test_the_fast_loop_samples_and_throttles():
+    """Samples are the readings' numbers; a limit holds from that moment on."""
+    host = SimHost(topology(), [guest()], reference_ips=1e9)
+    host.apply([Change(("vm", 0), (Step(pcpus=SLOW),))])
+    host.advance(0.5)
+    assert host.throttle({("vm", 0): Bandwidth(5_000, 20_000), ("gone", 0): Bandwidth(1, 1)}) == {}
+    host.advance(1.5)
+
+    (sample,) = host.sample([("vm", 0), ("vm", 7), ("gone", 0)]).values()
+
+    assert (sample.time_ns, sample.run_ns, sample.wait_ns) == (
+        1_500_000_000,
+        750_000_000,
+        750_000_000,
+    )
+    assert sample.instructions == 750_000_000
+    assert sample.instructions == counts(host).instructions
