@@ -2,7 +2,8 @@
 
 Two real cores, one of them honestly slow; real QEMU guests under libvirt that count their own work;
 a real agent. Delivered capacity is CPU time x coefficient over booked capacity, from the kernel.
-The coefficient is measured by the guests themselves right before, since the machine drifts.
+The machine drifts, so windows with the booking and free ones, which measure the coefficient, take
+turns; work fast against slow is as it was counted, with the drift beside it.
 """
 
 import statistics as st
@@ -16,8 +17,12 @@ from amp_nova.lab.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
 WINDOW_S = 3.0
-WINDOWS = 20
-BLOCKS = 5
+WINDOWS = 24
+BLOCK = 6
+"""Windows with one coefficient; then the agent starts again with a newer one."""
+FREE_S = 1.0
+FREE_WINDOWS = 30
+"""So many free windows, the latest ones, make a coefficient: single ones are several % apart."""
 SETTLE_S = 1.5
 BOOKINGS = (0.1, 0.25, 0.5, 0.9)
 
@@ -43,24 +48,48 @@ def window(watched: list[tuple[Any, int]], length_s: float = WINDOW_S) -> list[t
     return found
 
 
-def calibrate(watched: list[tuple[Any, int]], windows: int = 6, tries: int = 3) -> float:
-    """Coefficient of fast over slow by the guests' own work, unlimited; printed with its spread.
+class Free:
+    """Two guests without a booking that take turns with the booked ones.
 
-    Repeated while the middle half of the ratios is wider than 3 %: the machine is shared.
+    What they do in windows of their own, between the others, is the machine's coefficient at that
+    time: the machine drifts, and a coefficient measured once would show that drift as an error.
     """
-    for _ in range(tries):
-        ratios = []
-        for _ in range(windows):
-            fast, slow = window(watched, 1.0)
-            ratios.append(fast[2] / slow[2])
-        low, middle, high = st.quantiles(ratios, n=4)
-        print(
-            f"coefficient by the guests' own work: median {middle:.4f}, half of them {low:.4f} "
-            f"to {high:.4f}, all {min(ratios):.4f} to {max(ratios):.4f}"
-        )
-        if high - low < 0.03 * middle:
-            break
-    return middle
+
+    def __init__(self, lab: Lab, booked: list[tuple[Any, int]]) -> None:
+        self._booked = list(dict.fromkeys(guest for guest, _ in booked))
+        self._own = [lab.guest(f"free{cpu}", {}, cpuset=str(cpu)) for cpu in (FAST, SLOW)]
+        for guest in self._own:
+            guest.domain.suspend()
+        self.ratios: list[float] = []
+
+    def close(self) -> None:
+        """Stop both."""
+        for guest in self._own:
+            guest.close()
+
+    def window(self) -> None:
+        """One window in which they run, and the booked ones do not."""
+        for guest in self._booked:
+            guest.domain.suspend()
+        for guest in self._own:
+            guest.domain.resume()
+        time.sleep(0.1)
+        fast, slow = window([(guest, 0) for guest in self._own], FREE_S)
+        self.ratios.append(fast[2] / slow[2])
+        for guest in self._own:
+            guest.domain.suspend()
+        for guest in self._booked:
+            guest.domain.resume()
+        time.sleep(0.3)
+
+    def coefficient(self) -> float:
+        """Fast over slow by the latest windows; printed with its spread."""
+        while len(self.ratios) < FREE_WINDOWS:
+            self.window()
+        latest = self.ratios[-FREE_WINDOWS:]
+        low, middle, high = st.quantiles(latest, n=4)
+        print(f"coefficient: median {middle:.4f}, half of the windows {low:.4f} to {high:.4f}")
+        return middle
 
 
 def spread(values: list[float]) -> str:
@@ -75,22 +104,18 @@ def report(
     label: str,
     samples: list[list[tuple[float, ...]]],
     coefficients: list[float],
+    neighbours: list[float],
     booked: list[float],
 ) -> None:
     """Delivered over booked for each vCPU, and its work against the other one's."""
     for i, name in enumerate(("fast", "slow")):
         speeds = coefficients if i == 0 else [1.0] * len(samples)
         delivered = [s[i][1] * c / booked[i] for s, c in zip(samples, speeds, strict=True)]
-        work = [s[i][2] for s in samples]
         print(f"{label} {name}: delivered/booked  {spread(delivered)}")
-        print(
-            f"{label} {name}: own drift, work a CPU second over its median  "
-            f"{spread([w / st.median(work) for w in work])}"
-        )
     ratio = [s[0][0] / booked[0] / (s[1][0] / booked[1]) for s in samples]
     print(f"{label} work fast/slow per refcore booked  {spread(ratio)}")
-    now = [s[0][2] / s[1][2] / c for s, c in zip(samples, coefficients, strict=True)]
-    print(f"{label} drift: coefficient in these very windows over the one used  {spread(now)}")
+    drift = [n / c for n, c in zip(neighbours, coefficients, strict=True)]
+    print(f"{label} drift: coefficient in the free windows beside, over that used  {spread(drift)}")
 
 
 @pytest.fixture(scope="module")
@@ -100,21 +125,31 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def kept(
-    watched: list[tuple[Any, int]], folder: Path, blocks: int = BLOCKS
-) -> tuple[list[list[tuple[float, ...]]], list[float]]:
-    """Windows with an agent, in blocks each with a coefficient measured right before it."""
-    samples, coefficients = [], []
-    for block in range(blocks):
-        coefficient = calibrate(watched)
-        agent = Agent(folder / f"agent{block}", coefficient).start()
-        try:
-            time.sleep(SETTLE_S)
-            samples += [window(watched) for _ in range(WINDOWS // blocks)]
-            coefficients += [coefficient] * (WINDOWS // blocks)
-            assert agent.cli("release").returncode == 0
-        finally:
-            agent.stop()
-    return samples, coefficients
+    lab: Lab, watched: list[tuple[Any, int]], folder: Path
+) -> tuple[list[list[tuple[float, ...]]], list[float], list[float]]:
+    """Windows with an agent, the coefficient it used in each, and that of the free windows beside.
+
+    Booked and free windows alternate.
+    """
+    samples, coefficients, neighbours = [], [], []
+    free = Free(lab, watched)
+    try:
+        for block in range(WINDOWS // BLOCK):
+            coefficient = free.coefficient()
+            agent = Agent(folder / f"agent{block}", coefficient).start()
+            try:
+                time.sleep(SETTLE_S)
+                for _ in range(BLOCK):
+                    samples.append(window(watched))
+                    free.window()
+                    neighbours.append(st.fmean(free.ratios[-2:]))
+                    coefficients.append(coefficient)
+                assert agent.cli("release").returncode == 0
+            finally:
+                agent.stop()
+    finally:
+        free.close()
+    return samples, coefficients, neighbours
 
 
 @pytest.mark.parametrize("refcores", BOOKINGS)
@@ -128,7 +163,7 @@ def test_two_guests_on_two_core_types(lab: Lab, tmp_path: Path, refcores: float)
         print(f"\n== booking {refcores} refcores")
         without = window(watched)
         print(f"without the agent: work fast/slow {without[0][0] / without[1][0]:.3f}")
-        report(str(refcores), *kept(watched, tmp_path), [refcores] * 2)
+        report(str(refcores), *kept(lab, watched, tmp_path), [refcores] * 2)
     finally:
         fast.close()
         slow.close()
@@ -140,7 +175,8 @@ def test_one_guest_on_both_core_types(lab: Lab, tmp_path: Path) -> None:
     guest = lab.guest("both", specs, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
     try:
         print("\n== one guest, vCPU 0 (0.5 refcores) fast, vCPU 1 (0.4) slow")
-        report("two vCPUs", *kept([(guest, 0), (guest, 1)], tmp_path), [0.5, 0.4])
+        kept_here = kept(lab, [(guest, 0), (guest, 1)], tmp_path)
+        report("two vCPUs", *kept_here, [0.5, 0.4])
     finally:
         guest.close()
 
