@@ -123,7 +123,7 @@ class LibvirtHost:
         threads = self._found(resource, xml.domain.name, rescan or not known or known[0] is not xml)
         described, allowed = self._describe(resource, xml, threads.incarnation)
         vcpus = tuple(
-            thread.read(allowed[index])
+            thread.read(allowed[index], closely=rescan)
             for index, thread in threads.by_index.items()
             if index < xml.domain.vcpus
         )

@@ -33,12 +33,19 @@ class VcpuThread:
             os.close(self._schedstat)
         self.group.close()
 
-    def read(self, allowed: frozenset[int]) -> VcpuReading:
-        """Counters and limits at this moment."""
+    def read(self, allowed: frozenset[int], *, closely: bool = True) -> VcpuReading:
+        """Counters and limits at this moment.
+
+        Unless ``closely``, the limits of a vCPU that slept since the last time are not read again:
+        most vCPUs do most of the time, and a limit matters to one that runs.
+        """
         raw = os.pread(self._schedstat, 128, 0)
-        limit, pcpus, last = self.group.bandwidth(), self.pcpus(), self._last
-        if raw == self._raw and last is not None:
-            # It slept: most vCPUs do most of the time, and are the cheaper for it.
+        last = self._last
+        slept = last is not None and raw == self._raw
+        if slept and not closely and last is not None and last.allowed is allowed:
+            return last
+        limit, pcpus = self.group.bandwidth(), self.pcpus()
+        if slept and last is not None:
             same = last.bandwidth is limit and last.pcpus is pcpus and last.allowed is allowed
             if not same:
                 last = replace(last, bandwidth=limit, pcpus=pcpus, allowed=allowed)
@@ -58,6 +65,7 @@ class VcpuThread:
 
     def take(self, step: Step) -> None:
         """Carry out one step; ``ActuationFailed`` when the kernel made something else of it."""
+        self._raw = b""  # whatever comes of it, the next reading looks closely
         if step.pcpus is None:
             self.group.set_bandwidth(step.bandwidth)
             return

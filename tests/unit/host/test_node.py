@@ -288,3 +288,37 @@ def test_held_instances_are_passed_on(tmp_path, monkeypatch):
     node = Node(tmp_path, monkeypatch, held=lambda: {R: "paused"})
 
     assert node.node.observe().held == {R: "paused"}
+
+
+def test_limits_of_a_sleeper_are_looked_at_again_when_it_runs(node):
+    """What somebody else did to a vCPU that sleeps counts from the moment it runs."""
+    node.start()
+    node.see()
+    tid = node.host.tid(0)
+    node.kernel.affinity[tid] = {3}
+
+    asleep = node.see().vcpus[0].pcpus
+    (node.host.root / f"proc/4000/task/{tid}/schedstat").write_text("2000 500 8")
+
+    assert asleep == frozenset(range(8))
+    assert node.see().vcpus[0].pcpus == {3}
+
+
+def test_limits_of_a_sleeper_are_looked_at_now_and_then(tmp_path, monkeypatch):
+    """A rescan finds what was done to a vCPU that still sleeps."""
+    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+    node.start()
+    node.see()
+    node.kernel.affinity[node.host.tid(0)] = {3}
+
+    assert node.see().vcpus[0].pcpus == {3}
+
+
+def test_what_was_written_to_a_sleeper_is_read_back_at_once(node):
+    """Our own writes are seen in the next cycle, whether the vCPU runs or not."""
+    node.start(vcpus=1, specs=HALF, cpuset="0-1")
+    loop = Loop(node.node, node.node)
+
+    loop.cycle()
+
+    assert node.see().vcpus[0].bandwidth is not None
