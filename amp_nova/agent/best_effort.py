@@ -2,7 +2,8 @@
 
 import logging
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from amp_nova.core import plan
 from amp_nova.core.contract import Promise
@@ -16,6 +17,18 @@ FAULTS_MAX = 5
 """Bad plans in a row after which the policy is dropped for ``none``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a vCPU: as in ``VcpuView``, but ``cpu_s`` since it was first seen."""
+
+    ipc: float | None = None
+    speedup: float | None = None
+    cpu_s: tuple[float, ...] = ()
+
+
+NOTHING = Known()
+
+
 class BestEffort:
     """Runs one policy over the vCPUs that book nothing."""
 
@@ -27,15 +40,23 @@ class BestEffort:
         self._interval = 0
         self._faults = 0
         self._before: dict[VcpuKey, VcpuReading] = {}
+        self._cpu_s: dict[VcpuKey, tuple[float, ...]] = {}
         self._before_ns: int | None = None
 
-    def grants(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
+    def grants(
+        self,
+        seen: Observation,
+        promises: Mapping[VcpuKey, Promise],
+        known: Callable[[VcpuKey], Known] = lambda _: NOTHING,
+    ) -> list[Grant]:
         """Grants of this cycle: none between two decisions, and none from a bad plan."""
         before_ns = self._before_ns
         if before_ns is not None and 0 <= seen.time_ns - before_ns < self._interval_ns:
             return []
         readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
-        view = self._view(seen, promises, readings)
+        facts = {key: known(key) for key in readings}
+        view = self._view(seen, promises, readings, facts)
+        self._cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
         self._before, self._before_ns = readings, seen.time_ns
         self._interval += 1
         try:
@@ -54,16 +75,21 @@ class BestEffort:
         seen: Observation,
         promises: Mapping[VcpuKey, Promise],
         readings: Mapping[VcpuKey, VcpuReading],
+        facts: Mapping[VcpuKey, Known],
     ) -> HostView:
         free = {p.id: 1.0 for p in seen.topology.pcpus}
         vcpus = []
         for key, promise in promises.items():
             if promise.pcpu is not None and promise.booking.refcores is not None:
                 core_type = seen.topology.type_of(promise.pcpu)
-                coefficient = (core_type.coefficient if core_type else None) or 1.0
+                hardware = core_type.coefficient if core_type else None
+                coefficient = promise.coefficient or hardware or 1.0
                 free[promise.pcpu] -= promise.booking.refcores / coefficient
             if promise.booking.kind == "best_effort" and not promise.hands_off:
-                vcpus.append(self._vcpu(key, promise, readings[key], seen.time_ns))
+                vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
+                fact = facts[key]
+                spent_s = _since(self._cpu_s.get(key, ()), fact.cpu_s)
+                vcpus.append(replace(vcpu, ipc=fact.ipc, speedup=fact.speedup, cpu_s=spent_s))
         return HostView(seen.topology, tuple(vcpus), free, self._interval, self._seed)
 
     def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
@@ -86,6 +112,13 @@ class BestEffort:
             )
             self.policy = NonePolicy()
             self._faults = 0
+
+
+def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:
+    """What was added; all of it when nothing is known of before."""
+    if len(before) != len(now):
+        return now
+    return tuple(max(0.0, b - a) for a, b in zip(before, now, strict=True))
 
 
 def _ids(pcpus: Iterable[int]) -> frozenset[int]:

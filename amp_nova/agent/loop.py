@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from amp_nova.agent.best_effort import BestEffort
+from amp_nova.agent.best_effort import BestEffort, Known
 from amp_nova.agent.books import Books
+from amp_nova.agent.estimates import Estimates
 from amp_nova.agent.watch import Watch
 from amp_nova.core import contract, plan
 from amp_nova.core.account import Tenure
+from amp_nova.core.adaptive import Choice
 from amp_nova.core.booking import Booking, best_effort, examine
 from amp_nova.core.contract import Booked, Promise, Terms
+from amp_nova.core.estimate import Miss
 from amp_nova.core.observation import (
     Domain,
     DomainReading,
@@ -44,6 +47,8 @@ class Settings:
     """
 
     terms: Terms = field(default_factory=Terms)
+    coefficients: Choice = field(default_factory=Choice)
+    miss: Miss | None = None
     window_s: float = 3.0
     policy_interval_s: float = 2.5
     drift_repairs_max: int = 3
@@ -68,6 +73,7 @@ class Loop:
         self._settings = settings or Settings()
         self._stopwatch = stopwatch
         self._books = Books(self._settings.window_s)
+        self._estimates = Estimates(self._settings.coefficients, self._settings.miss)
         self._watch = Watch(self._settings.drift_repairs_max)
         self._best_effort = BestEffort(
             policy or NonePolicy(), self._settings.policy_interval_s, self._settings.seed
@@ -92,6 +98,7 @@ class Loop:
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
         self._books.enter(seen)
+        self._estimates.enter(seen)
         self._watch.look(seen)
         clock.append(self._stopwatch())
         promises = self._promises(seen)
@@ -133,7 +140,10 @@ class Loop:
         domains = [self._booked(seen, d) for d in seen.domains]
         rests_on = (
             seen.topology,
-            [(r.domain, d.hands_off) for r, d in zip(seen.domains, domains, strict=True)],
+            [
+                (r.domain, d.hands_off, d.coefficients)
+                for r, d in zip(seen.domains, domains, strict=True)
+            ],
             [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in seen.domains for v in d.vcpus],
         )
         if rests_on != self._promised[0]:
@@ -150,7 +160,9 @@ class Loop:
         if moved and why is None:
             places = ((v, moved.get((domain.resource, v.index), v.pcpus)) for v in vcpus)
             vcpus = tuple(replace(v, pcpus=pcpus) for v, pcpus in places)
-        return Booked(domain.resource, self._booking(domain)[0], vcpus, why, reading.yields is True)
+        own = self._estimates.own(domain) if why is None else {}
+        booking, yields = self._booking(domain)[0], reading.yields is True
+        return Booked(domain.resource, booking, vcpus, why, yields, own)
 
     def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
         """What the contract grants, as far as it is enforced."""
@@ -162,12 +174,18 @@ class Loop:
         self, seen: Observation, promises: Mapping[VcpuKey, Promise]
     ) -> tuple[Change, ...]:
         """What the policy asks for, and the contract for every vCPU it did not place."""
-        by_policy = self._best_effort.grants(seen, promises)
+        by_policy = self._best_effort.grants(seen, promises, self._known)
         if not by_policy and promises is self._settled:
             return ()
         placed = {g.key for g in by_policy}
         promised = (g for g in self._granted(promises) if g.key not in placed)
         return plan.diff(_readings(seen), [*by_policy, *promised])
+
+    def _known(self, key: VcpuKey) -> Known:
+        """What a policy may know of a vCPU."""
+        insight = self._estimates.insight(key)
+        speedup = insight.speedup.value if insight.speedup else None
+        return Known(insight.ipc, speedup, self._books.account(key).cpu_s)
 
     def _precede(self, seen: Observation) -> None:
         """Let best effort yield to bookings, wherever that is not so yet."""
@@ -237,6 +255,7 @@ class Loop:
                     promises[key],
                     self._books.account(key),
                     failed.message if failed else None,
+                    self._estimates.insight(key),
                 )
             )
         counts, total = self._books.ratios(resource)
@@ -275,12 +294,13 @@ def tenures(
         core_type = known[reading.pcpus]
         if core_type is None:
             continue
-        limit = reading.bandwidth
+        limit, promise = reading.bandwidth, promises[key]
+        own = promise.coefficient if promise.core_type == core_type.name else None
         made[key] = Tenure(
             position[core_type.name],
             len(position),
-            core_type.coefficient,
-            promises[key].booking.refcores,
+            core_type.coefficient if own is None else own,
+            promise.booking.refcores,
             limit.period_us / 1e6 if limit else 0.0,
         )
     return made

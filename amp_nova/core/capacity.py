@@ -7,7 +7,8 @@ agent and the simulator all ask ``pack``.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from amp_nova.core.topology import CoreType, Topology
@@ -79,6 +80,16 @@ class Demand:
     current: str | None = None
     pcpu: int | None = None
     settled: bool = False
+    coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Its own coefficient of a core type, where that differs from the type's."""
+
+
+def need_cores(demand: Demand, core_type: CoreType) -> float | None:
+    """Share of one such pCPU that a vCPU needs; ``None`` if the type's speed is unknown."""
+    own = demand.coefficients.get(core_type.name)
+    if own is None or core_type.coefficient is None:
+        return cores(demand.refcores, core_type)
+    return demand.refcores / own
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,7 @@ def _item(demand: Demand, topology: Topology, *, stay: bool) -> _Item:
     for core_type in topology.core_types:
         if demand.core_type not in (None, core_type.name):
             continue
-        need = cores(demand.refcores, core_type)
+        need = need_cores(demand, core_type)
         pcpus = demand.allowed & topology.pcpus_of(core_type.name)
         if need is None or need > 1.0 + TOLERANCE or not pcpus:
             continue

@@ -6,10 +6,10 @@ kept on one core type at a time, which makes that exact; the share is a CFS band
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from amp_nova.core import capacity
+from amp_nova.core import adaptive, capacity
 from amp_nova.core.booking import Booking, VcpuBooking
 from amp_nova.core.observation import VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
@@ -28,6 +28,8 @@ class Promise:
     weight: float = 1.0
     hands_off: bool = False
     """Whether nothing of it may be changed, by a policy either."""
+    coefficient: float | None = None
+    """Its own coefficient of its core type, where it is not the type's that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Booked:
     """Why nothing of it may be changed (paused, released, limited elsewhere)."""
     yields: bool = False
     """Whether it runs in what others leave, as best effort does and who found no room."""
+    coefficients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Own coefficients of vCPUs by index and core type, of those that shall go by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ def _demands(
                     current=now.name if now else None,
                     pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
                     settled=settled,
+                    coefficients=adaptive.bounded(
+                        domain.coefficients.get(reading.index, adaptive.NONE),
+                        booked.refcores,
+                        topology,
+                    ),
                 )
             )
     return demands
@@ -120,16 +129,18 @@ def _fallback_type(
     return max(usable, key=lambda t: t.coefficient or 0.0, default=None)
 
 
-def _limit(refcores: float, core_type: CoreType, topology: Topology) -> capacity.Bandwidth | None:
-    """The bandwidth that is worth ``refcores`` on a core type.
+def _limit(
+    demand: capacity.Demand, core_type: CoreType, topology: Topology
+) -> capacity.Bandwidth | None:
+    """The bandwidth that is worth a booking on a core type.
 
     The period is that of the fastest type, whichever it runs on: a move then is one write, and
     every write gives a period's quota away.
     """
     greatest = max(t.coefficient or 0.0 for t in topology.core_types)
-    share = capacity.cores(refcores, core_type)
+    share = capacity.need_cores(demand, core_type)
     assert share is not None  # callers ask for types with a coefficient only
-    return capacity.bandwidth(share, capacity.period_us(min(1.0, refcores / greatest)))
+    return capacity.bandwidth(share, capacity.period_us(min(1.0, demand.refcores / greatest)))
 
 
 def _promise_refcores(
@@ -149,26 +160,29 @@ def _promise_refcores(
     if core_type is None:
         return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
     soft = booking.limit == "soft"
-    limit = None if soft else _limit(demand.refcores, core_type, topology)
-    note = _note(demand, core_type, limit, packing)
+    limit = None if soft else _limit(demand, core_type, topology)
+    own = demand.coefficients.get(core_type.name)
+    coefficient = core_type.coefficient if own is None else own
+    note = _note(demand, coefficient or 0.0, limit, packing)
     pcpus = demand.allowed & topology.pcpus_of(core_type.name)
     if terms.one_pcpu and pcpu is not None:
         pcpus = frozenset({pcpu})
-    why = f"{demand.refcores:g} refcores / {core_type.coefficient:g} on {core_type.name}"
+    why = f"{demand.refcores:g} refcores / {coefficient:.4g} on {core_type.name}"
+    why = why if own is None else f"{why} (its own coefficient)"
     key: VcpuKey = demand.key  # type: ignore[assignment]
     grant = Grant(key, pcpus, limit, limits=True, why=f"{why}, soft" if soft else why)
-    return Promise(booked, grant, core_type.name, pcpu, note)
+    return Promise(booked, grant, core_type.name, pcpu, note, coefficient=own)
 
 
 def _note(
     demand: capacity.Demand,
-    core_type: CoreType,
+    coefficient: float,
     limit: capacity.Bandwidth | None,
     packing: capacity.Packing,
 ) -> str | None:
     if (reason := packing.unplaced.get(demand.key)) is not None:
         return f"over-booked: {reason}"
-    gets = limit.cores * (core_type.coefficient or 0.0) if limit else 0.0
+    gets = limit.cores * coefficient if limit else 0.0
     if gets > demand.refcores * 1.01:
         return f"may use {gets:g} refcores: the kernel takes no limit as low as its booking"
     return None
@@ -210,7 +224,8 @@ def promises(
     what was promised last: where not all fit, who had a place keeps it.
     """
     demands = {d.key: d for d in _demands(domains, topology, before)}
-    packing = capacity.pack(demands.values(), topology, terms.reserve_ratio)
+    packing, own = adaptive.pack(demands.values(), topology, terms.reserve_ratio)
+    demands = {k: replace(d, coefficients=own.get(k, adaptive.NONE)) for k, d in demands.items()}
     made: dict[VcpuKey, Promise] = {}
     for domain in domains:
         for reading in domain.readings:

@@ -5,8 +5,25 @@ from dataclasses import dataclass, field
 
 from amp_nova.core.account import Account
 from amp_nova.core.contract import Promise
+from amp_nova.core.estimate import Estimate
 from amp_nova.core.observation import Domain, VcpuReading
 from amp_nova.core.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """What counters tell of one vCPU. ``ipc``: instructions per cycle while it ran, smoothed.
+
+    ``score``: fast-core efficiency, IPC x utilization (kwon2011); ``speedup``: the best estimate of
+    its Ips on the fastest core type over the slowest, ``sampled`` that from both rates, where it
+    ran on both; ``coefficients``: its own by core type.
+    """
+
+    ipc: float | None = None
+    score: float | None = None
+    speedup: Estimate | None = None
+    sampled: Estimate | None = None
+    coefficients: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +34,7 @@ class VcpuReport:
     promise: Promise
     account: Account
     failure: str | None = None
+    insight: Insight = field(default_factory=Insight)
 
 
 @dataclass(frozen=True, slots=True)

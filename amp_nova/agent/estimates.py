@@ -1,0 +1,148 @@
+"""What is known of every vCPU's behaviour, from one cycle to the next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from amp_nova.core import behaviour, estimate
+from amp_nova.core.adaptive import NONE, Choice
+from amp_nova.core.behaviour import Behaviour
+from amp_nova.core.estimate import Lesson, Miss, Platform
+from amp_nova.core.observation import Domain, Observation, VcpuKey, VcpuReading
+from amp_nova.core.report import Insight
+from amp_nova.core.topology import Topology
+
+UNKNOWN = Insight()
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One vCPU: its present sampling window, and what the windows so far say."""
+
+    incarnation: str
+    position: int | None
+    since_ns: int
+    first: VcpuReading
+    behaviour: Behaviour
+    measured: bool = False
+    insight: Insight = UNKNOWN
+    in_force: dict[str, float] = field(default_factory=dict)
+
+
+class Estimates:
+    """Measures vCPUs window by window and keeps their own coefficients, with hysteresis."""
+
+    def __init__(self, choice: Choice | None = None, miss: Miss | None = None) -> None:
+        """``miss``: what the operator knows of the slowest core type."""
+        self._choice = choice or Choice()
+        self._miss = miss or Miss(estimate.MISS_CYCLES, estimate.MISS_DOUBT_RATIO)
+        self._watched: dict[VcpuKey, _Watched] = {}
+        self._lessons: dict[VcpuKey, Lesson] = {}
+        self._untaught = self.platform = Platform((), ())
+
+    def enter(self, seen: Observation) -> None:
+        """Take note of the counters, close windows that are full, and forget what is gone."""
+        types = seen.topology.core_types
+        if types != self.platform.core_types:
+            self._watched, self._lessons = {}, {}
+            miss = self._miss
+            self._untaught = self.platform = estimate.untaught(types, miss.cycles, miss.se_ratio)
+        found = {}
+        for reading in seen.domains:
+            for vcpu in reading.vcpus:
+                if vcpu.counts is not None:
+                    key = (reading.domain.resource, vcpu.index)
+                    found[key] = self._look(key, reading.domain, vcpu, seen)
+        alive = {d.domain.resource for d in seen.domains}
+        for key, kept in self._watched.items():  # one that could not be read just now is kept
+            if key not in found and key[0] in alive:
+                found[key] = kept
+        self._watched = found
+
+    def insight(self, key: VcpuKey) -> Insight:
+        """What is known of one vCPU."""
+        watched = self._watched.get(key)
+        return UNKNOWN if watched is None else watched.insight
+
+    def own(self, domain: Domain) -> dict[int, Mapping[str, float]]:
+        """Own coefficients of a domain's vCPUs, if it shall go by them: by index and core type."""
+        if not self._adaptive(domain):
+            return {}
+        indices = range(domain.vcpus)
+        found = ((i, self._watched.get((domain.resource, i))) for i in indices)
+        return {i: w.insight.coefficients for i, w in found if w is not None and w.in_force}
+
+    def _adaptive(self, domain: Domain) -> bool:
+        for pattern, adaptive in self._choice.exceptions:
+            if fnmatchcase(domain.name, pattern) or domain.resource == pattern:
+                return adaptive
+        return self._choice.adaptive
+
+    def _look(self, key: VcpuKey, domain: Domain, vcpu: VcpuReading, seen: Observation) -> _Watched:
+        position = _position(seen.topology, vcpu)
+        had = self._watched.get(key)
+        if had is None or had.incarnation != domain.incarnation:
+            nothing = Behaviour((None,) * len(seen.topology.core_types))
+            return _Watched(domain.incarnation, position, seen.time_ns, vcpu, nothing)
+        passed_ns = seen.time_ns - had.since_ns
+        if had.position != position or passed_ns < 0:
+            _begin(had, position, vcpu, seen.time_ns)
+            return had
+        if not had.measured and passed_ns >= behaviour.WINDOW_S * 1e9:
+            had.measured = True
+            self._close(key, had, vcpu, seen)
+        if passed_ns >= behaviour.INTERVAL_S * 1e9:
+            _begin(had, position, vcpu, seen.time_ns)
+        return had
+
+    def _close(self, key: VcpuKey, had: _Watched, vcpu: VcpuReading, seen: Observation) -> None:
+        """Enter a window that is full, and draw the conclusions."""
+        done = behaviour.window(had.first, vcpu, seen.time_ns - had.since_ns)
+        if done is None or had.position is None:
+            return
+        now_s = seen.time_ns / 1e9
+        had.behaviour = behaviour.learn(had.behaviour, had.position, done, now_s)
+        self._learn_memory(key, had.behaviour)
+        self._conclude(had, seen.topology, now_s)
+
+    def _learn_memory(self, key: VcpuKey, known: Behaviour) -> None:
+        last = len(known.types) - 1
+        learnt = estimate.lesson(self.platform, known, last, 0)
+        if learnt is None:
+            return
+        self._lessons.pop(key, None)
+        self._lessons[key] = learnt
+        if len(self._lessons) > estimate.LESSONS_MAX:
+            del self._lessons[next(iter(self._lessons))]
+        self.platform = estimate.taught(self._untaught, self._lessons.values())
+
+    def _conclude(self, had: _Watched, topology: Topology, now_s: float) -> None:
+        types, known = topology.core_types, had.behaviour
+        names = [t.name for t in types]
+        base = names.index(topology.reference) if topology.reference in names else 0
+        wanted = {}
+        for position, core_type in enumerate(types):
+            found = estimate.own_coefficient(self.platform, known, position, base, now_s)
+            hardware = core_type.coefficient
+            if found is not None and hardware is not None:
+                in_force = had.in_force.get(core_type.name, hardware)
+                wanted[core_type.name] = estimate.step(in_force, found[0], found[1].noise)
+        if wanted != had.in_force:
+            had.in_force = wanted
+        had.insight = Insight(
+            ipc=known.now.ipc if known.now else None,
+            score=known.score,
+            speedup=estimate.speedup(self.platform, known, len(types) - 1, 0, now_s),
+            sampled=estimate.Sampling().speedup(self.platform, known, len(types) - 1, 0, now_s),
+            coefficients=had.in_force or NONE,
+        )
+
+
+def _position(topology: Topology, vcpu: VcpuReading) -> int | None:
+    """The core type that a vCPU is kept on, ``None`` when it is not kept on one."""
+    core_type = topology.only_type(vcpu.pcpus)
+    return None if core_type is None else topology.core_types.index(core_type)
+
+
+def _begin(had: _Watched, position: int | None, vcpu: VcpuReading, now_ns: int) -> None:
+    had.position, had.since_ns, had.first, had.measured = position, now_ns, vcpu, False
