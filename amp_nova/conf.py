@@ -89,6 +89,36 @@ Booking of domains that carry no ``amp:*`` key in their Nova metadata (instances
         ],
         help="How narrowly a booked vCPU is kept.",
     ),
+    cfg.StrOpt(
+        "coefficients",
+        default="fixed",
+        choices=[
+            ("fixed", "those of the core types, as calibrated: CPU time is exact"),
+            ("adaptive", "each vCPU's own, where counters tell: its speed is the same everywhere"),
+        ],
+        help="""
+Which coefficient a booking in reference cores is converted with. A memory-bound guest gains less
+from a fast core than the calibration says; with ``fixed`` it is slower there than on the reference
+core, with ``adaptive`` it gets more of the fast core, as far as that is free.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "coefficients_of",
+        default=[],
+        help="""
+Exceptions from ``coefficients``: a shell pattern on the libvirt name (or a UUID), then ``fixed`` or
+``adaptive``, for example ``coefficients_of = instance-0000002a adaptive``. The first line that
+matches counts.
+""",
+    ),
+    cfg.FloatOpt(
+        "miss_cycles",
+        min=1.0,
+        help="""
+Cycles that a last-level cache miss costs on the slowest core type of this platform, for estimates
+from cache misses. Default: a rough guess, which instances that run on two core types correct.
+""",
+    ),
     cfg.BoolOpt(
         "best_effort_yields",
         default=True,

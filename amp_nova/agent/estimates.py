@@ -64,6 +64,16 @@ class Estimates:
         watched = self._watched.get(key)
         return UNKNOWN if watched is None else watched.insight
 
+    def drift(self, now_ns: int) -> dict[str, float]:
+        """Live speed-ups over what coefficients say, by core type (``estimate.drift``)."""
+        known = [w.behaviour for w in self._watched.values()]
+        found = {}
+        for position, core_type in enumerate(self.platform.core_types):
+            ratio = estimate.drift(self._untaught, known, position, now_ns / 1e9)
+            if ratio is not None:
+                found[core_type.name] = ratio
+        return found
+
     def own(self, domain: Domain) -> dict[int, Mapping[str, float]]:
         """Own coefficients of a domain's vCPUs, if it shall go by them: by index and core type."""
         if not self._adaptive(domain):
@@ -133,7 +143,6 @@ class Estimates:
             ipc=known.now.ipc if known.now else None,
             score=known.score,
             speedup=estimate.speedup(self.platform, known, len(types) - 1, 0, now_s),
-            sampled=estimate.Sampling().speedup(self.platform, known, len(types) - 1, 0, now_s),
             coefficients=had.in_force or NONE,
         )
 

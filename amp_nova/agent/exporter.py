@@ -17,6 +17,7 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from amp_nova.agent import estimate_metrics
 from amp_nova.core.account import CAUSES, RATIO_BUCKETS
 from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
 from amp_nova.core.topology import Topology
@@ -85,6 +86,7 @@ class Exporter:
         ]
         yield from _promised(vcpus)
         yield from _delivered(vcpus, report.topology)
+        yield from estimate_metrics.families(report, vcpus, VCPU)
 
     def _own(self) -> Iterator[Metric]:
         gauges: tuple[tuple[str, str, float | None], ...] = (

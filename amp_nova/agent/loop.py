@@ -112,7 +112,8 @@ class Loop:
         clock.append(self._stopwatch())
         took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
         count = len(self.changes)
-        return CycleReport(seen.time_ns, seen.topology, domains, count, self._totals(), took)
+        drift = self._estimates.drift(seen.time_ns)
+        return CycleReport(seen.time_ns, seen.topology, domains, count, self._totals(), took, drift)
 
     def _booking(self, domain: Domain) -> tuple[Booking, str | None]:
         """A domain's booking, read once; and why it is treated as best effort, if it has none."""

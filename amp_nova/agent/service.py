@@ -19,8 +19,10 @@ from amp_nova.agent import control, views
 from amp_nova.agent.exporter import Exporter
 from amp_nova.agent.holds import Holds
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.core import adaptive
 from amp_nova.core.booking import examine, vcpus_named
 from amp_nova.core.contract import Terms
+from amp_nova.core.estimate import SPREAD_RATIO, Miss
 from amp_nova.core.plan import Change
 from amp_nova.core.report import CycleReport
 from amp_nova.core.topology import Topology
@@ -97,7 +99,14 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         one_pcpu=conf.agent.affinity == "pcpu",
         best_effort_yields=conf.agent.best_effort_yields,
     )
-    return Settings(terms, drift_repairs_max=conf.agent.drift_repairs_max, dry_run=dry_run)
+    cycles = conf.agent.miss_cycles
+    return Settings(
+        terms,
+        adaptive.choice(conf.agent.coefficients, conf.agent.coefficients_of),
+        None if cycles is None else Miss(cycles, SPREAD_RATIO),
+        drift_repairs_max=conf.agent.drift_repairs_max,
+        dry_run=dry_run,
+    )
 
 
 @contextlib.contextmanager

@@ -5,6 +5,12 @@ from typing import Any
 from amp_nova.core.account import CAUSES
 from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
 
+SOURCES = {
+    "sampling": "it ran on both",
+    "misses": "by its cache misses",
+    "ipc": "by its instructions alone, which tells little",
+}
+
 
 def status(report: CycleReport) -> list[dict[str, Any]]:
     """Every instance: booked, delivered, quota, core type, shortfall by cause."""
@@ -69,6 +75,11 @@ def _because(report: CycleReport, vcpu: VcpuReport) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines.append(_limit(vcpu))
+    if (gain := vcpu.insight.speedup) is not None:
+        lines.append(
+            f"Its own work is {gain.value:.2f} +- {gain.se:.2f} times as fast on the fastest core "
+            f"type as on the slowest ({SOURCES.get(gain.source, gain.source)})."
+        )
     if vcpu.account.ratio is not None and booked.refcores is not None:
         lines.append(
             f"In the last window it was delivered {vcpu.account.ratio:.1%} of what it was owed."

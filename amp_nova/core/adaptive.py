@@ -6,16 +6,18 @@ coefficients, so that more may not be there: then everybody has what admission c
 what is free beyond it is shared out.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from amp_nova.core import capacity
 from amp_nova.core.capacity import Demand, Packing
 from amp_nova.core.topology import CoreType, Topology
+from amp_nova.exceptions import ConfigInvalid
 
 PARTS = (1.0, 0.75, 0.5, 0.25)
 """Which parts of what they need beyond their booked share are tried when not all of it fits."""
+WORDS = {"fixed": False, "adaptive": True}
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -28,6 +30,24 @@ class Choice:
 
     adaptive: bool = False
     exceptions: tuple[tuple[str, bool], ...] = ()
+
+
+def choice(default: str, lines: Iterable[str]) -> Choice:
+    """Whose coefficients are their own, as configured: ``fixed`` or ``adaptive``, and exceptions.
+
+    Raises:
+        ConfigInvalid: a line is not a pattern and one of the two words.
+    """
+    exceptions = []
+    for line in lines:
+        words = line.split()
+        if len(words) != len(("pattern", "word")) or words[1] not in WORDS:
+            raise ConfigInvalid(
+                f"[agent] coefficients_of = {line} is not valid: write PATTERN "
+                f"{' or PATTERN '.join(WORDS)}"
+            )
+        exceptions.append((words[0], WORDS[words[1]]))
+    return Choice(WORDS[default], tuple(exceptions))
 
 
 def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> dict[str, float]:

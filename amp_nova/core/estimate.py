@@ -18,6 +18,7 @@ twice: the most certain one wins.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
 from amp_nova.core.behaviour import Behaviour, Sampled
@@ -254,6 +255,34 @@ def own_coefficient(
         return None
     found = speedup(platform, seen, position, base, now_s)
     return None if found is None else (theirs * shrunk(found, ours / theirs), found)
+
+
+def drift(
+    platform: Platform, behaviours: Iterable[Behaviour], position: int, now_s: float
+) -> float | None:
+    """Speed-up that guests show on a core type over the slowest, over what coefficients say.
+
+    The median over those that ran on both types lately and do not wait for memory, as far as
+    misses tell; above 1 the calibration is out of date for sure, well below 1 it may be. ``None``
+    where nothing tells. ``platform`` must not be one that was taught by these coefficients.
+    """
+    ours, theirs = platform.coefficient(position), platform.coefficient(0)
+    if ours is None or theirs is None or position == 0:
+        return None
+    ratios = []
+    for known in behaviours:
+        found = Sampling().speedup(platform, known, position, 0, now_s)
+        if found is not None and _computes(platform, known, position):
+            ratios.append(found.value * theirs / ours)
+    return median(ratios) if ratios else None
+
+
+def _computes(platform: Platform, known: Behaviour, position: int) -> bool:
+    """Whether a vCPU waits little for memory on a core type; taken for granted if not counted."""
+    sampled, miss = known.types[position], platform.misses[position]
+    if sampled is None or sampled.misses_per_cycle is None or miss is None:
+        return True
+    return sampled.misses_per_cycle.value * miss.cycles < LESSON_LEAST_RATIO
 
 
 def step(in_force: float, wanted: float, noise: float) -> float:

@@ -15,14 +15,12 @@ class Insight:
     """What counters tell of one vCPU. ``ipc``: instructions per cycle while it ran, smoothed.
 
     ``score``: fast-core efficiency, IPC x utilization (kwon2011); ``speedup``: the best estimate of
-    its Ips on the fastest core type over the slowest, ``sampled`` that from both rates, where it
-    ran on both; ``coefficients``: its own by core type.
+    its Ips on the fastest core type over the slowest; ``coefficients``: its own by core type.
     """
 
     ipc: float | None = None
     score: float | None = None
     speedup: Estimate | None = None
-    sampled: Estimate | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -72,3 +70,5 @@ class CycleReport:
     changes: int
     totals: Totals
     stage_s: Mapping[str, float]
+    coefficient_drift: Mapping[str, float] = field(default_factory=dict)
+    """Speed-up that guests show over the one that coefficients say, by core type where known."""

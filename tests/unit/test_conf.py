@@ -40,6 +40,8 @@ def test_every_line_of_a_repeated_option_counts(load):
         ("agent] resync_s = inf", "inf is no number"),
         ("agent] reserve_ratio = 1.5", "Should be less than or equal to 0.9"),
         ("agent] affinity = narrow", "Valid values are [core_type, pcpu], but found 'narrow'"),
+        ("agent] coefficients = own", "Valid values are [fixed, adaptive], but found 'own'"),
+        ("agent] miss_cycles = 0", "Should be greater than or equal to 1"),
         ("agent] drift_repairs_max = 1.5", "invalid literal for int() with base 10: '1.5'"),
         ("exporter] port = 99999", "Should be less than or equal to 65535"),
         ("exporter] enabled = perhaps", "Unexpected boolean value 'perhaps'"),

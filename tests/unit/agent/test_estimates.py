@@ -91,7 +91,7 @@ def test_who_ran_on_both_types_is_known_without_a_model():
         report = cycles(host, loop, 6)
 
     insight = report.domains[0].vcpus[0].insight
-    assert insight.sampled.value == pytest.approx(1.4, rel=1e-6)
+    assert insight.speedup.value == pytest.approx(1.4, rel=1e-6)
     assert insight.speedup.source == "sampling"
     assert report.totals.migrations == {}
 

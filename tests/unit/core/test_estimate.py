@@ -139,6 +139,17 @@ def test_work_without_memory_time_teaches_nothing():
     assert estimate.lesson(platform(), seen(work_of(1.2), FAST), FAST, SLOW) is None
 
 
+def test_drift_is_judged_by_those_who_compute():
+    """Work that waits for memory says nothing about the hardware; the median of the rest does."""
+    host = platform(ratio=2.375)
+    slower = [seen(work_of(s, ratio=2.0), SLOW, FAST) for s in (2.0, 1.999, 1.998, 1.1)]
+
+    assert estimate.drift(host, slower, FAST, 30.0) == pytest.approx(2.0 / 2.375, rel=1e-3)
+    assert estimate.drift(host, slower[3:], FAST, 30.0) is None
+    assert estimate.drift(host, [seen(Work(), FAST)], FAST, 30.0) is None
+    assert estimate.drift(host, slower, SLOW, 30.0) is None
+
+
 def test_a_platform_begins_with_what_the_operator_knows():
     """In cycles of the slowest type; a faster one waits as long, which is more cycles."""
     begun = estimate.untaught(platform().core_types, 100.0, 0.05)

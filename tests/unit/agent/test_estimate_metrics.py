@@ -1,0 +1,54 @@
+"""What is exported and explained of estimates."""
+
+from dataclasses import replace
+
+from amp_nova.agent import views
+from amp_nova.core.estimate import Estimate
+from amp_nova.core.report import Insight
+from tests import reports
+from tests.reports import booked, instance
+from tests.unit.agent.test_exporter import VCPU, Scrape
+
+KNOWN = Insight(1.6, 0.8, Estimate(1.12, 0.03, "misses"), {"fast": 1.15})
+
+
+def known():
+    """A report of one vCPU of which everything is known."""
+    vcpu = booked()
+    vcpu = replace(vcpu, insight=KNOWN, promise=replace(vcpu.promise, coefficient=1.15))
+    return replace(reports.report(instance(vcpu)), coefficient_drift={"fast": 0.97})
+
+
+def test_estimates_are_exported():
+    """Score, speed-up with source and error, own coefficient, and drift by core type."""
+    scrape = Scrape(known())
+
+    assert scrape.value("amp_vcpu_efficiency_ratio", **VCPU) == 0.8
+    assert scrape.value("amp_vcpu_speedup_ratio", source="misses", **VCPU) == 1.12
+    assert scrape.value("amp_vcpu_speedup_error_ratio", source="misses", **VCPU) == 0.03
+    assert scrape.value("amp_vcpu_coefficient_ratio", core_type="fast", **VCPU) == 1.15
+    assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == 0.97
+
+
+def test_what_is_not_known_has_no_sample():
+    """As on a host without counters."""
+    scrape = Scrape(reports.report(instance(booked())))
+
+    for name in (
+        "amp_vcpu_efficiency_ratio",
+        "amp_vcpu_speedup_ratio",
+        "amp_vcpu_speedup_error_ratio",
+        "amp_vcpu_coefficient_ratio",
+        "amp_coefficient_drift_ratio",
+    ):
+        assert scrape.samples(name) == []
+
+
+def test_explain_says_what_the_work_gains_and_how_that_is_known():
+    """One sentence, with the error and where it comes from."""
+    lines = views.explain(known(), "uuid-of-instance-00000001")["because"]
+
+    assert (
+        "Its own work is 1.12 +- 0.03 times as fast on the fastest core type as on the slowest "
+        "(by its cache misses)." in lines
+    )
