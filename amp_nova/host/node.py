@@ -24,6 +24,8 @@ from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
 
 LOG = logging.getLogger(__name__)
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+THOROUGH_EVERY = 6
+"""Rescans until the groups of all threads are read anew, not only where threads came or went."""
 
 
 class LibvirtHost:
@@ -56,6 +58,7 @@ class LibvirtHost:
         self._threads: dict[str, VcpuThreads] = {}
         self._described: dict[str, tuple[DomainXml, DomainXml, dict[int, frozenset[int]]]] = {}
         self._rescanned_s = time.monotonic()
+        self._rescans = 0
         self._unsure = False
 
     @property
@@ -73,6 +76,7 @@ class LibvirtHost:
         rescan = time.monotonic() - self._rescanned_s > self._rescan_s
         if rescan:
             self._rescanned_s = time.monotonic()
+            self._rescans += 1
         self._follow_hotplug(rescan)
         domains = self._hypervisor.domains()
         for gone in self._threads.keys() - domains.keys():
@@ -149,6 +153,8 @@ class LibvirtHost:
         if threads is None or threads.incarnation != incarnation(self._root, pid):
             self._forget(resource)
             threads = self._threads[resource] = VcpuThreads(self._root, pid, self._mounted)
+        elif self._rescans % THOROUGH_EVERY:
+            threads.follow()
         else:
             threads.rescan()
         return threads

@@ -124,6 +124,7 @@ class VcpuThreads:
         self.groupless: frozenset[int] = frozenset()
         self.domain: DomainGroup | None = None
         self.unsettled = False
+        self._listed: frozenset[str] = frozenset()
         self._root = root
         self._mounted = mounted
         try:
@@ -132,8 +133,17 @@ class VcpuThreads:
             self.close()
             raise
 
+    def follow(self) -> None:
+        """Look again if threads came or went since the last look: cheaper than ``rescan``."""
+        if self.unsettled or self._listed != self._listing():
+            self.rescan()
+
+    def _listing(self) -> frozenset[str]:
+        return frozenset(os.listdir(self._root / f"proc/{self.pid}/task"))
+
     def rescan(self) -> None:
         """Look for vCPUs that were plugged, unplugged or moved to another group."""
+        self._listed = self._listing()
         found, self.groupless = find(self._root, self.pid, self._mounted)
         for index, thread in list(self.by_index.items()):
             if found.get(index, ())[:2] != (thread.tid, thread.group.path):

@@ -234,3 +234,15 @@ def test_lives_of_one_pid_are_told_apart(host):
 
     assert first == "4000:77"
     assert threads.incarnation(host.root, 4000) == "4000:78"
+
+
+def test_threads_that_came_or_went_are_followed(host):
+    """The cheap look finds them, as the thorough one does."""
+    host.start(vcpus=1)
+    found = of(host)
+
+    found.follow()
+    host.plug(NAME, 1)
+    found.follow()
+
+    assert list(found.by_index) == [0, 1]
