@@ -107,14 +107,14 @@ class SimVcpu:
         if not self.runs or passed <= 0.0:
             return
         speeds, gains = self.guest.turn.speeds, self.guest.gains
-        noise = self.guest.noise()
+        cycles_noise, misses_noise = self.guest.noise(), self.guest.noise()
         runs = speed = 0.0
         for at, share in self.rates:
             ran_s, gain = share * passed, gains[at]
             self.run_s[at] += ran_s
             self.instructions += gain.instructions * ran_s
-            self.cycles += gain.cycles * ran_s * noise
-            self.cache_misses += gain.cache_misses * ran_s * noise
+            self.cycles += gain.cycles * ran_s * cycles_noise
+            self.cache_misses += gain.cache_misses * ran_s * misses_noise
             runs += share
             speed += share * speeds[at]
         if runs < 1.0:
@@ -249,7 +249,7 @@ class SimGuest:
         return self._gains[how]
 
     def noise(self) -> float:
-        """By how much its cycles and cache misses are off this time."""
+        """By how much a counter of it is off this time."""
         spread = self._counting.noise_ratio
         return max(0.0, self._chance.gauss(1.0, spread)) if spread else 1.0
 

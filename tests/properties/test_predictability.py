@@ -1,0 +1,131 @@
+"""The same work takes the same time on every core type; and estimates never do much harm."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from amp_nova.core import estimate
+from amp_nova.core.behaviour import Behaviour, learn, smooth
+from amp_nova.core.estimate import Estimate
+from tests.behaviours import Work, platform
+from tests.predictability import ADAPTIVE, FIXED, SPEEDUPS, after_both, moved, spread, stay
+
+SLOW, FAST = 0, 1
+ratios = st.floats(1.05, 6.0)
+
+
+@pytest.mark.parametrize("speedup", SPEEDUPS)
+def test_once_it_ran_on_both_types_work_takes_the_same_time_everywhere(speedup):
+    """Kept on fast cores, kept on slow ones, moved between them: within 2 %."""
+    assert spread(after_both(ADAPTIVE, speedup)) <= 0.02
+
+
+@pytest.mark.parametrize("speedup", SPEEDUPS)
+def test_counters_alone_come_close(speedup):
+    """Never moved, on a host that others have taught what a miss costs: within 5 %."""
+    times_s = [stay(ADAPTIVE, speedup, on, teach=True) for on in ("fast", "slow")]
+
+    assert spread(times_s) <= 0.05
+
+
+def test_the_printed_solution_is_exact_for_what_its_coefficient_fits():
+    """And 2.16 times slower on the fast core for work that gains a tenth from it."""
+    exact = [stay(FIXED, 2.375, "fast"), stay(FIXED, 2.375, "slow"), moved(FIXED, 2.375)]
+    memory_bound = stay(FIXED, 1.1, "fast") / stay(FIXED, 1.1, "slow")
+
+    assert spread(exact) <= 0.001
+    assert memory_bound == pytest.approx(2.375 / 1.1, rel=0.001)
+
+
+@given(
+    st.floats(-1.0, 10.0),
+    st.floats(0.0, 1e6),
+    st.floats(0.1, 10.0),
+)
+def test_own_coefficients_are_bounded(value, se, coefficient):
+    """Between 1 and the hardware's, whatever the estimate; and between the estimate and that."""
+    found = estimate.shrunk(Estimate(value, se, "x"), coefficient)
+    low, high = sorted((1.0, coefficient))
+    nearer = min(high, max(low, value))
+
+    assert low <= found <= high
+    assert min(nearer, coefficient) - 1e-9 <= found <= max(nearer, coefficient) + 1e-9
+
+
+def behaviours(draw, work, ratio):
+    """A history of windows on both types, in any order, of work that scatters."""
+    known = Behaviour((None, None))
+    steps = draw(
+        st.lists(st.tuples(st.sampled_from([SLOW, FAST]), st.floats(0.97, 1.03)), max_size=12)
+    )
+    for number, (position, off) in enumerate(steps):
+        known = learn(known, position, work.window(position, off=off), 2.5 * number)
+    return known
+
+
+@st.composite
+def cases(draw):
+    """Work with any share of memory time on a host of two types, and what was seen of it."""
+    ratio = draw(ratios)
+    work = Work(draw(st.floats(0.2, 3.0)), draw(st.floats(0.0, 0.05)), 80e-9, (1e9, ratio * 1e9))
+    return ratio, work, behaviours(draw, work, ratio)
+
+
+@given(cases())
+def test_an_estimate_is_a_number(case):
+    """Never NaN nor infinite nor negative, and the error no less than none."""
+    ratio, _, known = case
+    for estimator in estimate.ESTIMATORS:
+        found = estimator.speedup(platform(ratio), known, FAST, SLOW, 60.0)
+        if found is not None:
+            assert math.isfinite(found.value)
+            assert found.value > 0
+            assert math.isfinite(found.se)
+            assert found.se >= 0
+
+
+@given(cases())
+def test_noise_makes_it_little_worse_than_the_hardware(case):
+    """With windows that are 3 % off, the error is at most the fixed coefficient's, plus 6 %."""
+    ratio, work, known = case
+    found = estimate.own_coefficient(platform(ratio), known, FAST, SLOW, 60.0)
+    assume(found is not None)
+
+    wrong, fixed = (abs(c / work.speedup - 1.0) for c in (found[0], ratio))
+
+    assert wrong <= fixed + 0.06
+
+
+@given(cases())
+def test_over_and_under_are_the_two_ends_of_one_ratio(case):
+    """Fast over slow is one over slow over fast."""
+    ratio, _, known = case
+    for estimator in estimate.ESTIMATORS:
+        there = estimator.speedup(platform(ratio), known, FAST, SLOW, 60.0)
+        back = estimator.speedup(platform(ratio), known, SLOW, FAST, 60.0)
+        assert (there is None) == (back is None)
+        if there is not None:
+            assert there.value * back.value == pytest.approx(1.0)
+
+
+@given(cases(), st.permutations([0, 1, 2]))
+def test_the_order_of_estimators_does_not_matter(case, order):
+    """The most certain one wins, wherever it stands."""
+    ratio, _, known = case
+    among = [estimate.ESTIMATORS[i] for i in order]
+
+    assert estimate.speedup(platform(ratio), known, FAST, SLOW, 60.0, among) == estimate.speedup(
+        platform(ratio), known, FAST, SLOW, 60.0
+    )
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1))
+def test_smoothing_shows_measured_values_only_and_follows_what_holds(measured):
+    """What counts was measured at some time; two equal ones in a row always count."""
+    now = None
+    for number, value in enumerate(measured):
+        now = smooth(now, value)
+        assert now.value in measured[: number + 1]
+    assert smooth(smooth(now, 7.0), 7.0).value == 7.0
