@@ -118,6 +118,10 @@ class Mean:
         scatter = self.scatter * fades + off * off * (windows - 1) / windows
         return Mean(self.value + (measured - self.value) / windows, windows, scatter)
 
+    def afresh(self, measured: float) -> "Mean":
+        """A new mean that begins as noisy as this one was."""
+        return Mean(measured, scatter=self.scatter / self.windows)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -174,6 +178,11 @@ def _first(seen: Window, at_s: float) -> Sampled:
     )
 
 
+def _afresh(old: Sampled, fresh: Sampled) -> Mean | None:
+    before, now = old.misses_per_cycle, fresh.misses_per_cycle
+    return now if before is None or now is None else before.afresh(now.value)
+
+
 def learn(before: Behaviour, position: int, seen: Window, at_s: float) -> Behaviour:
     """Enter one window on the core type at ``position``."""
     busy = seen.utilization_ratio
@@ -187,7 +196,8 @@ def learn(before: Behaviour, position: int, seen: Window, at_s: float) -> Behavi
         kept = replace(old, pace=pace, anchor=anchor)
         return Behaviour(_with(before.types, position, kept), position, busy)
     if not alike(pace.value, anchor):
-        alone = _with((None,) * len(before.types), position, fresh)
+        begun = replace(fresh, ips=old.ips.afresh(seen.ips), misses_per_cycle=_afresh(old, fresh))
+        alone = _with((None,) * len(before.types), position, begun)
         return Behaviour(alone, position, busy)
     misses, more = old.misses_per_cycle, seen.misses_per_cycle
     if misses is not None and more is not None:

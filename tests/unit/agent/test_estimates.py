@@ -75,12 +75,15 @@ def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
     assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
 
 
-def test_noise_writes_no_quotas():
-    """Counters that are 10 % off from window to window cost one or two writes in 200 s."""
-    host, loop = hosted(guest(speed=1.3, start_on="fast", pref_core="0.5"), noise_ratio=0.1, seed=3)
-    begun = cycles(host, loop, 10).totals.writes
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_writes_no_quotas(seed):
+    """Counters that are 3 % off from reading to reading: two writes in ten minutes at the most."""
+    host, loop = hosted(
+        guest(speed=1.3, start_on="fast", pref_core="0.5"), noise_ratio=0.03, seed=seed
+    )
+    begun = cycles(host, loop, 60).totals.writes
 
-    assert cycles(host, loop, 200).totals.writes - begun <= 2
+    assert cycles(host, loop, 600).totals.writes - begun <= 2
 
 
 def test_who_ran_on_both_types_is_known_without_a_model():
