@@ -10,7 +10,7 @@ from amp_nova.core.contract import Promise
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
 from amp_nova.policies.none import NonePolicy
-from amp_nova.policies.policy import HostView, Policy, VcpuView
+from amp_nova.policies.policy import Decision, HostView, Policy, VcpuView
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
@@ -24,6 +24,7 @@ class Known:
     ipc: float | None = None
     speedup: float | None = None
     cpu_s: tuple[float, ...] = ()
+    sampled: bool = False
 
 
 NOTHING = Known()
@@ -42,6 +43,7 @@ class BestEffort:
         self._before: dict[VcpuKey, VcpuReading] = {}
         self._cpu_s: dict[VcpuKey, tuple[float, ...]] = {}
         self._before_ns: int | None = None
+        self._memory: object = None
 
     def grants(
         self,
@@ -59,15 +61,20 @@ class BestEffort:
         self._cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
         self._before, self._before_ns = readings, seen.time_ns
         self._interval += 1
+        if not view.asymmetric:  # nothing to decide, and no cost
+            return []
         try:
             why = f"policy {self.policy.name}"
             decided = self.policy.decide(view)
-            grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.items()]
+            if not isinstance(decided, Decision):
+                decided = Decision(decided)
+            grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.places.items()]
             plan.check(grants, {v.key: v for v in view.vcpus}, seen.topology)
         except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
             self._fault(exc)
             return []
         self._faults = 0
+        self._memory = decided.memory
         return grants
 
     def _view(
@@ -89,8 +96,25 @@ class BestEffort:
                 vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
                 fact = facts[key]
                 spent_s = _since(self._cpu_s.get(key, ()), fact.cpu_s)
-                vcpus.append(replace(vcpu, ipc=fact.ipc, speedup=fact.speedup, cpu_s=spent_s))
-        return HostView(seen.topology, tuple(vcpus), free, self._interval, self._seed)
+                vcpus.append(
+                    replace(
+                        vcpu,
+                        ipc=fact.ipc,
+                        speedup=fact.speedup,
+                        sampled=fact.sampled,
+                        cpu_s=spent_s,
+                    )
+                )
+        return HostView(
+            seen.topology,
+            tuple(vcpus),
+            free,
+            self._interval,
+            self._seed,
+            self._memory,
+            max(0, seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9,
+            self._interval_ns / 1e9,
+        )
 
     def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
         allowed = promise.grant.pcpus if promise.grant else reading.allowed

@@ -59,6 +59,13 @@ class Estimates:
                 found[key] = kept
         self._watched = found
 
+    def moved(self, seen: Observation, key: VcpuKey, vcpu: VcpuReading) -> None:
+        """Take note of where a vCPU is kept from this moment on: a new window, if elsewhere."""
+        watched = self._watched.get(key)
+        position = _position(seen.topology, vcpu)
+        if watched is not None and watched.position != position:
+            _begin(watched, position, vcpu, seen.time_ns)
+
     def insight(self, key: VcpuKey) -> Insight:
         """What is known of one vCPU."""
         watched = self._watched.get(key)
@@ -143,6 +150,7 @@ class Estimates:
             ipc=known.now.ipc if known.now else None,
             score=known.score,
             speedup=estimate.speedup(self.platform, known, len(types) - 1, 0, now_s),
+            sampled=estimate.Sampling().speedup(self.platform, known, len(types) - 1, 0, now_s),
             coefficients=had.in_force or NONE,
         )
 

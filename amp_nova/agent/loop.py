@@ -185,8 +185,10 @@ class Loop:
     def _known(self, key: VcpuKey) -> Known:
         """What a policy may know of a vCPU."""
         insight = self._estimates.insight(key)
-        speedup = insight.speedup.value if insight.speedup else None
-        return Known(insight.ipc, speedup, self._books.account(key).cpu_s)
+        measured = insight.sampled or insight.speedup
+        speedup = None if measured is None else measured.value
+        cpu_s = self._books.account(key).cpu_s
+        return Known(insight.ipc, speedup, cpu_s, insight.sampled is not None)
 
     def _precede(self, seen: Observation) -> None:
         """Let best effort yield to bookings, wherever that is not so yet."""
@@ -227,6 +229,7 @@ class Loop:
                 else:
                     now[change.key] = replace(before, pcpus=step.pcpus)
                     self._count_move(seen, before.pcpus, step.pcpus)
+            self._estimates.moved(seen, change.key, now[change.key])
         self._failed.update(f.reason for f in failures.values())
         self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
         alive = {d.domain.resource for d in seen.domains}

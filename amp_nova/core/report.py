@@ -15,12 +15,14 @@ class Insight:
     """What counters tell of one vCPU. ``ipc``: instructions per cycle while it ran, smoothed.
 
     ``score``: fast-core efficiency, IPC x utilization (kwon2011); ``speedup``: the best estimate of
-    its Ips on the fastest core type over the slowest; ``coefficients``: its own by core type.
+    its Ips on the fastest core type over the slowest, ``sampled`` that from both rates, where it
+    ran on both; ``coefficients``: its own by core type.
     """
 
     ipc: float | None = None
     score: float | None = None
     speedup: Estimate | None = None
+    sampled: Estimate | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -28,6 +28,8 @@ class VcpuView:
     """Instructions per cycle while it ran, smoothed (kwon2011); ``None``: not counted."""
     speedup: float | None = None
     """Its own Ips on the fastest core type over the slowest, as estimated; ``None``: not known."""
+    sampled: bool = False
+    """Whether the speedup was measured on both core types, not estimated by a model."""
     cpu_s: tuple[float, ...] = ()
     """CPU seconds since the last interval by core type, in the topology's order."""
 
@@ -37,7 +39,7 @@ class HostView:
     """A host as a policy sees it. ``free_cores``: what bookings leave of every pCPU.
 
     ``interval`` counts the policy's decisions since the agent began; ``seed`` makes chance
-    repeatable.
+    repeatable. ``memory`` is what the policy's last decision asked to remember, ``None`` at first.
     """
 
     topology: Topology
@@ -45,16 +47,44 @@ class HostView:
     free_cores: Mapping[int, float]
     interval: int = 0
     seed: int = 0
+    memory: object = None
+    elapsed_s: float = 0.0
+    """Time since the last decision; 0 at the first."""
+    interval_s: float = 2.5
+    """Time to the next decision."""
+    moves_max: int | None = None
+    """How many vCPUs that have a place may be moved to another core type; ``None``: all."""
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether there is anything to decide: pCPUs of more than one core type."""
+        return sum(bool(self.topology.pcpus_of(t.name)) for t in self.topology.core_types) > 1
+
+
+Places = Mapping[VcpuKey, frozenset[int]]
+"""The pCPUs each vCPU shall be kept on; one that is left out is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Places, and what to be shown again at the next decision. ``memory`` is never changed."""
+
+    places: Places
+    memory: object = None
 
 
 class Policy(Protocol):
-    """A best-effort policy: one pure decision an interval."""
+    """A best-effort policy: one pure decision an interval.
+
+    It keeps nothing itself: what it wants to remember it returns, and sees it again in the next
+    view. So a plan that was refused leaves no trace, and a test is a view.
+    """
 
     @property
     def name(self) -> str:
         """Its name in configuration and reports."""
         ...
 
-    def decide(self, view: HostView) -> Mapping[VcpuKey, frozenset[int]]:
-        """The pCPUs each vCPU shall be kept on; one that is left out is left alone."""
+    def decide(self, view: HostView) -> Decision | Places:
+        """Where every vCPU shall be kept; a policy without memory returns the places alone."""
         ...

@@ -1,0 +1,93 @@
+"""What is known of each vCPU's use of a fast core, as scores to rank by.
+
+Unknown stays unknown (``None``): who has no score competes with nobody, see ``shares.by_rank``.
+"""
+
+from amp_nova.core.topology import CoreType
+from amp_nova.policies.policy import HostView, VcpuView
+from amp_nova.policies.shares import Score
+from amp_nova.policies.turns import Tallies, Tally
+
+_DIGITS = 4
+"""Scores that differ by less are alike."""
+
+
+def _incumbency(tally: Tally) -> float:
+    """How far up the core types its present share is, 0 to 1."""
+    top = len(tally.due) - 1
+    return sum(share * at for at, share in enumerate(tally.due)) / top if top else 0.0
+
+
+def measured(view: HostView, so_far: Tallies, vcpu: VcpuView) -> float | None:
+    """Its speedup, of one that was tried on a fast core as well as on a slow one.
+
+    A model may be wrong about a workload that never ran on both, and who is ranked low by mistake
+    would never get there: as long as it was not tried, nothing is known.
+    """
+    confined = view.topology.only_type(vcpu.allowed) is not None
+    return vcpu.speedup if so_far[vcpu.key].tried or confined else None
+
+
+def ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
+    """Instructions per cycle, as on the slowest core type where its speedup tells.
+
+    A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without
+    this, two similar vCPUs would change places for ever, each looking better where it is slow.
+    """
+    types = view.topology.core_types
+    if vcpu.ipc is None or vcpu.speedup is None or len(vcpu.cpu_s) != len(types):
+        return vcpu.ipc
+    at = max(range(len(types)), key=lambda i: vcpu.cpu_s[i])
+    faster = gain(types, at)
+    return None if faster is None else vcpu.ipc * faster / speed(types, at, vcpu.speedup)
+
+
+def gain(types: tuple[CoreType, ...], at: int) -> float | None:
+    """Coefficient of a core type over the slowest's."""
+    here, slowest = types[at].coefficient, types[0].coefficient
+    return here / slowest if here is not None and slowest else None
+
+
+def speed(types: tuple[CoreType, ...], at: int, speedup: float) -> float:
+    """Speed on a core type over the slowest, of a workload that has ``speedup`` on the fastest.
+
+    In between, as far up as the core type's coefficient is; evenly where that is not known.
+    """
+    if len(types) < 2 or at == 0:
+        return 1.0
+    here, most = gain(types, at), gain(types, len(types) - 1)
+    height = at / (len(types) - 1)
+    if here is not None and most is not None and most > 1.0:
+        height = (here - 1.0) / (most - 1.0)
+    return 1.0 + (speedup - 1.0) * height
+
+
+def efficiency(view: HostView, so_far: Tallies, hysteresis_ratio: float) -> Score:
+    """IPC x utilization (kwon2011 section 3.1), times ``amp:weight``.
+
+    Utilization is the share of time a vCPU wants to run: what it is kept waiting is the host's
+    doing, not its own. Who has the fast cores has the benefit of the doubt, by
+    ``hysteresis_ratio``.
+    """
+
+    def score(vcpu: VcpuView) -> float | None:
+        ipc = ipc_on_slowest(view, vcpu)
+        if ipc is None or vcpu.demand_ratio is None:
+            return None
+        doubt = 1.0 + hysteresis_ratio * _incumbency(so_far[vcpu.key])
+        return round(ipc * vcpu.demand_ratio * vcpu.weight * doubt, _DIGITS)
+
+    return score
+
+
+def gains(view: HostView, so_far: Tallies, hysteresis_ratio: float) -> Score:
+    """What a second on the fastest type adds, times ``amp:weight``; of those who were tried."""
+
+    def score(vcpu: VcpuView) -> float | None:
+        speedup = measured(view, so_far, vcpu)
+        if speedup is None:
+            return None
+        doubt = 1.0 + hysteresis_ratio * _incumbency(so_far[vcpu.key])
+        return round((speedup - 1.0) * vcpu.weight * doubt, _DIGITS)
+
+    return score
