@@ -141,6 +141,26 @@ the agent keeps its hands off the instance for five minutes and says so, rather 
     ),
 ]
 
+COUNTERS_OPTS = [
+    cfg.StrOpt(
+        "source",
+        default="auto",
+        choices=[
+            ("auto", "whatever counts: perf for guests under KVM, tcg for emulated ones"),
+            ("perf", "the hardware counters of vCPU threads, for guests under KVM only"),
+            ("tcg", "the plugin of QEMU, for emulated guests only"),
+            ("none", "nothing; bookings of instructions per second cannot be verified then"),
+        ],
+        help="What counts the instructions of vCPUs.",
+    ),
+    cfg.FloatOpt(
+        "retry_s",
+        default=30.0,
+        min=0.1,
+        help="Seconds until a vCPU that could not be counted is tried again.",
+    ),
+]
+
 EXPORTER_OPTS = [
     cfg.BoolOpt("enabled", default=True, help="Serve Prometheus metrics."),
     cfg.HostAddressOpt("address", default="127.0.0.1", help="Address to serve metrics on."),
@@ -150,6 +170,7 @@ EXPORTER_OPTS = [
 GROUPS: dict[str, list[cfg.Opt]] = {
     "topology": TOPOLOGY_OPTS,
     "agent": AGENT_OPTS,
+    "counters": COUNTERS_OPTS,
     "exporter": EXPORTER_OPTS,
 }
 

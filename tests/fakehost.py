@@ -134,7 +134,7 @@ class Kernel:
             raise OSError(code, os.strerror(code))
         self.affinity[tid] = set(self.twist.get("affinity", set(pcpus) & self.pcpus))
 
-    def write(self, path, value):
+    def write(self, path, value, kept=None):
         """Write a cgroup file as the kernel would."""
         path = Path(path)
         old = path.read_text()

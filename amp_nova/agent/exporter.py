@@ -40,6 +40,8 @@ class Exporter:
         self.lateness_s: float | None = None
         self.hypervisor_up: bool | None = None
         self.libvirt_calls: int | None = None
+        self.counters: Mapping[tuple[str, str], int] = {}
+        """How many vCPUs each source counts, with what there is to say about it."""
         self.calibrated_s = calibrated_s
         """When the calibration in use was made, in seconds since the epoch."""
         self._clock = clock
@@ -87,6 +89,7 @@ class Exporter:
         yield from _promised(vcpus)
         yield from _delivered(vcpus, report.topology)
         yield from estimate_metrics.families(report, vcpus, VCPU)
+        yield from _counted(vcpus)
 
     def _own(self) -> Iterator[Metric]:
         gauges: tuple[tuple[str, str, float | None], ...] = (
@@ -118,12 +121,24 @@ class Exporter:
             yield CounterMetricFamily(
                 "amp_libvirt_calls", "Calls made to libvirt.", value=self.libvirt_calls
             )
+        if self.counters:
+            yield _sources(self.counters)
         took = SummaryMetricFamily(
             "amp_cycle_duration_seconds", "Time control cycles took.", labels=["stage"]
         )
         for stage, (count, total) in self._stages.items():
             took.add_metric([stage], count, total)
         yield took
+
+
+def _sources(counters: Mapping[tuple[str, str], int]) -> Metric:
+    """What counts instructions here; several when not all vCPUs are counted alike."""
+    family = GaugeMetricFamily(
+        "amp_counters_info", "What counts vCPUs' instructions.", labels=["source", "about"]
+    )
+    for labels in counters:
+        family.add_metric(list(labels), 1)
+    return family
 
 
 def _host(report: CycleReport) -> Iterator[Metric]:
@@ -272,3 +287,13 @@ def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
                 cpu.add_metric([*labels, name], used_s)
             reference.add_metric(labels, account.ref_s)
     yield from (delivered, ratio, shortfall, cpu, reference)
+
+
+def _counted(vcpus: Labelled) -> Iterator[Metric]:
+    instructions = CounterMetricFamily(
+        "amp_vcpu_instructions", "Instructions retired, as counted here.", labels=VCPU
+    )
+    for labels, vcpu in vcpus:
+        if vcpu.reading.counts is not None:
+            instructions.add_metric(labels, vcpu.reading.counts.instructions)
+    yield instructions

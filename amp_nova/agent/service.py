@@ -33,6 +33,7 @@ from amp_nova.exceptions import (
     HypervisorUnavailable,
 )
 from amp_nova.host.calibration import SOURCE, made_s
+from amp_nova.host.counters import Counters
 from amp_nova.host.domain_xml import Fallback
 from amp_nova.host.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
@@ -79,6 +80,7 @@ def make_host(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> Libv
         lambda: online_mask(conf.topology.root),
         Path(agent.libvirt_run_path),
         Holds(Path(agent.state_path)).current,
+        counters=Counters(conf.counters.source, retry_s=conf.counters.retry_s),
     )
 
 
@@ -208,12 +210,21 @@ class Service:
                 LOG.warning(warning)
             self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
         self.exporter.libvirt_calls = self.host.calls
+        self._tell_counters()
         self.exporter.update(report)
         for line in (
             *describe(self.loop.changes, report),
             *describe_precedence(self.loop.precedence, report),
         ):
             LOG.info(line)
+
+    def _tell_counters(self) -> None:
+        """Export what counts vCPUs, and log what is new about it."""
+        counting = self.host.counting()
+        for source, about in counting.keys() - self.exporter.counters.keys():
+            if about:
+                LOG.warning("counters of vCPUs (%s): %s", source, about)
+        self.exporter.counters = counting
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         report = self.report

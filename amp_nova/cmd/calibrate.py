@@ -17,7 +17,7 @@ from amp_nova.core.calibrate import Calibration, Kernel, Reference, Sample
 from amp_nova.core.configured import SOURCE as CONFIGURED
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
-from amp_nova.host import calibration, idleness, instructions, stressng
+from amp_nova.host import calibration, idleness, perf, stressng
 from amp_nova.host.machine import load_topology
 from amp_nova.host.stressng import StressNg
 
@@ -254,7 +254,7 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Ca
     warnings += [f"forced although {noisy}"] if noisy else []
     missing = None
     if any(r.nominal_ips is None for r in results):
-        missing = instructions.why_missing(list(task.pcpus.values())) or (
+        missing = perf.why_missing(list(task.pcpus.values())) or (
             "the counter of instructions was never free; something else holds it"
         )
     return Calibration(

@@ -14,9 +14,10 @@ VcpuKey = tuple[str, int]
 class Counts:
     """What a vCPU's performance counters said, cumulative since they were opened.
 
-    Never scaled by enabled over running time. On a machine whose core types have counters of their
-    own these are the sums over all of them; ``residency_ns`` then is the time each set of counters
-    ran, by the name of its PMU: how long the vCPU was on cores of that type.
+    On a machine whose core types have counters of their own these are the sums over all of them,
+    never scaled by enabled over running time; ``residency_ns`` then is the time each set of
+    counters ran, by the name of its PMU: how long the vCPU was on cores of that type. Counts
+    smaller than before mean that the counters began anew.
     """
 
     instructions: int
@@ -44,7 +45,8 @@ class VcpuReading:
     last_pcpu: int | None = None
     """The pCPU it last ran on, where that is known."""
     counts: Counts | None = None
-    """``None``: nothing counts its instructions."""
+    """``None``: nothing counts its instructions, because of ``uncounted``."""
+    uncounted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

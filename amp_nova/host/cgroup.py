@@ -15,6 +15,8 @@ from amp_nova.exceptions import ActuationFailed
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
 """What a file says once its process or group has gone."""
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""What a file says that may not be written."""
 PERIOD_US = 100_000
 """The kernel's period, which whoever sets a quota without a period takes for granted."""
 _READ_BYTES = 512
@@ -52,8 +54,11 @@ def _number(raw: bytes, key: bytes) -> int:
     return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
 
 
-def _write(path: Path, value: str) -> None:
+def _write(path: Path, value: str, kept: int | None = None) -> None:
     # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
+    if kept is not None:
+        os.pwrite(kept, value.encode(), 0)
+        return
     fd = os.open(path, os.O_WRONLY)
     try:
         os.write(fd, value.encode())
@@ -72,12 +77,12 @@ class VcpuGroup:
         self.path = path
         self._version = version
         self._fds: list[int] = []
-        names = ["cpu.stat", "cpu.max"]
-        if version == 1:
-            names = ["cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        self._kept: dict[str, int] = {}
+        names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         try:
+            self._fds.append(os.open(path / "cpu.stat", os.O_RDONLY))
             for name in names:
-                self._fds.append(os.open(path / name, os.O_RDONLY))
+                self._fds.append(self._open(name))
         except OSError:
             self.close()
             raise
@@ -85,12 +90,22 @@ class VcpuGroup:
         self._reads = 0
         self._bandwidth: Bandwidth | None = None
 
+    def _open(self, name: str) -> int:
+        """For writing too, where that is allowed: where not, a write says why."""
+        try:
+            self._kept[name] = os.open(self.path / name, os.O_RDWR)
+            return self._kept[name]
+        except OSError as exc:
+            if exc.errno not in READ_ONLY:
+                raise
+            return os.open(self.path / name, os.O_RDONLY)
+
     def close(self) -> None:
         """Give the descriptors back."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._fds = []
+        self._fds, self._kept = [], {}
 
     def throttled_ns(self) -> int:
         """Time the vCPU was kept from running by its limit, cumulative."""
@@ -160,7 +175,7 @@ class VcpuGroup:
             raise
 
     def _put(self, name: str, text: str) -> None:
-        _write(self.path / name, text)
+        _write(self.path / name, text, self._kept.get(name))
 
 
 class DomainGroup:

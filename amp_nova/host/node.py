@@ -1,29 +1,36 @@
-"""A real compute node: ``Sensor`` and ``Actuator`` over libvirt, cgroups and /proc.
+"""A real compute node: ``Sensor``, ``Actuator`` and ``FastPort`` over libvirt, cgroups and /proc.
 
 What the contract sets, it sets in the vCPU's own cgroup and by thread affinity, within what libvirt
 allows. Nothing of it enters libvirt's definition, so nothing of it travels with a live migration to
 a host where it would be wrong.
 """
 
-import errno
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from amp_nova.core import cpulist
-from amp_nova.core.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.observation import (
+    DomainReading,
+    Observation,
+    Sample,
+    VcpuKey,
+    VcpuReading,
+)
 from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ActuationFailed, AmpError
-from amp_nova.host.cgroup import GONE, mounts
+from amp_nova.host.cgroup import GONE, READ_ONLY, mounts
+from amp_nova.host.counters import NONE, Counters
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
 from amp_nova.host.pacing import at_period_start
 from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
 
 LOG = logging.getLogger(__name__)
-_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 THOROUGH_EVERY = 6
 """Rescans until the groups of all threads are read anew, not only where threads came or went."""
 
@@ -44,6 +51,7 @@ class LibvirtHost:
         held: Callable[[], Mapping[str, str]] = dict,
         root: Path = Path("/"),
         rescan_s: float = 10.0,
+        counters: Counters | None = None,
     ) -> None:
         self._hypervisor = hypervisor
         self._load_topology = load_topology
@@ -52,6 +60,7 @@ class LibvirtHost:
         self._held = held
         self._root = root
         self._rescan_s = rescan_s
+        self._counters = counters or Counters(NONE, root)
         self._mounted = mounts(root)
         self._online = online()
         self._topology = load_topology()
@@ -109,6 +118,33 @@ class LibvirtHost:
             threads.close()
         self._described.pop(resource, None)
 
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+        """Counters of these vCPUs now; one that went, or that nothing counts now, is left out."""
+        samples = {}
+        for key in keys:
+            thread = self._thread(key)
+            try:
+                found = thread.sample() if thread else None
+            except OSError:  # it went; the next cycle looks for it
+                continue
+            if found is not None:
+                samples[key] = found
+        return samples
+
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits at once; one that is in force already is left alone."""
+        failures = {}
+        for key, limit in limits.items():
+            failure = self._take(key, (Step(bandwidth=limit),))
+            if failure is not None:
+                failures[key] = failure
+        return failures
+
+    def counting(self) -> Mapping[tuple[str, str], int]:
+        """How many vCPUs each source counts, with what there is to say about it."""
+        threads = [t for found in self._threads.values() for t in found.by_index.values()]
+        return Counter(thread.counts.state for thread in threads)
+
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
             return DomainReading(xml.domain, ())
@@ -152,7 +188,9 @@ class LibvirtHost:
         pid = int(text)
         if threads is None or threads.incarnation != incarnation(self._root, pid):
             self._forget(resource)
-            threads = self._threads[resource] = VcpuThreads(self._root, pid, self._mounted)
+            threads = self._threads[resource] = VcpuThreads(
+                self._root, pid, self._mounted, self._counters
+            )
         elif self._rescans % THOROUGH_EVERY:
             threads.follow()
         else:
@@ -211,7 +249,7 @@ class LibvirtHost:
                 failures[resource] = Failure("refused", str(exc))
             except OSError as exc:
                 if exc.errno not in GONE:
-                    reason = "read_only" if exc.errno in _READ_ONLY else "refused"
+                    reason = "read_only" if exc.errno in READ_ONLY else "refused"
                     failures[resource] = Failure(reason, f"cpu.idle: {exc.strerror}")
         return failures
 
@@ -244,7 +282,7 @@ class LibvirtHost:
             if exc.errno in GONE:
                 self._threads[key[0]].drop(key[1])
                 return None
-            reason = "read_only" if exc.errno in _READ_ONLY else "refused"
+            reason = "read_only" if exc.errno in READ_ONLY else "refused"
             return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
         return None
 

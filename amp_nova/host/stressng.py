@@ -23,7 +23,7 @@ import yaml
 
 from amp_nova.core.calibrate import Kernel, Sample, Step
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
-from amp_nova.host import instructions
+from amp_nova.host import perf
 
 KERNELS = (
     # 64-bit additions, multiplications, shifts in registers: the integer units.
@@ -171,7 +171,7 @@ def _children_s() -> float:
 def _counting(pcpu: int, root: str) -> Iterator[Callable[[], float | None]]:
     """A function that says how many instructions the children have retired, or ``None``."""
     try:
-        counter = instructions.on_pcpu(pcpu, root)
+        counter = perf.on_pcpu(pcpu, root)
     except CountersUnavailable:
         yield lambda: None
         return

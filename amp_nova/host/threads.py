@@ -3,25 +3,30 @@
 import contextlib
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from amp_nova.core.observation import VcpuReading
+from amp_nova.core.observation import Sample, VcpuReading
 from amp_nova.core.plan import Step
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup import DomainGroup, VcpuGroup, path_of
+from amp_nova.host.counters import Counters, VcpuCounts
 
-_COMM = re.compile(r"CPU (\d+)/")
+_COMM = re.compile(r"CPU (\d+)/(\w*)")
 """QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
 
 
 class VcpuThread:
     """One vCPU's thread. Every method raises ``OSError`` when the thread has gone."""
 
-    def __init__(self, index: int, tid: int, task: Path, group: VcpuGroup) -> None:
+    def __init__(
+        self, index: int, tid: int, task: Path, group: VcpuGroup, counts: VcpuCounts
+    ) -> None:
         self.index = index
         self.tid = tid
         self.group = group
+        self.counts = counts
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._raw = b""
@@ -32,6 +37,7 @@ class VcpuThread:
         with contextlib.suppress(OSError):
             os.close(self._schedstat)
         self.group.close()
+        self.counts.close()
 
     def read(self, allowed: frozenset[int], *, closely: bool = True) -> VcpuReading:
         """Counters and limits at this moment.
@@ -52,9 +58,28 @@ class VcpuThread:
         else:
             run, wait, _ = raw.split()
             throttled_ns = self.group.throttled_ns()
-            last = VcpuReading(self.index, int(run), int(wait), throttled_ns, limit, pcpus, allowed)
+            counts = self.counts.read()
+            last = VcpuReading(
+                self.index,
+                int(run),
+                int(wait),
+                throttled_ns,
+                limit,
+                pcpus,
+                allowed,
+                counts=counts,
+                uncounted=self.counts.failure,
+            )
         self._raw, self._last = raw, last
         return last
+
+    def sample(self) -> Sample | None:
+        """What the fast loop needs; ``None`` while nothing counts the vCPU."""
+        run, wait, _ = os.pread(self._schedstat, 128, 0).split()
+        counts = self.counts.read()
+        if counts is None:
+            return None
+        return Sample(time.monotonic_ns(), int(run), int(wait), counts.instructions)
 
     def pcpus(self) -> frozenset[int]:
         """The pCPUs the thread may run on; the same object as long as nothing changes."""
@@ -67,7 +92,8 @@ class VcpuThread:
         """Carry out one step; ``ActuationFailed`` when the kernel made something else of it."""
         self._raw = b""  # whatever comes of it, the next reading looks closely
         if step.pcpus is None:
-            self.group.set_bandwidth(step.bandwidth)
+            if self.group.bandwidth() != step.bandwidth:  # the same one would refill the group
+                self.group.set_bandwidth(step.bandwidth)
             return
         os.sched_setaffinity(self.tid, step.pcpus)
         if self.pcpus() != step.pcpus:
@@ -83,8 +109,8 @@ def incarnation(root: Path, pid: int) -> str:
     return f"{pid}:{stat.rsplit(')', 1)[1].split()[19]}"
 
 
-Found = dict[int, tuple[int, Path, int]]
-"""Thread id, CPU cgroup folder and its version, by vCPU index."""
+Found = dict[int, tuple[int, Path, int, str]]
+"""Thread id, CPU cgroup folder, its version and what runs the vCPU, by vCPU index."""
 
 
 def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
@@ -104,7 +130,7 @@ def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozens
         except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
         if where is not None and where[0].name == f"vcpu{match[1]}":
-            found[int(match[1])] = (int(tid), *where)
+            found[int(match[1])] = (int(tid), *where, match[2])
         else:
             groupless.add(int(match[1]))
     return found, frozenset(groupless)
@@ -117,7 +143,7 @@ class VcpuThreads:
     ``unsettled``: another look may find more.
     """
 
-    def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
+    def __init__(self, root: Path, pid: int, mounted: dict[str, Path], counters: Counters) -> None:
         self.pid = pid
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
@@ -127,6 +153,7 @@ class VcpuThreads:
         self._listed: frozenset[str] = frozenset()
         self._root = root
         self._mounted = mounted
+        self._counters = counters
         try:
             self.rescan()
         except BaseException:
@@ -149,11 +176,11 @@ class VcpuThreads:
             if found.get(index, ())[:2] != (thread.tid, thread.group.path):
                 self.drop(index)
         tasks = self._root / f"proc/{self.pid}/task"
-        for index, (tid, path, version) in found.items():
+        for index, (tid, path, version, accelerator) in found.items():
             if index not in self.by_index:
-                group = VcpuGroup(path, version)
+                group, counts = VcpuGroup(path, version), self._counts(index, tid, accelerator)
                 try:
-                    self.by_index[index] = VcpuThread(index, tid, tasks / str(tid), group)
+                    self.by_index[index] = VcpuThread(index, tid, tasks / str(tid), group, counts)
                 except OSError:
                     group.close()
                     raise
@@ -162,6 +189,12 @@ class VcpuThreads:
             self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
         # libvirt moves a new thread to its group a moment after it began.
         self.unsettled = bool(self.groupless)
+
+    def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
+        counters = self._counters
+        return VcpuCounts(
+            lambda: counters.open(self.pid, tid, index, accelerator), counters.retry_s
+        )
 
     def drop(self, index: int) -> None:
         """Forget one vCPU and give its descriptors back."""

@@ -17,6 +17,9 @@ import libvirt
 from amp_nova.exceptions import AmpError
 
 SOURCE = Path(__file__).with_name("guest.S")
+PLUGIN_SOURCE = Path(__file__).with_name("icount.c")
+INSTRUCTIONS_PER_ROUND = 20000 * 6 + 6 + 4 / 16
+"""By hand from the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
 _COUNTERS = 0x200000
 _SLOT_BYTES = 64
 _NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
@@ -34,11 +37,28 @@ def build(folder: Path) -> Path:
     link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
     assemble = ["as", "--32", str(SOURCE), "-o", str(made)]
     for command in (assemble, [*link, str(made), "-o", str(image)]):
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise AmpError(f"the guest cannot be built: {result.stderr.strip()}")
+        _run(command, "the guest")
     image.chmod(0o644)
     return image
+
+
+def build_plugin(folder: Path) -> Path:
+    """Compile the plugin that counts instructions of emulated guests; needs ``gcc``."""
+    plugin = folder / "icount.so"
+    if plugin.exists() and plugin.stat().st_mtime > PLUGIN_SOURCE.stat().st_mtime:
+        return plugin
+    if shutil.which("gcc") is None:
+        raise AmpError("the instruction counter cannot be built: install gcc")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]
+    _run([*command, "-o", str(plugin), str(PLUGIN_SOURCE)], "the instruction counter")
+    return plugin
+
+
+def _run(command: list[str], what: str) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise AmpError(f"{what} cannot be built: {result.stderr.strip()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,17 @@ class GuestSpec:
     """Replaces Nova's metadata when given, for garbage."""
     cputune: str = ""
     memory_mib: int = 8
+    vcpus_max: int | None = None
+    """More than ``vcpus``: the others can be plugged in later."""
+    counter: bool = False
+    """Count its instructions with the plugin, in ``counter_path``."""
+    count: str = ""
+    """How the plugin counts, when it shall not decide: ``callback`` or ``inline``."""
+
+    @property
+    def counter_path(self) -> Path:
+        """Where the plugin counts, in memory that the host shares."""
+        return Path(f"/dev/shm/{self.name}.icount")
 
 
 def _metadata(spec: GuestSpec) -> str:
@@ -77,10 +108,12 @@ def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
         f'<vcpupin vcpu="{v}" cpuset="{c}"/>' for v, c in sorted((spec.pins or {}).items())
     )
     cpuset = f' cpuset="{spec.cpuset}"' if spec.cpuset else ""
-    return f"""<domain type="{kind}">
+    vcpus = spec.vcpus_max or spec.vcpus
+    current = f' current="{spec.vcpus}"' if spec.vcpus_max else ""
+    return f"""<domain type="{kind}" xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0">
 <name>{spec.name}</name><uuid>{uuid.uuid4()}</uuid>
 <metadata>{_metadata(spec)}</metadata>
-<memory unit="MiB">{spec.memory_mib}</memory><vcpu{cpuset}>{spec.vcpus}</vcpu>
+<memory unit="MiB">{spec.memory_mib}</memory><vcpu{cpuset}{current}>{vcpus}</vcpu>
 <cputune>{pins}{spec.cputune}</cputune>
 <memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
 <os><type arch="x86_64" machine="pc">hvm</type><kernel>{image}</kernel></os>
@@ -88,7 +121,20 @@ def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
 <cpu mode="custom" match="exact"><model fallback="allow">qemu64</model></cpu>
 <on_poweroff>destroy</on_poweroff><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
-<controller type="usb" model="none"/><memballoon model="none"/></devices></domain>"""
+<controller type="usb" model="none"/><memballoon model="none"/></devices>
+{_plugin(spec, image)}</domain>"""
+
+
+def _plugin(spec: GuestSpec, image: Path) -> str:
+    """The plugin lies beside the guest's image."""
+    if not spec.counter:
+        return ""
+    how = f",count={spec.count}" if spec.count else ""
+    value = f"{image.with_name('icount.so')},out={spec.counter_path}{how}"
+    return (
+        '<qemu:commandline><qemu:arg value="-plugin"/>'
+        f"<qemu:arg value={xml.quoteattr(value)}/></qemu:commandline>"
+    )
 
 
 class Guest:
@@ -103,6 +149,8 @@ class Guest:
         run_path: Path = Path("/run/libvirt/qemu"),
     ) -> None:
         self.spec = spec
+        if spec.counter:
+            build_plugin(image.parent)
         with contextlib.suppress(libvirt.libvirtError):
             conn.lookupByName(spec.name).destroy()
         try:
@@ -128,6 +176,11 @@ class Guest:
     def _slot(self, index: int) -> int:
         self._memory.seek(_COUNTERS + _SLOT_BYTES * index)
         return int(struct.unpack("<Q", self._memory.read(8))[0])
+
+    def instructions(self) -> tuple[int, ...]:
+        """Instructions of every vCPU so far, as the plugin's file has them."""
+        raw = self.spec.counter_path.read_bytes()
+        return tuple(struct.unpack_from("=Q", raw, 64 + 64 * i)[0] for i in range(self.spec.vcpus))
 
     def nap(self, ticks_ns: int) -> None:
         """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time."""
@@ -164,3 +217,5 @@ class Guest:
         self._memory.close()
         with contextlib.suppress(libvirt.libvirtError):
             self.domain.destroy()
+        if self.spec.counter:
+            self.spec.counter_path.unlink(missing_ok=True)

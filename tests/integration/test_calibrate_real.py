@@ -12,7 +12,7 @@ import pytest
 
 from amp_nova.core.calibrate import Step
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host import calibration, instructions, stressng
+from amp_nova.host import calibration, perf, stressng
 
 pytestmark = pytest.mark.skipif(
     shutil.which("stress-ng") is None, reason="stress-ng is not installed"
@@ -88,12 +88,12 @@ def measuring_child(process):
 def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
     """A counter of nanoseconds on CPU gives 1e9 a CPU second: Ips are divided by the right time."""
     monkeypatch.setattr(
-        instructions,
+        perf,
         "on_pcpu",
-        lambda *_: instructions.ChildCounter(instructions.TYPE_SOFTWARE, instructions.TASK_CLOCK),
+        lambda *_: perf.ChildCounter(perf.TYPE_SOFTWARE, perf.TASK_CLOCK),
     )
     try:
-        instructions.on_pcpu(0).close()
+        perf.on_pcpu(0).close()
     except CountersUnavailable as exc:
         pytest.skip(f"no performance counters here: {exc}")
     pcpu = max(os.sched_getaffinity(0))

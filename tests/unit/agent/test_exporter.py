@@ -3,6 +3,7 @@
 import socket
 import threading
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest, parser
@@ -11,6 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from amp_nova.agent.exporter import Exporter
 from amp_nova.core.account import RATIO_BUCKETS
+from amp_nova.core.observation import Counts
 from amp_nova.exceptions import ConfigInvalid
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
@@ -271,3 +273,25 @@ def test_address_that_is_not_here_is_one_sentence():
     for address in ("192.0.2.1", "no-such-host.invalid"):
         with pytest.raises(ConfigInvalid, match=f"metrics cannot be served on {address}:0"):
             Scrape().exporter.start_http(address, 0)
+
+
+def test_instructions_are_told_where_they_are_counted():
+    """A vCPU that nothing counts has no series, not a zero."""
+    counted = replace(reports.reading(), counts=Counts(12345))
+    scrape = Scrape(
+        reports.report(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
+    )
+
+    assert scrape.samples("amp_vcpu_instructions_total") == [(VCPU, 12345.0)]
+
+
+def test_sources_of_counts_are_told_with_what_there_is_to_say():
+    """One series for each, whatever they count."""
+    scrape = Scrape(reports.report())
+    assert scrape.samples("amp_counters_info") == []
+    scrape.exporter.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
+
+    assert scrape.samples("amp_counters_info") == [
+        ({"source": "tcg", "about": ""}, 1.0),
+        ({"source": "none", "about": "no PMU"}, 1.0),
+    ]

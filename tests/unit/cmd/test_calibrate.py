@@ -10,7 +10,7 @@ from amp_nova.cmd import calibrate as command
 from amp_nova.cmd import cli
 from amp_nova.core.topology import PCpu, Topology
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host import calibration, idleness, instructions
+from amp_nova.host import calibration, idleness, perf
 from amp_nova.host.idleness import Load
 from amp_nova.host.stressng import StressNg
 from tests.calibrations import fake_stress_ng, topology
@@ -33,7 +33,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "COMMANDS", ("calibrate",))
     monkeypatch.setattr(command, "load_topology", lambda conf: topology())
     monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0, 0)})
-    monkeypatch.setattr(instructions, "on_pcpu", missing)
+    monkeypatch.setattr(perf, "on_pcpu", missing)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from amp_nova.core.calibrate import Step
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
-from amp_nova.host import instructions, stressng
+from amp_nova.host import perf, stressng
 from tests.calibrations import INTEGER, fake_stress_ng
 
 STEP = Step(2, "fast", "integer", False)
@@ -104,7 +104,7 @@ def test_a_child_is_counted():
     """A counter sees the CPU time of a child: the same way in which instructions are counted."""
     program = "import time\nwhile time.process_time() < 0.2: pass"
     try:
-        counter = instructions.ChildCounter(instructions.TYPE_SOFTWARE, instructions.TASK_CLOCK)
+        counter = perf.ChildCounter(perf.TYPE_SOFTWARE, perf.TASK_CLOCK)
     except CountersUnavailable as exc:
         pytest.skip(f"no performance counters here: {exc}")
     with counter:
@@ -117,7 +117,7 @@ def test_a_child_is_counted():
 def test_a_counter_that_is_not_there_says_why():
     """An event that no machine has is a sentence, not a number."""
     with pytest.raises(CountersUnavailable, match=r"\w+ \w+"):
-        instructions.ChildCounter(0xFFFF, 0)
+        perf.ChildCounter(0xFFFF, 0)
 
 
 def test_each_core_type_has_its_own_counter(tmp_path):
@@ -128,6 +128,6 @@ def test_each_core_type_has_its_own_counter(tmp_path):
         (folder / "cpus").write_text(cpus + "\n")
         (folder / "type").write_text(number + "\n")
 
-    assert instructions.event_of(2, str(tmp_path)) == 4 << 32 | 1
-    assert instructions.event_of(5, str(tmp_path)) == 10 << 32 | 1
-    assert instructions.event_of(9, str(tmp_path)) == 1
+    assert perf.event_of(2, str(tmp_path)) == 4 << 32 | 1
+    assert perf.event_of(5, str(tmp_path)) == 10 << 32 | 1
+    assert perf.event_of(9, str(tmp_path)) == 1

@@ -9,6 +9,7 @@ from amp_nova.core.plan import Step
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host import threads
 from amp_nova.host.cgroup import mounts
+from amp_nova.host.counters import Counters
 from tests.fakehost import FakeHost, descriptors, remove
 
 NAME = "instance-00000001"
@@ -25,7 +26,7 @@ def host(request, tmp_path, monkeypatch):
 
 def of(host, pid=4000):
     """The threads of a fake process."""
-    return threads.VcpuThreads(host.root, pid, mounts(host.root))
+    return threads.VcpuThreads(host.root, pid, mounts(host.root), Counters("none"))
 
 
 @pytest.mark.parametrize("comm", ["CPU {}/KVM", "CPU {}/TCG"])
@@ -82,7 +83,7 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     """Without a cpu controller there is nothing to limit a vCPU with."""
     host.start(vcpus=1)
 
-    found = threads.VcpuThreads(host.root, 4000, {})
+    found = threads.VcpuThreads(host.root, 4000, {}, Counters("none"))
 
     assert not found.by_index
     assert found.groupless == {0}

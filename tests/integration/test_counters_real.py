@@ -1,0 +1,206 @@
+"""Counters on real guests: the plugin against what the guests know of themselves, and faults."""
+
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from amp_nova.host.counters import Counters
+from tests.lab import FAST, SLOW, until
+
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+
+def counted(guest, seconds=1.5):
+    """Per vCPU: instructions counted over those that the guest knows it has executed."""
+    from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
+
+    def both():
+        return guest.instructions(), guest.rounds()
+
+    before, rounds_before = both()
+    time.sleep(seconds)
+    after, rounds = both()
+    return [
+        (after[i] - before[i]) / ((rounds[i] - rounds_before[i]) * INSTRUCTIONS_PER_ROUND)
+        for i in range(guest.spec.vcpus)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "count"), [(1, ""), (1, "callback"), (2, "")], ids=["inline", "callback", "two"]
+)
+def test_the_plugin_counts_what_a_guest_executes(guests, vcpus, count):
+    """Every vCPU on its own, within one in a thousand."""
+    pins = {0: str(FAST), 1: str(SLOW)}
+    guest = guests.guest(
+        "counted", vcpus=vcpus, pins={i: pins[i] for i in range(vcpus)}, counter=True, count=count
+    )
+
+    assert counted(guest) == pytest.approx([1.0] * vcpus, rel=1e-3)
+
+
+def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
+    """Each has a file of its own, and it goes with the guest."""
+    first = guests.guest("first", counter=True, cpuset=str(FAST))
+    second = guests.guest("second", counter=True, cpuset=str(SLOW))
+    assert counted(first) == pytest.approx([1.0], rel=1e-3)
+
+    second.domain.destroy()
+
+    until(lambda: not second.spec.counter_path.exists(), 5, "the end of the file")
+    assert counted(first) == pytest.approx([1.0], rel=1e-3)
+
+
+@pytest.fixture
+def host(lab):
+    """The real host as the agent has it."""
+    from amp_nova.core.topology import CoreType, PCpu, Topology
+    from amp_nova.host.hypervisor import Hypervisor
+    from amp_nova.host.node import LibvirtHost
+
+    pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
+    topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
+    hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
+    yield LibvirtHost(
+        hypervisor,
+        lambda: topology,
+        lambda: frozenset({FAST, SLOW}),
+        Path("/run/libvirt/qemu"),
+        counters=Counters("auto", retry_s=0.2),
+    )
+    hypervisor.close()
+
+
+def vcpus_of(host, guest):
+    """The readings of one guest's vCPUs."""
+    for domain in host.observe().domains:
+        if domain.domain.resource == guest.resource:
+            return domain.vcpus
+    return ()
+
+
+def test_the_host_reads_the_counts(guests, host):
+    """Readings and samples have what the plugin has."""
+    guest = guests.guest("read", counter=True, vcpus=2)
+
+    seen = vcpus_of(host, guest)
+    keys = [(guest.resource, i) for i in range(2)]
+    first = host.sample(keys)
+    time.sleep(0.3)
+    second = host.sample(keys)
+
+    for index, key in enumerate(keys):
+        assert seen[index].counts.instructions <= first[key].instructions
+        gain = second[key].instructions - first[key].instructions
+        took_s = (second[key].time_ns - first[key].time_ns) / 1e9
+        assert gain > 0
+        assert gain / took_s < 2e10
+    assert host.counting() == {("tcg", ""): 2}
+
+
+def test_a_suspended_guest_stands_still_and_goes_on(guests, host):
+    """Nothing is lost and nothing invented."""
+    guest = guests.guest("suspended", counter=True)
+    key = (guest.resource, 0)
+    vcpus_of(host, guest)
+
+    guest.domain.suspend()
+    time.sleep(0.1)
+    still = host.sample([key])[key].instructions
+    time.sleep(0.5)
+    assert host.sample([key])[key].instructions == still
+    guest.domain.resume()
+
+    until(lambda: host.sample([key])[key].instructions > still, 5, "more instructions")
+    assert counted(guest) == pytest.approx([1.0], rel=1e-3)
+
+
+def test_a_restarted_guest_is_another_life(guests, host):
+    """A new QEMU process, a new file, and counts from the start again."""
+    guest = guests.guest("again", counter=True)
+    uuid_before, before = guest.resource, host.observe()
+    old = next(d for d in before.domains if d.domain.resource == uuid_before)
+    definition = guest.domain.XMLDesc(0)
+    guest.domain.destroy()
+    guests.conn.createXML(definition, 0)
+
+    def alive():
+        return [v for v in vcpus_of(host, guest) if v.counts is not None]
+
+    until(alive, 10, "the new life's counts")
+    new = next(d for d in host.observe().domains if d.domain.resource == uuid_before)
+    assert new.domain.incarnation != old.domain.incarnation
+    guest.domain = guests.conn.lookupByName(guest.spec.name)
+
+
+def test_a_vcpu_that_is_plugged_in_is_counted(guests, host):
+    """There is room for it in the file from the start."""
+    guest = guests.guest("plugged", counter=True, vcpus_max=2)
+    assert len(vcpus_of(host, guest)) == 1
+
+    guest.domain.setVcpus(2)
+
+    # It waits for its start-up interrupt, which this guest sends only once: no instruction yet.
+    until(lambda: len(vcpus_of(host, guest)) == 2, 10, "the second vCPU")
+    until(lambda: vcpus_of(host, guest)[1].counts is not None, 5, "its counts")
+    assert vcpus_of(host, guest)[1].counts.instructions == 0
+    assert counted(guest) == pytest.approx([1.0], rel=1e-3)
+
+
+def test_a_guest_without_the_plugin_says_so_and_the_others_are_counted(guests, host):
+    """One vCPU's fault is its own."""
+    plain = guests.guest("plain", cpuset=str(SLOW))
+    guest = guests.guest("fine", counter=True, cpuset=str(FAST))
+
+    assert "without the plugin" in vcpus_of(host, plain)[0].uncounted
+    assert vcpus_of(host, guest)[0].counts is not None
+
+
+def test_garbage_in_the_file_is_a_reason_and_heals(guests, host):
+    """Somebody replaces the file: uncounted with a reason; with the right one it counts again."""
+    guest = guests.guest("garbage", counter=True)
+    path = guest.spec.counter_path
+    right = path.with_suffix(".right")
+    path.rename(right)
+    path.write_bytes(os.urandom(4096))
+    try:
+        assert "not of the plugin" in vcpus_of(host, guest)[0].uncounted
+        right.rename(path)
+        until(lambda: vcpus_of(host, guest)[0].counts is not None, 5, "counts")
+    finally:
+        right.unlink(missing_ok=True)
+
+
+def test_software_events_count_a_real_vcpu_thread(guests):
+    """The way of hardware counters, with the task clock in the place of instructions."""
+    from amp_nova.host.perf import Pmu
+    from amp_nova.host.perf_vcpu import PerfCounter
+    from tests.unit.host.test_perf_vcpu import SOFTWARE
+
+    guest = guests.guest("software", cpuset=str(FAST))
+    (tid,) = (
+        int(task.name)
+        for task in Path(f"/proc/{guest.pid}/task").iterdir()
+        if (task / "comm").read_text().startswith("CPU 0/")
+    )
+    counter = PerfCounter(tid, [Pmu("cpu")], guest_only=False, events=SOFTWARE)
+    begin, spent = counter.read().instructions, guest.cpu_ns()[0]
+    time.sleep(1)
+    gain, spent = counter.read().instructions - begin, guest.cpu_ns()[0] - spent
+    counter.close()
+
+    assert gain == pytest.approx(spent, rel=0.02)
+
+
+def test_the_header_is_what_the_reader_expects(guests):
+    """Both sides of the file were written by hand: they agree."""
+    from amp_nova.host.tcg import MAGIC, VERSION
+
+    guest = guests.guest("header", counter=True, vcpus=2)
+    raw = guest.spec.counter_path.read_bytes()
+
+    assert struct.unpack_from("=QIIII", raw) == (MAGIC, VERSION, 2, guest.pid, 0)
+    assert len(raw) == 64 * 3

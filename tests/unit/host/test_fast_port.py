@@ -1,0 +1,139 @@
+"""The short way to vCPUs that book instructions, on a fake host with a FAKE counter."""
+
+import errno
+import os
+
+import pytest
+
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.observation import Counts
+from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host.counters import Counters
+from tests.fakehost import Node, put, resource
+from tests.unit.host.test_tcg import PID, file_of, started
+
+NAME = "instance-00000001"
+KEYS = [(resource(NAME), 0), (resource(NAME), 1)]
+LIMIT = Bandwidth(5000, 20000)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def node(request, tmp_path, monkeypatch):
+    """A fake node of either cgroup version, with an emulated guest of two counted vCPUs."""
+    counters = Counters("auto", tmp_path, retry_s=0.0)
+    node = Node(tmp_path, monkeypatch, request.param, counters=counters)
+    node.host.start(NAME, 2, PID, comm="CPU {}/TCG")
+    node.libvirt.define(NAME, vcpus=2)
+    started(tmp_path)
+    file_of(tmp_path, 1000, 2000)
+    return node
+
+
+def test_a_sample_has_time_run_wait_and_instructions(node):
+    """Of every vCPU that was asked for, without asking libvirt."""
+    node.see()
+
+    samples = node.node.sample(KEYS)
+
+    assert [samples[key].instructions for key in KEYS] == [1000, 2000]
+    assert (samples[KEYS[0]].run_ns, samples[KEYS[0]].wait_ns) == (1000, 500)
+    assert samples[KEYS[0]].time_ns <= samples[KEYS[1]].time_ns
+
+
+def test_cycles_carry_the_counts_too(node):
+    """Every reading has them."""
+    assert [v.counts for v in node.see().vcpus] == [Counts(1000), Counts(2000)]
+    assert node.node.counting() == {("tcg", ""): 2}
+
+
+def test_a_vcpu_that_went_or_is_not_known_is_left_out(node):
+    """The others are sampled and limited all the same."""
+    node.see()
+    node.host.unplug(NAME, 1)
+
+    assert list(node.node.sample([*KEYS, ("nobody", 0)])) == KEYS[:1]
+    assert node.node.throttle(dict.fromkeys([*KEYS, ("nobody", 0)], LIMIT)) == {}
+    assert node.host.limit(NAME, 0) == "5000 20000"
+
+
+def test_a_vcpu_that_is_not_counted_is_left_out_and_says_why(node):
+    """Its file went bad: the reading names the reason, and it heals with the file."""
+    node.see()
+    path = file_of(node.host.root, 1000, 2000)
+    os.truncate(path, 64 + 64)
+
+    assert list(node.node.sample(KEYS)) == KEYS[:1]
+    put(node.host.root / f"proc/{PID}/task/{node.host.tid(1)}/schedstat", "2000 500 8")
+    vcpu = node.see().vcpus[1]
+    assert vcpu.counts is None
+    assert vcpu.uncounted
+    file_of(node.host.root, 1500, 2500)
+    assert node.node.sample(KEYS)[KEYS[1]].instructions == 2500
+
+
+def test_a_limit_is_written_at_once_and_never_twice(node):
+    """The same value again would refill the group and forgive its debt."""
+    node.see()
+
+    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
+    writes = len(node.kernel.written)
+    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
+
+    assert node.host.limit(NAME, 0) == "5000 20000"
+    assert len(node.kernel.written) == writes > 0
+    assert node.see().vcpus[0].bandwidth == LIMIT
+
+
+def test_a_limit_that_the_kernel_refuses_is_a_failure(node):
+    """Each vCPU on its own, with the reason."""
+    node.see()
+    node.kernel.refuse["cpu.max"] = node.kernel.refuse["cpu.cfs_quota_us"] = errno.EROFS
+
+    failures = node.node.throttle({KEYS[0]: LIMIT})
+
+    assert failures[KEYS[0]].reason == "read_only"
+
+
+def test_a_new_life_of_the_domain_has_new_counters(node):
+    """QEMU was restarted: another process, another file, and counts from the start."""
+    node.see()
+    node.host.stop(NAME, PID)
+    node.host.start(NAME, 2, 4001, began=99, comm="CPU {}/TCG")
+    words = ["qemu", "-plugin", "/x.so,out=/dev/shm/vm.icount"]
+    put(node.host.root / "proc/4001/cmdline", "\0".join(words) + "\0", end="")
+    fresh = node.host.root / "proc/4001/root/dev/shm/vm.icount"
+    fresh.parent.mkdir(parents=True)
+    fresh.write_bytes(file_of(node.host.root / "other", 7, 9, pid=4001).read_bytes())
+
+    seen = node.see()
+
+    assert seen.domain.incarnation.startswith("4001:")
+    assert [v.counts for v in seen.vcpus] == [Counts(7), Counts(9)]
+
+
+def test_a_vcpu_that_is_plugged_in_is_counted(node):
+    """As soon as a cycle has found it."""
+    node.see()
+    file_of(node.host.root, 1000, 2000, 3000)
+    node.host.plug(NAME, 2, PID, comm="CPU {}/TCG")
+    node.libvirt.define(NAME, vcpus=3)
+
+    assert [v.counts for v in node.see().vcpus][2] == Counts(3000)
+
+
+def test_without_counters_everything_else_goes_on(tmp_path, monkeypatch):
+    """A host that cannot count observes and limits as before."""
+
+    class Nothing(Counters):
+        def open(self, *_):
+            raise CountersUnavailable("no PMU here")
+
+    node = Node(tmp_path, monkeypatch, 2, counters=Nothing())
+    node.start()
+
+    vcpu = node.see().vcpus[0]
+
+    assert (vcpu.counts, vcpu.uncounted) == (None, "no PMU here")
+    assert node.node.sample(KEYS) == {}
+    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
+    assert node.node.counting() == {("none", "no PMU here"): 2}
