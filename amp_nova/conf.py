@@ -167,11 +167,55 @@ EXPORTER_OPTS = [
     cfg.PortOpt("port", default=9178, help="Port to serve metrics on; 0 takes any free one."),
 ]
 
+NOVA_OPTS: list[cfg.Opt] = [
+    cfg.StrOpt(
+        "hypervisor_hostname",
+        help="""
+This host's name in ``openstack hypervisor list``. Default: what libvirt calls it, as Nova does.
+""",
+    ),
+    cfg.StrOpt(
+        "cpu_shared_set",
+        help="""
+The pCPUs that new instances may use: the same as ``[compute] cpu_shared_set`` in nova.conf.
+Default: all that are online, as in Nova.
+""",
+    ),
+]
+
+REPORT_OPTS = [
+    cfg.StrOpt(
+        "transport_url",
+        secret=True,
+        help="""
+Nova's message bus, as in nova.conf: the agent tells the schedulers there what room this host has.
+Without it, no reports. Options of the driver (TLS and the like) may stand beside, as in nova.conf.
+""",
+    ),
+    cfg.FloatOpt(
+        "interval_s",
+        default=60.0,
+        min=1.0,
+        help="Seconds between two reports when nothing changes; what changes is reported at once.",
+    ),
+    cfg.FloatOpt(
+        "answer_spread_s",
+        default=1.0,
+        min=0.0,
+        help="""
+A scheduler that starts asks all agents; each answers after a random time up to this. With 10 000
+hosts take 10 or more.
+""",
+    ),
+]
+
 GROUPS: dict[str, list[cfg.Opt]] = {
     "topology": TOPOLOGY_OPTS,
     "agent": AGENT_OPTS,
     "counters": COUNTERS_OPTS,
     "exporter": EXPORTER_OPTS,
+    "nova": NOVA_OPTS,
+    "reports": REPORT_OPTS,
 }
 
 

@@ -47,3 +47,11 @@ class HypervisorUnavailable(AmpError):
 
 class ScenarioInvalid(AmpError):
     """A scenario file says something that the simulator cannot run."""
+
+
+class SnapshotInvalid(AmpError):
+    """An agent's report cannot be used; ``kind`` is what it is counted under."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(f"a report is refused ({kind}): {reason}")
+        self.kind = kind

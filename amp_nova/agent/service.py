@@ -19,6 +19,7 @@ from amp_nova.agent import control, views
 from amp_nova.agent.exporter import Exporter
 from amp_nova.agent.holds import Holds
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.outbound import Outbound
 from amp_nova.core import adaptive
 from amp_nova.core.booking import examine, vcpus_named
 from amp_nova.core.contract import Terms
@@ -146,6 +147,7 @@ class Service:
         self.host = make_host(conf, self._wake)
         self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run))
         self.exporter = Exporter()
+        self.outbound = Outbound(conf, self.host.hostname)
         self.report: CycleReport | None = None
         self._topology: Topology | None = None
 
@@ -168,6 +170,7 @@ class Service:
                     signal.signal(number, self._on_signal)
                 self._cycles()
             finally:
+                self.outbound.stop()
                 server.close()
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -198,6 +201,7 @@ class Service:
                 LOG.error("%s; trying again until it answers", exc)
             self._unavailable = True
             self.exporter.hypervisor_up = False
+            self.outbound.unwell()
             return
         except Exception:  # whatever it was, the next cycle starts from what the host says
             LOG.exception("a control cycle failed; going on with the next one")
@@ -212,6 +216,7 @@ class Service:
         self.exporter.libvirt_calls = self.host.calls
         self._tell_counters()
         self.exporter.update(report)
+        self.outbound.tell(report)
         for line in (
             *describe(self.loop.changes, report),
             *describe_precedence(self.loop.precedence, report),

@@ -7,6 +7,7 @@ grammar.
 import difflib
 import math
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -21,12 +22,17 @@ FOREIGN_QUOTA = "quota:cpu_"
 """Prefix of Nova's own CPU tuning keys: a second owner of the same quota."""
 PLACEMENT_GROUP = "AMP"
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
+IPS_TRAIT = "CUSTOM_AMP_IPS"
+"""Trait of providers on hosts that count instructions."""
 EFFICIENCY_HINTS = ("low", "medium", "high")
 
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _IPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_KEY = re.compile(r"amp:([a-z_]+)(?:\.(0|[1-9][0-9]{0,3}))?")
+VCPU_INDEX = "0|[1-9][0-9]{0,3}"
+"""Pattern of the ``N`` in keys for one vCPU."""
+VCPUS_NAMED_MAX = 10_000
+_KEY = re.compile(rf"amp:([a-z_]+)(?:\.({VCPU_INDEX}))?")
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _GREATEST = 1e15
 """Above every unit's useful range; keeps sums and quotas finite."""
@@ -194,6 +200,12 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
     return values, errors
 
 
+def fault(key: str, value: str) -> str | None:
+    """What is wrong with one extra spec for itself, whatever the flavor; ``None`` if nothing."""
+    _, errors = _read({key: value}, VCPUS_NAMED_MAX)
+    return errors[0] if errors else None
+
+
 def _shown(value: object) -> str:
     text = str(value)
     return repr(text if len(text) <= 60 else text[:57] + "...")
@@ -275,11 +287,26 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
     units = max(1, math.ceil(math.fsum(shares) * 1000 - 1e-6))
     properties = {f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}": str(units)}
     if booking.core_type is not None:
-        trait = re.sub(r"[^A-Z0-9_]", "_", booking.core_type.upper())
-        properties[f"trait_{PLACEMENT_GROUP}:CUSTOM_AMP_CORE_{trait}"] = "required"
+        trait = core_type_trait(booking.core_type)
+        properties[f"trait_{PLACEMENT_GROUP}:{trait}"] = "required"
     if any(v.kind == "ips" for v in booking.vcpus):
-        properties[f"trait_{PLACEMENT_GROUP}:CUSTOM_AMP_IPS"] = "required"
+        properties[f"trait_{PLACEMENT_GROUP}:{IPS_TRAIT}"] = "required"
     return properties
+
+
+def core_type_trait(core_type: str) -> str:
+    """The trait of Placement providers of a core type."""
+    return "CUSTOM_AMP_CORE_" + re.sub(r"[^A-Z0-9_]", "_", core_type.upper())
+
+
+def provider_name(node: str, core_type: str) -> str:
+    """Name of the Placement provider of a host's core type; ``node``: its hypervisor_hostname."""
+    return f"{node}_amp_{core_type}"
+
+
+def provider_uuid(node: str, core_type: str) -> str:
+    """UUID of that provider: whoever knows the host knows it, without asking Placement."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, provider_name(node, core_type)))
 
 
 def vcpus_named(specs: Mapping[str, str]) -> int:

@@ -63,7 +63,8 @@ class Sample:
 class Domain:
     """What a domain is, constant between two life-cycle events.
 
-    ``specs``: its flavor's extra specs, empty when it carries none; ``incarnation`` changes when
+    ``specs``: its flavor's extra specs, empty when it carries none; ``flavor_id`` and ``image`` are
+    Nova's ids of what it was made from; ``incarnation`` changes when
     the counters start again (a new QEMU process); ``limited_elsewhere``: its definition has a
     quota of its own, so it is not ours to limit, ``weighted_elsewhere`` CPU shares of its own;
     ``problem``: why its booking cannot be read.
@@ -77,6 +78,8 @@ class Domain:
     project: str = ""
     display_name: str = ""
     flavor: str = ""
+    flavor_id: str = ""
+    image: str = ""
     limited_elsewhere: bool = False
     weighted_elsewhere: bool = False
     problem: str | None = None

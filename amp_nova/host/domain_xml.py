@@ -89,6 +89,8 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         project=_text(root, f"{instance}/{NOVA}owner/{NOVA}project", "uuid"),
         display_name=_text(root, f"{instance}/{NOVA}name"),
         flavor=_text(root, f"{instance}/{NOVA}flavor", "name"),
+        flavor_id=_text(root, f"{instance}/{NOVA}flavor", "id"),
+        image=_text(root, f"{instance}/{NOVA}root[@type='image']", "uuid"),
         limited_elsewhere=_limited(root),
         weighted_elsewhere=root.find("cputune/shares") is not None,
     )

@@ -125,6 +125,11 @@ class Hypervisor:
             self.available = False
         return {uuid: xml for uuid, (_, xml) in self._known.items()}
 
+    def hostname(self) -> str:
+        """This host's name as libvirt knows it, which is what Nova calls the hypervisor."""
+        conn = self._connected()
+        return self._call("the host's name", lambda: str(conn.getHostname()))
+
     def close(self) -> None:
         """Close the connection."""
         self._drop()

@@ -75,6 +75,10 @@ class LibvirtHost:
         """Calls made to libvirt so far."""
         return self._hypervisor.calls
 
+    def hostname(self) -> str:
+        """This host's name as libvirt knows it."""
+        return self._hypervisor.hostname()
+
     @property
     def hypervisor_up(self) -> bool:
         """Whether libvirt answered when it was last asked."""

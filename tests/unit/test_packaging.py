@@ -60,7 +60,9 @@ def test_the_version_is_the_installed_one(capsys):
 
 
 def entry_points():
-    return importlib.metadata.distribution("amp-nova").entry_points
+    # What Nova loads is loaded where Nova is: in the functional tests.
+    found = importlib.metadata.distribution("amp-nova").entry_points
+    return [e for e in found if not e.group.startswith("nova.")]
 
 
 @pytest.mark.parametrize("entry_point", entry_points(), ids=lambda e: f"{e.group}:{e.name}")

@@ -1,0 +1,10 @@
+"""The names under which agents and schedulers find each other on the message bus."""
+
+SCHEDULERS = "amp_scheduler"
+"""Topic of scheduler workers: ``report(snapshot)``, cast to all of them."""
+AGENTS = "amp_agent"
+"""Topic of agents: ``publish()``, cast to all of them by a scheduler that starts."""
+NAMESPACE = "amp"
+RPC_VERSION = "1.0"
+EXCHANGE = "nova"
+"""Both sides name it, whatever either configuration says."""

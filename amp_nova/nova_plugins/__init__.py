@@ -1,0 +1,1 @@
+"""What Nova loads: extra spec validators, a filter and two weighers."""

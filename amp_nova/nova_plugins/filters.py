@@ -1,0 +1,161 @@
+"""``AmpCapacityFilter``: a host passes if the booking fits it, packed as its agent packs."""
+
+import functools
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nova.scheduler import filters
+from nova.scheduler.host_manager import HostState
+
+from amp_nova.core import room
+from amp_nova.core.booking import NAMESPACE, PLACEMENT_CLASS, Booking, examine, provider_uuid
+from amp_nova.core.room import Ask, Fit
+from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.host_states import Entry
+from amp_nova.nova_plugins.report_server import CONF
+
+LOG = logging.getLogger(__name__)
+HOSTS_NAMED_MAX = 5
+_PREFIX = f"{NAMESPACE}:"
+
+
+@functools.lru_cache(maxsize=1024)
+def _examine(specs: tuple[tuple[str, str], ...], vcpus: int) -> tuple[Booking | None, str]:
+    booking, errors = examine(dict(specs), vcpus)
+    return booking, "; ".join(errors)
+
+
+def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, str]:
+    """The booking in a flavor's extra specs, or why there is none in them; remembers flavors."""
+    return _examine(tuple(sorted(specs.items())), vcpus)
+
+
+class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
+    """Keeps hosts that have room for what the instance books."""
+
+    # A rebuild stays where it is, with the share it has: there is nothing to decide.
+    RUN_ON_REBUILD = False
+
+    def __init__(self) -> None:
+        self._server = report_server.shared()
+        self._states = self._server.states
+
+    def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
+        """Whether one host passes."""
+        return any(True for _ in self.filter_all([host_state], spec_obj))
+
+    def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> Iterator[Any]:
+        """The hosts that pass; what is asked is worked out once for all of them."""
+        specs = spec_obj.flavor.extra_specs
+        if not any(key.startswith(_PREFIX) for key in specs):
+            yield from filter_obj_list
+            return
+        self._server.start()
+        booking, errors = read_booking(specs, spec_obj.flavor.vcpus)
+        if booking is None:
+            LOG.warning(
+                "instance %s gets no host: flavor %s: %s",
+                spec_obj.instance_uuid,
+                spec_obj.flavor.name,
+                errors,
+            )
+            return
+        if not (booking.booked or booking.core_type) or _is_rebuild(spec_obj):
+            yield from filter_obj_list
+            return
+        yield from self._filtered(filter_obj_list, spec_obj, booking)
+
+    def _filtered(self, hosts: Any, spec_obj: Any, booking: Booking) -> Iterator[Any]:
+        ask, states = room.ask_of(booking), self._states
+        claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
+        question = _Question(ask, states.key(ask), spec_obj.instance_uuid)
+        refused: list[tuple[str, str]] = []
+        for host in hosts:
+            entry = states.entry(host.nodename)
+            usable = entry is not None and states.fresh(entry)
+            fit = question.answer(entry) if usable and entry else self._unknown(question, entry)
+            if fit.refused is not None:
+                refused.append((host.nodename, fit.refused))
+                continue
+            if claims and fit.core_types:
+                _prefer(host, fit.core_types[0])
+            host.consume_from_request = functools.partial(self._consume, host, ask)
+            yield host
+        if refused:
+            _say(refused, spec_obj)
+
+    def _unknown(self, question: "_Question", entry: Entry | None) -> Fit:
+        """What a stale report, or none at all, means."""
+        policy = CONF.amp_scheduler.stale_report
+        if policy == "ignore":
+            return Fit()
+        if entry is None:
+            return Fit(refused="its agent has not reported")
+        if policy == "last":
+            return question.answer(entry)
+        return Fit(refused="its agent's last report is too old")
+
+    def _consume(self, host: Any, ask: Ask, spec_obj: Any) -> None:
+        """Nova took this host: count the instance there, for requests to come."""
+        HostState.consume_from_request(host, spec_obj)
+        self._states.decided(host.nodename, spec_obj.instance_uuid, ask)
+
+
+class _Question:
+    """One booking that looks for a host."""
+
+    def __init__(self, ask: Ask, key: int, resource: str) -> None:
+        self._ask = ask
+        self._key = key
+        self._resource = resource
+        self._repackings = CONF.amp_scheduler.repacked_hosts_max
+
+    def answer(self, entry: Entry) -> Fit:
+        """Whether it fits a host; remembered, but for an instance that is there already."""
+        if self._resource in entry.snapshot.instance_of or self._resource in entry.pending:
+            return room.fit(entry.room_without(self._resource), self._ask)
+        found = entry.fits.get(self._key)
+        if found is None:
+            found = room.quick(entry.room(), self._ask)
+            if found is None:
+                if not self._repackings:
+                    return Fit(refused="it has no room in one piece, and was not packed anew")
+                self._repackings -= 1
+                found = room.thorough(entry.room(), self._ask)
+            entry.fits[self._key] = found
+        return found
+
+
+def _is_rebuild(spec_obj: Any) -> bool:
+    from nova.scheduler import utils
+
+    return bool(utils.request_is_rebuild(spec_obj))
+
+
+def _prefer(host: Any, core_type: str) -> None:
+    """Have Placement's claim made on the core type that the packing uses; Nova takes the first."""
+    candidates = getattr(host, "allocation_candidates", None)
+    if not candidates or len(candidates) < 2:
+        return
+    provider = provider_uuid(host.nodename, core_type)
+    host.allocation_candidates = sorted(
+        candidates, key=lambda candidate: provider not in candidate["allocations"]
+    )
+
+
+def _say(refused: list[tuple[str, str]], spec_obj: Any) -> None:
+    """One line that says why hosts were refused; all of them for debugging."""
+    shown = "; ".join(f"{node}: {why}" for node, why in refused[:HOSTS_NAMED_MAX])
+    more = len(refused) - HOSTS_NAMED_MAX
+    LOG.info(
+        "instance %s, flavor %s: %d hosts refused: %s%s",
+        spec_obj.instance_uuid,
+        spec_obj.flavor.name,
+        len(refused),
+        shown,
+        f"; and {more} more" if more > 0 else "",
+    )
+    if more > 0 and LOG.isEnabledFor(logging.DEBUG):
+        for node, why in refused[HOSTS_NAMED_MAX:]:
+            LOG.debug("instance %s: %s refused: %s", spec_obj.instance_uuid, node, why)

@@ -1,0 +1,119 @@
+"""Hears the agents' reports in a scheduler process, by oslo.messaging.
+
+Nova makes filters and weighers in the process that then forks the workers, so nothing may be
+started when they are made. The first request of a worker starts the server, in a thread: a broker
+that is not there delays nobody. In native-thread mode a worker does so right after its fork.
+"""
+
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import nova.conf
+import nova.rpc
+import nova.utils
+import oslo_messaging as messaging
+
+from amp_nova.core import bus
+from amp_nova.nova_plugins import options
+from amp_nova.nova_plugins.host_states import HostStates
+
+LOG = logging.getLogger(__name__)
+CONF = options.register(nova.conf.CONF)
+RETRY_S = 5.0
+
+
+class Endpoint:
+    """What agents call."""
+
+    target = messaging.Target(namespace=bus.NAMESPACE, version=bus.RPC_VERSION)
+
+    def __init__(self, states: HostStates) -> None:
+        self._states = states
+
+    def report(self, _context: object, snapshot: object) -> None:
+        """One host's report."""
+        self._states.accept(snapshot)
+
+
+class ReportServer:
+    """Starts once per process, when it is first needed."""
+
+    def __init__(self, states: HostStates, host: str | None = None) -> None:
+        self.states = states
+        self._host = host
+        self._pid: int | None = None
+        self._lock = threading.Lock()
+        self._server: Any = None
+
+    def start(self) -> None:
+        """Begin to listen, unless this process does already; returns at once."""
+        if self._pid == os.getpid():
+            return
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name="amp-reports", daemon=True).start()
+
+    def after_fork(self) -> None:
+        """Begin to listen in a worker that has just been forked."""
+        self._lock = threading.Lock()  # whoever held it did not come along
+        self.start()
+
+    def stop(self) -> None:
+        """Hear nobody any more."""
+        if self._server is not None:
+            self._server.stop()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._listen()
+            except Exception as exc:  # noqa: BLE001 - whatever the driver raises, try again
+                LOG.warning("agents' reports cannot be heard: %s; trying again", exc)
+                time.sleep(RETRY_S)
+            else:
+                return
+
+    def _listen(self) -> None:
+        transport = nova.rpc.TRANSPORT
+        if transport is None:
+            raise RuntimeError("Nova has no message transport yet")
+        threads = nova.utils.concurrency_mode_threading()
+        server = messaging.get_rpc_server(
+            transport,
+            messaging.Target(
+                exchange=bus.EXCHANGE, topic=bus.SCHEDULERS, server=self._host or CONF.host
+            ),
+            [Endpoint(self.states)],
+            executor="threading" if threads else "eventlet",
+            access_policy=messaging.DefaultRPCAccessPolicy,
+        )
+        server.start()
+        self._server = server
+        LOG.info("listening for agents' reports")
+        messaging.get_rpc_client(
+            transport,
+            messaging.Target(
+                exchange=bus.EXCHANGE,
+                topic=bus.AGENTS,
+                namespace=bus.NAMESPACE,
+                version=bus.RPC_VERSION,
+                fanout=True,
+            ),
+        ).cast({}, "publish")
+
+
+_shared: ReportServer | None = None
+
+
+def shared() -> ReportServer:
+    """The one of this process, for filter and weighers alike."""
+    global _shared
+    if _shared is None:
+        _shared = ReportServer(HostStates(CONF))
+        if nova.utils.concurrency_mode_threading():
+            os.register_at_fork(after_in_child=_shared.after_fork)
+    return _shared

@@ -1,0 +1,79 @@
+"""Agents of made-up hosts: the real loop and publisher over a fake host (``tests.hosts``), on which
+the instances of one of Nova's fake computes run."""
+
+import nova.rpc
+from nova import context, objects
+from oslo_config import cfg
+
+from amp_nova import conf as agent_conf
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.reports import About, Publisher
+from amp_nova.core.contract import Terms
+from tests import hosts
+
+
+def options(**reports):
+    """An agent's configuration, on the bus that Nova's fixtures use."""
+    conf = cfg.ConfigOpts()
+    for group, opts in agent_conf.GROUPS.items():
+        conf.register_opts(opts, group)
+    conf([], project="amp-nova", default_config_files=[], default_config_dirs=[])
+    settings = {"interval_s": 3600.0, "answer_spread_s": 0.0, **reports}
+    for name, value in settings.items():
+        conf.set_override(name, value, "reports")
+    return conf
+
+
+class Agent:
+    """The agent of one compute service's host; ``types`` as in ``tests.hosts.topology``."""
+
+    def __init__(self, compute, types=None, reserve_ratio=0.0, bookable=None):
+        self._compute = compute
+        self.host = hosts.FakeHost(hosts.topology(types))
+        self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
+        self.publisher = Publisher(
+            options(), About(compute.host, bookable, reserve_ratio), nova.rpc.TRANSPORT
+        )
+        self.report = None
+
+    def cycle(self):
+        """One control cycle over what runs on the host now; reports if something changed."""
+        self._look()
+        self.host.wait(1.0)
+        self.loop.cycle()
+        self.report = self.loop.cycle()
+        self.publisher.offer(self.report)
+        return self.report
+
+    def _look(self):
+        """Have the fake host run what Nova's fake driver says it runs."""
+        admin = context.get_admin_context()
+        running = {}
+        for uuid in self._compute.manager.driver.instances:
+            instance = objects.Instance.get_by_uuid(admin, uuid, expected_attrs=["flavor"])
+            if instance.host == self._compute.host and instance.task_state is None:
+                running[uuid] = instance
+        for uuid in self.host.domains.keys() - running.keys():
+            del self.host.domains[uuid]
+        for uuid, instance in running.items():
+            specs = dict(instance.flavor.extra_specs)
+            known = self.host.domains.get(uuid)
+            if known is None or known.domain.specs != specs:
+                self.host.domains.pop(uuid, None)
+                bare = {k.removeprefix("amp:"): v for k, v in specs.items() if k[:4] == "amp:"}
+                self.host.add(
+                    uuid,
+                    bare,
+                    instance.flavor.vcpus,
+                    flavor_id=instance.flavor.flavorid,
+                    image=instance.image_ref or "",
+                )
+
+    def over_booked(self):
+        """vCPUs that found no room, by the agent's own packing."""
+        return [
+            (d.domain.resource, v.reading.index)
+            for d in self.report.domains
+            for v in d.vcpus
+            if v.promise.booking.kind != "best_effort" and v.promise.pcpu is None
+        ]

@@ -1,0 +1,29 @@
+"""A flavor that books capacity is placed where the capacity is, and refused where there is none."""
+
+from typing import ClassVar
+
+from tests.functional.cloud import CloudTestCase
+
+
+class PlacingTest(CloudTestCase):
+    HOSTS: ClassVar = {"small": {"slow": (1, 1.0)}, "fast": {"slow": (1, 1.0), "fast": (1, 2.0)}}
+
+    def test_only_the_host_with_the_capacity_takes_it(self):
+        """1.5 reference cores are more than a slow core gives: only one host has a faster one."""
+        flavor = self.flavor(pref_core="1.5")
+
+        server = self.boot(flavor)
+        self.cycle()
+
+        assert self.host_of(server) == "fast"
+        self.boot(flavor, state="ERROR")
+
+    def test_decisions_count_before_agents_report_them(self):
+        """Two slow cores and a fast one that is worth two: four instances of 1 fit, no more."""
+        flavor = self.flavor(pref_core="1")
+
+        servers = [self.boot(flavor) for _ in range(4)]
+        self.boot(flavor, state="ERROR")
+
+        hosts = sorted(self.host_of(server) for server in servers)
+        assert hosts == ["fast", "fast", "fast", "small"]
