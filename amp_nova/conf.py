@@ -139,6 +139,43 @@ How often within a minute a quota or affinity that somebody else changed is put 
 the agent keeps its hands off the instance for five minutes and says so, rather than fight.
 """,
     ),
+    cfg.StrOpt(
+        "io_work",
+        default="report",
+        choices=[
+            ("off", "not looked at"),
+            ("report", "measured and exported; nothing is moved"),
+            ("slow", "the I/O threads of domains insensitive to core speed are kept on slow cores"),
+        ],
+        help="""
+What happens to the I/O work of domains (the emulator, iothread and vhost threads of QEMU) on a host
+with several core types. A domain is insensitive
+while its Combined Usage (CPU utilization of its I/O threads plus utilization of its bandwidth) is
+above 100 %. ``slow`` frees fast-core time and may cost such domains some of their throughput: look
+at ``amp_instance_combined_usage_ratio`` and ``amp_instance_io_kept_estimate_ratio`` first. A domain
+that loses more than a quarter is taken back. Set it back to ``report`` and restart the agent to
+undo it.
+""",
+    ),
+    cfg.StrOpt(
+        "io_sensitive",
+        default="as_defined",
+        choices=[
+            ("as_defined", "on all pCPUs that the domain's definition leaves them"),
+            ("fast", "on the fast cores among those"),
+        ],
+        help="With ``io_work = slow``: where the I/O threads of all other domains are kept.",
+    ),
+    cfg.IntOpt(
+        "io_line_rate_mbps",
+        default=0,
+        min=0,
+        help="""
+Bandwidth that an interface without a limit in its domain's definition has, in Mbit/s each way. 0
+takes the speed of the fastest physical link that is up. Where no driver tells that, as in virtual
+machines, such domains have no Combined Usage and are left alone.
+""",
+    ),
 ]
 
 COUNTERS_OPTS = [

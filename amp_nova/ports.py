@@ -4,8 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.combined_usage import IoReading
 from amp_nova.core.observation import Observation, Sample, VcpuKey
 from amp_nova.core.plan import Change, Failure
+from amp_nova.core.topology import Topology
 
 
 class Sensor(Protocol):
@@ -37,4 +39,16 @@ class Actuator(Protocol):
 
     def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
         """Make instances, by UUID, yield to all others or no longer; and say what failed."""
+        ...
+
+
+class IoPort(Protocol):
+    """The threads that do the domains' I/O, and what their interfaces carry."""
+
+    def read(self, topology: Topology) -> Sequence[IoReading]:
+        """Every domain's; ``HypervisorUnavailable`` if nothing can be known."""
+        ...
+
+    def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
+        """Keep threads, by id, on these pCPUs; those that went are no failure."""
         ...

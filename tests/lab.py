@@ -64,6 +64,18 @@ class Lab:
         self._guests.append(guest)
         return guest.wait()
 
+    def sender(self, name: str, **more: Any) -> Any:
+        """Start a guest with one tap that sends frames and counts them in place of rounds."""
+        from amp_nova.lab.guest import SENDER, Guest, GuestSpec, build
+
+        devices = (
+            '<interface type="ethernet"><model type="virtio"/><driver name="qemu"/></interface>'
+        )
+        spec = GuestSpec(name=f"{self.prefix}-{name}", devices=devices, **more)
+        guest = Guest(self.conn, spec, build(self.folder, SENDER))
+        self._guests.append(guest)
+        return guest.wait()
+
     def clear(self) -> None:
         """Destroy all guests."""
         while self._guests:

@@ -18,6 +18,8 @@ from prometheus_client.core import (
 )
 
 from amp_nova.agent import estimate_metrics
+from amp_nova.agent.io_metrics import io_metrics
+from amp_nova.agent.io_work import IoReport
 from amp_nova.core.account import CAUSES, RATIO_BUCKETS
 from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
 from amp_nova.core.topology import Topology
@@ -42,6 +44,7 @@ class Exporter:
         self.libvirt_calls: int | None = None
         self.counters: Mapping[tuple[str, str], int] = {}
         """How many vCPUs each source counts, with what there is to say about it."""
+        self.io: IoReport | None = None
         self.calibrated_s = calibrated_s
         """When the calibration in use was made, in seconds since the epoch."""
         self._clock = clock
@@ -90,6 +93,8 @@ class Exporter:
         yield from _delivered(vcpus, report.topology)
         yield from estimate_metrics.families(report, vcpus, VCPU)
         yield from _counted(vcpus)
+        if self.io is not None:
+            yield from io_metrics(self.io)
 
     def _own(self) -> Iterator[Metric]:
         gauges: tuple[tuple[str, str, float | None], ...] = (

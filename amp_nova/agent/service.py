@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from oslo_config import cfg
 from amp_nova.agent import control, views
 from amp_nova.agent.exporter import Exporter
 from amp_nova.agent.holds import Holds
+from amp_nova.agent.io_work import IoSettings, IoWork, because
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.outbound import Outbound
 from amp_nova.core import adaptive
 from amp_nova.core.booking import examine, vcpus_named
+from amp_nova.core.combined_usage import Rule
 from amp_nova.core.contract import Terms
 from amp_nova.core.estimate import SPREAD_RATIO, Miss
 from amp_nova.core.plan import Change
@@ -37,6 +40,7 @@ from amp_nova.host.calibration import SOURCE, made_s
 from amp_nova.host.counters import Counters
 from amp_nova.host.domain_xml import Fallback
 from amp_nova.host.hypervisor import Hypervisor
+from amp_nova.host.io_node import IoHost
 from amp_nova.host.machine import load_topology
 from amp_nova.host.node import LibvirtHost
 from amp_nova.host.sysfs import online_mask
@@ -83,6 +87,30 @@ def make_host(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> Libv
         Holds(Path(agent.state_path)).current,
         counters=Counters(conf.counters.source, retry_s=conf.counters.retry_s),
     )
+
+
+def make_io_host(conf: cfg.ConfigOpts, host: LibvirtHost) -> IoHost:
+    """The I/O threads and interfaces of the same domains."""
+    run_path, rate = Path(conf.agent.libvirt_run_path), conf.agent.io_line_rate_mbps
+    return IoHost(host.hypervisor, run_path, line_rate_mbps=rate or None)
+
+
+def make_io_work(conf: cfg.ConfigOpts, host: LibvirtHost, *, dry_run: bool) -> IoWork:
+    """What moves them, as configured."""
+    how = IoSettings(
+        conf.agent.io_work,
+        conf.agent.io_sensitive == "fast",
+        repairs_max=conf.agent.drift_repairs_max,
+        dry_run=dry_run,
+    )
+    if dry_run:  # one glance must do
+        how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
+    return IoWork(make_io_host(conf, host), how, io_marker(conf))
+
+
+def io_marker(conf: cfg.ConfigOpts) -> Path:
+    """The file that says that I/O threads were moved and may have to be put back."""
+    return Path(conf.agent.state_path) / "io.moved"
 
 
 def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
@@ -146,6 +174,8 @@ class Service:
         _raise_descriptor_limit()
         self.host = make_host(conf, self._wake)
         self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run))
+        self.io = make_io_work(conf, self.host, dry_run=dry_run)
+        self._held = Holds(self._state_path).current
         self.exporter = Exporter()
         self.outbound = Outbound(conf, self.host.hostname)
         self.report: CycleReport | None = None
@@ -156,6 +186,24 @@ class Service:
         with locked(self._state_path, "cycle.lock", wait=True):
             self.report = self.loop.cycle()
         return self.report
+
+    def look_at_io(self) -> list[str]:
+        """I/O work, when its interval has passed; a line for each domain whose threads moved."""
+        report, lines = self.report, []
+        if report is not None:
+            with locked(self._state_path, "cycle.lock", wait=True):
+                lines = self.io.step(report.topology, self._held(), report.time_ns / 1e9)
+        self.exporter.io = self.io.report
+        return lines
+
+    def glance_at_io(self, between_s: float = 1.0) -> list[str]:
+        """What I/O work a dry run would move: usage takes two looks with time in between."""
+        if self._conf.agent.io_work != "slow":
+            return []
+        self.look_at_io()
+        time.sleep(between_s)
+        self.once()
+        return self.look_at_io()
 
     def run(self) -> None:
         """Run until a signal says stop. Limits stay as they are: they hold without the agent."""
@@ -220,6 +268,7 @@ class Service:
         for line in (
             *describe(self.loop.changes, report),
             *describe_precedence(self.loop.precedence, report),
+            *self._try_io(),
         ):
             LOG.info(line)
 
@@ -231,6 +280,13 @@ class Service:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)
         self.exporter.counters = counting
 
+    def _try_io(self) -> list[str]:
+        try:
+            return self.look_at_io()
+        except Exception:  # bookings do not suffer from it
+            LOG.exception("a look at I/O work failed; going on with the next one")
+            return []
+
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         report = self.report
         if report is None:
@@ -239,7 +295,10 @@ class Service:
             here = {
                 d.domain.resource: (d.domain.name, d.domain.display_name) for d in report.domains
             }
-            return {"explain": views.explain(report, resolve(str(question.get("instance")), here))}
+            resource_id = resolve(str(question.get("instance")), here)
+            answer = views.explain(report, resource_id)
+            answer["because"] += because(self.io.report, resource_id)
+            return {"explain": answer}
         return {"status": views.status(report)}
 
 
@@ -291,8 +350,13 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
     host, state_path = make_host(conf), Path(conf.agent.state_path)
     holds = Holds(state_path)
     with locked(state_path, "cycle.lock", wait=True):
-        here = {r.domain.resource: r.domain for r in host.observe().domains}
-        chosen = [r for r, d in here.items() if any(k.startswith("amp:") for k in d.specs)]
+        seen = host.observe()
+        here = {r.domain.resource: r.domain for r in seen.domains}
+        io_host = make_io_host(conf, host) if io_marker(conf).exists() else None
+        moved = {} if io_host is None else io_host.moved(seen.topology)
+        chosen = [
+            r for r, d in here.items() if r in moved or any(k.startswith("amp:") for k in d.specs)
+        ]
         if instances is not None:
             names = {r: (d.name, d.display_name) for r, d in here.items()}
             chosen = [resolve(instance, names) for instance in instances]
@@ -300,6 +364,9 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
         for resource_id in chosen:
             holds.hold(resource_id, "released; 'amp-nova resume' takes it back")
             left += host.release(resource_id)
+            if io_host is not None and resource_id in moved:
+                failure = io_host.move(resource_id, moved[resource_id])
+                left += [f"{here[resource_id].name}: {failure.message}"] if failure else []
         if instances is None:  # without bookings there is nothing to yield to
             yielding = {r.domain.resource: False for r in host.observe().domains if r.yields}
             left += [failure.message for failure in host.precede(yielding).values()]

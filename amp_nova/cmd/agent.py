@@ -43,6 +43,7 @@ def _single(arguments: argparse.Namespace) -> int:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(service.loop.changes, report)
     lines += describe_precedence(service.loop.precedence, report)
+    lines += service.glance_at_io() if arguments.dry_run else []
     print("\n".join(lines) or "nothing to change")
     for domain in report.domains:
         if domain.problem:

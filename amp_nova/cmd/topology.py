@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.core import cpulist
+from amp_nova.core.combined_usage import slow_pcpus
 from amp_nova.core.topology import Topology
 from amp_nova.host.machine import load_topology
 
@@ -28,6 +30,7 @@ examples:
   amp-nova topology
   amp-nova topology --format json
   amp-nova topology --root /tmp/recording    another machine's recorded /sys and /proc
+  amp-nova topology --host-services          how to keep the host's own services off fast cores
 """
 
 
@@ -46,17 +49,50 @@ def add_parser(subparsers: Any) -> None:
         help="read DIR/sys and DIR/proc; this host's configuration is not applied to them",
     )
     parser.add_argument("--config-file", metavar="FILE", help="read this configuration instead")
+    parser.add_argument(
+        "--host-services",
+        action="store_true",
+        help="print the cpuset that keeps host services on slow cores; changes nothing",
+    )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology; 0, or an ``AmpError`` where it cannot be told."""
+    """Print the topology; 0, or an ``AmpError`` where it cannot be told.
+
+    1 when a recommendation is asked for and there is none.
+    """
     topology = load_topology(_configuration(args.root, args.config_file))
+    if args.host_services:
+        return _recommend(topology, args.format)
     if args.format == "json":
         print(json.dumps(as_dict(topology), indent=2))
     else:
         print("\n".join(table(topology)))
+    return 0
+
+
+def _recommend(topology: Topology, form: str) -> int:
+    """Print where host services do least harm: on slow cores that are not set apart."""
+    slow = slow_pcpus(topology) - {p.id for p in topology.pcpus if p.isolated}
+    if not slow:
+        print(
+            "amp-nova: all usable cores are of one type: host services may stay as they are",
+            file=sys.stderr,
+        )
+        return 1
+    cpuset = cpulist.show(slow)
+    if form == "json":
+        print(json.dumps({"pcpus": sorted(slow), "cpuset": cpuset}, indent=2))
+        return 0
+    print(
+        "# Keeps the host's own services on slow cores. Instances, in machine.slice, are not\n"
+        "# touched. Services that pin themselves, such as a DPDK switch, need a look first.\n"
+        f"systemctl set-property system.slice AllowedCPUs={cpuset}\n"
+        f"systemctl set-property user.slice AllowedCPUs={cpuset}\n"
+        "# To undo it, leave the list empty."
+    )
     return 0
 
 

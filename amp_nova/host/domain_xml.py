@@ -3,11 +3,13 @@
 import fnmatch
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from amp_nova.core import cpulist
 from amp_nova.core.booking import NAMESPACE
 from amp_nova.core.observation import Domain
+from amp_nova.host import io_definition
+from amp_nova.host.cpuset import cpus
+from amp_nova.host.io_definition import IoDefinition
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata; it holds the flavor's extra specs since Nova 32.0."""
@@ -33,16 +35,7 @@ class DomainXml:
     domain: Domain
     cpuset: frozenset[int] | None
     pins: dict[int, frozenset[int]]
-
-
-def cpus(text: str) -> frozenset[int]:
-    """A libvirt cpuset such as ``0-3,^2,8``; ``ValueError`` if it is none."""
-    parts = text.replace(" ", "").split(",")
-    excluded = [part[1:] for part in parts if part.startswith("^")]
-    included = [part for part in parts if not part.startswith("^")]
-    if "" in parts or "" in excluded:
-        raise ValueError(f"'{text}' is not a cpuset")
-    return frozenset(cpulist.parse(",".join(included))) - set(cpulist.parse(",".join(excluded)))
+    io: IoDefinition = field(default_factory=IoDefinition)
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -99,4 +92,5 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         int(pin.get("vcpu") or -1): cpus(pin.get("cpuset") or "")
         for pin in root.iterfind("cputune/vcpupin")
     }
-    return DomainXml(domain, cpus(cpuset) if cpuset else None, pins)
+    io = io_definition.parse(root)
+    return DomainXml(domain, cpus(cpuset) if cpuset else None, pins, io)

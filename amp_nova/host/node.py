@@ -71,6 +71,11 @@ class LibvirtHost:
         self._unsure = False
 
     @property
+    def hypervisor(self) -> Hypervisor:
+        """What lists the domains."""
+        return self._hypervisor
+
+    @property
     def calls(self) -> int:
         """Calls made to libvirt so far."""
         return self._hypervisor.calls

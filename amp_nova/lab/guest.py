@@ -20,22 +20,24 @@ SOURCE = Path(__file__).with_name("guest.S")
 PLUGIN_SOURCE = Path(__file__).with_name("icount.c")
 INSTRUCTIONS_PER_ROUND = 20000 * 6 + 6 + 4 / 16
 """By hand from the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
+SENDER = Path(__file__).with_name("sender.S")
+"""A guest that sends frames all the time, and counts them in place of rounds."""
 _COUNTERS = 0x200000
 _SLOT_BYTES = 64
 _NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, source: Path = SOURCE) -> Path:
     """Assemble the guest into ``folder``; needs ``as`` and ``ld`` for x86."""
-    image = folder / "guest.bin"
-    if image.exists() and image.stat().st_mtime > SOURCE.stat().st_mtime:
+    image = folder / f"{source.stem}.bin"
+    if image.exists() and image.stat().st_mtime > source.stat().st_mtime:
         return image
     if shutil.which("as") is None or shutil.which("ld") is None:
         raise AmpError("the guest cannot be built: install binutils")
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / "guest.o"
+    made = folder / f"{source.stem}.o"
     link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
-    assemble = ["as", "--32", str(SOURCE), "-o", str(made)]
+    assemble = ["as", "--32", str(source), "-o", str(made)]
     for command in (assemble, [*link, str(made), "-o", str(image)]):
         _run(command, "the guest")
     image.chmod(0o644)
@@ -80,6 +82,9 @@ class GuestSpec:
     """Count its instructions with the plugin, in ``counter_path``."""
     count: str = ""
     """How the plugin counts, when it shall not decide: ``callback`` or ``inline``."""
+    iothreads: int = 0
+    devices: str = ""
+    """More devices, as libvirt has them."""
 
     @property
     def counter_path(self) -> Path:
@@ -114,14 +119,14 @@ def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
 <name>{spec.name}</name><uuid>{uuid.uuid4()}</uuid>
 <metadata>{_metadata(spec)}</metadata>
 <memory unit="MiB">{spec.memory_mib}</memory><vcpu{cpuset}{current}>{vcpus}</vcpu>
-<cputune>{pins}{spec.cputune}</cputune>
+<iothreads>{spec.iothreads}</iothreads><cputune>{pins}{spec.cputune}</cputune>
 <memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
 <os><type arch="x86_64" machine="pc">hvm</type><kernel>{image}</kernel></os>
 <features><acpi/><apic/></features>
 <cpu mode="custom" match="exact"><model fallback="allow">qemu64</model></cpu>
 <on_poweroff>destroy</on_poweroff><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
-<controller type="usb" model="none"/><memballoon model="none"/></devices>
+<controller type="usb" model="none"/><memballoon model="none"/>{spec.devices}</devices>
 {_plugin(spec, image)}</domain>"""
 
 
@@ -183,7 +188,10 @@ class Guest:
         return tuple(struct.unpack_from("=Q", raw, 64 + 64 * i)[0] for i in range(self.spec.vcpus))
 
     def nap(self, ticks_ns: int) -> None:
-        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time."""
+        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time.
+
+        A sender works that many turns of a loop after each batch instead.
+        """
         for index in range(self.spec.vcpus):
             self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
             self._memory.write(struct.pack("<I", ticks_ns))

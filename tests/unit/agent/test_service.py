@@ -15,6 +15,7 @@ from amp_nova.agent.holds import Holds
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.plan import Change, Step
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
+from amp_nova.host.io_node import IoHost
 from tests import reports
 from tests.fakehost import Node, resource
 
@@ -370,3 +371,26 @@ def test_doubts_about_the_calibration_are_in_the_log_once(setup, caplog):
     run_until(running, lambda: running.report and running.report.totals.cycles > 2)
 
     assert caplog.text.count("the calibration is 500 days old") == 1
+
+
+def vcpu_tids(setup):
+    return {setup.node.host.tid(i) for i in range(2)}
+
+
+def test_release_takes_io_threads_home_and_resume_gives_them_back(setup, monkeypatch):
+    """Also of an instance without a booking: what the agent moved is what it puts back."""
+    setup.node.kernel.pcpus = frozenset(range(4))
+    setup.node.start(NAME)
+    conf = setup.conf(io_work="slow")
+    io = IoHost(setup.node.libvirt, setup.node.host.run_path, setup.tmp_path / "host")
+    monkeypatch.setattr(service, "make_io_host", lambda _conf, _host: io)
+    (tid,) = setup.node.kernel.affinity.keys() - vcpu_tids(setup)
+    setup.node.kernel.affinity[tid] = {0, 1}
+
+    assert service.release(conf, None) == ([], [])  # set by hand: no marker says it was the agent
+    assert setup.node.kernel.affinity[tid] == {0, 1}
+
+    service.io_marker(conf).touch()
+    assert service.release(conf, None) == ([NAME], [])
+    assert setup.node.kernel.affinity[tid] == {0, 1, 2, 3}
+    assert "released" in Holds(setup.tmp_path / "state").current()[resource(NAME)]

@@ -210,3 +210,21 @@ def test_help_has_an_example(run):
 
     assert status == 0
     assert "amp-nova topology --root" in out
+
+
+def test_host_services_are_recommended_slow_cores(run, hybrid):
+    """A cpuset for systemd, online and slow; nothing is changed."""
+    status, out, _ = run("--root", hybrid, "--host-services")
+    assert status == 0
+    assert "systemctl set-property system.slice AllowedCPUs=12-18" in out
+
+    status, out, _ = run("--root", hybrid, "--host-services", "--format", "json")
+    assert json.loads(out) == {"pcpus": list(range(12, 19)), "cpuset": "12-18"}
+
+
+def test_no_recommendation_where_all_cores_are_alike(run, tmp_path):
+    """The answer is no, with the reason."""
+    root = trees.write(tmp_path / "server", machines.server())
+    status, out, err = run("--root", root, "--host-services")
+    assert (status, out) == (1, "")
+    assert "all usable cores are of one type" in err

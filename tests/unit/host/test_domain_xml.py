@@ -2,7 +2,8 @@
 
 import pytest
 
-from amp_nova.host.domain_xml import Fallback, cpus, parse
+from amp_nova.host.cpuset import cpus
+from amp_nova.host.domain_xml import Fallback, parse
 from tests.fakehost import nova_metadata, nova_xml, resource
 
 SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}

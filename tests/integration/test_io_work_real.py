@@ -1,0 +1,126 @@
+"""A real guest that sends frames through a real tap: its I/O threads go to slow cores and back."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab import FAST, SLOW, Agent, until
+
+BOTH, ONLY_SLOW = {FAST, SLOW}, {SLOW}
+CONF = "io_work = slow\nio_line_rate_mbps = {}\n"
+LINE_MBPS = 4000
+TURNS = 20_000
+"""Work of the vCPU between batches: its I/O threads have room on a core half as fast."""
+
+
+def io_affinities(guest):
+    """Where all threads of the guest's process but its vCPUs may run, from the kernel."""
+    found = {}
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        comm = (task / "comm").read_text().strip()
+        if not comm.startswith("CPU "):
+            found[f"{comm} {task.name}"] = os.sched_getaffinity(int(task.name))
+    return found
+
+
+def all_on(guest, pcpus):
+    """Whether all its I/O threads may run on these pCPUs and no other."""
+    return set(map(frozenset, io_affinities(guest).values())) == {frozenset(pcpus)}
+
+
+def throughput(guest, seconds=2.0):
+    """Frames a second that the guest's device took, counted by the guest."""
+    before, began = guest.rounds()[0], time.monotonic()
+    time.sleep(seconds)
+    return (guest.rounds()[0] - before) / (time.monotonic() - began)
+
+
+def pinned(guest, vcpu=0):
+    """Where a vCPU may run, from the kernel."""
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+            return os.sched_getaffinity(int(task.name))
+    raise AssertionError("no vCPU")
+
+
+@pytest.fixture
+def sender(guests):
+    """A guest that fills its line."""
+    guest = guests.sender("sender", pins={0: str(FAST)}, iothreads=1)
+    guest.nap(TURNS)
+    return guest
+
+
+@pytest.fixture
+def slow_agent(lab, tmp_path):
+    """An agent that moves I/O work."""
+    made = Agent(tmp_path / "agent", more=CONF.format(LINE_MBPS))
+    yield made
+    made.stop()
+
+
+def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop(
+    sender, slow_agent
+):
+    """Combined Usage rises above 100 %, the threads move, frames still flow; and the reverse."""
+    guest = sender
+    assert all_on(guest, BOTH)
+    before = throughput(guest)
+    definition = guest.domain.XMLDesc(0)
+    slow_agent.start()
+
+    until(lambda: all_on(guest, ONLY_SLOW), 20, "the move to slow cores")
+
+    name = guest.spec.name
+    assert slow_agent.metric("amp_instance_combined_usage_ratio", domain=name) > 1.0
+    assert slow_agent.metric("amp_io_moves_total", to="slow") == 1
+    assert throughput(guest) > 0.5 * before
+    # Nothing of it is in the definition, hence nothing travels; and the vCPU is as it was.
+    assert guest.domain.XMLDesc(0) == definition
+    assert pinned(guest) == {FAST}
+    assert "Combined Usage" in slow_agent.cli("explain", name).stdout
+
+    guest.nap(2**31)  # next to no frames any more
+    until(lambda: all_on(guest, BOTH), 20, "the way home")
+
+
+def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
+    """What is held or pinned elsewhere is left; release puts back, and nothing takes it again."""
+    guest, name = sender, sender.spec.name
+    slow_agent.start()
+    until(lambda: all_on(guest, ONLY_SLOW), 20, "the move to slow cores")
+
+    assert slow_agent.cli("release").returncode == 0
+    assert all_on(guest, BOTH)
+    time.sleep(4)
+    assert all_on(guest, BOTH)
+
+    assert slow_agent.cli("resume", name).returncode == 0
+    until(lambda: all_on(guest, ONLY_SLOW), 10, "the move back to slow cores")
+    guest.domain.pinEmulator((True, False), 0)
+    time.sleep(4)
+    by_name = io_affinities(guest)
+    assert {FAST} in by_name.values()  # the emulator: pinned by the definition, and kept there
+    assert slow_agent.metric("amp_io_drift_total") == 0
+
+
+def test_report_moves_nothing_and_a_dry_run_says_what_it_would(sender, lab, tmp_path):
+    """By default usage is exported and that is all."""
+    guest = sender
+    agent = Agent(tmp_path / "report", more=f"io_line_rate_mbps = {LINE_MBPS}\n").start()
+    try:
+        name = guest.spec.name
+        until(
+            lambda: agent.metric("amp_instance_io_insensitive", domain=name) == 1, 20, "a verdict"
+        )
+        assert all_on(guest, BOTH)
+    finally:
+        agent.stop()
+
+    dry = Agent(tmp_path / "dry", more=CONF.format(LINE_MBPS))
+    done = subprocess.run(dry.command("--dry-run"), capture_output=True, text=True, check=True)
+    assert f"{name}: I/O threads to pCPUs {SLOW} (insensitive to core speed)" in done.stdout
+    assert all_on(guest, BOTH)

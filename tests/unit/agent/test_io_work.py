@@ -1,0 +1,334 @@
+"""I/O work through the agent: what is moved, what is left alone, what is told."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from amp_nova.agent.exporter import Exporter
+from amp_nova.agent.io_metrics import io_metrics
+from amp_nova.agent.io_work import IoSettings, IoWork, because
+from amp_nova.core.combined_usage import Interface, IoReading, IoThread
+from amp_nova.core.plan import Failure
+from amp_nova.exceptions import HypervisorUnavailable
+from tests.fakehost import topology
+
+HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})
+LINE = 1e9
+
+
+class FakeIo:
+    """A FAKE ``IoPort``: domains whose I/O threads use what a test says."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.reads = 0
+        self.homes = {}
+        self.pcpus = {}
+        self.use = {}
+        self.totals = {}
+        self.lives = {}
+        self.failure = None
+        self.available = True
+        self.moved = []
+
+    def add(self, name="a", cpu=0.0, network=0.0, home=HOME):
+        """A domain with an emulator thread; its id is made of its name."""
+        tid = ord(name)
+        self.homes[name], self.pcpus[name] = {tid: home}, {tid: home}
+        self.use[name], self.totals[name] = (cpu, network), [0.0, 0.0]
+        return tid
+
+    def wait(self, seconds=2.5):
+        self.now_s += seconds
+        for name, (cpu, network) in self.use.items():
+            self.totals[name][0] += cpu * seconds
+            self.totals[name][1] += network * LINE * seconds
+
+    def read(self, _topology):
+        if not self.available:
+            raise HypervisorUnavailable("libvirt does not answer")
+        self.reads += 1
+        found = []
+        for name, pcpus in self.pcpus.items():
+            cpu_s, sent = self.totals[name]
+            threads = tuple(
+                IoThread(t, "emulator", round(cpu_s * 1e9), p, self.homes[name][t])
+                for t, p in pcpus.items()
+            )
+            nics = (Interface("tap", 0, round(sent), LINE, LINE),)
+            life = self.lives.get(name, "first")
+            now_ns = round(self.now_s * 1e9)
+            found.append(IoReading(name, f"name-{name}", "p", life, now_ns, threads, nics))
+        return found
+
+    def move(self, resource, wanted):
+        if self.failure:
+            return self.failure
+        self.moved.append((resource, dict(wanted)))
+        self.pcpus[resource].update(wanted)
+        return None
+
+
+class Work:
+    """An agent's I/O work over a fake host."""
+
+    def __init__(self, marker=None, of=None, **settings):
+        self.host, self.of, self.held = FakeIo(), of or topology(), {}
+        self.marker, self.settings = marker, {"work": "slow", **settings}
+        self.start()
+
+    def start(self):
+        """The agent begins, or begins anew."""
+        self.work = IoWork(self.host, IoSettings(**self.settings), self.marker)
+
+    def run(self, intervals=1):
+        """Let intervals pass; all lines."""
+        lines = []
+        for _ in range(intervals):
+            lines += self.work.step(self.of, self.held, self.host.now_s)
+            self.host.wait()
+        return lines
+
+    def on(self, name="a"):
+        """Where a domain's I/O threads may run."""
+        (pcpus,) = set(self.host.pcpus[name].values())
+        return pcpus
+
+    def samples(self):
+        found = {}
+        for family in io_metrics(self.work.report):
+            for s in family.samples:
+                labels = {k: v for k, v in s.labels.items() if k not in ("resource", "project")}
+                found[(s.name, *labels.values())] = s.value
+        return found
+
+
+@pytest.fixture
+def work():
+    return Work()
+
+
+def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
+    """Above 100 % for a while it moves, below for a while it returns; the operator reads why."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.host.add("b", cpu=0.65, network=0.1)
+
+    lines = work.run(4)
+    assert lines == ["name-a: I/O threads to pCPUs 0-1 (insensitive to core speed)"]
+    assert (work.on("a"), work.on("b")) == (SLOW, HOME)
+
+    work.run(4)
+    work.host.use["a"] = (0.1, 0.1)
+    assert work.run(8) == ["name-a: I/O threads to pCPUs 0-3 (sensitive to core speed)"]
+    assert work.on("a") == HOME
+
+
+def test_nothing_is_written_while_nothing_changes(work):
+    """Affinity is set once."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(20)
+    assert len(work.host.moved) == 1
+
+
+def test_usage_around_the_line_does_not_flap(work):
+    """Between 90 and 105 % nothing moves, in either direction."""
+    work.host.add("a", cpu=0.5, network=0.5)
+    for count in range(40):
+        work.host.use["a"] = (0.5, 0.54 if count % 2 else 0.42)
+        work.run()
+    assert work.host.moved == []
+
+
+def test_the_operator_may_want_sensitive_io_on_fast_cores():
+    """``io_sensitive = fast``: what is not insensitive keeps off slow cores."""
+    work = Work(sensitive_fast=True)
+    work.host.add("a", cpu=0.65, network=0.1)
+    work.run(2)
+    assert work.on() == FAST
+
+
+@pytest.mark.parametrize("settings", [{"work": "report"}, {"dry_run": True}])
+def test_without_leave_to_move_it_only_says(settings):
+    """``report`` measures and judges; so does a dry run, which says what would move."""
+    work = Work(**settings)
+    work.host.add("a", cpu=0.79, network=0.5)
+
+    lines = work.run(5)
+
+    assert (work.host.moved, work.on()) == ([], HOME)
+    assert work.samples()[("amp_instance_io_insensitive", "name-a")] == 1
+    assert bool(lines) is ("dry_run" in settings)
+
+
+def test_off_and_hosts_of_one_core_type_cost_nothing():
+    """Nothing is even read."""
+    for work in (Work(work="off"), Work(of=topology(slow=()))):
+        work.host.add("a", cpu=0.79, network=0.5)
+        work.run(5)
+        assert (work.host.reads, work.work.report) == (0, None)
+
+
+def test_it_looks_once_an_interval(work):
+    """Cycles in between cost nothing."""
+    work.host.add()
+    for _ in range(10):
+        work.work.step(work.of, {}, work.host.now_s)
+        work.host.now_s += 0.5
+    assert work.host.reads == 2
+
+
+def test_a_held_instance_is_left_alone(work):
+    """Paused or released: it keeps what it has, and is still measured."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.held["a"] = "paused by an operator"
+    work.run(5)
+    assert work.on() == HOME
+    assert work.samples()[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
+
+    work.held.clear()
+    work.run()
+    assert work.on() == SLOW
+
+
+def test_another_writer_is_not_fought(work):
+    """Put back a few times within a minute, then left alone for five; and counted."""
+    tid = work.host.add("a", cpu=0.79, network=0.5)
+    work.run(4)
+    for _ in range(12):
+        work.host.pcpus["a"] = {tid: frozenset({3})}
+        work.run()
+
+    assert len(work.host.moved) == 1 + 3
+    assert work.on() == {3}
+    assert work.samples()[("amp_io_drift_total",)] == 1 + 3
+    assert any("Somebody else" in line for line in because(work.work.report, "a"))
+
+
+def test_an_affinity_that_was_there_first_is_respected(work):
+    """Neither its home nor ours: somebody set it by hand."""
+    tid = work.host.add("a", cpu=0.79, network=0.5)
+    work.host.pcpus["a"] = {tid: frozenset({1, 2})}
+    work.run(6)
+    assert work.host.moved == []
+
+
+def test_a_new_pin_in_the_definition_is_followed(work):
+    """libvirt moved the thread itself: no drift, and its slow part is taken."""
+    tid = work.host.add("a", cpu=0.79, network=0.5)
+    work.run(5)
+    home = frozenset({1, 2, 3})
+    work.host.homes["a"], work.host.pcpus["a"] = {tid: home}, {tid: home}
+    work.run()
+    assert work.on() == {1}
+    assert work.samples()[("amp_io_drift_total",)] == 0
+
+
+def test_threads_that_begin_later_are_taken_along(work):
+    """A vhost or thread-pool worker that QEMU starts."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(5)
+    work.host.homes["a"][7], work.host.pcpus["a"][7] = HOME, HOME
+    assert work.run() == []
+    assert work.host.pcpus["a"][7] == SLOW
+
+
+def test_an_agent_that_starts_again_adopts_what_it_finds(work):
+    """No way home and back."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(5)
+    work.start()
+    work.run(5)
+    assert len(work.host.moved) == 1
+
+
+@pytest.mark.parametrize("mode", ["off", "report"])
+def test_another_mode_takes_everything_home_once(tmp_path, mode):
+    """What the agent moved before it was told not to; what others moved stays."""
+    work = Work(marker=tmp_path / "io.moved")
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(5)
+    assert work.on() == SLOW
+
+    work.settings["work"] = mode
+    work.start()
+    work.run(3)
+    assert work.on() == HOME
+    assert not (tmp_path / "io.moved").exists()
+
+    work.host.pcpus["a"] = {ord("a"): SLOW}  # by hand
+    work.start()
+    work.run(3)
+    assert work.on() == SLOW
+
+
+def test_a_restarted_domain_begins_from_nothing(work):
+    """Another process: its threads are at home and its usage not known yet."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(5)
+    work.host.lives["a"], work.host.pcpus["a"] = "second", {ord("a"): HOME}
+    work.run()
+    assert work.on() == HOME
+
+
+def test_a_move_that_is_refused_is_counted_and_told(work):
+    """And tried again."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.host.failure = Failure("read_only", "an I/O thread cannot be moved: no")
+    work.run(5)
+    assert work.samples()[("amp_io_move_failures_total", "read_only")] > 0
+    assert "An I/O thread cannot be moved: no." in because(work.work.report, "a")
+    work.host.failure = None
+    work.run()
+    assert work.on() == SLOW
+
+
+def test_a_move_that_costs_too_much_is_taken_back(work):
+    """Throughput falls: home again, with the reason and the figure."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(3)
+    work.work.step(work.of, {}, work.host.now_s)
+    work.host.use["a"] = (1.0, 0.3)
+    work.host.wait()
+
+    assert work.run(4) == [
+        "name-a: I/O threads to pCPUs 0-3 (slow cores left it 60% of its throughput)"
+    ]
+    assert work.samples()[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(0.6)
+    work.host.use["a"] = (0.79, 0.5)
+    assert work.run(10) == []
+
+
+def test_metrics_and_explain_tell_usage_effect_and_estimate(work):
+    """Everything an operator needs to judge the rule; a series ends with its instance."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(8)
+    found = work.samples()
+    assert found[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
+    assert found[("amp_instance_io_cpu_cores", "name-a")] == pytest.approx(0.79)
+    assert found[("amp_instance_network_usage_ratio", "name-a")] == pytest.approx(0.5)
+    assert found[("amp_instance_io_slow", "name-a")] == 1
+    assert found[("amp_instance_io_kept_estimate_ratio", "name-a")] == pytest.approx(1 / 1.58)
+    assert found[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(1.0)
+    # Four intervals on slow cores, half of the home fast, fast cores twice as fast.
+    freed_s = found[("amp_instance_io_freed_seconds_total", "name-a")]
+    assert freed_s == pytest.approx(3 * 2.5 * 0.79 / 4)
+    assert found[("amp_io_moves_total", "slow")] == 1
+    assert (
+        "Its Combined Usage is 129% (above 100 %: insensitive)" in because(work.work.report, "a")[0]
+    )
+
+    exporter = Exporter(CollectorRegistry())
+    exporter.io = work.work.report
+    work.host.pcpus.clear()
+    work.run()
+    assert not [key for key in work.samples() if "name-a" in key]
+
+
+def test_without_libvirt_it_waits(work):
+    """The control cycle says so; nothing is forgotten."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(3)
+    work.host.available = False
+    assert work.run(3) == []
+    work.host.available = True
+    work.run(3)
+    assert work.on() == SLOW
