@@ -41,7 +41,7 @@ def account(**said):
     usual = {
         "cpu_s": (7.5, 2.5),
         "ref_s": 12.5,
-        "shortfall_ref_s": (0.0, 0.25, 0.0),
+        "shortfall_ref_s": (0.0, 0.25, 0.0, 0.0, 0.0),
         "windows": 2,
         "ratio": 0.975,
         "delivered_refcores": 0.4875,

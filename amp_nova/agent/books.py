@@ -1,8 +1,10 @@
 """The accounts of every vCPU from one cycle to the next."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from amp_nova.core.account import RATIO_BUCKETS, Account, Tenure, bucket, settle
+from amp_nova.core.losses import siblings_busy
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading, usage
 
 NOTHING = Account()
@@ -25,11 +27,12 @@ class Books:
         wall_ns = seen.time_ns - self._time_ns
         last: dict[VcpuKey, tuple[str, VcpuReading]] = {}
         accounts: dict[VcpuKey, Account] = {}
+        busy = self._siblings_busy(seen, wall_ns)
         for reading in seen.domains:
             resource, incarnation = reading.domain.resource, reading.domain.incarnation
             for vcpu in reading.vcpus:
                 key = (resource, vcpu.index)
-                accounts[key] = self._settled(key, incarnation, vcpu, wall_ns)
+                accounts[key] = self._settled(key, incarnation, vcpu, wall_ns, busy.get(key, 0.0))
                 last[key] = (incarnation, vcpu)
         alive = {d.domain.resource for d in seen.domains}
         self._ratios = {r: v for r, v in self._ratios.items() if r in alive}
@@ -39,7 +42,22 @@ class Books:
                 accounts[key] = account
         self._last, self._accounts, self._time_ns = last, accounts, seen.time_ns
 
-    def _settled(self, key: VcpuKey, incarnation: str, vcpu: VcpuReading, wall_ns: int) -> Account:
+    def _siblings_busy(self, seen: Observation, wall_ns: int) -> Mapping[VcpuKey, float]:
+        """How likely siblings were busy, where it is known what that costs."""
+        if wall_ns <= 0 or all(t.smt_busy_factor is None for t in seen.topology.core_types):
+            return {}
+        ran = {}
+        for reading in seen.domains:
+            for vcpu in reading.vcpus:
+                key = (reading.domain.resource, vcpu.index)
+                before = self._last.get(key)
+                if before is not None and before[0] == reading.domain.incarnation:
+                    ran[key] = max(0, vcpu.run_ns - before[1].run_ns) / wall_ns
+        return siblings_busy(seen, ran)
+
+    def _settled(
+        self, key: VcpuKey, incarnation: str, vcpu: VcpuReading, wall_ns: int, busy: float
+    ) -> Account:
         account = self._accounts.get(key, NOTHING)
         before = self._last.get(key)
         tenure = self._tenures.get(key)
@@ -48,6 +66,8 @@ class Books:
         used = usage(before[1], vcpu, wall_ns)
         if used is None:
             return account
+        if busy:
+            used = replace(used, siblings_busy_ratio=busy)
         settled = settle(account, used, tenure, self._window_s)
         if settled.windows != account.windows and settled.ratio is not None:
             self._count(key[0], settled.ratio)

@@ -21,6 +21,7 @@ from amp_nova.agent import estimate_metrics
 from amp_nova.agent.io_metrics import io_metrics
 from amp_nova.agent.io_work import IoReport
 from amp_nova.core.account import CAUSES, RATIO_BUCKETS
+from amp_nova.core.losses import measured
 from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ConfigInvalid
@@ -255,6 +256,13 @@ def _promised(vcpus: Labelled) -> Iterator[Metric]:
     yield from (refcores, ips, quota, unkept)
 
 
+def told_apart(topology: Topology, vcpu: VcpuReport) -> Mapping[str, bool]:
+    """Causes of shortfall that not every host can tell: whether this one can, of this vCPU."""
+    core_type = vcpu.promise.core_type
+    known = next((t for t in topology.core_types if t.name == core_type), None)
+    return measured(known, vcpu.reading)
+
+
 def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
     delivered = GaugeMetricFamily(
         "amp_vcpu_delivered_refcores",
@@ -285,8 +293,10 @@ def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
         if vcpu.promise.booking.refcores is not None:
             if account.ratio is not None:
                 ratio.add_metric(labels, account.ratio)
+            told = told_apart(topology, vcpu)
             for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
-                shortfall.add_metric([*labels, cause], short_ref_s)
+                if short_ref_s or told.get(cause, True):
+                    shortfall.add_metric([*labels, cause], short_ref_s)
         if len(account.cpu_s) == len(names):
             for name, used_s in zip(names, account.cpu_s, strict=True):
                 cpu.add_metric([*labels, name], used_s)

@@ -306,5 +306,7 @@ def tenures(
             core_type.coefficient if own is None else own,
             promise.booking.refcores,
             limit.period_us / 1e6 if limit else 0.0,
+            core_type.clock_hz,
+            core_type.smt_busy_factor,
         )
     return made

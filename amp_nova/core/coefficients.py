@@ -48,7 +48,14 @@ def declare(
             types.append(replace(t, coefficient=declared[t.name], coefficient_source=source))
         else:
             types.append(t)
-    return _with_types(topology, types)
+    return _with_types(topology, [_clocked(t, members.get(t.name, ())) for t in types])
+
+
+def _clocked(core_type: CoreType, cpus: Sequence[CpuFacts]) -> CoreType:
+    """The core type with its nominal clock: the one that all of its CPUs keep up for good."""
+    if not cpus or not speed.known(cpus, speed.base_freq):
+        return core_type
+    return replace(core_type, clock_hz=speed.lowest(cpus, speed.base_freq) * 1e3)
 
 
 def with_coefficients(

@@ -116,6 +116,10 @@ class Usage:
     run_s: float
     wait_s: float
     throttled_s: float
+    clock_hz: float | None = None
+    """Cycles per second of CPU time; ``None`` where cycles are not counted."""
+    siblings_busy_ratio: float = 0.0
+    """How likely some other hardware thread of its core was busy."""
 
     @property
     def demand_s(self) -> float:
@@ -135,4 +139,13 @@ def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None
     throttled_ns = after.throttled_ns - before.throttled_ns
     if wall_ns <= 0 or run_ns < 0 or wait_ns < 0 or throttled_ns < 0:
         return None
-    return Usage(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, throttled_ns / 1e9)
+    clock_hz = _clock_hz(before, after, run_ns)
+    return Usage(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, throttled_ns / 1e9, clock_hz)
+
+
+def _clock_hz(before: VcpuReading, after: VcpuReading, run_ns: int) -> float | None:
+    was = before.counts.cycles if before.counts else None
+    now = after.counts.cycles if after.counts else None
+    if was is None or now is None or now <= was or run_ns <= 0:
+        return None
+    return (now - was) / (run_ns / 1e9)

@@ -20,6 +20,10 @@ class CoreType:
     coefficient_source: str | None = None
     threads_per_core: int = 1
     nominal_ips: float | None = None
+    clock_hz: float | None = None
+    """Its nominal clock, ``None`` where the machine does not say."""
+    smt_busy_factor: float | None = None
+    """Speed of a thread with busy siblings over that with idle ones, as calibrated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,11 @@ def apply(
         for t in found.core_types
         if topology.pcpus_of(t.name)
     }
-    referred = dataclasses.replace(topology, reference=found.reference)
+    busy = {t.name: t.smt_busy_factor.value for t in found.core_types if t.smt_busy_factor}
+    types = tuple(
+        dataclasses.replace(t, smt_busy_factor=busy.get(t.name)) for t in topology.core_types
+    )
+    referred = dataclasses.replace(topology, core_types=types, reference=found.reference)
     return _warned(coefficients.with_coefficients(referred, measured, SOURCE), *warnings)
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.books import Books
-from amp_nova.core.account import RATIO_BUCKETS, Tenure
+from amp_nova.core.account import CAUSES, RATIO_BUCKETS, Tenure
+from amp_nova.core.topology import CoreType, PCpu, Topology
 from tests import hosts
 
 KEY = ("vm", 0)
@@ -157,3 +158,25 @@ def test_only_the_one_that_is_unwell_is_skipped(host):
 
     assert books.account(KEY).ref_s == 0.0
     assert books.account(("other", 0)).ref_s == approx(1.0)
+
+
+def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
+    """Two that share a core's threads; the third has a core to itself and loses nothing."""
+    types = (CoreType("p", 1.0, smt_busy_factor=0.6),)
+    pcpus = tuple(PCpu(i, "p", (i // 2 * 2, i // 2 * 2 + 1)) for i in range(4))
+    host = hosts.FakeHost(topology=Topology(types, pcpus, "p", "test"))
+    for number, name in enumerate(("one", "two", "three")):
+        host.add(name)
+        host.vcpu(name).pcpus = frozenset({number})
+    books = Books(3.0)
+    books.agree({(n, 0): Tenure(0, 1, 1.0, 0.75, 0.0, None, 0.6) for n in host.domains})
+    for _ in range(4):
+        books.enter(host.observe())
+        host.wait()
+
+    accounts = {name: books.account((name, 0)) for name in host.domains}
+    delivered = {name: a.delivered_refcores for name, a in accounts.items()}
+    smt = {n: a.shortfall_ref_s[CAUSES.index("smt")] for n, a in accounts.items()}
+
+    assert delivered == {"one": approx(0.6), "two": approx(0.6), "three": approx(1.0)}
+    assert smt == {"one": approx(0.45), "two": approx(0.45), "three": 0.0}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from amp_nova.agent import views
 from amp_nova.core.estimate import Estimate
 from amp_nova.core.report import Insight
+from amp_nova.core.topology import CoreType
 from tests import reports
 from tests.reports import booked, instance
 from tests.unit.agent.test_exporter import VCPU, Scrape
@@ -52,3 +53,19 @@ def test_explain_says_what_the_work_gains_and_how_that_is_known():
         "Its own work is 1.12 +- 0.03 times as fast on the fastest core type as on the slowest "
         "(by its cache misses)." in lines
     )
+
+
+def test_causes_that_cannot_be_told_have_no_sample():
+    """Frequency needs cycles and a nominal clock, SMT a calibration that measured it."""
+    told = replace(
+        reports.report(instance(booked())),
+        topology=replace(
+            reports.topology(),
+            core_types=(CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6)),
+        ),
+    )
+    name = "amp_vcpu_shortfall_refcore_seconds_total"
+
+    causes = {labels["cause"] for labels, _ in Scrape(told).samples(name)}
+
+    assert causes == {"throttle", "contention", "core_type", "smt"}

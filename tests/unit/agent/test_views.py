@@ -37,7 +37,13 @@ def test_status_has_every_figure_of_a_vcpu():
                 "quota_cores": 0.25,
                 "core_type": "fast",
                 "pcpus": [2, 3],
-                "shortfall_refcore_s": {"throttle": 0.0, "contention": 0.25, "core_type": 0.0},
+                "shortfall_refcore_s": {
+                    "throttle": 0.0,
+                    "contention": 0.25,
+                    "core_type": 0.0,
+                    "frequency": 0.0,
+                    "smt": 0.0,
+                },
                 "note": None,
             }
         ],

@@ -628,3 +628,10 @@ class TestCalibrated:
         """A calibration of another machine or of impossible values."""
         with pytest.raises(CalibrationInvalid, match=match):
             with_coefficients(classify(machines.intel_hybrid()), measured, "calibration")
+
+
+def test_the_nominal_clock_is_the_base_frequency():
+    """The lowest of the type's CPUs, where all say it."""
+    clocks = {t.name: t.clock_hz for t in classify(machines.intel_hybrid()).core_types}
+
+    assert sorted(clocks.values()) == [1.4e9, 1.9e9]

@@ -315,3 +315,16 @@ def test_a_calibration_over_a_foreign_reference_is_used(tmp_path, root, wanted):
     assert found.reference == "other"
     assert [t.coefficient for t in found.core_types] == pytest.approx([2, 4])
     assert found.warnings == ()
+
+
+def test_what_busy_siblings_cost_is_taken_over(tmp_path, root):
+    """By core type, where it was measured."""
+    made = build(root)
+    replace = dataclasses.replace
+    factor = replace(made.core_types[0].coefficient, value=0.62, low=0.6, high=0.65)
+    fast = replace(made.core_types[1], smt_busy_factor=factor)
+    calibration.write(tmp_path / "c.json", replace(made, core_types=(made.core_types[0], fast)))
+
+    found = calibration.apply(topology(), tmp_path / "c.json", str(root), NOW)
+
+    assert [t.smt_busy_factor for t in found.core_types] == [None, 0.62]
