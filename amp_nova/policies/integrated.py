@@ -1,0 +1,230 @@
+"""``integrated``: an instance's vCPUs together on cores of one type, and cores evenly loaded.
+
+Idea. A parallel program waits for its slowest thread. If one vCPU is on a fast core and another on
+a slow one, or two share a core, the fast one waits. So (1) the vCPUs of an instance run on cores of
+one type, never two of them on one core; (2) those of a parallel program are scheduled together,
+others on their own; (3) cores are loaded in proportion to their speed.
+
+Formula. When an instance starts or ends, the instances are mapped in turn: ``UF = mu x Demand + (1
+- mu) x Load`` with ``Demand = max(0, n - N(FC)) / N(SC)`` and ``Load = max(0, AvgLoad(FC) -
+AvgLoad(SC))``, where a core's load is the sum of ``weight / n`` over its vCPUs, over its speed.
+``UF <= threshold`` sends the instance's n vCPUs to the n least loaded fast cores, else to slow
+ones; one with more vCPUs than there are slow cores goes to the least loaded cores of any type.
+Then, every interval: cores of one type even out their loads; a core without a vCPU takes one from a
+core of another type that has several, of the instances that belong there least (the queues 3, 2, 1
+of the paper).
+
+Source. chen2014 sections 2.2, 3.1 and 3.4; mu = 0.6, threshold = 0.3. With more than two core types
+a type's slower ones together are its SC. Two things the paper leaves open: an instance with more
+vCPUs than there are fast cores is not sent there (principle 1), and loads are over their sum, so
+that weights of any size are alike.
+
+What differs from the paper. There a cycle has three slots of 10 ms, and scaled resources pay for
+each: an instance on fast cores runs less often. An agent has no slots: who shares a pCPU is decided
+every interval, how it is shared by the kernel. Co-scheduling is what principle 1 gives: with a core
+of its own each, the vCPUs of an instance run at the same time. Where cores are shared nothing
+aligns them: the kernel starts the bandwidth period of each cgroup on its own, and cannot be told
+when.
+
+Cost. Moves when instances start or end, few otherwise; ``N`` times the number of pCPUs.
+
+When not to use it: for fairness or throughput of single-threaded instances. Who was mapped to slow
+cores stays there, also while a fast core idles, unless somebody waits for a core.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amp_nova.core.observation import VcpuKey
+from amp_nova.policies.efficiency import gain
+from amp_nova.policies.parameters import at_least, ratio
+from amp_nova.policies.policy import Decision, HostView, VcpuView
+from amp_nova.policies.shares import room, vms
+
+_NOISE = 1e-9
+Vm = Sequence[VcpuView]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Position of the core type that each instance belongs on, ``None`` for any."""
+
+    home: Mapping[str, int | None] = field(default_factory=dict)
+
+
+class _Cores:
+    """The pCPUs of a host, and who is on them so far."""
+
+    def __init__(self, view: HostView, here: Mapping[str, Vm]) -> None:
+        types = view.topology.core_types
+        self.of_type = [sorted(view.topology.pcpus_of(t.name)) for t in types]
+        total = sum(v.weight for vcpus in here.values() for v in vcpus[:1])
+        self.weight = {
+            v.key: v.weight / total / len(vcpus) for vcpus in here.values() for v in vcpus
+        }
+        self.speed = {
+            p: (gain(types, at) or 1.0) * max(1e-3, view.free_cores.get(p, 0.0))
+            for at, ids in enumerate(self.of_type)
+            for p in ids
+        }
+        self.load = dict.fromkeys(self.speed, 0.0)
+        self.on: dict[VcpuKey, int] = {}
+        self.there: dict[int, Counter[str]] = {p: Counter() for p in self.speed}
+
+    def put(self, key: VcpuKey, pcpu: int) -> None:
+        """Seat a vCPU, from wherever it was."""
+        self.take(key)
+        self.on[key] = pcpu
+        self.there[pcpu][key[0]] += 1
+        self.load[pcpu] += self.weight[key] / self.speed[pcpu]
+
+    def take(self, key: VcpuKey) -> None:
+        """Take a vCPU off its pCPU."""
+        if (pcpu := self.on.pop(key, None)) is not None:
+            self.there[pcpu][key[0]] -= 1
+            self.load[pcpu] -= self.weight[key] / self.speed[pcpu]
+
+    def count(self, pcpu: int) -> int:
+        """How many vCPUs a pCPU has."""
+        return self.there[pcpu].total()
+
+    def mean_load(self, pcpus: Sequence[int]) -> float:
+        """Average load of some pCPUs."""
+        return sum(self.load[p] for p in pcpus) / len(pcpus) if pcpus else 0.0
+
+    def pcpus(self, home: int | None) -> list[int]:
+        """The pCPUs of a core type, or all."""
+        return sorted(self.load) if home is None else self.of_type[home]
+
+    def least_loaded(self, vcpu: VcpuView, home: int | None) -> int | None:
+        """Where a vCPU goes: not beside one of its instance, where there is least load."""
+        usable = [p for p in self.pcpus(home) if p in vcpu.allowed]
+        if not usable:
+            return None
+        name = vcpu.key[0]
+        return min(usable, key=lambda p: (self.there[p][name] > 0, round(self.load[p], 9), p))
+
+
+@dataclass(frozen=True, slots=True)
+class IntegratedPolicy:
+    """Instances kept together on one core type, cores evenly loaded."""
+
+    mu: float = 0.6
+    """How much the size of an instance counts against the load of the cores."""
+    threshold: float = 0.3
+    """Greatest utility factor with which an instance goes to fast cores."""
+    name: str = "integrated"
+
+    def __post_init__(self) -> None:
+        ratio("mu", self.mu)
+        at_least("threshold", self.threshold, 0.0)
+
+    def decide(self, view: HostView) -> Decision:
+        """Everybody at home, loads evened out, idle cores helping."""
+        here = vms(room(view))
+        if not view.asymmetric or not here:
+            return Decision({}, view.memory)
+        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        everybody = {v.key[0] for v in view.vcpus}
+        home = dict(memory.home)
+        if home.keys() != everybody:
+            home = self._map(view)
+        cores = _Cores(view, here)
+        _settle(cores, here, home)
+        vcpus = {v.key: v for vm in here.values() for v in vm}
+        for ids in cores.of_type:
+            _even_out(cores, vcpus, ids)
+        for ids in reversed(cores.of_type):
+            for pcpu in ids:
+                if cores.count(pcpu) == 0:
+                    _steal(cores, vcpus, home, pcpu)
+        return Decision({k: frozenset({p}) for k, p in cores.on.items()}, Memory(home))
+
+    def _map(self, view: HostView) -> dict[str, int | None]:
+        """Algorithm 1: where each instance belongs."""
+        here: dict[str, list[VcpuView]] = {}
+        for vcpu in sorted(view.vcpus, key=lambda v: v.key):
+            here.setdefault(vcpu.key[0], []).append(vcpu)
+        cores = _Cores(view, here)
+        home: dict[str, int | None] = {}
+        for name, vm in here.items():
+            home[name] = self._home(cores, vm)
+            for vcpu in vm:
+                pcpu = cores.least_loaded(vcpu, home[name])
+                if pcpu is not None:
+                    cores.put(vcpu.key, pcpu)
+        return home
+
+    def _home(self, cores: _Cores, vm: Vm) -> int | None:
+        fits = [
+            at
+            for at, ids in enumerate(cores.of_type)
+            if len(vm) <= len(ids) and all(v.allowed & set(ids) for v in vm)
+        ]
+        for at in reversed(fits):
+            slower = [p for ids in cores.of_type[:at] for p in ids]
+            if not slower:
+                return at
+            demand = max(0, len(vm) - len(cores.of_type[at])) / len(slower)
+            load = max(0.0, cores.mean_load(cores.of_type[at]) - cores.mean_load(slower))
+            if self.mu * demand + (1.0 - self.mu) * load <= self.threshold:
+                return at
+        return fits[0] if fits else None
+
+
+def _settle(cores: _Cores, here: Mapping[str, Vm], home: Mapping[str, int | None]) -> None:
+    """Seat everybody at home: where he is, if that is there, else where there is least load."""
+    loose = []
+    for name, vm in here.items():
+        at_home = set(cores.pcpus(home[name]))
+        for vcpu in vm:
+            now = next(iter(vcpu.pcpus)) if len(vcpu.pcpus) == 1 else None
+            if now in at_home and now in vcpu.allowed and not cores.there[now][name]:
+                cores.put(vcpu.key, now)
+            else:
+                loose.append(vcpu)
+    for vcpu in loose:
+        pcpu = cores.least_loaded(vcpu, home[vcpu.key[0]])
+        pcpu = cores.least_loaded(vcpu, None) if pcpu is None else pcpu
+        if pcpu is not None:
+            cores.put(vcpu.key, pcpu)
+
+
+def _even_out(cores: _Cores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[int]) -> None:
+    """Move vCPUs within a core type while that makes the greater of two loads less."""
+    for _ in vcpus:
+        source = max(ids, key=lambda p: (cores.load[p], p), default=None)
+        if source is None or cores.count(source) < 2:
+            return
+        moves = [
+            (cores.load[p] + cores.weight[key] / cores.speed[p], p, key)
+            for key in sorted(k for k, p in cores.on.items() if p == source)
+            for p in ids
+            if p in vcpus[key].allowed and not cores.there[p][key[0]]
+        ]
+        becomes, target, key = min(moves, default=(float("inf"), source, ("", 0)))
+        if becomes >= cores.load[source] - _NOISE:
+            return
+        cores.put(key, target)
+
+
+def _steal(
+    cores: _Cores,
+    vcpus: Mapping[VcpuKey, VcpuView],
+    home: Mapping[str, int | None],
+    pcpu: int,
+) -> None:
+    """Give a core that would idle a vCPU that waits on another core.
+
+    First of those that are not at home where they are, then of the largest instances: they are
+    spread over core types anyway.
+    """
+    size = Counter(key[0] for key in vcpus)
+    waiting = [
+        (home[key[0]] is not None, -size[key[0]], -cores.load[source], key)
+        for key, source in cores.on.items()
+        if cores.count(source) > 1 and pcpu in vcpus[key].allowed and not cores.there[pcpu][key[0]]
+    ]
+    if waiting:
+        cores.put(min(waiting)[-1], pcpu)

@@ -1,0 +1,206 @@
+"""What holds for every policy, every asymmetric host and every set of instances."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amp_nova.core import plan
+from amp_nova.core.booking import parse
+from amp_nova.core.plan import Grant
+from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.plugins import load_policy
+from amp_nova.policies.policy import Decision, HostView, VcpuView
+from amp_nova.policies.shares import by_rank, evenly, ranked_vms, room
+from amp_nova.sim.run import run
+from amp_nova.sim.scenario import Guest, Scenario
+from amp_nova.sim.workload import Phase, Workload
+
+SHARING = (
+    "amp-fair",
+    "amp-r-fair",
+    "acfs",
+    "prop-sp",
+    "eqp",
+    "rr",
+    "a-dwrr",
+    "aash",
+)
+RANKING = ("amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair")
+POLICIES = (*SHARING, *RANKING, "integrated")
+COUNTS = st.sampled_from([1, 1, 2, 3, 4, 8, 16])
+
+
+@st.composite
+def topologies(draw, least=2):
+    kinds = draw(st.integers(least, 4))
+    coefficients = sorted(draw(st.lists(st.floats(1.1, 4.0), min_size=kinds, max_size=kinds)))
+    types = [CoreType(f"type{i}", c) for i, c in enumerate([1.0, *coefficients][:kinds])]
+    names = [t.name for t in types for _ in range(draw(COUNTS))]
+    pcpus = tuple(PCpu(i, n, (i,), llc=i // 4 * 4, numa_node=i // 8) for i, n in enumerate(names))
+    return Topology(tuple(types), pcpus, "type0", "test")
+
+
+@st.composite
+def views(draw, least=2, restricted=True):
+    """A host with 0.1 to 4 vCPUs for each pCPU; what is known of them is known of some only."""
+    topology = draw(topologies(least))
+    everywhere = frozenset(p.id for p in topology.pcpus)
+    count = max(1, round(draw(st.floats(0.1, 4.0)) * len(everywhere)))
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    knows = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    vcpus, vm, index = [], 0, 0
+    for _ in range(count):
+        if chance.random() < 0.6:
+            vm, index = vm + 1, 0
+        index += 1
+        allowed = everywhere
+        if restricted and chance.random() < 0.15:
+            allowed = topology.pcpus_of(chance.choice(topology.core_types).name)
+        known = chance.random() < knows
+        vcpus.append(
+            VcpuView(
+                (f"vm{vm}", index),
+                chance.choice([everywhere, frozenset({chance.choice(sorted(allowed))})]) & allowed,
+                allowed,
+                weight=chance.choice([1.0, 1.0, 0.5, 3.0]),
+                utilization_ratio=0.5 if known else None,
+                demand_ratio=chance.choice([0.3, 1.0]) if known else None,
+                ipc=chance.uniform(0.1, 3.0) if known else None,
+                speedup=chance.uniform(1.0, 4.0) if known else None,
+                sampled=chance.random() < 0.7,
+                cpu_s=tuple(chance.uniform(0.0, 1.0) for _ in topology.core_types) if known else (),
+            )
+        )
+    free = {p: chance.choice([1.0, 1.0, 1.0, 0.4]) if restricted else 1.0 for p in everywhere}
+    return HostView(topology, tuple(vcpus), free, 0, 0, elapsed_s=2.5)
+
+
+def decide(policy, view):
+    decided = load_policy(policy).decide(view)
+    return decided if isinstance(decided, Decision) else Decision(decided)
+
+
+def seated(view, places):
+    """vCPUs by pCPU, of places with one pCPU each."""
+    return Counter(next(iter(p)) for p in places.values() if len(p) == 1)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "credit", "pinned"])
+@given(view=views())
+@settings(max_examples=40)
+def test_a_plan_is_good_and_complete(policy, view):
+    """It passes the check; every vCPU has a place, also with what was remembered."""
+    for _ in range(3):
+        decided = decide(policy, view)
+        grants = [Grant(k, p) for k, p in decided.places.items()]
+        plan.check(grants, {v.key: v for v in view.vcpus}, view.topology)
+        if policy != "pinned":
+            assert set(decided.places) == {v.key for v in view.vcpus}
+        moved = tuple(replace(v, pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus)
+        view = replace(view, vcpus=moved, memory=decided.memory, interval=view.interval + 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(view=views(), chance=st.randoms(use_true_random=False))
+@settings(max_examples=25)
+def test_the_order_of_instances_does_not_matter(policy, view, chance):
+    """Whoever comes first in the list has no advantage."""
+    mixed = list(view.vcpus)
+    chance.shuffle(mixed)
+
+    assert decide(policy, view).places == decide(policy, replace(view, vcpus=tuple(mixed))).places
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(view=views(restricted=False))
+@settings(max_examples=40)
+def test_no_pcpu_idles_while_somebody_waits(policy, view):
+    """Work is conserved: two vCPUs share a pCPU only when every pCPU has one."""
+    here = seated(view, decide(policy, view).places)
+
+    assert max(here.values()) == 1 or len(here) == len(view.topology.pcpus)
+
+
+@pytest.mark.parametrize("policy", [*SHARING, *RANKING])
+@given(view=views(restricted=False))
+@settings(max_examples=40)
+def test_fast_cores_are_never_left_for_slow_ones(policy, view):
+    """Fast-core conservation: a pCPU is empty only if no slower one has a vCPU."""
+    here = seated(view, decide(policy, view).places)
+    types = view.topology.core_types
+    full = [all(here[p] for p in view.topology.pcpus_of(t.name)) for t in types]
+    used = [any(here[p] for p in view.topology.pcpus_of(t.name)) for t in types]
+
+    assert all(full[at] for at in range(len(types)) if any(used[:at]))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(view=views(restricted=False))
+@settings(max_examples=40)
+def test_an_instance_is_not_stacked_on_one_pcpu(policy, view):
+    """Two vCPUs of an instance are on one pCPU only when another pCPU cannot take one of them."""
+    places = decide(policy, view).places
+    here = seated(view, places)
+    pairs = Counter((next(iter(p)), key[0]) for key, p in places.items())
+    if max(here.values()) == 1:
+        assert max(pairs.values()) == 1
+
+
+@given(view=views(restricted=False))
+@settings(max_examples=60)
+def test_shares_sum_to_the_capacity(view):
+    """Every type is divided without rest when there are enough vCPUs; nobody has two at once."""
+    here = room(view)
+    ranks = ranked_vms(here, lambda v: v.speedup)
+    for shares in (evenly(here), by_rank(here, ranks), by_rank(here, ranks, 0.35)):
+        assert all(sum(s) <= 1.0 + 1e-9 and min(s) >= -1e-9 for s in shares.values())
+        for at, cores in enumerate(here.cores):
+            dealt = sum(s[at] for s in shares.values())
+            assert dealt <= cores + 1e-6
+            if len(view.vcpus) >= len(view.topology.pcpus):
+                assert dealt == pytest.approx(cores, abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(view=views(least=1).filter(lambda v: not v.asymmetric))
+@settings(max_examples=5)
+def test_a_host_of_one_core_type_is_left_alone(policy, view):
+    """There is nothing to decide: the plan is empty."""
+    assert decide(policy, view).places == {}
+
+
+@st.composite
+def scenarios(draw, policy, pcpus_max=6):
+    topology = draw(topologies().filter(lambda t: len(t.pcpus) <= pcpus_max))
+    count = max(1, round(draw(st.floats(0.1, 4.0)) * len(topology.pcpus)))
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    guests = []
+    while count > 0:
+        vcpus = min(count, chance.choice([1, 1, 2, 3]))
+        count -= vcpus
+        speeds = (1.0, *sorted(chance.uniform(1.0, 4.0) for _ in topology.core_types[1:]))
+        guests.append(Guest(f"vm{count}", parse({}, vcpus), Workload((Phase(speeds),)), {}))
+    return Scenario("made", 100.0, topology, tuple(guests), policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(data=st.data())
+@settings(max_examples=6)
+def test_nobody_starves(policy, data):
+    """With everybody always running, all pCPUs run all the time, and so does every vCPU a little.
+
+    Equal CPU time is what turns are for: nobody has less than half of it in 40 intervals.
+    """
+    made = data.draw(scenarios(policy))
+    result = run(made)
+
+    vcpus = sum(len(g.booking.vcpus) for g in made.guests)
+    each = min(1.0, len(made.topology.pcpus) / vcpus)
+    for name, vm in result.vms.items():
+        # progress is at least CPU time: no core is slower than the slowest
+        floor = 0.0 if policy == "integrated" else 0.5 * each
+        assert vm.progress_refcores > floor, name
