@@ -33,7 +33,9 @@ NOTHING = Known()
 class BestEffort:
     """Runs one policy over the vCPUs that book nothing."""
 
-    def __init__(self, policy: Policy, interval_s: float, seed: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, interval_s: float, seed: int = 0, moves_max: int | None = None
+    ) -> None:
         self.policy = policy
         self.rejected = 0
         self._interval_ns = int(interval_s * 1e9)
@@ -43,7 +45,10 @@ class BestEffort:
         self._before: dict[VcpuKey, VcpuReading] = {}
         self._cpu_s: dict[VcpuKey, tuple[float, ...]] = {}
         self._before_ns: int | None = None
+        self._moves_max = moves_max
         self._memory: object = None
+        self._placed: frozenset[VcpuKey] = frozenset()
+        """vCPUs that were placed: ours to let go when the policy is dropped."""
 
     def grants(
         self,
@@ -71,10 +76,11 @@ class BestEffort:
             grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.places.items()]
             plan.check(grants, {v.key: v for v in view.vcpus}, seen.topology)
         except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
-            self._fault(exc)
-            return []
+            return self._fault(exc, view)
         self._faults = 0
         self._memory = decided.memory
+        self._placed |= {grant.key for grant in grants}
+        self._placed &= readings.keys()
         return grants
 
     def _view(
@@ -114,6 +120,7 @@ class BestEffort:
             self._memory,
             max(0, seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9,
             self._interval_ns / 1e9,
+            self._moves_max,
         )
 
     def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
@@ -126,16 +133,19 @@ class BestEffort:
         last = reading.last_pcpu
         return VcpuView(key, reading.pcpus, allowed, promise.weight, ran, wanted, last)
 
-    def _fault(self, exc: Exception) -> None:
+    def _fault(self, exc: Exception, view: HostView) -> list[Grant]:
+        """Keep what holds; after too many in a row let go of what was placed."""
         self.rejected += 1
         self._faults += 1
         LOG.warning("policy %s gave no usable plan: %s", self.policy.name, exc)
-        if self._faults >= FAULTS_MAX:
-            LOG.error(
-                "policy %s failed %d times in a row: using none", self.policy.name, FAULTS_MAX
-            )
-            self.policy = NonePolicy()
-            self._faults = 0
+        if self._faults < FAULTS_MAX:
+            return []
+        LOG.error("policy %s failed %d times in a row: using none", self.policy.name, FAULTS_MAX)
+        why = f"policy {self.policy.name} was dropped"
+        placed, self._placed = self._placed, frozenset()
+        self.policy, self._faults, self._memory = NonePolicy(), 0, None
+        online = {p.id for p in view.topology.pcpus}
+        return [Grant(v.key, v.allowed & online, why=why) for v in view.vcpus if v.key in placed]
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:

@@ -51,6 +51,7 @@ class Settings:
     miss: Miss | None = None
     window_s: float = 3.0
     policy_interval_s: float = 2.5
+    policy_moves_max: int | None = None
     drift_repairs_max: int = 3
     dry_run: bool = False
     enforce: bool = True
@@ -76,7 +77,10 @@ class Loop:
         self._estimates = Estimates(self._settings.coefficients, self._settings.miss)
         self._watch = Watch(self._settings.drift_repairs_max)
         self._best_effort = BestEffort(
-            policy or NonePolicy(), self._settings.policy_interval_s, self._settings.seed
+            policy or NonePolicy(),
+            self._settings.policy_interval_s,
+            self._settings.seed,
+            self._settings.policy_moves_max,
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})

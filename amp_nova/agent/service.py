@@ -27,6 +27,7 @@ from amp_nova.core.booking import examine, vcpus_named
 from amp_nova.core.combined_usage import Rule
 from amp_nova.core.contract import Terms
 from amp_nova.core.estimate import SPREAD_RATIO, Miss
+from amp_nova.core.observation import DomainReading
 from amp_nova.core.plan import Change
 from amp_nova.core.report import CycleReport
 from amp_nova.core.topology import Topology
@@ -44,6 +45,8 @@ from amp_nova.host.io_node import IoHost
 from amp_nova.host.machine import load_topology
 from amp_nova.host.node import LibvirtHost
 from amp_nova.host.sysfs import online_mask
+from amp_nova.plugins import load_policy
+from amp_nova.policies.policy import Policy
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
@@ -135,9 +138,24 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         terms,
         adaptive.choice(conf.agent.coefficients, conf.agent.coefficients_of),
         None if cycles is None else Miss(cycles, SPREAD_RATIO),
+        policy_interval_s=conf.agent.policy_interval_s,
+        policy_moves_max=conf.agent.policy_moves_max,
         drift_repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
     )
+
+
+def policy(conf: cfg.ConfigOpts) -> Policy:
+    """The best-effort policy, as configured; ``AmpError`` when it or a parameter is not there."""
+    given: dict[str, object] = {}
+    for line in conf.agent.policy_parameter:
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip() or key.strip() in given:
+            raise ConfigInvalid(
+                f"[agent] policy_parameter = {line}: write KEY=VALUE, each key once"
+            )
+        given[key.strip()] = value.strip()
+    return load_policy(conf.agent.policy, **given)
 
 
 @contextlib.contextmanager
@@ -173,7 +191,7 @@ class Service:
         self._unavailable = False
         _raise_descriptor_limit()
         self.host = make_host(conf, self._wake)
-        self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run))
+        self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run), policy(conf))
         self.io = make_io_work(conf, self.host, dry_run=dry_run)
         self._held = Holds(self._state_path).current
         self.exporter = Exporter()
@@ -320,7 +338,7 @@ def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
                 does.append("no quota")
             else:
                 does.append(f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us")
-        why = vcpu.promise.grant.why if vcpu.promise.grant else ""
+        why = change.why
         failed = f" FAILED: {vcpu.failure}" if vcpu.failure else ""
         lines.append(f"{name} vCPU {change.key[1]}: {', '.join(does)} ({why}){failed}")
     return lines
@@ -344,8 +362,8 @@ def _raise_descriptor_limit() -> None:
 def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str], list[str]]:
     """Put back what flavors alone ask for, and keep the agent's hands off: released, leftovers.
 
-    ``instances=None`` means every instance with an ``amp:*`` key. Raises ``AmpError`` for one that
-    is not here.
+    ``instances=None`` means every instance with an ``amp:*`` key, and those that a policy placed.
+    Raises ``AmpError`` for one that is not here.
     """
     host, state_path = make_host(conf), Path(conf.agent.state_path)
     holds = Holds(state_path)
@@ -354,9 +372,7 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
         here = {r.domain.resource: r.domain for r in seen.domains}
         io_host = make_io_host(conf, host) if io_marker(conf).exists() else None
         moved = {} if io_host is None else io_host.moved(seen.topology)
-        chosen = [
-            r for r, d in here.items() if r in moved or any(k.startswith("amp:") for k in d.specs)
-        ]
+        chosen = [r.domain.resource for r in seen.domains if r.domain.resource in moved or _ours(r)]
         if instances is not None:
             names = {r: (d.name, d.display_name) for r, d in here.items()}
             chosen = [resolve(instance, names) for instance in instances]
@@ -371,6 +387,12 @@ def release(conf: cfg.ConfigOpts, instances: list[str] | None) -> tuple[list[str
             yielding = {r.domain.resource: False for r in host.observe().domains if r.yields}
             left += [failure.message for failure in host.precede(yielding).values()]
     return [here[r].name for r in chosen], left
+
+
+def _ours(reading: DomainReading) -> bool:
+    """Whether something of an instance is ours to put back."""
+    booked = any(k.startswith("amp:") for k in reading.domain.specs)
+    return booked or any(v.pcpus < v.allowed for v in reading.vcpus)
 
 
 def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:

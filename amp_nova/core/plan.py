@@ -44,6 +44,7 @@ class Change:
 
     key: VcpuKey
     steps: tuple[Step, ...]
+    why: str = ""
 
 
 class Confined(Protocol):
@@ -90,7 +91,7 @@ def change(reading: VcpuReading, grant: Grant) -> Change | None:
             reading.bandwidth is None or grant.bandwidth.cores <= reading.bandwidth.cores
         )
         steps.insert(0 if lowered else len(steps), Step(bandwidth=grant.bandwidth))
-    return Change(grant.key, tuple(steps)) if steps else None
+    return Change(grant.key, tuple(steps), grant.why) if steps else None
 
 
 def diff(current: Mapping[VcpuKey, VcpuReading], wanted: Iterable[Grant]) -> tuple[Change, ...]:

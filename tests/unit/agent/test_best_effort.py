@@ -7,6 +7,7 @@ import pytest
 from amp_nova.agent.best_effort import FAULTS_MAX, BestEffort
 from amp_nova.core.booking import parse
 from amp_nova.core.contract import Booked, Terms, promises
+from amp_nova.policies.policy import Decision
 from tests import hosts
 
 KEY = ("vm", 0)
@@ -203,6 +204,46 @@ def test_dropped_for_none_after_five_in_a_row(host, caplog):
     assert best_effort.policy.name == "none"
     assert best_effort.rejected == FAULTS_MAX
     assert "using none" in caplog.text
+
+
+def test_who_was_placed_is_let_go_when_the_policy_is_dropped(host):
+    """Nobody stays tied to a pCPU by a policy that is gone."""
+    policy = Answer({KEY: frozenset({2})})
+    best_effort = BestEffort(policy, 1.0)
+    ask(best_effort, host)
+    policy.answer = RuntimeError("no idea")
+
+    answers = []
+    for _ in range(FAULTS_MAX + 1):
+        host.wait(1.0)
+        answers.append([(g.key, g.pcpus) for g in ask(best_effort, host)])
+
+    assert answers == [[]] * (FAULTS_MAX - 1) + [[(KEY, {0, 1, 2})], []]
+
+
+def test_what_a_policy_remembers_is_shown_to_it_again(host):
+    """A plan that is refused leaves no memory."""
+    policy = Answer(Decision({}, "first"))
+    best_effort = BestEffort(policy, 1.0, moves_max=4)
+    ask(best_effort, host)
+    for answer in (Decision({KEY: frozenset({9})}, "refused"), Decision({}, "third"), None):
+        policy.answer = answer
+        host.wait(1.5)
+        ask(best_effort, host)
+
+    assert [v.memory for v in policy.views] == [None, "first", "first", "third"]
+    assert [v.elapsed_s for v in policy.views] == [0.0, 1.5, 1.5, 1.5]
+    assert {(v.interval_s, v.moves_max) for v in policy.views} == {(1.0, 4)}
+
+
+def test_a_host_with_one_core_type_asks_nobody():
+    """There is nothing to decide, so it costs nothing."""
+    host = hosts.FakeHost(hosts.topology({"only": (2, 1.0)}))
+    host.add("vm")
+    policy = Answer({KEY: frozenset({0})})
+
+    assert ask(BestEffort(policy, 1.0), host) == []
+    assert policy.views == []
 
 
 def test_a_good_plan_between_bad_ones_saves_it(host):

@@ -284,7 +284,8 @@ def test_changes_are_described_for_people():
     report = reports.report(reports.instance(one, two))
     uuid = f"uuid-of-{NAME}"
     steps = (Step(bandwidth=Bandwidth(25000, 100000)), Step(pcpus=frozenset({3, 2})))
-    changes = (Change((uuid, 0), steps), Change((uuid, 1), (Step(bandwidth=None),)))
+    why = "0.5 refcores / 2 on fast"
+    changes = (Change((uuid, 0), steps, why), Change((uuid, 1), (Step(bandwidth=None),), why))
 
     assert service.describe(changes, report) == [
         f"{NAME} vCPU 0: quota 25000/100000 us, pCPUs 2,3 (0.5 refcores / 2 on fast)",
@@ -316,21 +317,55 @@ def test_name_of_several_or_of_none_is_an_error(name):
         service.resolve(name, HERE)
 
 
-def test_release_frees_all_booked_instances_and_holds_them(setup):
-    """Nothing of ours is left, the agent keeps off, and others' instances are not touched."""
+@pytest.mark.parametrize(("policy", "names"), [("none", [NAME]), ("acfs", [NAME, "other"])])
+def test_release_frees_all_booked_instances_and_holds_them(setup, policy, names):
+    """Nothing of ours is left, the agent keeps off, and others' instances are not touched.
+
+    Best effort that a policy placed is ours, too.
+    """
     setup.node.start(specs=HALF)
     setup.node.start("other", pid=4100)
-    conf = setup.conf()
+    conf = setup.conf(policy=policy)
     running = service.Service(conf)
     running.once()
 
     released, left = service.release(conf, None)
     again = running.once()
 
-    assert (released, left) == ([NAME], [])
+    assert (released, left) == (names, [])
+    assert not [v for d in again.domains for v in d.vcpus if v.reading.pcpus < v.reading.allowed]
     assert setup.node.host.limit().split()[0] == "max"
     assert again.changes == 0
-    assert list(Holds(setup.tmp_path / "state").current()) == [resource(NAME)]
+    assert list(Holds(setup.tmp_path / "state").current()) == [resource(n) for n in names]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"policy": "amp-most"}, "no policy 'amp-most' is installed; known: .*acfs"),
+        ({"policy_parameter": "swap_s"}, "policy_parameter = swap_s: write KEY=VALUE"),
+        ({"policy_parameter": "swap_s=1\npolicy_parameter = swap_s=2"}, "each key once"),
+        ({"policy_parameter": "speed=1"}, "policy 'acfs' has no parameter 'speed'"),
+        ({"policy_parameter": "unfairness_factor=0.5"}, "give a number from 1 up"),
+    ],
+)
+def test_a_policy_that_cannot_be_had_is_told_at_the_start(setup, parameters, match):
+    """One sentence, with what there is."""
+    with pytest.raises(AmpError, match=match):
+        service.Service(setup.conf(**parameters))
+
+
+def test_the_policy_of_the_configuration_places_best_effort(setup):
+    """By name, with its parameters; the log says who decided."""
+    setup.node.start("free")
+    running = service.Service(setup.conf(policy="amp-r-fair", policy_parameter="fair_ratio=0.35"))
+
+    report = running.once()
+
+    assert {len(v.reading.pcpus) for d in running.once().domains for v in d.vcpus} == {1}
+    lines = service.describe(running.loop.changes, report)
+    assert lines == []
+    assert report.changes == 2
 
 
 def test_release_of_a_stranger_holds_nothing(setup):
