@@ -1,0 +1,241 @@
+"""The control plane: broker, database, and the APIs and services that know no hypervisor."""
+
+from collections.abc import Sequence
+
+import openstack
+
+from tests.e2e.cloud.configuration import DATABASES, KEYSTONE
+from tests.e2e.cloud.layout import (
+    ADDRESS,
+    BIN,
+    ETC,
+    HOSTS,
+    LOG,
+    PASSWORD,
+    PORTS,
+    REGION,
+    RUN,
+    STATE,
+)
+from tests.e2e.cloud.processes import Failed, call, listens, running, start, step, until
+
+NODE = "minicloud@localhost"
+_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+
+def start_broker() -> None:
+    """RabbitMQ, with a port mapper and a data folder of its own."""
+    home = STATE / "rabbitmq"
+    (home / "data").mkdir(parents=True)
+    variables = {
+        "HOME": home,
+        "ERL_EPMD_PORT": PORTS["epmd"],
+        "ERL_EPMD_ADDRESS": ADDRESS,
+        "RABBITMQ_NODENAME": NODE,
+        "RABBITMQ_NODE_IP_ADDRESS": ADDRESS,
+        "RABBITMQ_NODE_PORT": PORTS["rabbitmq"],
+        "RABBITMQ_DIST_PORT": PORTS["distribution"],
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_CONFIG_FILE": home / "none",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": home / "plugins",
+        "RABBITMQ_MNESIA_BASE": home / "data",
+        "RABBITMQ_LOG_BASE": LOG,
+        # Without these an idle broker spins.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none "
+        "-kernel inet_dist_use_interface {127,0,0,1}",
+    }
+    # Started here and in the foreground; the broker would start one that outlives it.
+    start("epmd", ["epmd", "-port", PORTS["epmd"], "-address", ADDRESS], **variables)
+    start("rabbitmq", [_RABBITMQ], **variables)
+    until(lambda: listens(PORTS["rabbitmq"]), "RabbitMQ")
+
+
+def start_database() -> None:
+    """MariaDB with an empty database for every service."""
+    data, socket = STATE / "mariadb", RUN.parent / "mariadb.sock"
+    call(
+        "mariadb-install-db",
+        "--no-defaults",
+        f"--datadir={data}",
+        "--user=root",
+        "--skip-test-db",
+        "--auth-root-authentication-method=socket",
+    )
+    command = [
+        "mariadbd",
+        "--no-defaults",
+        "--user=root",
+        f"--datadir={data}",
+        f"--socket={socket}",
+        f"--bind-address={ADDRESS}",
+        f"--port={PORTS['database']}",
+        "--max-connections=1000",
+        "--innodb-flush-log-at-trx-commit=0",
+        "--skip-log-bin",
+        "--skip-name-resolve",
+    ]
+    start("mariadb", command)
+    until(lambda: listens(PORTS["database"]), "MariaDB")
+    who = f"minicloud@'{ADDRESS}'"
+    statements = [f"CREATE USER {who} IDENTIFIED BY '{PASSWORD}';"]
+    for name in DATABASES:
+        statements.append(f"CREATE DATABASE {name}; GRANT ALL ON {name}.* TO {who};")
+    mariadb = ("mariadb", "--no-defaults", f"--socket={socket}", "--user=root")
+    call(*mariadb, text="\n".join(statements))
+
+
+def _fill(program: str, conf: str, *commands: Sequence[str]) -> None:
+    for command in commands:
+        call(BIN / program, "--config-file", ETC / conf, *command)
+
+
+def fill_keystone() -> None:
+    """Tables, keys, and the administrator."""
+    (ETC / "keystone/fernet").mkdir(mode=0o700)
+    (ETC / "keystone/credential").mkdir(mode=0o700)
+    owner = ("--keystone-user", "root", "--keystone-group", "root")
+    urls = [f"--bootstrap-{who}-url={KEYSTONE}" for who in ("admin", "internal", "public")]
+    _fill(
+        "keystone-manage",
+        "keystone/keystone.conf",
+        ["db_sync"],
+        ["fernet_setup", *owner],
+        ["credential_setup", *owner],
+        ["bootstrap", f"--bootstrap-password={PASSWORD}", f"--bootstrap-region-id={REGION}", *urls],
+    )
+
+
+def fill_nova() -> None:
+    """Tables, and the two cells that even the smallest deployment has."""
+    cell0 = f"mysql+pymysql://minicloud:{PASSWORD}@{ADDRESS}:{PORTS['database']}/nova_cell0"
+    _fill(
+        "nova-manage",
+        "nova/nova.conf",
+        ["api_db", "sync"],
+        ["cell_v2", "map_cell0", "--database_connection", f"{cell0}?charset=utf8mb4"],
+        ["cell_v2", "create_cell", "--name", "cell1"],
+        ["db", "sync"],
+    )
+
+
+def fill_databases() -> None:
+    """Everything that needs the database, at the same time."""
+    step(
+        "databases of Keystone, Placement, Glance, Neutron and Nova",
+        fill_keystone,
+        fill_nova,
+        lambda: _fill("placement-manage", "placement/placement.conf", ["db", "sync"]),
+        lambda: _fill("glance-manage", "glance/glance-api.conf", ["db_sync"]),
+        lambda: _fill("neutron-db-manage", "neutron/neutron.conf", ["upgrade", "head"]),
+    )
+
+
+def start_api(name: str, module: str, threads: int = 4, **variables: object) -> None:
+    """One API as one uWSGI process."""
+    command = [
+        BIN / "uwsgi",
+        f"--http-socket={ADDRESS}:{PORTS[name]}",
+        f"--module={module}:application",
+        f"--virtualenv={BIN.parent}",
+        f"--threads={threads}",
+        "--master",
+        "--need-app",
+        "--die-on-term",
+        "--lazy-apps",
+        "--enable-threads",
+        "--disable-logging",
+        "--buffer-size=65535",
+        "--add-header=Connection: close",
+    ]
+    start(f"{name}-api", command, **variables)
+    until(lambda: listens(PORTS[name]), f"the API of {name}")
+
+
+def start_keystone() -> None:
+    """Keystone, then the accounts and addresses of the others."""
+    start_api("keystone", "keystone.wsgi.api", OS_KEYSTONE_CONFIG_DIR=ETC / "keystone")
+    fill_catalogue()
+
+
+def start_apis() -> None:
+    """All APIs, at the same time."""
+    neutron = {"OS_NEUTRON_CONFIG_DIR": ETC / "neutron", "OS_NEUTRON_CONFIG_FILES": "neutron.conf"}
+    step(
+        "APIs and catalogue",
+        start_keystone,
+        lambda: start_api(
+            "placement", "placement.wsgi.api", OS_PLACEMENT_CONFIG_DIR=ETC / "placement"
+        ),
+        lambda: start_api("glance", "glance.wsgi.api", OS_GLANCE_CONFIG_DIR=ETC / "glance"),
+        lambda: start_api("neutron", "neutron.wsgi.api", **neutron),
+        lambda: start_api("nova", "nova.wsgi.osapi_compute", 8, OS_NOVA_CONFIG_DIR=ETC / "nova"),
+    )
+    # A Neutron 29 whose first question is for ports answers 500: its tables get to know each other
+    # at the first query of any other kind.
+    list(connect().network.networks())
+
+
+def connect() -> openstack.connection.Connection:
+    """A client with the administrator's rights."""
+    return openstack.connect(
+        auth_url=KEYSTONE,
+        username="admin",
+        password=PASSWORD,
+        project_name="admin",
+        user_domain_name="Default",
+        project_domain_name="Default",
+        region_name=REGION,
+        compute_default_microversion="2.96",
+    )
+
+
+def fill_catalogue() -> None:
+    """Accounts and endpoints of all services."""
+    identity = connect().identity
+    domain = identity.find_domain("default")
+    project = identity.create_project(name="service", domain_id=domain.id)
+    roles = [
+        identity.find_role("admin"),
+        identity.find_role("service") or identity.create_role(name="service"),
+    ]
+    for name in ("nova", "placement", "glance", "neutron", "amp-nova"):
+        user = identity.create_user(name=name, password=PASSWORD, domain_id=domain.id)
+        for role in roles:
+            identity.assign_project_role_to_user(project, user, role)
+    types = {"placement": "placement", "glance": "image", "nova": "compute", "neutron": "network"}
+    for name, kind in types.items():
+        service = identity.create_service(name=name, type=kind)
+        url = f"http://{ADDRESS}:{PORTS[name]}{'/v2.1' if name == 'nova' else ''}"
+        for interface in ("public", "internal", "admin"):
+            identity.create_endpoint(
+                service_id=service.id, interface=interface, url=url, region_id=REGION
+            )
+
+
+def start_nova() -> None:
+    """Conductor and scheduler; they look at Placement when they start, and end without it."""
+    for name in ("nova-conductor", "nova-scheduler"):
+        start(name, [BIN / name, "--config-file", ETC / "nova/nova.conf"])
+    cloud = connect()
+
+    def up() -> bool:
+        services = {s.binary for s in cloud.compute.services() if s.state == "up"}
+        return {"nova-conductor", "nova-scheduler"} <= services
+
+    until(up, "conductor and scheduler")
+
+
+def wait_for_computes() -> None:
+    """Until every compute host is up, known to Placement, and mapped to its cell."""
+    cloud, names = connect(), {host.name for host in HOSTS}
+
+    def up() -> bool:
+        for host in names:
+            if running(f"nova-compute-{host}") is None:
+                raise Failed(f"nova-compute of {host} ended; see {LOG}")
+        here = {s.host for s in cloud.compute.services(binary="nova-compute") if s.state == "up"}
+        known = {p.name for p in cloud.placement.resource_providers()}
+        return names <= here & known
+
+    until(up, "the computes", 30)
+    _fill("nova-manage", "nova/nova.conf", ["cell_v2", "discover_hosts"])

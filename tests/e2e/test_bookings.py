@@ -1,0 +1,102 @@
+"""The same flavor on two real hosts: placed, throttled, exported, and gone without a trace."""
+
+import itertools
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.client import openstack
+from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
+from tests.e2e.cloud.processes import until
+from tests.e2e.conftest import metric, samples
+
+REFCORES = 0.5
+HALF = {"amp:pref_core": f"{REFCORES:g}"}
+
+
+def measure(processes, seconds):
+    """CPU seconds and rounds of work of each process, in windows of 1 s."""
+    seen = [[(time.monotonic(), p.cpu_s(), p.rounds()) for p in processes]]
+    for _ in range(seconds):
+        time.sleep(1)
+        seen.append([(time.monotonic(), p.cpu_s(), p.rounds()) for p in processes])
+    windows = []
+    for before, after in itertools.pairwise(seen):
+        pairs = zip(before, after, strict=True)
+        windows.append([((c - b) / (t - s), (r - q) / (t - s)) for (s, b, q), (t, c, r) in pairs])
+    return windows
+
+
+def test_the_same_flavor_delivers_the_same_on_both_hosts(cloud, image, speeds, figure):
+    """Half a reference core, in CPU time by the coefficient and in work that the guests count."""
+    free, half = cloud.flavor("free"), cloud.flavor("half", HALF)
+    unbooked = [cloud.boot(image, free, host).process() for host in HOSTS]
+    without = [w[0][1] / w[1][1] for w in measure(unbooked, 4)]
+    cloud.clear()
+    servers = [cloud.boot(image, half, host) for host in HOSTS]
+    booked = [server.process() for server in servers]
+    time.sleep(1)
+
+    windows = measure(booked, 10)
+
+    delivered = [
+        [cores * speeds[h.name] for (cores, _), h in zip(w, HOSTS, strict=True)] for w in windows
+    ]
+    work = statistics.median(w[0][1] / w[1][1] for w in windows)
+    figure(f"coefficient of the fast core: {speeds['fast']:.3f} (amp-nova calibrate)")
+    figure(f"unbooked guests, work fast over slow: {statistics.median(without):.3f}")
+    figure(f"amp:pref_core={REFCORES:g}, work fast over slow: {work:.3f}")
+    for i, host in enumerate(HOSTS):
+        ratios = sorted(d[i] / REFCORES for d in delivered)
+        figure(
+            f"delivered over booked on {host.name}, 1 s windows: median "
+            f"{statistics.median(ratios):.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}"
+        )
+        assert statistics.median(ratios) == pytest.approx(1, abs=0.03)
+        assert ratios[0] > 0.9
+        assert ratios[-1] < 1.1
+    assert statistics.median(without) > 1.7
+    # Within what a guest loses that is stopped and resumed 50 times a second, more at lower shares,
+    # and what this machine's cores drift between calibration and now.
+    assert work == pytest.approx(1, abs=0.15)
+    for server, host in zip(servers, HOSTS, strict=True):
+        ratio = metric(host, "amp_vcpu_delivered_ratio", resource=server.id)
+        assert ratio == pytest.approx(1, abs=0.05)
+        assert metric(host, "amp_vcpu_booked_refcores", resource=server.id) == REFCORES
+
+
+def test_a_deleted_server_leaves_no_trace(cloud, image):
+    """No process, no cgroup, no series and no allocation; the neighbour has its own still."""
+    half = cloud.flavor("half", HALF)
+    gone, stays = cloud.boot(image, half, FAST), cloud.boot(image, half, FAST)
+    process, neighbour = gone.process(), stays.process()
+    until(lambda: process.quota_cores() and neighbour.quota_cores(), "the limits", 5)
+    until(lambda: metric(FAST, "amp_vcpu_booked_refcores", resource=gone.id), "its series", 5)
+    assert gone.allocations()
+    domain = process.group.parent
+    assert domain.is_dir()
+
+    gone.delete()
+
+    assert not Path(f"/proc/{process.pid}").exists()
+    assert not domain.exists()
+    assert not gone.allocations()
+    left = [s for s in samples(FAST) if s[1].get("resource") == gone.id]
+    until(lambda: not any(s[1].get("resource") == gone.id for s in samples(FAST)), str(left), 3)
+    assert metric(FAST, "amp_vcpu_booked_refcores", resource=stays.id) == REFCORES
+    assert neighbour.quota_cores() is not None
+
+
+def test_an_operator_makes_flavors_with_the_openstack_client(cloud, image):
+    """``amp:ips`` and ``amp:pref_core`` are kept by Nova; a server of each runs and is exported."""
+    flavor = cloud.flavor("instructions", {"amp:ips": "100M"})
+
+    server = cloud.boot(image, flavor, SLOW)
+    server.process()
+
+    shown = openstack("flavor", "show", flavor, "--format", "value", "--column", "properties")
+    assert "amp:ips" in shown
+    booked = "amp_vcpu_booked_ips"
+    until(lambda: metric(SLOW, booked, resource=server.id) == 100e6, "the booking", 5)

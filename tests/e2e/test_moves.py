@@ -1,0 +1,115 @@
+"""Moves through Nova: the booking holds on arrival, and nothing of the source's quota survives."""
+
+import statistics
+import time
+
+import pytest
+
+from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
+from tests.e2e.cloud.processes import until
+from tests.e2e.test_bookings import HALF, REFCORES, measure
+from tests.e2e.track import Track
+
+
+@pytest.mark.parametrize("neighbours", [False, True], ids=["alone", "busy hosts"])
+def test_a_live_migration_there_and_back_keeps_the_booking(
+    cloud, image, speeds, figure, neighbours
+):
+    """Every second after an arrival has the booked capacity, and no moment is without a limit.
+
+    The guest takes all it can get; on busy hosts so does a neighbour on either of them.
+    """
+    server = cloud.boot(image, cloud.flavor("half", HALF), FAST)
+    server.process()
+    for host in HOSTS if neighbours else ():
+        cloud.boot(image, cloud.flavor("free"), host).process()
+    time.sleep(1)
+    for source, destination in ((FAST, SLOW), (SLOW, FAST)):
+        with Track(server) as track:
+            time.sleep(3)
+            move = {"host": destination.name, "block_migration": "auto"}
+            server.act("os-migrateLive", move)
+            time.sleep(5)
+        assert server.host == destination
+        windows = track.windows(track.arrived_s(destination), range(-3, 5), speeds)
+        ratios = [w.delivered_refcores / REFCORES for w in windows]
+        busy = ", busy hosts" if neighbours else ""
+        early_ms = 1000 * track.limited_before_s(destination)
+        pause_ms = 1000 * track.pause_s(source, destination)
+        by_second = "  ".join(f"{w.number}: {r:.3f}" for w, r in zip(windows, ratios, strict=True))
+        rounds = "  ".join(str(w.rounds) for w in windows)
+        figure(
+            f"live migration {source.name} to {destination.name}{busy}: limit in force "
+            f"{early_ms:.0f} ms before the guest ran there, after a pause of {pause_ms:.0f} ms\n"
+            f"  delivered over booked by second, 0 begins with the arrival: {by_second}\n"
+            f"  rounds of work by second: {rounds}"
+        )
+        assert track.unlimited_s(destination) == 0
+        for window, ratio in zip(windows, ratios, strict=True):
+            # A guest that is paused wants nothing.
+            wanted = 1 - track.pause_s(source, destination) if window.number == -1 else 1
+            assert ratio == pytest.approx(wanted, abs=0.1), by_second
+        quotas = {s.quota_cores for s in track.samples[destination.name]} - {None}
+        assert list(quotas) == [pytest.approx(REFCORES / speeds[destination.name], rel=0.01)]
+
+
+def _booked_on(server, speeds):
+    """Wait until the limit of the server's present host is in force, and only that one."""
+    process, host = server.process(), server.host
+    expected = pytest.approx(REFCORES / speeds[host.name], rel=0.01)
+    until(lambda: process.quota_cores() == expected, f"the limit on {host.name}", 5)
+    ((cores, _),), ((more, _),) = measure([process], 2)
+    return host, statistics.fmean((cores, more)) * speeds[host.name] / REFCORES
+
+
+@pytest.mark.parametrize(
+    ("action", "steps"),
+    [
+        ("soft reboot", [("reboot", {"type": "SOFT"}, "ACTIVE")]),
+        ("hard reboot", [("reboot", {"type": "HARD"}, "ACTIVE")]),
+        ("stop, start", [("os-stop", None, "SHUTOFF"), ("os-start", None, "ACTIVE")]),
+        ("rebuild", [("rebuild", "IMAGE", "ACTIVE")]),
+        (
+            "shelve, unshelve",
+            [("shelve", None, "SHELVED_OFFLOADED"), ("unshelve", None, "ACTIVE")],
+        ),
+        (
+            "cold migration",
+            [("migrate", None, "VERIFY_RESIZE"), ("confirmResize", None, "ACTIVE")],
+        ),
+        (
+            "cold migration, reverted",
+            [("migrate", None, "VERIFY_RESIZE"), ("revertResize", None, "ACTIVE")],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_booking_outlives(cloud, image, speeds, figure, action, steps):
+    """Whatever Nova does with a server, it has its booking when it runs again, and no other."""
+    server = cloud.boot(image, cloud.flavor("half", HALF), FAST)
+    before, _ = _booked_on(server, speeds)
+    for name, what, status in steps:
+        server.act(name, {"imageRef": image} if what == "IMAGE" else what, status)
+
+    after, ratio = _booked_on(server, speeds)
+
+    figure(f"{action}: {before.name} to {after.name}, delivered over booked {ratio:.3f}")
+    assert ratio == pytest.approx(1, abs=0.1)
+    assert len(server.allocations()) == 1
+
+
+def test_a_resize_changes_the_booking(cloud, image, speeds, figure):
+    """After a resize the new flavor's booking holds; the old one is gone."""
+    server = cloud.boot(image, cloud.flavor("half", HALF), SLOW)
+    _booked_on(server, speeds)
+    flavor = cloud.flavor("three tenths", {"amp:pref_core": "0.3"})
+    reference = cloud.sdk.compute.find_flavor(flavor).id
+    server.act("resize", {"flavorRef": reference}, "VERIFY_RESIZE").act("confirmResize")
+
+    process, host = server.process(), server.host
+
+    expected = pytest.approx(0.3 / speeds[host.name], rel=0.01)
+    until(lambda: process.quota_cores() == expected, "the new limit", 5)
+    delivered = statistics.fmean(w[0][0] for w in measure([process], 3)) * speeds[host.name] / 0.3
+    figure(f"resize 0.5 to 0.3: on {host.name}, delivered over booked {delivered:.3f}")
+    assert delivered == pytest.approx(1, abs=0.1)
