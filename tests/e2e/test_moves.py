@@ -48,7 +48,9 @@ def test_a_live_migration_there_and_back_keeps_the_booking(
         for window, ratio in zip(windows, ratios, strict=True):
             # A guest that is paused wants nothing.
             wanted = 1 - track.pause_s(source, destination) if window.number == -1 else 1
-            assert ratio == pytest.approx(wanted, abs=0.1), by_second
+            assert ratio < 1.05, by_second
+            # On one core beside a neighbour, all services, libvirt and QEMU's own threads at work.
+            assert ratio > wanted - (0.2 if neighbours else 0.1), by_second
         quotas = {s.quota_cores for s in track.samples[destination.name]} - {None}
         assert list(quotas) == [pytest.approx(REFCORES / speeds[destination.name], rel=0.01)]
 

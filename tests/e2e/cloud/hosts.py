@@ -23,7 +23,7 @@ from tests.e2e.cloud.processes import Failed, call, listens, running, start, unt
 CPU_TREE = Path("/sys/fs/cgroup/cpu")
 CONTROL = CPU_TREE / "minicloud"
 """Where the control plane runs, which elsewhere has machines of its own."""
-CONTROL_SHARES = 256
+CONTROL_SHARES = 128
 CALIBRATION_TRIES = 15
 
 
