@@ -157,6 +157,8 @@ class IntegratedPolicy:
         return home
 
     def _home(self, cores: _Cores, vm: Vm) -> int | None:
+        if len(vm) > sum(len(ids) for ids in cores.of_type[:-1]):
+            return None
         fits = [
             at
             for at, ids in enumerate(cores.of_type)

@@ -35,7 +35,7 @@ _NOISE = 1e-9
 
 def seats(view: HostView, count: int) -> Counter[int]:
     """How many vCPUs each pCPU seats."""
-    heaps: list[list[tuple[float, int, int]]] = []
+    heaps: list[_Heap] = []
     for core_type in view.topology.core_types:
         ids = view.topology.pcpus_of(core_type.name)
         heap = [(-max(0.0, view.free_cores.get(p, 0.0)), p, 0) for p in ids]
@@ -43,14 +43,30 @@ def seats(view: HostView, count: int) -> Counter[int]:
         heaps.append(heap)
     made: Counter[int] = Counter()
     for _ in range(count):
-        roomiest = max(-heap[0][0] for heap in heaps if heap)
-        enough = _NEARLY_AS_ROOMY * roomiest
-        heap = next(h for h in reversed(heaps) if h and -h[0][0] >= enough)
+        heap = _next_seat([heap for heap in heaps if heap])
         has, pcpu, taken = heap[0]
         free = -has * (taken + 1)
         heapq.heapreplace(heap, (-free / (taken + 2), pcpu, taken + 1))
         made[pcpu] += 1
     return made
+
+
+_Heap = list[tuple[float, int, int]]
+"""pCPUs of one core type: less their time for one more vCPU, their id, and how many they have."""
+
+
+def _next_seat(heaps: Sequence[_Heap]) -> _Heap:
+    """The type of the next seat: the fastest that has an empty pCPU, else the roomiest.
+
+    What is left over of even numbers crowds the slowest: so a seat on a faster type is the better
+    one, which is what claims are about.
+    """
+    roomiest = max(-heap[0][0] for heap in heaps)
+    for heap in reversed(heaps):
+        has, _, taken = heap[0]
+        if taken == 0 and -has >= _NEARLY_AS_ROOMY * roomiest:
+            return heap
+    return next(heap for heap in heaps if -heap[0][0] >= roomiest - _NOISE)
 
 
 @dataclass(slots=True)
