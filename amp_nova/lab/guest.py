@@ -196,6 +196,10 @@ class Guest:
             self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
             self._memory.write(struct.pack("<I", ticks_ns))
 
+    def remember(self, mask: int) -> None:
+        """Make every vCPU read memory at random, in ``mask`` + 1 bytes above 8 MiB, not compute."""
+        self.nap(0x80000000 | mask)
+
     def wait(self, timeout_s: float = 30.0) -> "Guest":
         """Until every vCPU counts."""
         end = time.monotonic() + timeout_s

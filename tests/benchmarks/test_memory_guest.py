@@ -1,0 +1,60 @@
+"""What estimators say of real guests that compute and that wait for memory. Prints; asserts nothing
+about speed.
+
+The slow core is made by an interrupt that takes its time, so it slows memory work as much as any
+other: both guests should gain what the coefficient says. The guests are emulated, and their counter
+has instructions only: what can be tried here is sampling, on real counters and real moves.
+"""
+
+import time
+from typing import Any
+
+import pytest
+
+from amp_nova.lab.slowcore import SlowCore
+from tests.lab import FAST, SLOW, Agent, opened
+
+STAY_S = 12
+MASK = (32 << 20) - 1
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+        yield made
+
+
+@pytest.mark.parametrize("kind", ["computes", "reads memory"])
+def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
+    """One guest alone on the slow core, then on the fast one; its own work beside the estimate."""
+    guest = lab.guest(kind[:5].strip(), cpuset=str(SLOW), memory_mib=48, counter=True)
+    agent = Agent(tmp_path, 2.0, "coefficients = adaptive\n").start()
+    try:
+        if kind == "reads memory":
+            guest.remember(MASK)
+            time.sleep(2.0)  # its pages come
+        speeds = []
+        for cpu in (SLOW, FAST, SLOW, FAST):
+            guest.pin(0, [cpu], 2)
+            time.sleep(2.0)
+            rounds, ns = guest.rounds()[0], guest.cpu_ns()[0]
+            time.sleep(STAY_S)
+            speeds.append((guest.rounds()[0] - rounds) / (guest.cpu_ns()[0] - ns) * 1e9)
+        found = [
+            (labels["source"], value)
+            for name, labels, value in agent.metrics()
+            if name == "amp_vcpu_speedup_ratio"
+        ]
+        error = agent.metric("amp_vcpu_speedup_error_ratio")
+        drift = agent.metric("amp_coefficient_drift_ratio")
+        print(
+            f"\n{kind}: rounds a CPU second, slow and fast in turn: "
+            f"{', '.join(f'{s:.1f}' for s in speeds)}"
+        )
+        print(
+            f"{kind}: own speed-up {(speeds[1] + speeds[3]) / (speeds[0] + speeds[2]):.3f}, "
+            f"estimated {found}, error {error}, drift against 2.0: {drift}"
+        )
+    finally:
+        agent.stop()
+        guest.close()
