@@ -183,7 +183,9 @@ def judge(case: Case, used: IoUse | None, rule: Rule, now_s: float, *, moves: bo
     if used is None or usage is None:
         return replace(case, contrary=0)
     rates = (*case.rates_bytes_s, used.bytes_s)[-rule.confirm :]
-    case = replace(case, rates_bytes_s=rates)
+    # What is held or somebody else's is no experiment of ours.
+    before = case.before_bytes_s if moves else None
+    case = replace(case, rates_bytes_s=rates, before_bytes_s=before)
     if case.insensitive and case.before_bytes_s and len(rates) == rule.confirm:
         effect = sum(rates) / len(rates) / case.before_bytes_s
         case = replace(case, before_bytes_s=None, effect_ratio=effect)
