@@ -38,6 +38,8 @@ class Estimates:
         self._miss = miss or Miss(estimate.MISS_CYCLES, estimate.MISS_DOUBT_RATIO)
         self._watched: dict[VcpuKey, _Watched] = {}
         self._lessons: dict[VcpuKey, Lesson] = {}
+        self._learnt = False
+        """Whether there are lessons that the platform has not been taught yet."""
         self._untaught = self.platform = Platform((), ())
 
     def enter(self, seen: Observation) -> None:
@@ -48,21 +50,26 @@ class Estimates:
             miss = self._miss
             self._untaught = self.platform = estimate.untaught(types, miss.cycles, miss.se_ratio)
         found = {}
+        positions = _Positions(seen.topology)
         for reading in seen.domains:
             for vcpu in reading.vcpus:
                 if vcpu.counts is not None:
                     key = (reading.domain.resource, vcpu.index)
-                    found[key] = self._look(key, reading.domain, vcpu, seen)
+                    position = positions.of(vcpu.pcpus)
+                    found[key] = self._look(key, reading.domain, vcpu, position, seen)
         alive = {d.domain.resource for d in seen.domains}
         for key, kept in self._watched.items():  # one that could not be read just now is kept
             if key not in found and key[0] in alive:
                 found[key] = kept
         self._watched = found
+        if self._learnt:
+            self.platform = estimate.taught(self._untaught, self._lessons.values())
+            self._learnt = False
 
     def moved(self, seen: Observation, key: VcpuKey, vcpu: VcpuReading) -> None:
         """Take note of where a vCPU is kept from this moment on: a new window, if elsewhere."""
         watched = self._watched.get(key)
-        position = _position(seen.topology, vcpu)
+        position = _Positions(seen.topology).of(vcpu.pcpus)
         if watched is not None and watched.position != position:
             _begin(watched, position, vcpu, seen.time_ns)
 
@@ -95,8 +102,14 @@ class Estimates:
                 return adaptive
         return self._choice.adaptive
 
-    def _look(self, key: VcpuKey, domain: Domain, vcpu: VcpuReading, seen: Observation) -> _Watched:
-        position = _position(seen.topology, vcpu)
+    def _look(
+        self,
+        key: VcpuKey,
+        domain: Domain,
+        vcpu: VcpuReading,
+        position: int | None,
+        seen: Observation,
+    ) -> _Watched:
         had = self._watched.get(key)
         if had is None or had.incarnation != domain.incarnation:
             nothing = Behaviour((None,) * len(seen.topology.core_types))
@@ -131,7 +144,7 @@ class Estimates:
         self._lessons[key] = learnt
         if len(self._lessons) > estimate.LESSONS_MAX:
             del self._lessons[next(iter(self._lessons))]
-        self.platform = estimate.taught(self._untaught, self._lessons.values())
+        self._learnt = True
 
     def _conclude(self, had: _Watched, topology: Topology, now_s: float) -> None:
         types, known = topology.core_types, had.behaviour
@@ -155,10 +168,20 @@ class Estimates:
         )
 
 
-def _position(topology: Topology, vcpu: VcpuReading) -> int | None:
-    """The core type that a vCPU is kept on, ``None`` when it is not kept on one."""
-    core_type = topology.only_type(vcpu.pcpus)
-    return None if core_type is None else topology.core_types.index(core_type)
+class _Positions:
+    """Which core type vCPUs are kept on, looked up once for each set of pCPUs."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._known: dict[frozenset[int], int | None] = {}
+
+    def of(self, pcpus: frozenset[int]) -> int | None:
+        """Place of the core type in the topology; ``None`` when these are of several."""
+        if pcpus not in self._known:
+            core_type = self._topology.only_type(pcpus)
+            types = self._topology.core_types
+            self._known[pcpus] = None if core_type is None else types.index(core_type)
+        return self._known[pcpus]
 
 
 def _begin(had: _Watched, position: int | None, vcpu: VcpuReading, now_ns: int) -> None:
