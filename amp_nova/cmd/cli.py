@@ -21,6 +21,7 @@ COMMANDS = (
     "hold",
     "flavor",
     "simulate",
+    "compare",
     "demo",
 )
 """Modules of ``amp_nova.cmd``, in the order ``--help`` shows them."""

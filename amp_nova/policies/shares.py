@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from amp_nova.core.observation import VcpuKey
 from amp_nova.policies.policy import HostView, VcpuView
+from amp_nova.policies.seats import seats
 
 ACTIVE_LEAST_RATIO = 0.02
 """A vCPU that wanted to run for less than this share of the last interval is idle."""
@@ -47,15 +48,18 @@ def is_active(vcpu: VcpuView) -> bool:
 
 
 def room(view: HostView) -> Room:
-    """What bookings leave, and those who want it."""
+    """What bookings leave of the pCPUs that seat a vCPU, and those who want it."""
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
-    cores = tuple(sum(max(0.0, view.free_cores.get(p, 0.0)) for p in ids) for ids in pcpus)
     types = {
         v.key: frozenset(at for at, ids in enumerate(pcpus) if ids & v.allowed)
         for v in view.vcpus
         if is_active(v)
     }
     vcpus = [v for v in view.vcpus if types.get(v.key)]
+    seated = seats(view, len(vcpus))
+    cores = tuple(
+        sum(max(0.0, view.free_cores.get(p, 0.0)) for p in ids if seated[p]) for ids in pcpus
+    )
     each = min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0
     return Room(tuple(sorted(vcpus, key=lambda v: v.key)), cores, each, types)
 

@@ -1,0 +1,94 @@
+"""``amp-nova compare``: what a user sees of several policies in one table."""
+
+import json
+import sys
+
+import pytest
+
+from amp_nova.cmd.cli import main
+
+SCENARIO = """
+name: two
+duration_s: 100
+host:
+  core_types:
+    - {name: fast, count: 1, coefficient: 2.0}
+    - {name: slow, count: 1, coefficient: 1.0}
+vms:
+  - {name: vm1, workload: {speedup: {fast: 2.0}}}
+  - {name: vm2, workload: {speedup: {fast: 1.5}}}
+"""
+
+
+@pytest.fixture
+def compare(tmp_path, capsys):
+    """Runs ``amp-nova compare`` on the scenario; status, output and error."""
+    path = tmp_path / "two.yaml"
+    path.write_text(SCENARIO)
+
+    def run(*argv):
+        try:
+            status = main(["compare", str(path), *argv])
+        except SystemExit as exc:
+            status = exc.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_policies_side_by_side(compare):
+    """kwon2011, figure 4 at e = 1.5: throughput, and what whoever loses most loses."""
+    status, out, _ = compare(
+        "--policy", "amp-fair", "--policy", "amp-vm", "--policy", "amp-r-fair:fair_ratio=0.5",
+        "--format", "json",
+    )  # fmt: skip
+
+    assert status == 0
+    found = {row["policy"]: (row["throughput"], row["slowdown_worst"]) for row in json.loads(out)}
+    assert found["amp-fair"] == pytest.approx((1.375, 0.0), abs=0.005)
+    assert found["amp-vm"] == pytest.approx((1.5, 0.2), abs=0.005)
+    assert found["amp-r-fair:fair_ratio=0.5"] == pytest.approx((1.4375, 0.1), abs=0.005)
+
+
+def test_a_table_for_people(compare):
+    """A line for every policy under the scenario's name."""
+    _, out, _ = compare("--policy", "acfs", "--policy", "none")
+
+    name, head, *lines = out.splitlines()
+    assert name == "two"
+    assert head.split()[:3] == ["policy", "throughput", "ASP"]
+    assert [line.split()[0] for line in lines] == ["acfs", "none"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--policy", "amp-most"], "no policy 'amp-most' is installed"),
+        (["--policy", "amp-r-fair:fair"], "write NAME:KEY=VALUE"),
+        (["--policy", "acfs", "--policy", "acfs"], "acfs is given twice"),
+        (["--policy", "amp-r-fair:fair_ratio=2"], "give a number from 0 to 1"),
+    ],
+)
+def test_bad_input_is_a_sentence(compare, argv, says):
+    """Exit status 2, and what is allowed."""
+    status, out, err = compare(*argv)
+
+    assert (status, out) == (2, "")
+    assert says in err
+
+
+def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):
+    """Before anything is run."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    status, _, err = compare("--policy", "none", "--plot", "x.png")
+
+    assert (status, "amp-nova[plot]" in err) == (2, True)
+
+
+def test_a_plot_is_written(compare, tmp_path):
+    """A picture of throughput against unfairness."""
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+
+    assert compare("--policy", "amp-fair", "--plot", str(tmp_path / "x.svg"))[0] == 0
+    assert "<svg" in (tmp_path / "x.svg").read_text()
