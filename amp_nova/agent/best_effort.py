@@ -93,11 +93,8 @@ class BestEffort:
         free = {p.id: 1.0 for p in seen.topology.pcpus}
         vcpus = []
         for key, promise in promises.items():
-            if promise.pcpu is not None and promise.booking.refcores is not None:
-                core_type = seen.topology.type_of(promise.pcpu)
-                hardware = core_type.coefficient if core_type else None
-                coefficient = promise.coefficient or hardware or 1.0
-                free[promise.pcpu] -= promise.booking.refcores / coefficient
+            if promise.pcpu is not None:
+                free[promise.pcpu] -= promise.cores or 0.0
             if promise.booking.kind == "best_effort" and not promise.hands_off:
                 vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
                 fact = facts[key]

@@ -8,17 +8,19 @@ twice changes nothing.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_nova.agent.best_effort import BestEffort, Known
 from amp_nova.agent.books import Books
 from amp_nova.agent.estimates import Estimates
+from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.watch import Watch
-from amp_nova.core import contract, plan
+from amp_nova.core import contract, ips, plan
 from amp_nova.core.account import Tenure
 from amp_nova.core.adaptive import Choice
 from amp_nova.core.booking import Booking, best_effort, examine
+from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.contract import Booked, Promise, Terms
 from amp_nova.core.estimate import Miss
 from amp_nova.core.observation import (
@@ -28,14 +30,16 @@ from amp_nova.core.observation import (
     VcpuKey,
     VcpuReading,
 )
-from amp_nova.core.plan import Change, Failure, Grant
+from amp_nova.core.plan import Change, Failure, Grant, Step
 from amp_nova.core.report import CycleReport, DomainReport, Totals, VcpuReport
 from amp_nova.core.topology import CoreType, Topology
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import Policy
-from amp_nova.ports import Actuator, Sensor
+from amp_nova.ports import Actuator, FastPort, Sensor
 
 LOG = logging.getLogger(__name__)
+GOVERNED = Bandwidth(0, 1)
+"""Stands for whatever limit the fast loop has set."""
 STAGES = ("observe", "account", "decide", "apply", "report")
 
 
@@ -49,6 +53,8 @@ class Settings:
     terms: Terms = field(default_factory=Terms)
     coefficients: Choice = field(default_factory=Choice)
     miss: Miss | None = None
+    ips_controller: str = "default"
+    sp_s: float = 0.1
     window_s: float = 3.0
     policy_interval_s: float = 2.5
     policy_moves_max: int | None = None
@@ -68,10 +74,15 @@ class Loop:
         settings: Settings | None = None,
         policy: Policy | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
+        fast: FastPort | None = None,
     ) -> None:
+        """Without ``fast`` nothing is kept by counting, as on a host that counts nothing."""
         self._sensor = sensor
         self._actuator = actuator
         self._settings = settings or Settings()
+        self._terms = _terms(self._settings.terms, counts=fast is not None)
+        self.fast = _fast_loop(self._settings, fast)
+        """The fast loop, to be run between the cycles while it governs anything."""
         self._stopwatch = stopwatch
         self._books = Books(self._settings.window_s)
         self._estimates = Estimates(self._settings.coefficients, self._settings.miss)
@@ -87,6 +98,7 @@ class Loop:
         self._yielding: Mapping[str, bool] = {}
         self._settled: Mapping[VcpuKey, Promise] | None = None
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
+        self._governing: tuple[object, Sequence[Grant]] = (None, ())
         self._cycles = 0
         self._writes = 0
         self._failed: Counter[str] = Counter()
@@ -103,7 +115,7 @@ class Loop:
         clock.append(self._stopwatch())
         self._books.enter(seen)
         self._estimates.enter(seen)
-        self._watch.look(seen)
+        self._watch.look(seen, self._limit)
         clock.append(self._stopwatch())
         promises = self._promises(seen)
         self.changes = self._changes(seen, promises)
@@ -111,6 +123,7 @@ class Loop:
         failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
         self._precede(seen)
         self._remember(seen, promises, failures)
+        self._govern(seen, promises, failures)
         clock.append(self._stopwatch())
         domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
         clock.append(self._stopwatch())
@@ -149,11 +162,15 @@ class Loop:
                 (r.domain, d.hands_off, d.coefficients)
                 for r, d in zip(seen.domains, domains, strict=True)
             ],
-            [(v.index, v.pcpus, v.allowed, v.bandwidth) for d in seen.domains for v in d.vcpus],
+            [
+                (v.index, v.pcpus, v.allowed, self._fixed(d.domain, v), v.counts is None)
+                for d in seen.domains
+                for v in d.vcpus
+            ],
         )
         if rests_on != self._promised[0]:
             before = self._promised[1]
-            made = contract.promises(domains, seen.topology, self._settings.terms, before)
+            made = contract.promises(domains, seen.topology, self._terms, before)
             self._promised = (rests_on, made)
             self._yielding = contract.yielding(domains, made)
         return self._promised[1]
@@ -168,6 +185,49 @@ class Loop:
         own = self._estimates.own(domain) if why is None else {}
         booking, yields = self._booking(domain)[0], reading.yields is True
         return Booked(domain.resource, booking, vcpus, why, yields, own)
+
+    def _limit(self, key: VcpuKey) -> Bandwidth | None:
+        """The limit that the fast loop wrote last, if it governs that vCPU."""
+        return self.fast.limit(key) if self.fast is not None else None
+
+    def _fixed(self, domain: Domain, vcpu: VcpuReading) -> Bandwidth | None:
+        """The limit of a vCPU, as far as it stays what it is between two cycles."""
+        governed = self._limit((domain.resource, vcpu.index)) is not None
+        return GOVERNED if governed and vcpu.bandwidth is not None else vcpu.bandwidth
+
+    def _govern(
+        self,
+        seen: Observation,
+        promises: Mapping[VcpuKey, Promise],
+        failures: Mapping[VcpuKey, Failure],
+    ) -> None:
+        """Hand the fast loop the vCPUs it governs, with the limits in force after this cycle."""
+        if self.fast is None or (not self.fast.governs and not self._governed(promises)):
+            return
+        now = _readings(seen)
+        for change in self.changes:
+            for step in change.steps if change.key not in failures else ():
+                now[change.key] = _after(now[change.key], step)
+        vcpus = {}
+        for grant in self._governed(promises):
+            promise, limit = promises[grant.key], now[grant.key].bandwidth
+            core_type = seen.topology.only_type(now[grant.key].pcpus)
+            booking = self._bookings[grant.key[0]][1]
+            if limit is not None and promise.booking.ips is not None:
+                vcpus[grant.key] = Governed(
+                    ips.Terms(promise.booking.ips, booking.burst_s, self.fast.sp_s),
+                    limit,
+                    core_type.name if core_type else None,
+                    core_type.nominal_ips if core_type else None,
+                )
+        self.fast.govern(vcpus)
+
+    def _governed(self, promises: Mapping[VcpuKey, Promise]) -> Sequence[Grant]:
+        """Grants whose limits are the fast loop's."""
+        if promises is not self._governing[0]:
+            grants = [g for g in self._granted(promises) if g.governed]
+            self._governing = (promises, grants)
+        return self._governing[1]
 
     def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
         """What the contract grants, as far as it is enforced."""
@@ -228,17 +288,15 @@ class Loop:
             self._writes += len(change.steps)
             for step in change.steps:
                 before = now[change.key]
-                if step.pcpus is None:
-                    now[change.key] = replace(before, bandwidth=step.bandwidth)
-                else:
-                    now[change.key] = replace(before, pcpus=step.pcpus)
+                now[change.key] = _after(before, step)
+                if step.pcpus is not None:
                     self._count_move(seen, before.pcpus, step.pcpus)
             self._estimates.moved(seen, change.key, now[change.key])
         self._failed.update(f.reason for f in failures.values())
         self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
         alive = {d.domain.resource for d in seen.domains}
         self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
-        self._books.agree(tenures(seen.topology, promises, now))
+        self._books.agree(tenures(seen.topology, promises, now, self._settings.sp_s))
         self._settled = None if self.changes else promises
 
     def _count_move(self, seen: Observation, old: frozenset[int], new: frozenset[int]) -> None:
@@ -273,11 +331,12 @@ class Loop:
         )
 
     def _totals(self) -> Totals:
+        fast = self.fast
         return Totals(
             self._cycles,
-            self._writes,
+            self._writes + (fast.writes if fast else 0),
             self._best_effort.rejected,
-            dict(self._failed),
+            dict(self._failed + fast.failed if fast else self._failed),
             dict(self._watch.counts),
             dict(self._migrated),
         )
@@ -287,12 +346,34 @@ def _readings(seen: Observation) -> dict[VcpuKey, VcpuReading]:
     return {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
 
 
+def _terms(terms: Terms, *, counts: bool) -> Terms:
+    """What the operator wants, as far as there are means."""
+    return terms if counts else replace(terms, ips=replace(terms.ips, counts=False))
+
+
+def _fast_loop(settings: Settings, port: FastPort | None) -> FastLoop | None:
+    if port is None or settings.dry_run or not settings.enforce:
+        return None
+    return FastLoop(port, settings.ips_controller, settings.sp_s)
+
+
+def _after(reading: VcpuReading, step: Step) -> VcpuReading:
+    """A vCPU's reading once a step has been taken."""
+    if step.pcpus is None:
+        return replace(reading, bandwidth=step.bandwidth)
+    return replace(reading, pcpus=step.pcpus)
+
+
 def tenures(
     topology: Topology,
     promises: Mapping[VcpuKey, Promise],
     readings: Mapping[VcpuKey, VcpuReading],
+    settle_s: float = 0.0,
 ) -> dict[VcpuKey, Tenure]:
-    """Under what terms vCPUs run, those that are kept on one core type."""
+    """Under what terms vCPUs run, those that are kept on one core type.
+
+    ``settle_s``: how long the fast loop may take to put right what it governs.
+    """
     position = {t.name: i for i, t in enumerate(topology.core_types)}
     known: dict[frozenset[int], CoreType | None] = {}
     made = {}
@@ -304,13 +385,18 @@ def tenures(
             continue
         limit, promise = reading.bandwidth, promises[key]
         own = promise.coefficient if promise.core_type == core_type.name else None
+        governed = promise.grant is not None and promise.grant.governed
+        # What a change of the work costs until it is noticed counts once it is not paid back.
+        edge_s = settle_s if governed else 0.0
         made[key] = Tenure(
             position[core_type.name],
             len(position),
             core_type.coefficient if own is None else own,
             promise.booking.refcores,
-            limit.period_us / 1e6 if limit else 0.0,
+            edge_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type.clock_hz,
             core_type.smt_busy_factor,
+            promise.booking.ips,
+            core_type.nominal_ips,
         )
     return made

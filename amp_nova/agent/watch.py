@@ -2,9 +2,11 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from amp_nova.core import drift
+from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.observation import Observation, VcpuKey
 from amp_nova.core.plan import Grant
 
@@ -23,8 +25,13 @@ class Watch:
         self._incarnations: Mapping[str, str] = {}
         self._quarrels: dict[str, drift.Quarrel] = {}
 
-    def look(self, seen: Observation) -> None:
-        """Count what somebody else changed; decide to put it right or to yield."""
+    def look(
+        self, seen: Observation, governed: Callable[[VcpuKey], Bandwidth | None] = lambda _: None
+    ) -> None:
+        """Count what somebody else changed; decide to put it right or to yield.
+
+        ``governed`` tells the limit that the fast loop wrote last.
+        """
         self.moved = {}
         for reading in seen.domains:
             resource = reading.domain.resource
@@ -35,6 +42,8 @@ class Watch:
             found: list[str] = []
             for vcpu in reading.vcpus:
                 kept = self._expected.get((resource, vcpu.index))
+                if kept is not None and kept.governed:
+                    kept = replace(kept, bandwidth=governed(kept.key) or vcpu.bandwidth)
                 if kept is not None and (foreign := drift.foreign(kept, vcpu)):
                     found += foreign
                     if "affinity" in foreign:

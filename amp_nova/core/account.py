@@ -4,7 +4,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_nova.core.losses import NOTHING, Losses, losses
 from amp_nova.core.observation import Usage
@@ -24,8 +24,8 @@ class Tenure:
     """Under what terms a vCPU ran: the core type it was on, and its booking if it has one.
 
     ``position`` is the core type's place in the topology and ``types`` their number;
-    ``coefficient`` is ``None`` where unknown; ``period_s`` that of the bandwidth limit; the others
-    as in ``CoreType``.
+    ``coefficient`` is ``None`` where unknown; ``period_s`` that of the bandwidth limit; a booking is
+    in ``refcores`` or in ``ips``; the others are as in ``CoreType``.
     """
 
     position: int
@@ -35,6 +35,8 @@ class Tenure:
     period_s: float = 0.0
     clock_hz: float | None = None
     smt_busy_factor: float | None = None
+    ips: float | None = None
+    nominal_ips: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,64 +44,106 @@ class Account:
     """What one vCPU was promised and got since it is looked after.
 
     ``cpu_s``: CPU seconds by core type, in the topology's order; ``ref_s``: the same times the
-    coefficient in force. ``shortfall_ref_s``: by cause, in
-    the order of ``CAUSES``. ``balance_ref_s``: owed and not yet counted as short. ``ratio`` and
-    ``delivered_refcores`` are those of the last whole window, of which there were ``windows``.
+    coefficient in force. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``. ``balance``:
+    owed and not yet counted as short. ``ratio``, ``delivered_refcores`` and ``delivered_ips`` are
+    those of the last whole window, of which there were ``windows``. What is owed, the balance too,
+    is in the unit of the booking times seconds: reference-core seconds or instructions.
     """
 
     cpu_s: tuple[float, ...] = ()
     ref_s: float = 0.0
     shortfall_ref_s: tuple[float, ...] = (0.0,) * len(CAUSES)
-    balance_ref_s: float = 0.0
+    balance: float = 0.0
     window_s: float = 0.0
-    window_owed_ref_s: float = 0.0
-    window_delivered_ref_s: float = 0.0
+    window_owed: float = 0.0
+    window_ref_s: float = 0.0
+    window_instructions: float | None = None
     windows: int = 0
     ratio: float | None = None
     delivered_refcores: float | None = None
+    delivered_ips: float | None = None
 
 
-def owed_ref_s(used: Usage, refcores: float, coefficient: float) -> float:
-    """Capacity owed for an interval, in reference-core seconds.
+def owed(used: Usage, booked_per_s: float, got: float) -> float:
+    """Capacity owed for an interval, in the unit of the booking times seconds.
 
     It is owed for the time the vCPU wanted to run. One that took its share early in the interval
-    and then slept got all it wanted, so what it used within the booking counts as owed as well.
+    and then slept got all it wanted, so what it ``got`` within the booking counts as owed as well.
     """
-    delivered = used.run_s * coefficient
-    return max(refcores * used.demand_s, min(delivered, refcores * used.wall_s))
+    return max(booked_per_s * used.demand_s, min(got, booked_per_s * used.wall_s))
 
 
 def causes(
-    short_ref_s: float, used: Usage, refcores: float, coefficient: float, lost: Losses = NOTHING
+    short: float, used: Usage, booked_per_s: float, gives_per_s: float, lost: Losses = NOTHING
 ) -> tuple[float, float, float, float, float]:
-    """Divide a shortfall among ``CAUSES``, in reference-core seconds.
+    """Divide a shortfall among ``CAUSES``; all in the unit of the booking.
 
     First what CPU time that it got was worth less, then what the core type cannot give even whole,
-    then what others ran while it waited; the limit itself is to blame for the rest.
+    ``gives_per_s``, then what others ran while it waited; the limit itself is to blame for the
+    rest.
     """
-    frequency = min(short_ref_s, lost.frequency_ref_s)
-    smt = min(short_ref_s - frequency, lost.smt_ref_s)
-    left = short_ref_s - frequency - smt
-    core_type = min(left, max(0.0, refcores - coefficient) * used.demand_s)
-    contention = min(left - core_type, used.contention_s * coefficient)
+    frequency = min(short, lost.frequency_ref_s)
+    smt = min(short - frequency, lost.smt_ref_s)
+    left = short - frequency - smt
+    core_type = min(left, max(0.0, booked_per_s - gives_per_s) * used.demand_s)
+    contention = min(left - core_type, used.contention_s * gives_per_s)
     return left - core_type - contention, contention, core_type, frequency, smt
 
 
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """An interval in the unit of a booking.
+
+    ``got``: what the CPU time is worth, ``delivered``: less ``lost``; ``gives_per_s``: what a
+    second of the pCPU is; ``ref_s``: reference-core seconds in one of the unit.
+    """
+
+    booked_per_s: float
+    got: float
+    delivered: float
+    gives_per_s: float
+    ref_s: float
+    lost: Losses
+
+
+def _in_refcores(used: Usage, tenure: Tenure, lost: Losses) -> _Interval | None:
+    if tenure.refcores is None or tenure.coefficient is None:
+        return None
+    worth = used.run_s * tenure.coefficient
+    delivered = worth - lost.total_ref_s
+    return _Interval(tenure.refcores, worth, delivered, tenure.coefficient, 1.0, lost)
+
+
+def _in_ips(used: Usage, tenure: Tenure, lost: Losses) -> _Interval | None:
+    """A second gives what this work retires in it, without losses; nominal when it did not run."""
+    if tenure.ips is None or used.instructions is None:
+        return None
+    worth = used.run_s * (tenure.coefficient or 0.0)
+    kept_ratio = 1.0 - lost.total_ref_s / worth if worth > 0.0 else 1.0
+    gives = tenure.nominal_ips or 0.0
+    if used.run_s > 0.0 and kept_ratio > 0.0:
+        gives = used.instructions / used.run_s / kept_ratio
+    per_ref_s = gives / tenure.coefficient if tenure.coefficient else 0.0
+    lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
+    got, ref_s = used.instructions, 1.0 / per_ref_s if per_ref_s else 0.0
+    return _Interval(tenure.ips, got, got, gives, ref_s, lost)
+
+
 def _shortfall(
-    account: Account, used: Usage, tenure: Tenure, owed: float, delivered: float, lost: Losses
+    account: Account, used: Usage, tenure: Tenure, unit: _Interval, due: float
 ) -> tuple[float, tuple[float, ...]]:
     """The new balance, and the shortfall by cause with this interval's share added.
 
     A limit lets a vCPU run in bursts, one a period, and an interval cuts them anywhere: up to one
     period's capacity is carried over, either way, before it counts.
     """
-    refcores, coefficient = tenure.refcores or 0.0, tenure.coefficient or 0.0
-    edge = refcores * tenure.period_s
-    balance = max(-edge, account.balance_ref_s + owed - delivered)
+    edge = unit.booked_per_s * tenure.period_s
+    balance = max(-edge, account.balance + due - unit.delivered)
     if balance <= edge:
         return balance, account.shortfall_ref_s
-    parts = causes(balance - edge, used, refcores, coefficient, lost)
-    return edge, tuple(a + b for a, b in zip(account.shortfall_ref_s, parts, strict=True))
+    parts = causes(balance - edge, used, unit.booked_per_s, unit.gives_per_s, unit.lost)
+    added = zip(account.shortfall_ref_s, parts, strict=True)
+    return edge, tuple(a + b * unit.ref_s for a, b in added)
 
 
 def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Account:
@@ -109,37 +153,48 @@ def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Ac
     cpu_s = (*cpu_s[:at], cpu_s[at] + used.run_s, *cpu_s[at + 1 :])
     worth = used.run_s * (tenure.coefficient or 0.0)
     lost = losses(used, tenure.coefficient or 0.0, tenure.clock_hz, tenure.smt_busy_factor)
-    delivered = worth - lost.total_ref_s
-    owed, balance, shortfall = 0.0, account.balance_ref_s, account.shortfall_ref_s
-    if tenure.refcores is not None and tenure.coefficient is not None:
-        owed = owed_ref_s(used, tenure.refcores, tenure.coefficient)
-        balance, shortfall = _shortfall(account, used, tenure, owed, delivered, lost)
-    wall_s = account.window_s + used.wall_s
-    owed += account.window_owed_ref_s
-    total = account.window_delivered_ref_s + delivered
-    ref_s = account.ref_s + worth
-    if wall_s < window_s * 0.999:
-        return Account(
-            cpu_s,
-            ref_s,
-            shortfall,
-            balance,
-            wall_s,
-            owed,
-            total,
-            account.windows,
-            account.ratio,
-            account.delivered_refcores,
-        )
-    least = DEMAND_LEAST_RATIO * (tenure.refcores or 0.0) * wall_s
-    return Account(
-        cpu_s=cpu_s,
-        ref_s=ref_s,
-        shortfall_ref_s=shortfall,
-        balance_ref_s=balance,
+    due, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
+    unit = (_in_refcores if tenure.ips is None else _in_ips)(used, tenure, lost)
+    if unit is not None:
+        due = owed(used, unit.booked_per_s, unit.got)
+        balance, shortfall = _shortfall(account, used, tenure, unit, due)
+    instructions = account.window_instructions
+    if used.instructions is not None:
+        instructions = (instructions or 0.0) + used.instructions
+    settled = Account(
+        cpu_s,
+        account.ref_s + worth,
+        shortfall,
+        balance,
+        account.window_s + used.wall_s,
+        account.window_owed + due,
+        account.window_ref_s + worth - lost.total_ref_s,
+        instructions,
+        account.windows,
+        account.ratio,
+        account.delivered_refcores,
+        account.delivered_ips,
+    )
+    return settled if settled.window_s < window_s * 0.999 else _closed(settled, tenure)
+
+
+def _closed(account: Account, tenure: Tenure) -> Account:
+    """The account with its window's results, and a new window begun."""
+    wall_s, counted = account.window_s, account.window_instructions
+    booked, delivered = tenure.refcores, account.window_ref_s
+    if tenure.ips is not None:
+        booked, delivered = tenure.ips, counted or 0.0
+    least = DEMAND_LEAST_RATIO * (booked or 0.0) * wall_s
+    return replace(
+        account,
+        window_s=0.0,
+        window_owed=0.0,
+        window_ref_s=0.0,
+        window_instructions=None,
         windows=account.windows + 1,
-        ratio=total / owed if owed > least else None,
-        delivered_refcores=None if tenure.coefficient is None else total / wall_s,
+        ratio=delivered / account.window_owed if account.window_owed > least else None,
+        delivered_refcores=None if tenure.coefficient is None else account.window_ref_s / wall_s,
+        delivered_ips=None if counted is None else counted / wall_s,
     )
 
 

@@ -3,7 +3,8 @@
 A booked vCPU of ``b`` reference cores needs ``b / coef(type)`` of one pCPU of a type with
 ``coef >= b`` (teabe2017, section 3.1). A host holds a set of bookings if and only if they can be
 packed onto its pCPUs, none filled above 1 minus the operator's reserve. The scheduler's filter, the
-agent and the simulator all ask ``pack``.
+agent and the simulator all ask ``pack``. One that books instructions per second needs its part of
+what such a pCPU retires nominally.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -71,6 +72,7 @@ class Demand:
     ``allowed``: pCPUs that Nova and libvirt leave it; ``core_type``: the one its flavor insists on;
     ``current``: the core type it is kept on now, and ``pcpu`` the pCPU, if it is a single one: to
     stay there spares a move. ``settled``: it has a place, which none who comes later may take.
+    ``ips``: what it books in instructions per second; ``refcores`` then is what that is at least.
     """
 
     key: Hashable
@@ -82,14 +84,34 @@ class Demand:
     settled: bool = False
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Its own coefficient of a core type, where that differs from the type's."""
+    ips: float | None = None
+
+    @property
+    def amount(self) -> str:
+        """What it books, in words."""
+        if self.ips is not None:
+            return f"{self.ips:.4g} instructions per second"
+        return f"{self.refcores:g} reference cores"
 
 
 def need_cores(demand: Demand, core_type: CoreType) -> float | None:
     """Share of one such pCPU that a vCPU needs; ``None`` if the type's speed is unknown."""
+    if demand.ips is not None:
+        return None if core_type.nominal_ips is None else demand.ips / core_type.nominal_ips
     own = demand.coefficients.get(core_type.name)
     if own is None or core_type.coefficient is None:
         return cores(demand.refcores, core_type)
     return demand.refcores / own
+
+
+def least_refcores(ips: float, topology: Topology) -> float | None:
+    """What a booking in Ips is at least, in reference cores; ``None`` if that is not known."""
+    worth = [
+        ips / t.nominal_ips * (t.coefficient or 1.0)
+        for t in topology.core_types
+        if t.nominal_ips is not None
+    ]
+    return min(worth, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +164,11 @@ def _item(demand: Demand, topology: Topology, *, stay: bool) -> _Item:
 
 def _reason(demand: Demand, topology: Topology) -> str:
     if _item(demand, topology, stay=False).options:
-        return f"{demand.refcores:g} reference cores are not free on any pCPU it may use"
+        return f"{demand.amount} are not free on any pCPU it may use"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
     where = f"core type {demand.core_type}" if demand.core_type else "any core type it may use"
-    return f"{demand.refcores:g} reference cores per vCPU are more than {where} can give"
+    return f"{demand.amount} per vCPU are more than {where} can give"
 
 
 def _hardest_first(item: _Item) -> tuple[Any, ...]:

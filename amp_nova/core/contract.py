@@ -3,13 +3,16 @@
 Solution 1 of teabe2017 (section 3.1): CPU time on a core of type ``p`` counts ``coef(p)`` times,
 so a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one such core. It is
 kept on one core type at a time, which makes that exact; the share is a CFS bandwidth limit.
+
+Solution 2: a vCPU that books instructions per second takes the room that they take nominally, and
+is placed alike. What it retires is counted, and the fast loop sets its limit (``core.ips``).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from amp_nova.core import adaptive, capacity
+from amp_nova.core import adaptive, capacity, ips_limit
 from amp_nova.core.booking import Booking, VcpuBooking
 from amp_nova.core.observation import VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
@@ -30,6 +33,8 @@ class Promise:
     """Whether nothing of it may be changed, by a policy either."""
     coefficient: float | None = None
     """Its own coefficient of its core type, where it is not the type's that counts."""
+    cores: float | None = None
+    """The share of its pCPU that it takes, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,13 @@ class Booked:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the operator wants bookings kept."""
+    """How the operator wants bookings kept; ``ips``: those of instructions per second."""
 
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
     """Keep a vCPU on the pCPU it was packed onto, not on any of its core type."""
     best_effort_yields: bool = True
+    ips: ips_limit.Terms = field(default_factory=ips_limit.Terms)
 
 
 def _booking_of(domain: Booked, reading: VcpuReading) -> VcpuBooking:
@@ -70,34 +76,54 @@ def _demands(
     for domain in domains:
         for reading in domain.readings:
             booked = _booking_of(domain, reading)
-            if booked.refcores is None:
-                continue
-            now = topology.only_type(reading.pcpus)
-            core_type = domain.booking.core_type
-            if domain.hands_off is not None and now is not None and now.coefficient is not None:
-                # It stays where it is: that is the room it takes, if its booking can be had there.
-                core_type = now.name if now.coefficient >= booked.refcores else core_type
-            key = (domain.resource, reading.index)
-            settled = now is not None and not domain.yields
-            if before:
-                settled = (had := before.get(key)) is not None and had.pcpu is not None
-            demands.append(
-                capacity.Demand(
-                    key=key,
-                    refcores=booked.refcores,
-                    allowed=reading.allowed,
-                    core_type=core_type,
-                    current=now.name if now else None,
-                    pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
-                    settled=settled,
-                    coefficients=adaptive.bounded(
-                        domain.coefficients.get(reading.index, adaptive.NONE),
-                        booked.refcores,
-                        topology,
-                    ),
-                )
-            )
+            refcores = booked.refcores
+            if booked.ips is not None:
+                refcores = capacity.least_refcores(booked.ips, topology)
+            if refcores is not None:
+                had = before.get((domain.resource, reading.index)) if before else None
+                settled = had is not None and had.pcpu is not None if before else None
+                demands.append(_demand(domain, reading, booked, refcores, settled, topology))
     return demands
+
+
+def _demand(
+    domain: Booked,
+    reading: VcpuReading,
+    booked: VcpuBooking,
+    refcores: float,
+    settled: bool | None,
+    topology: Topology,
+) -> capacity.Demand:
+    """One vCPU's demand; ``settled=None`` when it is not known who had a place."""
+    now = topology.only_type(reading.pcpus)
+    own = adaptive.NONE
+    if booked.ips is None:
+        own = domain.coefficients.get(reading.index, adaptive.NONE)
+    demand = capacity.Demand(
+        key=(domain.resource, reading.index),
+        refcores=refcores,
+        allowed=reading.allowed,
+        core_type=domain.booking.core_type,
+        current=now.name if now else None,
+        pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
+        settled=now is not None and not domain.yields if settled is None else settled,
+        coefficients=adaptive.bounded(own, refcores, topology),
+        ips=booked.ips,
+    )
+    if domain.hands_off is None or now is None:
+        return demand
+    # It stays where it is: that is the room it takes, if its booking can be had there.
+    return replace(demand, core_type=now.name) if _suffices(demand, now) else demand
+
+
+def _type_cores(demand: capacity.Demand, core_type: CoreType) -> float | None:
+    """Share of one such pCPU that a vCPU needs, by what core types are worth."""
+    return capacity.need_cores(replace(demand, coefficients=adaptive.NONE), core_type)
+
+
+def _suffices(demand: capacity.Demand, core_type: CoreType) -> bool:
+    need = _type_cores(demand, core_type)
+    return need is not None and need <= 1.0 + capacity.TOLERANCE
 
 
 def _fallback_type(
@@ -111,22 +137,21 @@ def _fallback_type(
     usable = [
         t
         for t in topology.core_types
-        if t.coefficient is not None
+        if _type_cores(demand, t) is not None
         and demand.core_type in (None, t.name)
         and demand.allowed & topology.pcpus_of(t.name)
     ]
 
     def excess_cores(core_type: CoreType) -> float:
         pcpus = demand.allowed & topology.pcpus_of(core_type.name)
-        need = capacity.cores(demand.refcores, core_type) or 0.0
+        need = _type_cores(demand, core_type) or 0.0
         return (need - sum(free_cores[p] for p in pcpus)) / len(pcpus)
 
-    least = demand.refcores - capacity.TOLERANCE
-    enough = [t for t in usable if (t.coefficient or 0.0) >= least]
+    enough = [t for t in usable if _suffices(demand, t)]
     kept = [t for t in enough if t.name == demand.current]
     if enough:
         return min(kept or enough, key=excess_cores)
-    return max(usable, key=lambda t: t.coefficient or 0.0, default=None)
+    return min(usable, key=lambda t: _type_cores(demand, t) or 0.0, default=None)
 
 
 def _limit(
@@ -143,6 +168,22 @@ def _limit(
     return capacity.bandwidth(share, capacity.period_us(min(1.0, demand.refcores / greatest)))
 
 
+def _place(
+    demand: capacity.Demand, packing: capacity.Packing, topology: Topology, terms: Terms
+) -> tuple[CoreType | None, int | None, frozenset[int]]:
+    """The core type a vCPU goes to, its pCPU if it found room, and the pCPUs it is kept on."""
+    pcpu = packing.placed.get(demand.key)
+    if pcpu is None:
+        core_type = _fallback_type(demand, topology, packing.free_cores)
+    else:
+        core_type = topology.type_of(pcpu)
+    if core_type is None:
+        return None, None, frozenset()
+    if terms.one_pcpu and pcpu is not None:
+        return core_type, pcpu, frozenset({pcpu})
+    return core_type, pcpu, demand.allowed & topology.pcpus_of(core_type.name)
+
+
 def _promise_refcores(
     demand: capacity.Demand,
     booked: VcpuBooking,
@@ -151,12 +192,7 @@ def _promise_refcores(
     topology: Topology,
     terms: Terms,
 ) -> Promise:
-    pcpu = packing.placed.get(demand.key)
-    core_type = (
-        _fallback_type(demand, topology, packing.free_cores)
-        if pcpu is None
-        else topology.type_of(pcpu)
-    )
+    core_type, pcpu, pcpus = _place(demand, packing, topology, terms)
     if core_type is None:
         return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
     soft = booking.limit == "soft"
@@ -164,14 +200,12 @@ def _promise_refcores(
     own = demand.coefficients.get(core_type.name)
     coefficient = core_type.coefficient if own is None else own
     note = _note(demand, coefficient or 0.0, limit, packing)
-    pcpus = demand.allowed & topology.pcpus_of(core_type.name)
-    if terms.one_pcpu and pcpu is not None:
-        pcpus = frozenset({pcpu})
     why = f"{demand.refcores:g} refcores / {coefficient:.4g} on {core_type.name}"
     why = why if own is None else f"{why} (its own coefficient)"
     key: VcpuKey = demand.key  # type: ignore[assignment]
     grant = Grant(key, pcpus, limit, limits=True, why=f"{why}, soft" if soft else why)
-    return Promise(booked, grant, core_type.name, pcpu, note, coefficient=own)
+    need = capacity.need_cores(demand, core_type)
+    return Promise(booked, grant, core_type.name, pcpu, note, coefficient=own, cores=need)
 
 
 def _note(
@@ -199,17 +233,63 @@ def _unusable(demand: capacity.Demand, topology: Topology) -> str:
 def _promise_rest(
     domain: Booked, reading: VcpuReading, booked: VcpuBooking, topology: Topology
 ) -> Promise:
-    """A vCPU without reference cores: keep it on its flavor's core type, leave its quota alone."""
-    note = "not enforced: Ips bookings need a later version" if booked.kind == "ips" else None
+    """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone."""
     wanted = domain.booking.core_type
     if wanted is None:
-        return Promise(booked, note=note)
+        return Promise(booked)
     pcpus = reading.allowed & topology.pcpus_of(wanted)
     if not pcpus:
         return Promise(booked, note=f"not enforced: no pCPU of core type '{wanted}' may be used")
     key = (domain.resource, reading.index)
     grant = Grant(key, pcpus, why=f"amp:core_type={wanted}", loose=True)
-    return Promise(booked, grant, wanted, note=note)
+    return Promise(booked, grant, wanted)
+
+
+def _promise_ips(
+    domain: Booked,
+    reading: VcpuReading,
+    booked: VcpuBooking,
+    demand: capacity.Demand | None,
+    packing: capacity.Packing,
+    topology: Topology,
+    terms: Terms,
+) -> Promise:
+    """What a vCPU that books Ips is promised: a place, and who limits it there.
+
+    Where its instructions are counted, that is the fast loop. Else its booking cannot be verified:
+    nominal Ips limit it, or nothing, as configured, and the note says so.
+    """
+    key = (domain.resource, reading.index)
+    wanted = domain.booking.core_type
+    core_type, pcpu, cores = None, None, None
+    pcpus = reading.allowed & frozenset(p.id for p in topology.pcpus)
+    if wanted is not None:
+        pcpus &= topology.pcpus_of(wanted)
+    if demand is not None:
+        core_type, pcpu, pcpus = _place(demand, packing, topology, terms)
+        cores = None if core_type is None else capacity.need_cores(demand, core_type)
+    if not pcpus:
+        missing = demand or capacity.Demand(key, 0.0, reading.allowed, wanted)
+        return Promise(booked, note=f"not enforced: {_unusable(missing, topology)}")
+    how, booked_ips = domain.booking.limit, booked.ips or 0.0
+    limit = ips_limit.begin(booked_ips, how, reading, core_type, topology, terms.ips)
+    if demand is None and not limit.governed:  # nobody knows what room it takes, nor what it does
+        rest = _promise_rest(domain, reading, booked, topology)
+        return replace(rest, note=limit.unverifiable or limit.why)
+    reason = packing.unplaced.get(key)
+    notes = [limit.unverifiable, None if reason is None else f"over-booked: {reason}"]
+    where = core_type.name if core_type else wanted
+    grant = Grant(
+        key,
+        pcpus,
+        limit.bandwidth,
+        limits=True,
+        why=limit.why if where is None else f"{limit.why} on {where}",
+        loose=core_type is None,
+        governed=limit.governed,
+    )
+    note = "; ".join(n for n in notes if n) or None
+    return Promise(booked, grant, where, pcpu, note, cores=cores)
 
 
 def promises(
@@ -231,7 +311,10 @@ def promises(
         for reading in domain.readings:
             key = (domain.resource, reading.index)
             booked = _booking_of(domain, reading)
-            if (demand := demands.get(key)) is not None:
+            demand = demands.get(key)
+            if booked.ips is not None:
+                promise = _promise_ips(domain, reading, booked, demand, packing, topology, terms)
+            elif demand is not None:
                 promise = _promise_refcores(
                     demand, booked, domain.booking, packing, topology, terms
                 )
@@ -259,9 +342,14 @@ def _left_alone(promise: Promise, why: str, reading: VcpuReading, topology: Topo
 
 
 def _keeps_its_own(promise: Promise) -> bool:
-    """Whether a vCPU has a booking of its own to defend: one that found no room has none."""
-    booked = promise.booking
-    return booked.kind == "ips" or (booked.refcores is not None and promise.pcpu is not None)
+    """Whether a vCPU has a booking of its own to defend: one that found no room has none.
+
+    One that was packed nowhere, since nobody knows what room its Ips take, has one.
+    """
+    if promise.booking.kind == "best_effort":
+        return False
+    anywhere = promise.booking.kind == "ips" and promise.core_type is None
+    return anywhere or promise.pcpu is not None
 
 
 def yielding(domains: Sequence[Booked], promises: Mapping[VcpuKey, Promise]) -> dict[str, bool]:

@@ -120,6 +120,8 @@ class Usage:
     """Cycles per second of CPU time; ``None`` where cycles are not counted."""
     siblings_busy_ratio: float = 0.0
     """How likely some other hardware thread of its core was busy."""
+    instructions: float | None = None
+    """``None``: not counted."""
 
     @property
     def demand_s(self) -> float:
@@ -139,8 +141,14 @@ def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None
     throttled_ns = after.throttled_ns - before.throttled_ns
     if wall_ns <= 0 or run_ns < 0 or wait_ns < 0 or throttled_ns < 0:
         return None
-    clock_hz = _clock_hz(before, after, run_ns)
-    return Usage(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, throttled_ns / 1e9, clock_hz)
+    return Usage(
+        wall_ns / 1e9,
+        run_ns / 1e9,
+        wait_ns / 1e9,
+        throttled_ns / 1e9,
+        _clock_hz(before, after, run_ns),
+        instructions=_instructions(before, after),
+    )
 
 
 def _clock_hz(before: VcpuReading, after: VcpuReading, run_ns: int) -> float | None:
@@ -149,3 +157,10 @@ def _clock_hz(before: VcpuReading, after: VcpuReading, run_ns: int) -> float | N
     if was is None or now is None or now <= was or run_ns <= 0:
         return None
     return (now - was) / (run_ns / 1e9)
+
+
+def _instructions(before: VcpuReading, after: VcpuReading) -> float | None:
+    if before.counts is None or after.counts is None:
+        return None
+    counted = after.counts.instructions - before.counts.instructions
+    return None if counted < 0 else float(counted)

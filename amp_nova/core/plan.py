@@ -15,7 +15,8 @@ class Grant:
     """What one vCPU shall have: pCPUs and, if ``limits``, a bandwidth limit (``None``: none).
 
     A grant that does not ``limit`` leaves the bandwidth to whoever set it; a ``loose`` one is
-    content with fewer of its pCPUs, so that a policy may choose among them.
+    content with fewer of its pCPUs, so that a policy may choose among them. Of a ``governed`` one
+    ``bandwidth`` is the limit to begin with: from then on the fast loop sets it.
     """
 
     key: VcpuKey
@@ -24,6 +25,7 @@ class Grant:
     limits: bool = False
     why: str = ""
     loose: bool = False
+    governed: bool = False
 
     def met_by(self, pcpus: frozenset[int]) -> bool:
         """Whether a vCPU that is kept on these pCPUs has what it shall have."""
@@ -81,12 +83,14 @@ def change(reading: VcpuReading, grant: Grant) -> Change | None:
 
     A limit is lowered before the vCPU moves to a faster core and raised after it left for a slower
     one. An equal limit is never written again: the write would refill the bandwidth and forgive the
-    debt.
+    debt. That of a governed grant is written where it begins to hold: in another place, or for a
+    vCPU without a limit.
     """
     steps = []
     if not grant.met_by(reading.pcpus):
         steps.append(Step(pcpus=grant.pcpus))
-    if grant.limits and grant.bandwidth != reading.bandwidth:
+    begins = bool(steps) or reading.bandwidth is None
+    if grant.limits and grant.bandwidth != reading.bandwidth and (begins or not grant.governed):
         lowered = grant.bandwidth is not None and (
             reading.bandwidth is None or grant.bandwidth.cores <= reading.bandwidth.cores
         )

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from amp_nova.core.account import DEMAND_LEAST_RATIO, owed_ref_s
+from amp_nova.core.account import DEMAND_LEAST_RATIO, owed
 from amp_nova.core.booking import Booking
 from amp_nova.core.observation import Usage
 from amp_nova.core.topology import Topology
+from amp_nova.sim.counters import REFERENCE_IPS
 from amp_nova.sim.guest import Meter
 
 WINDOW_S = 1.0
@@ -24,13 +25,20 @@ class Delivered:
 class Windows:
     """One guest's windows. Several vCPUs count together: the ratio of their sums.
 
-    Only bookings in reference cores count; others are not enforced yet.
+    Instructions are counted as the seconds that they take the reference core, so that vCPUs with
+    bookings of both kinds can be added up.
     """
 
-    def __init__(self, booking: Booking, topology: Topology) -> None:
-        self._refcores = [v.refcores for v in booking.vcpus]
+    def __init__(
+        self, booking: Booking, topology: Topology, reference_ips: float | None = None
+    ) -> None:
+        self._reference_ips = reference_ips or REFERENCE_IPS
+        self._counted = [v.ips is not None for v in booking.vcpus]
+        self._refcores = [
+            v.refcores if v.ips is None else v.ips / self._reference_ips for v in booking.vcpus
+        ]
         self._coefficients = [t.coefficient or 0.0 for t in topology.core_types]
-        nothing = Meter((0.0,) * len(self._coefficients), 0.0, 0.0, 0.0)
+        nothing = Meter((0.0,) * len(self._coefficients), 0.0, 0.0, 0.0, 0.0)
         self._before = (nothing,) * len(self._refcores)
         self._owed_ref_s = 0.0
         self._delivered_ref_s = 0.0
@@ -53,10 +61,11 @@ class Windows:
     def close(self, meters: tuple[Meter, ...], wall_s: float) -> None:
         """End a window; one that is shorter than the others counts for the run only."""
         owed, delivered, booked = 0.0, 0.0, 0.0
-        for refcores, before, after in zip(self._refcores, self._before, meters, strict=True):
+        vcpus = zip(self._refcores, self._counted, self._before, meters, strict=True)
+        for refcores, counted, before, after in vcpus:
             if refcores is None:
                 continue
-            got, wanted = self._vcpu(before, after, refcores, wall_s)
+            got, wanted = self._vcpu(before, after, refcores, wall_s, counted=counted)
             delivered += got
             owed += wanted
             booked += refcores
@@ -70,17 +79,18 @@ class Windows:
             self._most = max(self._most, self.last)
 
     def _vcpu(
-        self, before: Meter, after: Meter, refcores: float, wall_s: float
+        self, before: Meter, after: Meter, refcores: float, wall_s: float, *, counted: bool
     ) -> tuple[float, float]:
         """Delivered and owed, in reference-core seconds."""
         by_type = [b - a for a, b in zip(before.run_s, after.run_s, strict=True)]
+        # One that moved within the window has run on a mixture of core types.
         delivered = sum(s * c for s, c in zip(by_type, self._coefficients, strict=True))
+        if counted:
+            delivered = (after.instructions - before.instructions) / self._reference_ips
         run_s = sum(by_type)
         waited_s, throttled_s = after.wait_s - before.wait_s, after.throttled_s - before.throttled_s
         used = Usage(wall_s, run_s, waited_s, throttled_s)
-        # One that moved within the window has run on a mixture of core types.
-        coefficient = delivered / run_s if run_s else 0.0
-        return delivered, owed_ref_s(used, refcores, coefficient)
+        return delivered, owed(used, refcores, delivered)
 
     def result(self) -> Delivered:
         """What was delivered so far; nothing is known where nothing is booked or was wanted."""

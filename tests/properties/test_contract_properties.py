@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core.account import Account, Tenure, owed_ref_s, settle
+from amp_nova.core.account import Account, Tenure, owed, settle
 from amp_nova.core.booking import Booking, VcpuBooking
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.contract import Booked, Terms, promises
@@ -151,7 +151,8 @@ def test_the_account_adds_up(intervals, refcores, coefficient, period_s):
     balance = 0.0
     for used in intervals:
         account = settle(account, used, terms, 3.0)
-        balance += owed_ref_s(used, refcores, coefficient) - used.run_s * coefficient
+        delivered = used.run_s * coefficient
+        balance += owed(used, refcores, delivered) - delivered
         balance = max(balance, -edge)
         lacks += max(0.0, balance - edge)
         balance = min(balance, edge)
@@ -165,9 +166,9 @@ def test_the_account_adds_up(intervals, refcores, coefficient, period_s):
 @given(usages(), sizes, st.sampled_from([1.0, 2.4]))
 def test_never_owed_more_than_booked_or_wanted(used, refcores, coefficient):
     """Owed is at most the booking; who got all it wanted, or its booking, lacks nothing."""
-    owed = owed_ref_s(used, refcores, coefficient)
     delivered = used.run_s * coefficient
+    due = owed(used, refcores, delivered)
 
-    assert 0.0 <= owed <= refcores * used.wall_s + NOISE
+    assert 0.0 <= due <= refcores * used.wall_s + NOISE
     if delivered >= refcores * used.wall_s or (used.wait_s == 0.0 and refcores <= coefficient):
-        assert delivered >= owed - NOISE
+        assert delivered >= due - NOISE

@@ -238,12 +238,13 @@ class TestRest:
 
         assert (promise.grant, promise.core_type, promise.note) == (None, None, None)
 
-    def test_ips_is_not_enforced_and_says_so(self):
+    def test_ips_that_nothing_counts_and_nobody_knows_are_not_limited(self):
         """What cannot be kept is said, not guessed."""
         promise = only(domain(ips="1G"))
 
         assert promise.grant is None
-        assert "Ips" in promise.note
+        assert "unverifiable" in promise.note
+        assert "run amp-nova calibrate" in promise.note
 
     def test_a_core_type_alone_keeps_the_quota_of_others(self):
         """Its affinity is ours, its bandwidth is not; a policy may choose among the pCPUs."""
