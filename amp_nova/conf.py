@@ -119,6 +119,38 @@ Cycles that a last-level cache miss costs on the slowest core type of this platf
 from cache misses. Default: a rough guess, which instances that run on two core types correct.
 """,
     ),
+    cfg.StrOpt(
+        "ips_controller",
+        default="default",
+        choices=[
+            ("default", "holds the booking: feeds forward, pays back what it missed"),
+            ("printed", "the published rule, which does not hold it; for comparison"),
+            ("printed-decay", "the same rule in its other reading"),
+        ],
+        help="What keeps bookings of instructions per second (``amp:ips``).",
+    ),
+    cfg.FloatOpt(
+        "sp_s",
+        default=0.1,
+        min=0.05,
+        max=1.0,
+        help="""
+Sampling period of bookings of instructions per second. Counters of these vCPUs are read five times
+in it, so that a change of what the guest does is noticed; longer periods cost less and miss more.
+""",
+    ),
+    cfg.StrOpt(
+        "ips_fallback",
+        default="nominal",
+        choices=[
+            ("nominal", "the nominal instructions per second of its core type"),
+            ("none", "nothing"),
+        ],
+        help="""
+What limits a vCPU that books instructions per second where nothing counts them. The booking is then
+reported as unverifiable, whatever is set here.
+""",
+    ),
     cfg.BoolOpt(
         "best_effort_yields",
         default=True,

@@ -290,7 +290,8 @@ def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
         account = vcpu.account
         if account.delivered_refcores is not None:
             delivered.add_metric(labels, account.delivered_refcores)
-        if vcpu.promise.booking.refcores is not None:
+        booked = vcpu.promise.booking
+        if booked.refcores is not None or (booked.ips and vcpu.reading.counts is not None):
             if account.ratio is not None:
                 ratio.add_metric(labels, account.ratio)
             told = told_apart(topology, vcpu)
@@ -308,7 +309,12 @@ def _counted(vcpus: Labelled) -> Iterator[Metric]:
     instructions = CounterMetricFamily(
         "amp_vcpu_instructions", "Instructions retired, as counted here.", labels=VCPU
     )
+    delivered = GaugeMetricFamily(
+        "amp_vcpu_delivered_ips", "Instructions per second over the last window.", labels=VCPU
+    )
     for labels, vcpu in vcpus:
         if vcpu.reading.counts is not None:
             instructions.add_metric(labels, vcpu.reading.counts.instructions)
-    yield instructions
+        if vcpu.account.delivered_ips is not None:
+            delivered.add_metric(labels, vcpu.account.delivered_ips)
+    yield from (instructions, delivered)

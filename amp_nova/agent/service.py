@@ -3,6 +3,7 @@ Sensor and Actuator are real."""
 
 import contextlib
 import fcntl
+import functools
 import logging
 import os
 import resource
@@ -18,11 +19,13 @@ from oslo_config import cfg
 
 from amp_nova.agent import control, views
 from amp_nova.agent.exporter import Exporter
+from amp_nova.agent.fast import FastLoop
 from amp_nova.agent.holds import Holds
 from amp_nova.agent.io_work import IoSettings, IoWork, because
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.outbound import Outbound
-from amp_nova.core import adaptive
+from amp_nova.agent.unheld import Unheld
+from amp_nova.core import adaptive, ips_limit
 from amp_nova.core.booking import examine, vcpus_named
 from amp_nova.core.combined_usage import Rule
 from amp_nova.core.contract import Terms
@@ -132,6 +135,7 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         conf.agent.reserve_ratio,
         one_pcpu=conf.agent.affinity == "pcpu",
         best_effort_yields=conf.agent.best_effort_yields,
+        ips=ips_limit.Terms(conf.agent.ips_fallback),
     )
     cycles = conf.agent.miss_cycles
     return Settings(
@@ -142,6 +146,8 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         policy_moves_max=conf.agent.policy_moves_max,
         drift_repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
+        ips_controller=conf.agent.ips_controller,
+        sp_s=conf.agent.sp_s,
     )
 
 
@@ -191,9 +197,12 @@ class Service:
         self._unavailable = False
         _raise_descriptor_limit()
         self.host = make_host(conf, self._wake)
-        self.loop = Loop(self.host, self.host, settings(conf, dry_run=dry_run), policy(conf))
-        self.io = make_io_work(conf, self.host, dry_run=dry_run)
         self._held = Holds(self._state_path).current
+        lock = functools.partial(locked, self._state_path, "cycle.lock", wait=False)
+        fast = Unheld(self.host, self._held, lock)
+        chosen = settings(conf, dry_run=dry_run)
+        self.loop = Loop(self.host, self.host, chosen, policy(conf), fast=fast)
+        self.io = make_io_work(conf, self.host, dry_run=dry_run)
         self.exporter = Exporter()
         self.outbound = Outbound(conf, self.host.hostname)
         self.report: CycleReport | None = None
@@ -247,7 +256,7 @@ class Service:
     def _cycles(self) -> None:
         due = ended = time.monotonic()
         while not self._stop:
-            if self._wake.wait(max(0.0, due - time.monotonic())):
+            if self._pause(due):
                 time.sleep(max(0.0, ended + EVENT_GAP_S - time.monotonic()))
                 self._wake.clear()
             else:
@@ -258,6 +267,25 @@ class Service:
             if not self._stop:
                 self._try_cycle()
             ended = time.monotonic()
+
+    def _pause(self, until_s: float) -> bool:
+        """Wait for the next cycle, the fast loop running meanwhile; whether an event came first."""
+        fast, look_s = self.loop.fast, time.monotonic()
+        while fast is not None and fast.governs and not self._stop:
+            # Looks that a long cycle swallowed are not made up for.
+            look_s = max(look_s + fast.tick_s, time.monotonic())
+            if look_s >= until_s:
+                break
+            if self._wake.wait(max(0.0, look_s - time.monotonic())):
+                return True
+            self._try_look(fast)
+        return self._wake.wait(max(0.0, until_s - time.monotonic()))
+
+    def _try_look(self, fast: FastLoop) -> None:
+        try:
+            fast.tick()
+        except Exception:  # the limits hold as they are
+            LOG.exception("a look of the fast loop failed; going on with the next one")
 
     def _try_cycle(self) -> None:
         try:

@@ -37,7 +37,8 @@ def _vcpu(vcpu: VcpuReport) -> dict[str, Any]:
         "booked_refcores": booked.refcores,
         "booked_ips": booked.ips,
         "delivered_refcores": account.delivered_refcores,
-        "delivered_ratio": account.ratio if booked.refcores is not None else None,
+        "delivered_ips": account.delivered_ips,
+        "delivered_ratio": account.ratio,
         "quota_cores": limit.cores if limit else None,
         "core_type": vcpu.promise.core_type,
         "pcpus": sorted(vcpu.reading.pcpus),
@@ -80,7 +81,7 @@ def _because(report: CycleReport, vcpu: VcpuReport) -> list[str]:
             f"Its own work is {gain.value:.2f} +- {gain.se:.2f} times as fast on the fastest core "
             f"type as on the slowest ({SOURCES.get(gain.source, gain.source)})."
         )
-    if vcpu.account.ratio is not None and booked.refcores is not None:
+    if vcpu.account.ratio is not None:
         lines.append(
             f"In the last window it was delivered {vcpu.account.ratio:.1%} of what it was owed."
         )
@@ -97,5 +98,7 @@ def _limit(vcpu: VcpuReport) -> str:
     limit, grant = vcpu.reading.bandwidth, vcpu.promise.grant
     if limit is None:
         return "It has no CPU quota."
+    if grant and grant.governed:
+        return f"Its quota is {limit.cores:.2%} of a pCPU just now: {grant.why}."
     text = f"Its quota is {limit.quota_us} us in every {limit.period_us} us ({limit.cores:.2%})"
     return f"{text}: {grant.why}." if grant and grant.limits else f"{text}."

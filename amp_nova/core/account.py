@@ -24,8 +24,8 @@ class Tenure:
     """Under what terms a vCPU ran: the core type it was on, and its booking if it has one.
 
     ``position`` is the core type's place in the topology and ``types`` their number;
-    ``coefficient`` is ``None`` where unknown; ``period_s`` that of the bandwidth limit; a booking is
-    in ``refcores`` or in ``ips``; the others are as in ``CoreType``.
+    ``coefficient`` is ``None`` where unknown; ``period_s`` that of the bandwidth limit; a booking
+    is in ``refcores`` or in ``ips``; the others are as in ``CoreType``.
     """
 
     position: int

@@ -52,7 +52,8 @@ def begin(
     booked = f"{booked_ips:g} Ips"
     uncounted = None
     if reading.counts is None or not terms.counts:
-        uncounted = "unverifiable: nothing counts its instructions"
+        because = f" ({reading.uncounted})" if reading.uncounted else ""
+        uncounted = f"unverifiable: nothing counts its instructions{because}"
     if limit == "soft":
         return Begin(None, f"{booked}, soft", uncounted)
     if uncounted is None:

@@ -33,6 +33,7 @@ def test_status_has_every_figure_of_a_vcpu():
                 "booked_refcores": 0.5,
                 "booked_ips": None,
                 "delivered_refcores": 0.4875,
+                "delivered_ips": None,
                 "delivered_ratio": 0.975,
                 "quota_cores": 0.25,
                 "core_type": "fast",
