@@ -49,7 +49,7 @@ class ADwrrPolicy:
         for vcpu in view.vcpus:
             ran_s = clocks.wanted_all(view, vcpu)
             steps[vcpu.key] = None if ran_s is None else _scaled_s(ran_s, worth) / vcpu.weight
-        clock_s = clocks.advance(memory.clock_s, steps)
+        clock_s = clocks.advance(view, memory.clock_s, steps)
         so_far = turns.tallies(view, dict(memory.tallies))
         claim = {key: -at_s for key, at_s in clock_s.items()}
         places, so_far = turns.queue(view, so_far, claim)

@@ -89,7 +89,7 @@ class AcfsPolicy:
                 steps[vcpu.key] = 0.0
             else:
                 steps[vcpu.key] = _progress_s(ran_s, slower[vcpu.key])
-        clock_s = clocks.advance(memory.clock_s, steps)
+        clock_s = clocks.advance(view, memory.clock_s, steps)
         claim = {
             key: -at_s - (_progress_s(pending.get(key), slower[key]) or 0.0)
             for key, at_s in clock_s.items()

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from amp_nova.core.observation import VcpuKey
 from amp_nova.policies.policy import HostView, VcpuView
+from amp_nova.policies.seats import seats
 from amp_nova.policies.shares import is_active
 
-SPREAD_MAX_S = 60.0
-"""No clock is further behind the first than this, so that no debt lasts for ever."""
+APART_MAX_S = 60.0
+"""No clock is further than this from where vCPUs change places: no debt lasts for ever."""
 
 
 def wanted_all(view: HostView, vcpu: VcpuView) -> Sequence[float] | None:
@@ -32,12 +33,13 @@ def wanted_all(view: HostView, vcpu: VcpuView) -> Sequence[float] | None:
 
 
 def advance(
-    before: Mapping[VcpuKey, float], steps: Mapping[VcpuKey, float | None]
+    view: HostView, before: Mapping[VcpuKey, float], steps: Mapping[VcpuKey, float | None]
 ) -> dict[VcpuKey, float]:
     """Let clocks go on; one whose step is not known keeps pace with the mean.
 
-    A newcomer starts at the clock that is furthest (saez2015 section 3, note 4): he is owed
-    nothing.
+    A newcomer starts where vCPUs change places, at the greatest such clock: he is owed nothing.
+    (saez2015 section 3, note 4, has the greatest clock of all, which is the same as long as nobody
+    is on small cores for good: the clocks of those who gain too little to be moved run away.)
     """
     known = [s for key, s in steps.items() if s is not None and key in before]
     usual = math.fsum(known) / len(known) if known else 0.0
@@ -46,7 +48,20 @@ def advance(
         for key, step in steps.items()
         if key in before
     }
-    first = max(now.values(), default=0.0)
-    now |= {key: first for key in steps if key not in now}
-    # Counted from the first, so that numbers stay small.
-    return {key: max(clock - first, -SPREAD_MAX_S) for key, clock in now.items()}
+    low, high = _borders(view, sorted(now.values()))
+    now |= {key: high for key in steps if key not in now}
+    # Counted from the border, so that numbers stay small.
+    return {
+        key: min(max(clock - high, low - high - APART_MAX_S), APART_MAX_S)
+        for key, clock in now.items()
+    }
+
+
+def _borders(view: HostView, clocks_s: Sequence[float]) -> tuple[float, float]:
+    """The clocks at which vCPUs change places: for the fastest core type and for the slowest."""
+    if not clocks_s:
+        return 0.0, 0.0
+    taken = seats(view, len(clocks_s))
+    on = [sum(taken[p] for p in view.topology.pcpus_of(t.name)) for t in view.topology.core_types]
+    last = len(clocks_s) - 1
+    return clocks_s[min(last, on[-1])], clocks_s[min(last, len(clocks_s) - on[0])]

@@ -120,3 +120,22 @@ def test_the_adaptive_policy_keeps_its_bound_and_uses_it(bound):
         key=lambda r: r.throughput,
     )
     assert adaptive.throughput >= common.throughput - 0.005
+
+
+def test_equal_slowdown_on_a_large_host_where_many_gain_nothing():
+    """Who is on small cores for good does not hold up the others, however far he is ahead."""
+    speeds = [1.0 + 2.0 * i / 31 for i in range(32)]
+
+    result = simulate("acfs", speeds, 8, 24, 3.0, duration_s=1200.0)
+
+    # the slowdown S of those who share the 8 big cores: sum of (1/S - 1/s) / (1 - 1/s) is 8
+    low, high = 1.0, 3.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        shared = sum(max(0.0, (1 / middle - 1 / s) / (1 - 1 / s)) for s in speeds if s > 1.0)
+        low, high = (middle, high) if shared > 8 else (low, middle)
+    slowdowns = [vm.slowdown for vm in result.vms.values()]
+    assert max(slowdowns) == pytest.approx(low, rel=0.02)
+    assert [s for s in slowdowns if s < low * 0.98] == pytest.approx(
+        [s for s in speeds if s < low * 0.98], rel=0.02
+    )
