@@ -57,7 +57,7 @@ class Bench:
     def __post_init__(self):
         counting = Counting(noise_ratio=self.noise_ratio, seed=self.seed)
         self.host = SimHost(HOST, (), self.seed, REFERENCE_IPS, counting)
-        self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0)
+        self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0, fast=self.host)
 
     def add(self, name, speedup, start_on, booking=None, ipc_ratio=1.0):
         """Start a guest that works without end.
@@ -88,7 +88,11 @@ class Bench:
     def seconds(self, count):
         for _ in range(count):
             self.report = self.loop.cycle()
-            self.host.advance(self.host.now_s + 1.0)
+            fast, until_s = self.loop.fast, self.host.now_s + 1.0
+            while fast and fast.governs and self.host.now_s + fast.tick_s < until_s:
+                self.host.advance(self.host.now_s + fast.tick_s)
+                fast.tick()
+            self.host.advance(until_s)
 
     def teach(self):
         """Let other guests run on both core types, so that their memory is learnt."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tests.predictability import (
     ADAPTIVE,
+    BY_IPS,
     FIXED,
     SPEEDUPS,
     STOCK,
@@ -43,6 +44,15 @@ ROWS = (
         "solution 1 as printed: fast, slow, moved",
         lambda s, seed: spread([*(stay(FIXED, s, on) for on in BOTH), moved(FIXED, s)]),
         range(1),
+    ),
+    Row(
+        "solution 2, Ips: fast, slow, moved",
+        lambda s, seed: spread(
+            [
+                *(stay(FIXED, s, on, seed, BY_IPS) for on in BOTH),
+                moved(FIXED, s, seed, BY_IPS),
+            ]
+        ),
     ),
     Row(
         "adaptive, has run on both: fast, slow, moved",
