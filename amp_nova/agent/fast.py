@@ -16,7 +16,7 @@ from amp_nova.core.observation import Sample, VcpuKey
 from amp_nova.ports import FastPort
 
 LOG = logging.getLogger(__name__)
-GAP_MAX_S = 1.0
+GAP_MAX_NS = 1_000_000_000
 """After a longer time without a look nothing is made of what happened in it: the loop hung, the
 machine slept, or a clock jumped."""
 
@@ -34,26 +34,40 @@ class Governed:
     nominal_ips: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Vcpu:
-    """What the loop remembers of one vCPU."""
+    """What the loop remembers of one vCPU: samples when its controller last acted, and last."""
 
     governed: Governed
     state: State
-    sample: Sample | None = None
+    since: Sample | None = None
+    last: Sample | None = None
+
+    def forget(self, sample: Sample | None) -> None:
+        """Begin anew with this sample: what was before tells nothing."""
+        self.since = self.last = sample
 
 
-def work(before: Sample, after: Sample) -> Work | None:
-    """The difference of two samples; ``None`` when it tells nothing.
+def _goes_on(before: Sample, after: Sample) -> bool:
+    """Whether the difference of two samples tells something.
 
-    That is when counters began anew, a clock went back, or too long a time has passed.
+    It does not when counters began anew, a clock went back, or too long a time has passed.
     """
-    wall_s = (after.time_ns - before.time_ns) / 1e9
-    ran_ns, waited_ns = after.run_ns - before.run_ns, after.wait_ns - before.wait_ns
-    instructions = after.instructions - before.instructions
-    if not 0.0 < wall_s <= GAP_MAX_S or ran_ns < 0 or waited_ns < 0 or instructions < 0:
-        return None
-    return Work(wall_s, ran_ns / 1e9, waited_ns / 1e9, float(instructions))
+    return (
+        0 < after.time_ns - before.time_ns <= GAP_MAX_NS
+        and after.run_ns >= before.run_ns
+        and after.wait_ns >= before.wait_ns
+        and after.instructions >= before.instructions
+    )
+
+
+def _work(before: Sample, after: Sample) -> Work:
+    return Work(
+        (after.time_ns - before.time_ns) / 1e9,
+        (after.run_ns - before.run_ns) / 1e9,
+        (after.wait_ns - before.wait_ns) / 1e9,
+        float(after.instructions - before.instructions),
+    )
 
 
 class FastLoop:
@@ -61,7 +75,7 @@ class FastLoop:
 
     def __init__(self, port: FastPort, controller: str = "default", sp_s: float = 0.1) -> None:
         self._port = port
-        self._control = ips.CONTROLLERS[controller]
+        self._controller = ips.CONTROLLERS[controller]
         self._vcpus: dict[VcpuKey, _Vcpu] = {}
         self.sp_s = sp_s
         self.tick_s = sp_s / ips.TICKS
@@ -87,52 +101,61 @@ class FastLoop:
         new = vcpus.keys() - self._vcpus.keys()
         self._vcpus = {key: self._handed(key, now) for key, now in vcpus.items()}
         for key, sample in (self._port.sample(new) if new else {}).items():
-            self._vcpus[key] = replace(self._vcpus[key], sample=sample)
+            self._vcpus[key].forget(sample)
 
     def _handed(self, key: VcpuKey, now: Governed) -> _Vcpu:
         known = self._vcpus.get(key)
         share = min(1.0, now.limit.cores)
         if known is None:
             return _Vcpu(now, State(share, rho=now.nominal_ips))
-        if known.governed == now:
-            return known
         state, before = known.state, known.governed
+        if before.place != now.place:
+            done = _work(known.since, known.last) if known.since and known.last else None
+            state = ips.moved(state, before.terms, done, before.nominal_ips, now.nominal_ips)
+            known.since = known.last
         if before.limit != now.limit:
             state = replace(state, share=share, held_s=0.0)
-        if before.place != now.place:
-            state = ips.moved(state, before.terms, before.nominal_ips, now.nominal_ips)
-        return _Vcpu(now, state, known.sample)
+        known.governed, known.state = now, state
+        return known
 
     def tick(self) -> None:
         """Look at every vCPU once, and write the limits that have to change."""
         samples = self._port.sample(self._vcpus.keys())
         wanted: dict[VcpuKey, Bandwidth] = {}
         for key, vcpu in self._vcpus.items():
-            looked = self._look(vcpu, samples.get(key))
-            self._vcpus[key] = looked
-            limit = ips.limit(looked.state.share)
-            if looked.state.share != vcpu.state.share and limit != vcpu.governed.limit:
-                wanted[key] = limit
+            if self._look(vcpu, samples.get(key)):
+                limit = ips.limit(vcpu.state.share)
+                if limit != vcpu.governed.limit:
+                    wanted[key] = limit
         if not wanted:
             return
         failures = self._port.throttle(wanted)
         self.writes += len(wanted) - len(failures)
         self.failed.update(failure.reason for failure in failures.values())
         for key, limit in wanted.items():
-            self._vcpus[key] = self._written(self._vcpus[key], limit, failed=key in failures)
+            self._written(self._vcpus[key], limit, failed=key in failures)
 
-    def _look(self, vcpu: _Vcpu, sample: Sample | None) -> _Vcpu:
-        if sample is None:  # it went, or cannot be read just now
-            return replace(vcpu, sample=None)
-        done = work(vcpu.sample, sample) if vcpu.sample is not None else None
-        if done is None:
-            return replace(vcpu, sample=sample)
-        state = self._control(vcpu.state, vcpu.governed.terms, done)
-        return _Vcpu(vcpu.governed, state, sample)
+    def _look(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
+        """Take note of a sample; whether the controller wants another share."""
+        last, since = vcpu.last, vcpu.since
+        if sample is None or last is None or since is None or not _goes_on(last, sample):
+            vcpu.forget(sample)
+            return False
+        vcpu.last = sample
+        state, terms = vcpu.state, vcpu.governed.terms
+        wall_s = (sample.time_ns - since.time_ns) / 1e9
+        run_s = (sample.run_ns - since.run_ns) / 1e9
+        instructions = float(sample.instructions - since.instructions)
+        if not self._controller.due(state, terms, wall_s, run_s, instructions):
+            return False
+        latest = _work(last, sample)
+        vcpu.state = self._controller.act(state, terms, _work(since, sample), latest)
+        vcpu.since = sample
+        return vcpu.state.share != state.share
 
-    def _written(self, vcpu: _Vcpu, limit: Bandwidth, *, failed: bool) -> _Vcpu:
-        """What holds after a write: the limit, as fine as the kernel takes it, or the old one."""
+    def _written(self, vcpu: _Vcpu, limit: Bandwidth, *, failed: bool) -> None:
+        """Remember what holds after a write: the limit as the kernel takes it, or the old one."""
         if failed:
             limit = vcpu.governed.limit
-        state = replace(vcpu.state, share=min(1.0, limit.cores))
-        return replace(vcpu, governed=replace(vcpu.governed, limit=limit), state=state)
+        vcpu.governed = replace(vcpu.governed, limit=limit)
+        vcpu.state = replace(vcpu.state, share=min(1.0, limit.cores))

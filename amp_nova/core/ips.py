@@ -1,8 +1,8 @@
 """Controllers that hold a booking in instructions per second (teabe2017, solution 2).
 
-A controller is told what a vCPU did since it was last told, and answers with the share of a pCPU
-that it may use from now on. ``CONTROLLERS`` has the published rule in both readings of its text,
-which does not hold a booking (see ``printed``), and the default.
+A controller is shown what a vCPU has done since it last acted, says whether that calls for action,
+and then answers with the share of a pCPU that it may use from now on. ``CONTROLLERS`` has the
+published rule in both readings of its text, which does not hold a booking, and the default.
 
 The default feeds forward: a vCPU that retires ``rho`` instructions per CPU second gets ``B / rho``
 of a pCPU. What a wrong ``rho`` gives away or takes until it is noticed is carried in a balance and
@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 
 from amp_nova.core.capacity import PERIOD_MAX_US, PERIOD_MIN_US, QUOTA_MIN_US, Bandwidth
 
-TICKS = 5
-"""Looks per sampling period. A phase change is noticed within one look: at 20 ms, twice as many
-instructions per CPU second cost 2 % of a second."""
+TICKS = 8
+"""Looks per sampling period. A phase change is noticed within one look or two: twice as many
+instructions per CPU second for 12.5 ms are 1.25 % of a second's booking too many. With 5 looks,
+seconds that begin and end with such a change were off by more than 3 % (benchmarks/test_ips_table);
+more looks than 8 cost more and gained nothing."""
 EARLY_S = 0.004
 EARLY_RATIO = 0.1
 """Act before the sampling period is over when instructions are off by more than the booking of this
@@ -44,6 +46,8 @@ GIFT_WEIGHT = 0.3
 """Weight of the last write in the measure of what writes give away."""
 REPAY_S = 0.1
 """Least time in which a balance is paid back."""
+WANTED_LEAST_RATIO = 0.25
+"""A vCPU that wants to run part of the time is paid back in that part, but no faster than this."""
 REPAY_LEAST_RATIO = 0.2
 """A vCPU that had too much keeps this part of what it would have."""
 CARRY_S = 0.1
@@ -80,33 +84,20 @@ class Work:
         """Time it wanted a pCPU."""
         return min(self.wall_s, self.run_s + self.wait_s)
 
-    def plus(self, other: "Work") -> "Work":
-        """Both, one after the other."""
-        return Work(
-            self.wall_s + other.wall_s,
-            self.run_s + other.run_s,
-            self.wait_s + other.wait_s,
-            self.instructions + other.instructions,
-        )
-
-
-NOTHING = Work()
-
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What a controller remembers of one vCPU.
 
-    ``share``: of a pCPU, in force for ``held_s``. ``pending``: what the vCPU did since the last
-    settlement. ``rho``: instructions per CPU second, seen over ``known_s`` of CPU time, ``None``
-    before any were. ``balance``: instructions owed, negative when it had too many. ``banked``:
-    those it may still have for time that it did not want. ``forward``: the share without either,
-    when the limit was last written. ``gift_s``: CPU time that a write gives away.
+    ``share``: of a pCPU, in force for ``held_s``. ``rho``: instructions per CPU second, seen over
+    ``known_s`` of CPU time, ``None`` before any were. ``balance``: instructions owed, negative when
+    it had too many. ``banked``: those it may still have for time that it did not want.
+    ``forward``: the share without either, when the limit was last written. ``gift_s``: CPU time
+    that a write gives away.
     """
 
     share: float
     held_s: float = 0.0
-    pending: Work = NOTHING
     rho: float | None = None
     known_s: float = 0.0
     balance: float = 0.0
@@ -119,8 +110,17 @@ class State:
     """Of the printed rule: whether the vCPU may not run in this sampling period."""
 
 
-Control = Callable[[State, Terms, Work], State]
-"""From what was, the terms, and what the vCPU did since: what is from now on."""
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A way to control.
+
+    ``due``: whether it is time to act, from the seconds, CPU seconds and instructions since it last
+    acted; asked at every look. ``act``: what is from now on, from what was, the terms, what the
+    vCPU did since it last acted, and what of that since the last look.
+    """
+
+    due: Callable[[State, Terms, float, float, float], bool]
+    act: Callable[[State, Terms, Work, Work], State]
 
 
 def limit(share: float) -> Bandwidth:
@@ -140,14 +140,13 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
-def _settled(state: State, terms: Terms) -> State:
-    """Enter what is pending into the balance.
+def _settled(state: State, terms: Terms, work: Work) -> State:
+    """Enter what the vCPU did into the balance.
 
     Owed is the booking for the time the vCPU wanted to run. Time that it did not want pays what it
     had too much, and then fills the bank: so a burst within the booking costs nothing, as in the
     account (``account.owed``).
     """
-    work = state.pending
     bound = state.share < 1.0 and work.run_s >= 0.9 * state.share * work.demand_s
     carry_s = CARRY_S if bound else CARRY_LOST_S if state.share < 1.0 else 0.0
     balance = state.balance + terms.ips * work.demand_s - work.instructions
@@ -158,51 +157,49 @@ def _settled(state: State, terms: Terms) -> State:
     spent = min(state.banked, max(0.0, -balance))
     balance = max(balance + spent, -terms.ips * OVERDRAFT_S)
     banked = min(terms.ips * terms.burst_s, state.banked - spent + unused - paid)
-    return replace(state, balance=balance, banked=banked, pending=NOTHING)
+    return replace(state, balance=balance, banked=banked, held_s=state.held_s + work.wall_s)
 
 
-def _changed(state: State, terms: Terms, work: Work) -> bool:
-    """Whether instructions per CPU second have changed by more than chance and a write are worth.
-
-    ``work`` is the latest part of what is pending.
-    """
-    if work.run_s < RHO_RUN_LEAST_S:
-        return False
+def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> bool:
+    """Whether the work has changed by more than chance, and by more than a write is worth."""
     rho = state.rho or RHO_UNKNOWN
-    expected = rho * state.pending.run_s
-    stake = abs(state.pending.instructions - expected)
-    return stake > EARLY_S * terms.ips + EARLY_RATIO * expected + state.gift_s * rho
+    expected = rho * run_s
+    worth = EARLY_S * terms.ips + EARLY_RATIO * expected + state.gift_s * rho
+    return run_s >= RHO_RUN_LEAST_S and abs(instructions - expected) > worth
 
 
-def _learned(state: State, work: Work, *, changed: bool) -> State:
-    """What is pending as knowledge of ``rho``, and of what the last write gave away."""
-    pending = state.pending
+def _learned(state: State, work: Work, latest: Work, *, changed: bool) -> State:
+    """What the vCPU did, as knowledge of ``rho`` and of what the last write gave away."""
     if changed or state.rho is None:
-        seen = work if work.run_s >= RHO_RUN_LEAST_S else pending
+        seen = latest if latest.run_s >= RHO_RUN_LEAST_S else work
         if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
             return state
         return replace(state, rho=seen.instructions / seen.run_s, known_s=seen.run_s)
     gift_s = state.gift_s
-    just_written = state.held_s <= pending.wall_s * 1.001
-    if just_written and pending.demand_s > 0.9 * pending.wall_s:
-        gave_s = pending.run_s - state.share * pending.demand_s
+    if state.held_s == 0.0 and work.demand_s > 0.9 * work.wall_s:  # just written
+        gave_s = work.run_s - state.share * work.demand_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
-    if pending.run_s < RHO_RUN_LEAST_S or not pending.instructions:
+    if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
         return replace(state, gift_s=gift_s)
     keep_s = min(state.known_s, RHO_MEMORY_S * state.share)
-    known_s = keep_s + pending.run_s
-    rho = (state.rho * keep_s + pending.instructions) / known_s
+    known_s = keep_s + work.run_s
+    rho = (state.rho * keep_s + work.instructions) / known_s
     return replace(state, rho=rho, known_s=known_s, gift_s=gift_s)
 
 
-def _decided(state: State, terms: Terms, *, changed: bool) -> State:
-    """A new share if there is need of one, for a state that has been settled."""
+def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) -> State:
+    """A new share if there is need of one, for a state that has been settled.
+
+    ``wanted_ratio``: share of the time in which the vCPU wanted to run; what is owed is not paid
+    back in the rest.
+    """
     assert state.rho is not None
     forward = min(1.0, terms.ips / state.rho)
     hold_s = state.gift_s / (HOLD_RATIO * forward)
     if not changed and state.held_s < hold_s * 0.999:
         return state
-    repay_ips = state.balance / max(REPAY_S, hold_s) + state.banked / REPAY_S
+    repay_s = max(REPAY_S * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
+    repay_ips = state.balance / repay_s + state.banked / REPAY_S
     share = min(1.0, (terms.ips + repay_ips) / state.rho)
     least = forward * REPAY_LEAST_RATIO
     if share < least and state.share <= 2.0 * least:
@@ -218,60 +215,57 @@ def _decided(state: State, terms: Terms, *, changed: bool) -> State:
     return replace(state, share=share, forward=forward, held_s=0.0)
 
 
-def moved(state: State, terms: Terms, old: float | None, new: float | None) -> State:
+def moved(
+    state: State, terms: Terms, work: Work | None, old: float | None, new: float | None
+) -> State:
     """On another core type, with another limit: what it did until now is settled.
 
     ``old`` and ``new``: nominal Ips there, by which the vCPU's own are expected to change.
     """
-    state = _settled(state, terms)
+    if work is not None:
+        state = _settled(state, terms, work)
     rho = state.rho
     if rho is not None and old is not None and new is not None:
         rho *= new / old
     return replace(state, rho=rho, known_s=0.0, held_s=0.0)
 
 
-def default(state: State, terms: Terms, work: Work) -> State:
+def _default_due(
+    state: State, terms: Terms, wall_s: float, run_s: float, instructions: float
+) -> bool:
+    return wall_s >= terms.sp_s * 0.999 or _changed(state, terms, run_s, instructions)
+
+
+def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
     """Feed forward, with a carried balance."""
-    held_s = state.held_s + work.wall_s
-    state = replace(state, pending=state.pending.plus(work), held_s=held_s)
-    changed = _changed(state, terms, work)
-    if not changed and state.pending.wall_s < terms.sp_s * 0.999:
-        return state
-    state = _learned(state, work, changed=changed)
+    changed = _changed(state, terms, work.run_s, work.instructions)
+    state = _settled(_learned(state, work, latest, changed=changed), terms, work)
     if state.rho is None:  # it has not run yet
-        return replace(state, pending=NOTHING)
-    return _decided(_settled(state, terms), terms, changed=changed)
+        return state
+    return _decided(state, terms, work.demand_s / work.wall_s, changed=changed)
+
+
+def _printed_due(
+    _state: State, terms: Terms, wall_s: float, _run_s: float, _instructions: float
+) -> bool:
+    return wall_s >= terms.sp_s * 0.999
 
 
 def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
-    pending = state.pending.plus(work)
-    if pending.wall_s < terms.sp_s * 0.999:
-        return replace(state, pending=pending)
-    act = (state.act * pending.wall_s + pending.instructions) / (2.0 * pending.wall_s)
+    """The published rule: ``act = (old * sp + ri) / (2 * sp)``, and under ``B`` it may run."""
+    act = (state.act * work.wall_s + work.instructions) / (2.0 * work.wall_s)
     blocked = act >= terms.ips
-    share = 0.0 if blocked else 1.0
-    # What the next period starts from; this one was blocked if the state says so.
+    # What the next period starts from: nothing if this one was blocked, unless ``old`` decays.
     old = 0.0 if state.blocked and not decays else act
-    return replace(state, share=share, act=old, blocked=blocked, pending=NOTHING)
+    return replace(state, share=0.0 if blocked else 1.0, act=old, blocked=blocked)
 
 
-def printed(state: State, terms: Terms, work: Work) -> State:
-    """The rule as published: ``act = (old * sp + ri) / (2 * sp)``, and under ``B`` it may run.
-
-    ``old`` is zero if the vCPU was blocked during the previous sampling period. It does not hold a
-    booking: a vCPU that would retire ``R`` gets 1/3 of ``R`` at most bookings below a quarter of
-    it, and a sixth too little at those close to it.
-    """
-    return _printed(state, terms, work, decays=False)
-
-
-def printed_decay(state: State, terms: Terms, work: Work) -> State:
-    """The same rule where ``old`` decays through blocked periods, as the formula alone has it."""
-    return _printed(state, terms, work, decays=True)
-
-
-CONTROLLERS: Mapping[str, Control] = {
-    "default": default,
-    "printed": printed,
-    "printed-decay": printed_decay,
+CONTROLLERS: Mapping[str, Controller] = {
+    "default": Controller(_default_due, _default),
+    "printed": Controller(_printed_due, lambda s, t, w, _: _printed(s, t, w, decays=False)),
+    "printed-decay": Controller(_printed_due, lambda s, t, w, _: _printed(s, t, w, decays=True)),
 }
+"""``printed``: ``old`` is zero if the vCPU was blocked during the previous sampling period, as the
+text of the paper has it; ``printed-decay``: it decays through blocked periods, as the formula alone
+has it. Neither holds a booking: a vCPU that would retire ``R`` gets a third (a sixth) of ``R`` or
+more however little it books, and up to a sixth too little where it books nearly all."""
