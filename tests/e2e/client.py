@@ -191,8 +191,8 @@ class Cloud:
         openstack("flavor", "create", name, *size, *words)
         return name
 
-    def boot(self, image: str, flavor: str, host: Host | None = None) -> Server:
-        """Start a server, on a host or where the scheduler puts it, and wait until it runs."""
+    def create(self, image: str, flavor: str, host: Host | None = None) -> Server:
+        """Ask for a server, on a host or where the scheduler puts it."""
         wanted: Reply = {
             "name": f"e2e-{flavor}",
             "imageRef": image,
@@ -204,7 +204,11 @@ class Cloud:
         made = self.nova("post", "/servers", {"server": wanted})
         server = Server(self, made["server"]["id"])
         self._servers.append(server)
-        return server.wait()
+        return server
+
+    def boot(self, image: str, flavor: str, host: Host | None = None) -> Server:
+        """The same, and wait until it runs."""
+        return self.create(image, flavor, host).wait()
 
     def clear(self) -> None:
         """Delete all servers that were made."""

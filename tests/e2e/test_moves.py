@@ -1,12 +1,15 @@
 """Moves through Nova: the booking holds on arrival, and nothing of the source's quota survives."""
 
+import os
+import signal
 import statistics
 import time
 
 import pytest
 
+from tests.e2e.cloud import hosts
 from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
-from tests.e2e.cloud.processes import until
+from tests.e2e.cloud.processes import stop, until
 from tests.e2e.test_bookings import HALF, REFCORES, measure
 from tests.e2e.track import Track
 
@@ -115,3 +118,40 @@ def test_a_resize_changes_the_booking(cloud, image, speeds, figure):
     delivered = statistics.fmean(w[0][0] for w in measure([process], 3)) * speeds[host.name] / 0.3
     figure(f"resize 0.5 to 0.3: on {host.name}, delivered over booked {delivered:.3f}")
     assert delivered == pytest.approx(1, abs=0.1)
+
+
+@pytest.fixture
+def dead_compute(cloud):
+    """Ends the slow host's nova-compute, tells Nova so, and brings it back afterwards."""
+    services = cloud.sdk.compute.services(binary="nova-compute", host=SLOW.name)
+    path = f"/os-services/{next(iter(services)).id}"
+
+    def die():
+        stop([f"nova-compute-{SLOW.name}"], 2)
+        cloud.nova("put", path, {"forced_down": True})
+
+    yield die
+    # It clears away what was evacuated before Nova takes it back.
+    hosts.start_compute(SLOW)
+
+    def back():
+        reply = cloud.sdk.compute.put(path, json={"forced_down": False}, microversion="2.96")
+        found = cloud.sdk.compute.services(binary="nova-compute", host=SLOW.name)
+        return reply.status_code == 200 and all(service.state == "up" for service in found)
+
+    until(back, "nova-compute of the slow host", 60)
+
+
+def test_an_evacuated_server_has_its_booking(cloud, image, speeds, figure, dead_compute):
+    """A host dies with its guest; elsewhere the server has the other core type's limit."""
+    server = cloud.boot(image, cloud.flavor("half", HALF), SLOW)
+    _booked_on(server, speeds)
+    os.kill(server.process().pid, signal.SIGKILL)
+    dead_compute()
+
+    server.act("evacuate", {}, "SHUTOFF").act("os-start")
+
+    after, ratio = _booked_on(server, speeds)
+    figure(f"evacuation: slow to {after.name}, delivered over booked {ratio:.3f}")
+    assert after == FAST
+    assert ratio == pytest.approx(1, abs=0.1)

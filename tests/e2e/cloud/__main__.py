@@ -30,7 +30,7 @@ def up() -> None:
     shutil.rmtree(STATE, ignore_errors=True)
     RUN.mkdir(parents=True)
     LOG.mkdir()
-    hosts.make_way()
+    hosts.enter_control()
     configuration.write_all()
     libvirts = [lambda host=host: hosts.start_libvirt(host) for host in HOSTS]
     first = (controllers.start_broker, controllers.start_database, hosts.share_instances)
@@ -44,6 +44,7 @@ def up() -> None:
     hosts.slow_down()
     step("calibration of both hosts", hosts.calibrate)
     step("agents", *(lambda host=host: hosts.start_agent(host) for host in HOSTS))
+    hosts.make_way()
     print(f"{time.monotonic() - began_s:7.1f} s  in all; . {STATE}/openrc", file=sys.stderr)
 
 
@@ -56,8 +57,9 @@ def down() -> None:
         hosts.destroy_guests(host)
     stop([name for name in started() if name not in LAST])
     stop([name for name in started() if name != "instances"], 10.0)
-    hosts.undo()
+    hosts.unmount_instances()
     stop(started())
+    hosts.remove_groups()
 
 
 def status() -> int:

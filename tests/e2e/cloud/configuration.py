@@ -20,6 +20,14 @@ from tests.e2e.cloud.layout import (
 
 Sections = Mapping[str, Mapping[str, object]]
 DATABASES = ("keystone", "placement", "glance", "neutron", "nova_api", "nova_cell0", "nova")
+FILTERS = (
+    "ComputeFilter",
+    "ComputeCapabilitiesFilter",
+    "ImagePropertiesFilter",
+    "ServerGroupAntiAffinityFilter",
+    "ServerGroupAffinityFilter",
+    "AmpCapacityFilter",
+)
 KEYSTONE = f"http://{ADDRESS}:{PORTS['keystone']}/v3"
 BUS = f"rabbit://guest:guest@{ADDRESS}:{PORTS['rabbitmq']}/"
 
@@ -144,6 +152,13 @@ def nova() -> Sections:
         "database": database("nova"),
         "oslo_concurrency": {"lock_path": STATE / "lock"},
         "scheduler": {"workers": 2},
+        "filter_scheduler": {
+            "available_filters": [
+                "nova.scheduler.filters.all_filters",
+                "amp_nova.nova_plugins.filters.AmpCapacityFilter",
+            ],
+            "enabled_filters": ",".join(FILTERS),
+        },
         "conductor": {"workers": 2},
         "quota": dict.fromkeys(("instances", "cores", "ram"), -1),
         "vnc": {"enabled": False},
@@ -196,6 +211,8 @@ def agent(host: Host) -> Sections:
             "calibration_file": host.calibration,
         },
         "agent": {"state_path": host.folder / "amp-nova"},
+        "nova": {"cpu_shared_set": host.cpu},
+        "reports": {"transport_url": BUS},
         "exporter": {"address": ADDRESS, "port": host.metrics_port},
     }
 

@@ -237,5 +237,5 @@ def wait_for_computes() -> None:
         known = {p.name for p in cloud.placement.resource_providers()}
         return names <= here & known
 
-    until(up, "the computes", 30)
+    until(up, "the computes", 90)
     _fill("nova-manage", "nova/nova.conf", ["cell_v2", "discover_hosts"])

@@ -27,11 +27,15 @@ CONTROL_SHARES = 128
 CALIBRATION_TRIES = 15
 
 
-def make_way() -> None:
-    """Let this process, and all that it starts, take little from guests that want the CPU too."""
+def enter_control() -> None:
+    """Put this process, and all that it starts, into a group of the control plane's own."""
     CONTROL.mkdir(exist_ok=True)
-    (CONTROL / "cpu.shares").write_text(str(CONTROL_SHARES))
     (CONTROL / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def make_way() -> None:
+    """Let the control plane take little from guests that want the CPU too, once it is up."""
+    (CONTROL / "cpu.shares").write_text(str(CONTROL_SHARES))
 
 
 def share_instances() -> None:
@@ -134,11 +138,15 @@ def destroy_guests(host: Host) -> None:
         call("virsh", "-c", host.uri, "destroy", name)
 
 
-def undo() -> None:
-    """Take away what is not a file: the mount and the cgroups."""
+def unmount_instances() -> None:
+    """Take the mount away; its process ends with it."""
     if INSTANCES.is_mount():
         call("fusermount", "-u", INSTANCES)
-    for name in (*(host.name for host in HOSTS), "minicloud"):
+
+
+def remove_groups() -> None:
+    """Take all cgroups away; nothing runs in them any more."""
+    for name in (*(host.name for host in HOSTS), CONTROL.name):
         for tree in Path("/sys/fs/cgroup").iterdir():
             _remove_group(tree / name)
 

@@ -1,0 +1,46 @@
+"""Nova places by capacity: what fits boots, what does not is refused, by the API or the filter."""
+
+from collections import Counter
+
+import pytest
+
+from tests.e2e.client import openstack
+from tests.e2e.cloud.layout import FAST, SLOW
+from tests.e2e.conftest import metric
+
+
+def test_no_host_is_over_booked(cloud, image, figure):
+    """0.7 reference cores fit the slow core once and the fast one three times; no fifth boots."""
+    flavor = cloud.flavor("seven tenths", {"amp:pref_core": "0.7"})
+
+    servers = [cloud.boot(image, flavor) for _ in range(4)]
+    fifth = cloud.create(image, flavor).wait("ERROR")
+
+    where = Counter(server.host.name for server in servers)
+    figure(f"servers of 0.7 reference cores placed: {dict(where)}, then refused")
+    assert where == {FAST.name: 3, SLOW.name: 1}
+    assert "No valid host" in fifth.show()["fault"]["message"]
+    for server in servers:
+        assert metric(server.host, "amp_vcpu_booked_refcores", resource=server.id) == 0.7
+
+
+def test_room_that_was_given_back_is_used_again(cloud, image):
+    """After a deletion the next server gets the place."""
+    flavor = cloud.flavor("nine tenths", {"amp:pref_core": "0.9"})
+    first = cloud.boot(image, flavor, SLOW)
+    assert cloud.create(image, flavor, SLOW).wait("ERROR")
+
+    first.delete()
+
+    assert cloud.boot(image, flavor, SLOW).host == SLOW
+
+
+@pytest.mark.parametrize("wrong", ["amp:pref_core=lots", "amp:pref_cores=1", "amp:limit=firm"])
+def test_the_api_refuses_what_no_agent_understands(cloud, wrong):
+    """A bad value or an unknown key never gets into a flavor, and the answer names it."""
+    flavor = cloud.flavor("plain")
+
+    with pytest.raises(RuntimeError, match=wrong.partition("=")[0]) as refused:
+        openstack("flavor", "set", flavor, "--property", wrong)
+
+    assert "400" in str(refused.value)
