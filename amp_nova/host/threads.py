@@ -31,6 +31,7 @@ class VcpuThread:
         self._pcpus: frozenset[int] = frozenset()
         self._raw = b""
         self._last: VcpuReading | None = None
+        self._sampled: tuple[bytes, Sample] | None = None
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -75,11 +76,18 @@ class VcpuThread:
 
     def sample(self) -> Sample | None:
         """What the fast loop needs; ``None`` while nothing counts the vCPU."""
-        run, wait, _ = os.pread(self._schedstat, 128, 0).split()
+        raw, last = os.pread(self._schedstat, 128, 0), self._sampled
+        if last is not None and raw == last[0]:  # it sleeps: nothing can have been counted
+            was = last[1]
+            return Sample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
         counts = self.counts.read()
         if counts is None:
+            self._sampled = None
             return None
-        return Sample(time.monotonic_ns(), int(run), int(wait), counts.instructions)
+        run, wait, _ = raw.split()
+        sample = Sample(time.monotonic_ns(), int(run), int(wait), counts.instructions)
+        self._sampled = (raw, sample)
+        return sample
 
     def pcpus(self) -> frozenset[int]:
         """The pCPUs the thread may run on; the same object as long as nothing changes."""

@@ -1,0 +1,227 @@
+"""Do bookings of instructions per second hold on real guests? Prints figures; asserts nothing.
+
+Two real cores, one of them honestly slow; real QEMU guests under libvirt; a real agent with the
+real-time priority of its unit, which sees the guests through QEMU's counting plugin. What is
+delivered is taken from the guests themselves: rounds of work times instructions per round, known
+by hand. What they would execute without a limit (R) is measured right before, since the machine
+drifts; it only sets the booking, B, and is no part of delivered over booked.
+
+Guests together weigh eight times as much as anything else on the machine, which is no idle one.
+What others had of a core all the same while its guest wanted it, its limit apart, is told.
+"""
+
+import contextlib
+import itertools
+import statistics as st
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
+from amp_nova.lab.slowcore import SlowCore
+from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
+
+WINDOW_S = 1.0
+RUN_S = 20.0
+SETTLE_S = 3.0
+RATIOS = (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
+REAL_TIME = ("chrt", "--rr", "1")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+        yield made
+
+
+@contextlib.contextmanager
+def favoured(guest: Any) -> Iterator[None]:
+    """Give all guests more weight than anything else; the kernel's default is an eighth of it."""
+    group = cgroup(guest).parent.parent
+    name, weight = (
+        ("cpu.shares", "8192") if (group / "cpu.shares").exists() else ("cpu.weight", "800")
+    )
+    before = (group / name).read_text()
+    (group / name).write_text(weight)
+    try:
+        yield
+    finally:
+        (group / name).write_text(before)
+
+
+def taken_s(guest: Any, vcpu: int) -> float:
+    """Time that a vCPU waited for others and not for its limit, so far."""
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+            waited_ns = int((task / "schedstat").read_text().split()[1])
+    for line in (cgroup(guest, vcpu) / "cpu.stat").read_text().splitlines():
+        name, value = line.split()
+        if name in ("throttled_time", "throttled_usec"):
+            throttled_ns = int(value) * (1 if name == "throttled_time" else 1000)
+    return (waited_ns - throttled_ns) / 1e9
+
+
+def executed(guest: Any) -> tuple[float, ...]:
+    """Instructions of every vCPU so far, as the guest counts them itself."""
+    return tuple(rounds * INSTRUCTIONS_PER_ROUND for rounds in guest.rounds())
+
+
+def free_ips(lab: Lab, cpu: int, vcpus: int = 1, seconds: float = 2.0) -> float:
+    """What a counted guest executes on a core without a limit, per second."""
+    guest = lab.guest(f"free{cpu}", cpuset=str(cpu), counter=True, count="callback" * (vcpus > 1))
+    try:
+        with favoured(guest):
+            time.sleep(0.5)
+            before, begin = executed(guest)[0], time.monotonic()
+            time.sleep(seconds)
+            return (executed(guest)[0] - before) / (time.monotonic() - begin)
+    finally:
+        guest.close()
+
+
+def watch(guests: list[Any], seconds: float = RUN_S) -> list[list[float]]:
+    """Of every vCPU of these guests: the share that others took, then instructions per second of
+    the whole run and of each window."""
+    vcpus = [(g, i) for g in guests for i in range(g.spec.vcpus)]
+    taken = [taken_s(*v) for v in vcpus]
+    marks = [(time.monotonic(), [i for g in guests for i in executed(g)])]
+    while marks[-1][0] < marks[0][0] + seconds:
+        time.sleep(max(0.0, marks[0][0] + WINDOW_S * len(marks) - time.monotonic()))
+        marks.append((time.monotonic(), [i for g in guests for i in executed(g)]))
+    pairs = [(marks[0], marks[-1]), *itertools.pairwise(marks)]
+    took_s = marks[-1][0] - marks[0][0]
+    return [
+        [
+            (taken_s(*vcpu) - taken[i]) / took_s,
+            *((b[1][i] - a[1][i]) / (b[0] - a[0]) for a, b in pairs),
+        ]
+        for i, vcpu in enumerate(vcpus)
+    ]
+
+
+def told(label: str, ips: list[float], booked: float) -> None:
+    """Delivered over booked: the run, and how its windows spread."""
+    taken, *rates = ips
+    run, *windows = (i / booked for i in rates)
+    within = sum(abs(w - 1) <= 0.03 for w in windows) / len(windows)
+    print(
+        f"{label}: delivered/booked {run:.4f} over {len(windows)} s; windows of 1 s: median "
+        f"{st.median(windows):.4f}  sd {st.pstdev(windows):.4f}  range {min(windows):.4f} to "
+        f"{max(windows):.4f}  within 3 %: {within:.0%}; others took {taken:.1%}"
+    )
+
+
+def asked(ips: float) -> str:
+    """A booking as an extra spec."""
+    return f"{ips / 1e6:.3f}M"
+
+
+def agent(folder: Path) -> Agent:
+    return Agent(folder).start(*REAL_TIME)
+
+
+def costs(made: Agent) -> str:
+    """What the agent wrote so far."""
+    return f"{made.metric('amp_writes_total'):.0f} writes"
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_one_vcpu_each_on_two_core_types(lab: Lab, tmp_path: Path, ratio: float) -> None:
+    """The same share of what each core gives, on both at once."""
+    guests, booked = [], []
+    for cpu in (FAST, SLOW):
+        booked.append(ratio * free_ips(lab, cpu))
+        specs = {"amp:ips": asked(booked[-1])}
+        guests.append(lab.guest(f"b{cpu}", specs, cpuset=str(cpu), counter=True))
+    made = agent(tmp_path)
+    try:
+        with favoured(guests[0]):
+            time.sleep(SETTLE_S)
+            found = watch(guests)
+        print(f"\n== B/R {ratio}; {costs(made)}")
+        for name, ips, aim in zip(("fast", "slow"), found, booked, strict=True):
+            told(f"{name} {aim / 1e6:.0f}M", ips, aim)
+    finally:
+        made.stop()
+        lab.clear()
+
+
+@pytest.mark.parametrize("ratios", [(0.2, 0.6), (0.8, 0.3)], ids=str)
+def test_two_vcpus_with_bookings_of_their_own(
+    lab: Lab, tmp_path: Path, ratios: tuple[float, float]
+) -> None:
+    """An AMP VM: vCPU 0 on the fast core, vCPU 1 on the slow one, ``amp:ips.N`` each."""
+    booked = [r * free_ips(lab, cpu, 2) for r, cpu in zip(ratios, (FAST, SLOW), strict=True)]
+    specs = {f"amp:ips.{i}": asked(aim) for i, aim in enumerate(booked)}
+    guest = lab.guest("two", specs, vcpus=2, pins={0: str(FAST), 1: str(SLOW)}, counter=True)
+    made = agent(tmp_path)
+    try:
+        with favoured(guest):
+            time.sleep(SETTLE_S)
+            found = watch([guest])
+        print(f"\n== two vCPUs, B/R {ratios[0]} and {ratios[1]}; {costs(made)}")
+        for index, (ips, aim) in enumerate(zip(found, booked, strict=True)):
+            told(f"vCPU {index} {aim / 1e6:.0f}M", ips, aim)
+    finally:
+        made.stop()
+        lab.clear()
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8])
+def test_moves_between_core_types(lab: Lab, tmp_path: Path, ratio: float) -> None:
+    """Every 2.5 s to the other core type; ``ratio`` is of what the slow core gives."""
+    booked = ratio * free_ips(lab, SLOW)
+    guest = lab.guest("mover", {"amp:ips": asked(booked)}, cpuset=f"{FAST},{SLOW}", counter=True)
+    made = agent(tmp_path)
+    ended = threading.Event()
+
+    def move() -> None:
+        on = FAST
+        while not ended.is_set():
+            guest.pin(0, [on], 2)
+            on = SLOW if on == FAST else FAST
+            ended.wait(2.5)
+
+    mover = threading.Thread(target=move)
+    try:
+        mover.start()
+        with favoured(guest):
+            time.sleep(SETTLE_S)
+            found = watch([guest])
+        print(f"\n== moves fast <-> slow every 2.5 s, B {ratio} of the slow core; {costs(made)}")
+        told(f"{booked / 1e6:.0f}M", found[0], booked)
+    finally:
+        ended.set()
+        mover.join()
+        made.stop()
+        lab.clear()
+
+
+def test_what_the_plugin_itself_costs(lab: Lab) -> None:
+    """Work a CPU second with the plugin over without, in turns, on the fast core."""
+    print("\n== cost of counting, work a CPU second over the same guest uncounted (6 rounds)")
+    for label, more in (
+        ("one vCPU, inline", {"counter": True}),
+        ("one vCPU, callback", {"counter": True, "count": "callback"}),
+    ):
+        ratios = []
+        for _ in range(6):
+            plain, counted = (speed(lab, **options) for options in ({}, more))
+            ratios.append(counted / plain)
+        print(f"{label}: median {st.median(ratios):.3f}  {min(ratios):.3f} to {max(ratios):.3f}")
+
+
+def speed(lab: Lab, **options: Any) -> float:
+    """Rounds of work a CPU second."""
+    guest = lab.guest("speed", cpuset=str(FAST), **options)
+    try:
+        time.sleep(0.5)
+        before, spent = guest.rounds()[0], guest.cpu_ns()[0]
+        time.sleep(1.5)
+        return (guest.rounds()[0] - before) / (guest.cpu_ns()[0] - spent) * 1e9
+    finally:
+        guest.close()
