@@ -118,6 +118,14 @@ def quota(guest: Any, vcpu: int = 0) -> float | None:
     return None if int(amount) < 0 else int(amount) / int(period)
 
 
+def affinity(guest: Any, vcpu: int = 0) -> set[int]:
+    """The pCPUs a vCPU may run on, read from the kernel."""
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+            return os.sched_getaffinity(int(task.name))
+    raise AssertionError(f"vCPU {vcpu} has no thread")
+
+
 def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:
     """Wait for a condition; fail when it does not come."""
     end = time.monotonic() + timeout_s

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.lab import FAST, SLOW, cgroup, quota, until
+from tests.lab import FAST, SLOW, affinity, cgroup, quota, until
 
 HALF = {"amp:pref_core": "0.5"}
 
@@ -113,8 +113,9 @@ def test_a_steady_state_is_left_alone(guests, agent):
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
-def test_a_best_effort_guest_is_left_alone(guests, agent):
+def test_a_best_effort_guest_is_left_alone_where_no_policy_is_wanted(guests, agent):
     """No booking, no limit, no affinity."""
+    agent.config.write_text(agent.config.read_text() + "policy = none\n")
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
 
     agent.start()
@@ -122,6 +123,17 @@ def test_a_best_effort_guest_is_left_alone(guests, agent):
 
     assert quota(guest) is None
     assert agent.metric("amp_writes_total") == 0
+
+
+def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
+    """The default policy: with a core for everybody, the fast one is not left idle."""
+    guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
+
+    agent.start()
+    agent.next_cycle(4)
+
+    assert quota(guest) is None
+    assert affinity(guest) == {FAST}
 
 
 def test_an_ips_booking_is_said_not_to_be_enforced(guests, agent):
