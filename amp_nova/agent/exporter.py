@@ -95,7 +95,7 @@ class Exporter:
         yield from estimate_metrics.families(report, vcpus, VCPU)
         yield from _counted(vcpus)
         if self.io is not None:
-            yield from io_metrics(self.io)
+            yield from io_metrics(self.io, {d.domain.resource for d in report.domains})
 
     def _own(self) -> Iterator[Metric]:
         gauges: tuple[tuple[str, str, float | None], ...] = (

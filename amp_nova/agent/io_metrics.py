@@ -1,6 +1,6 @@
 """The metrics of I/O work, built afresh from the last interval's report."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -43,8 +43,12 @@ def _values(domain: IoDomain) -> tuple[float | None, ...]:
     )
 
 
-def io_metrics(report: IoReport) -> Iterator[Metric]:
-    """Every metric of I/O work; what is not known has no sample."""
+def io_metrics(report: IoReport, here: Collection[str]) -> Iterator[Metric]:
+    """Every metric of I/O work; what is not known has no sample.
+
+    ``here``: UUIDs of the instances there are now. I/O work is looked at less often than they come
+    and go, and a series ends when its instance does.
+    """
     families = [GaugeMetricFamily(name, text, labels=INSTANCE) for name, text in GAUGES]
     freed = CounterMetricFamily(
         "amp_instance_io_freed_seconds",
@@ -52,7 +56,7 @@ def io_metrics(report: IoReport) -> Iterator[Metric]:
         labels=INSTANCE,
     )
     for domain in report.domains:
-        if domain.reading.failure:
+        if domain.reading.failure or domain.reading.resource not in here:
             continue
         labels = (domain.reading.name, domain.reading.resource, domain.reading.project)
         for family, value in zip(families, _values(domain), strict=True):

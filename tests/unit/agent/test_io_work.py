@@ -93,9 +93,10 @@ class Work:
         (pcpus,) = set(self.host.pcpus[name].values())
         return pcpus
 
-    def samples(self):
+    def samples(self, gone=()):
         found = {}
-        for family in io_metrics(self.work.report):
+        here = {d.reading.resource for d in self.work.report.domains} - set(gone)
+        for family in io_metrics(self.work.report, here):
             for s in family.samples:
                 labels = {k: v for k, v in s.labels.items() if k not in ("resource", "project")}
                 found[(s.name, *labels.values())] = s.value
@@ -332,3 +333,14 @@ def test_without_libvirt_it_waits(work):
     work.host.available = True
     work.run(3)
     assert work.on() == SLOW
+
+
+def test_a_series_ends_with_its_instance(work):
+    """At once, not at the next look at I/O work."""
+    work.host.add("a", cpu=0.79, network=0.5)
+    work.run(1)
+    (domain,) = work.work.report.domains
+    name = "amp_instance_io_insensitive"
+
+    assert [k for k in work.samples() if k[0] == name]
+    assert not [k for k in work.samples(gone=[domain.reading.resource]) if k[0] == name]
