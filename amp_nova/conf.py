@@ -307,12 +307,26 @@ hosts take 10 or more.
     ),
 ]
 
+PLACEMENT_OPTS: list[cfg.Opt] = [
+    cfg.BoolOpt(
+        "enabled",
+        default=False,
+        help="""
+Keep a provider per core type in Placement, so that flavors that ask for ``CUSTOM_AMP_MREFCORE`` are
+claimed race-free. Needs credentials beside it, as in nova.conf's ``[placement]``: ``auth_type``,
+``auth_url``, ``username``, ``password``, ``project_name``, ``user_domain_name``,
+``project_domain_name``, ``region_name``.
+""",
+    ),
+]
+
 GROUPS: dict[str, list[cfg.Opt]] = {
     "topology": TOPOLOGY_OPTS,
     "agent": AGENT_OPTS,
     "counters": COUNTERS_OPTS,
     "exporter": EXPORTER_OPTS,
     "nova": NOVA_OPTS,
+    "placement": PLACEMENT_OPTS,
     "reports": REPORT_OPTS,
 }
 

@@ -108,6 +108,11 @@ class Loop:
         self.precedence: dict[str, bool] = {}
         """Instances that it made yield, or yield no longer."""
 
+    @property
+    def policy(self) -> str:
+        """Name of the best-effort policy in force."""
+        return self._best_effort.policy.name
+
     def cycle(self) -> CycleReport:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
         clock = [self._stopwatch()]

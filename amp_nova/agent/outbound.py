@@ -4,11 +4,13 @@ Either is there when it is configured. Both work in threads of their own, from t
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova.core import cpulist
+from amp_nova.core.providers import providers
 from amp_nova.core.report import CycleReport
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 
@@ -20,49 +22,71 @@ class Outbound:
         self._conf = conf
         self._hostname = hostname
         self._bookable = _bookable(conf.nova.cpu_shared_set)
-        self._last: CycleReport | None = None
         self._node: str | None = conf.nova.hypervisor_hostname
+        self._last: CycleReport | None = None
+        self._about: Any = None
         self._publisher: Any = None
+        self._inventory: Any = None
         self._transport: Any = None
+        self._placement: Any = None
+        # Both libraries are slow to import, and not there where they are not needed.
         if conf.reports.transport_url:
-            from amp_nova.agent import reports  # oslo.messaging is slow to import
+            from amp_nova.agent import reports
 
             self._transport = reports.connect(conf)
+        if conf.placement.enabled:
+            from amp_nova.agent import inventory
 
-    def tell(self, report: CycleReport) -> None:
+            self._placement = inventory.connect(conf)
+
+    def tell(self, report: CycleReport, counters: str | None = None, policy: str = "none") -> None:
         """Pass on what a cycle found; returns at once."""
-        self._last = report
-        if self._transport is None:
-            return
-        if self._publisher is None:
+        first, self._last = self._last is None or self._node is None, report
+        if first:
             self._start()
         if self._publisher is not None:
-            self._publisher.offer(report)
+            self._about = replace(self._about, counters=counters, policy=policy)
+            self._publisher.offer(report, self._about)
+        if self._inventory is not None and self._node is not None:
+            topology = report.topology
+            bookable = frozenset(p.id for p in topology.pcpus)
+            if self._bookable is not None:
+                bookable &= self._bookable
+            reserve_ratio = self._conf.agent.reserve_ratio
+            counts = counters is not None
+            self._inventory.offer(
+                providers(self._node, topology, bookable, reserve_ratio, counts_ips=counts)
+            )
 
     def unwell(self) -> None:
         """Say that the hypervisor cannot be reached: what is known of the host is getting old."""
         if self._publisher is not None and self._last is not None:
-            self._publisher.offer(self._last, healthy=False)
+            self._publisher.offer(self._last, self._about, healthy=False)
 
     def stop(self) -> None:
         """End what was started."""
-        if self._publisher is not None:
-            self._publisher.stop()
+        for part in (self._publisher, self._inventory):
+            if part is not None:
+                part.stop()
 
     def _start(self) -> None:
-        from amp_nova.agent import reports
-
+        if self._transport is None and self._placement is None:
+            return
         try:
             self._node = self._node or self._hostname()
         except HypervisorUnavailable:
             return
-        about = reports.About(
-            self._node,
-            self._bookable,
-            self._conf.agent.reserve_ratio,
-        )
-        self._publisher = reports.Publisher(self._conf, about, self._transport)
-        self._publisher.start()
+        if self._transport is not None:
+            from amp_nova.agent import reports
+
+            self._about = reports.About(self._node, self._bookable, self._conf.agent.reserve_ratio)
+            self._publisher = reports.Publisher(self._conf, self._node, self._transport)
+            self._publisher.start()
+        if self._placement is not None:
+            from amp_nova.agent import inventory
+
+            self._inventory = inventory.Inventory(self._placement, self._node)
+            self._inventory.start()
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:

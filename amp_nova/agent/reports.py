@@ -157,16 +157,16 @@ class Publisher:
     def __init__(
         self,
         conf: cfg.ConfigOpts,
-        about: About,
+        node: str,
         transport: Any,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options = conf.reports
-        self._about = about
+        self._node = node
         self._clock = clock
         self._boot_id = str(uuid.uuid4())
         self._sequence = 0
-        self._offered: tuple[CycleReport, bool] | None = None
+        self._offered: tuple[CycleReport, About, bool] | None = None
         self._essence: object = None
         self._sent_s: float | None = None
         self._asked = threading.Event()
@@ -190,9 +190,9 @@ class Publisher:
         if self._server is not None:
             self._server.stop()
 
-    def offer(self, report: CycleReport, *, healthy: bool = True) -> None:
+    def offer(self, report: CycleReport, about: About, *, healthy: bool = True) -> None:
         """Take what a cycle found; returns at once."""
-        self._offered = (report, healthy)
+        self._offered = (report, about, healthy)
         self._wake.set()
 
     def publish(self, _context: object) -> None:
@@ -222,10 +222,10 @@ class Publisher:
             # All agents are asked at once: they need not all answer at once.
             self._stopped.wait(random.uniform(0.0, self._options.answer_spread_s))
         self._asked.clear()
-        report, healthy = self._offered
+        report, about, healthy = self._offered
         now_s = self._clock()
-        origin = Origin(self._about.node, self._boot_id, self._sequence + 1, now_s)
-        snapshot = snapshot_of(report, self._about, origin, healthy)
+        origin = Origin(self._node, self._boot_id, self._sequence + 1, now_s)
+        snapshot = snapshot_of(report, about, origin, healthy)
         essence = _essence(snapshot)
         late = self._sent_s is None or now_s - self._sent_s >= self._options.interval_s
         if not (asked or late or essence != self._essence):
@@ -262,7 +262,7 @@ class Publisher:
         return messaging.get_rpc_client(self._transport, target, retry=1)
 
     def _listen(self) -> None:
-        target = messaging.Target(exchange=bus.EXCHANGE, topic=bus.AGENTS, server=self._about.node)
+        target = messaging.Target(exchange=bus.EXCHANGE, topic=bus.AGENTS, server=self._node)
         while not self._stopped.is_set():
             try:
                 server = messaging.get_rpc_server(

@@ -40,8 +40,9 @@ from amp_nova.exceptions import (
     ConfigInvalid,
     HypervisorUnavailable,
 )
+from amp_nova.host import perf
 from amp_nova.host.calibration import SOURCE, made_s
-from amp_nova.host.counters import Counters
+from amp_nova.host.counters import AUTO, NONE, PERF, TCG, Counters
 from amp_nova.host.domain_xml import Fallback
 from amp_nova.host.hypervisor import Hypervisor
 from amp_nova.host.io_node import IoHost
@@ -129,6 +130,17 @@ def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
         return None
 
 
+def expected_source(conf: cfg.ConfigOpts) -> str | None:
+    """What will count instructions here, as long as there is no guest to tell."""
+    root, source = Path(conf.topology.root), conf.counters.source
+    if source == TCG:
+        return TCG
+    devices = root / "sys/bus/event_source/devices"
+    there = any((devices / pmu.name).is_dir() for pmu in perf.pmus(root))
+    usable = source in (AUTO, PERF) and perf.mediated(root) is None
+    return PERF if usable and there else None
+
+
 def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     """The loop's settings, as configured."""
     terms = Terms(
@@ -205,6 +217,7 @@ class Service:
         self.io = make_io_work(conf, self.host, dry_run=dry_run)
         self.exporter = Exporter()
         self.outbound = Outbound(conf, self.host.hostname)
+        self._counts_by = expected_source(conf)
         self.report: CycleReport | None = None
         self._topology: Topology | None = None
 
@@ -310,7 +323,7 @@ class Service:
         self.exporter.libvirt_calls = self.host.calls
         self._tell_counters()
         self.exporter.update(report)
-        self.outbound.tell(report)
+        self.outbound.tell(report, self._counts_by, self.loop.policy)
         for line in (
             *describe(self.loop.changes, report),
             *describe_precedence(self.loop.precedence, report),
@@ -325,6 +338,9 @@ class Service:
             if about:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)
         self.exporter.counters = counting
+        if counting:
+            found = sorted({source for source, _ in counting} - {NONE})
+            self._counts_by = "+".join(found) or None
 
     def _try_io(self) -> list[str]:
         try:

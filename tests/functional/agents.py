@@ -31,9 +31,8 @@ class Agent:
         self._compute = compute
         self.host = hosts.FakeHost(hosts.topology(types))
         self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
-        self.publisher = Publisher(
-            options(), About(compute.host, bookable, reserve_ratio), nova.rpc.TRANSPORT
-        )
+        self.about = About(compute.host, bookable, reserve_ratio)
+        self.publisher = Publisher(options(), compute.host, nova.rpc.TRANSPORT)
         self.report = None
 
     def cycle(self):
@@ -42,7 +41,7 @@ class Agent:
         self.host.wait(1.0)
         self.loop.cycle()
         self.report = self.loop.cycle()
-        self.publisher.offer(self.report)
+        self.publisher.offer(self.report, self.about)
         return self.report
 
     def _look(self):

@@ -58,6 +58,7 @@ ONLY_BY = {
     "amp_nova.host": ("host", "lab", "cmd", "agent/service.py"),
     "libvirt": ("host", "lab"),
     "nova": ("nova_plugins",),
+    "keystoneauth1": ("agent/inventory.py",),
     "oslo_messaging": ("nova_plugins", "agent/reports.py"),
     "stevedore": ("plugins.py",),
 }

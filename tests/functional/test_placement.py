@@ -1,0 +1,154 @@
+"""A host's capacity in Placement: inventories that follow the host, claims that never over-book."""
+
+import keystoneauth1.adapter
+import keystoneauth1.session
+
+from amp_nova.agent.inventory import Inventory
+from amp_nova.core.booking import PLACEMENT_CLASS, parse, placement, provider_uuid
+from amp_nova.core.providers import providers
+from tests import hosts
+from tests.functional.cloud import CloudTestCase
+
+TYPES = {"slow": (2, 1.0), "fast": (1, 2.0)}
+
+
+class PlacementTestCase(CloudTestCase):
+    """A cloud whose agents keep providers in Placement."""
+
+    HOSTS = {"host1": TYPES}  # noqa: RUF012
+
+    def _setup_compute_service(self):
+        super()._setup_compute_service()
+        self.inventories = {name: Inventory(self.client(), name) for name in self.HOSTS}
+        for name in self.HOSTS:
+            self.offer(name)
+
+    def client(self):
+        """What the agent talks to Placement with, past Keystone."""
+        return keystoneauth1.adapter.Adapter(
+            keystoneauth1.session.Session(auth=None),
+            endpoint_override=self.placement_fixture.endpoint,
+            additional_headers={"x-auth-token": self.placement_fixture.token},
+            raise_exc=False,
+        )
+
+    def offer(self, name, topology=None, reserve_ratio=0.0, counts_ips=False):
+        """Have the agent of a host bring Placement up to date."""
+        topology = topology or self.agents[name].host.topology
+        bookable = frozenset(p.id for p in topology.pcpus)
+        offered = providers(name, topology, bookable, reserve_ratio, counts_ips)
+        self.inventories[name].sync(offered)
+
+    def inventory(self, core_type, name="host1"):
+        """Total and reserved of one provider, ``None`` where there is none."""
+        url = f"/resource_providers/{provider_uuid(name, core_type)}/inventories"
+        answer = self.placement.get(url, version="1.36")
+        if answer.status == 404:
+            return None
+        found = answer.body["inventories"].get(PLACEMENT_CLASS)
+        return found and (found["total"], found["reserved"])
+
+    def claimed_flavor(self, vcpus=1, **specs):
+        """A flavor with the properties that ``amp-nova flavor check`` prints."""
+        extra = {f"amp:{key}": str(value) for key, value in specs.items()}
+        extra |= placement(parse(extra, vcpus))
+        return self._create_flavor(vcpu=vcpus, memory_mb=64, disk=0, ephemeral=0, extra_spec=extra)
+
+
+class InventoryTest(PlacementTestCase):
+    def test_inventories_follow_the_host(self):
+        """Calibration, offline pCPUs, the reserve; a type that is all offline is closed."""
+        assert self.inventory("slow") == (2000, 0)
+        assert self.inventory("fast") == (2000, 0)
+
+        self.offer("host1", hosts.topology({"slow": (2, 1.0), "fast": (1, 2.35)}), 0.1)
+        assert self.inventory("fast") == (2350, 235)
+
+        self.offer("host1", hosts.topology(TYPES, offline=(1, 2)))
+        assert self.inventory("slow") == (1000, 0)
+        assert self.inventory("fast") == (1, 1)
+
+    def test_traits_name_the_core_type_and_what_counts(self):
+        """Ours are ours to take away; somebody else's stay."""
+        url = f"/resource_providers/{provider_uuid('host1', 'fast')}/traits"
+        self.offer("host1", counts_ips=True)
+        there = self.placement.get(url, version="1.36").body
+        assert set(there["traits"]) == {"CUSTOM_AMP_CORE_FAST", "CUSTOM_AMP_IPS"}
+
+        self.placement.put("/traits/CUSTOM_MINE", {}, version="1.36")
+        mine = {**there, "traits": [*there["traits"], "CUSTOM_MINE"]}
+        assert self.placement.put(url, mine, version="1.36").status == 200
+        self.offer("host1")
+
+        there = self.placement.get(url, version="1.36").body
+        assert set(there["traits"]) == {"CUSTOM_AMP_CORE_FAST", "CUSTOM_MINE"}
+
+    def test_a_conflict_is_read_again_and_retried(self):
+        """Somebody changes the provider between our reading and our writing."""
+        client, url = self.client(), f"/resource_providers/{provider_uuid('host1', 'slow')}"
+        put, test = client.put, self
+
+        def interfere(where, **said):
+            if where.startswith(url) and where.endswith("inventories") and not test.interfered:
+                test.interfered = True
+                aggregates = {
+                    "aggregates": [],
+                    "resource_provider_generation": said["json"]["resource_provider_generation"],
+                }
+                assert (
+                    test.placement.put(f"{url}/aggregates", aggregates, version="1.36").status
+                    == 200
+                )
+            return put(where, **said)
+
+        self.interfered = False
+        client.put = interfere
+        self.inventories["host1"] = Inventory(client, "host1")
+        self.offer("host1", hosts.topology({"slow": (2, 1.5), "fast": (1, 2.0)}))
+
+        assert self.interfered
+        assert self.inventory("slow") == (3000, 0)
+
+    def test_a_core_type_that_is_gone_closes_until_its_claims_are_gone(self):
+        """What was claimed there is not lost, and nothing more is claimed."""
+        server = self.boot(self.claimed_flavor(pref_core="1.5"))
+        symmetric = hosts.topology({"slow": (3, 1.0)})
+
+        self.offer("host1", symmetric)
+        assert self.inventory("fast") == (2000, 2000)
+
+        self._delete_server(server)
+        self.offer("host1", symmetric)
+        assert self.inventory("fast") is None
+
+    def test_what_is_right_already_is_not_written_again(self):
+        """The periodic look costs Placement some reading and no generation."""
+        url = f"/resource_providers/{provider_uuid('host1', 'slow')}"
+        before = self.placement.get(url, version="1.36").body["generation"]
+
+        self.offer("host1")
+
+        assert self.placement.get(url, version="1.36").body["generation"] == before
+
+
+class ClaimTest(PlacementTestCase):
+    def test_the_claim_is_made_on_the_core_type_that_the_packing_uses(self):
+        """Slow cores while they suffice, then the fast one."""
+        flavor = self.claimed_flavor(pref_core="1")
+        used = []
+        for _ in range(4):
+            server = self.boot(flavor)
+            self.cycle()
+            allocations = self._get_allocations_by_server_uuid(server["id"])
+            used += [t for t in TYPES if provider_uuid("host1", t) in allocations]
+
+        assert used == ["slow", "slow", "fast", "fast"]
+        self.boot(flavor, state="ERROR")
+
+    def test_a_core_type_is_asked_for_by_its_trait(self):
+        """``amp:core_type`` becomes a trait that only that type's provider has."""
+        server = self.boot(self.claimed_flavor(pref_core="0.5", core_type="fast"))
+
+        allocations = self._get_allocations_by_server_uuid(server["id"])
+        fast = allocations[provider_uuid("host1", "fast")]
+        assert fast["resources"] == {PLACEMENT_CLASS: 500}
