@@ -67,6 +67,9 @@ class Fit:
     refused: str | None = None
 
 
+_FirstFit = tuple[tuple[str, ...], dict[str, list[float]]]
+
+
 def reference_ips(topology: Topology) -> float | None:
     """Ips of the reference core as this host was calibrated; ``None`` where it was not."""
     for core_type in topology.core_types:
@@ -138,10 +141,15 @@ def room(
     lanes, complete = _lanes(snapshot, free), True
     for demand in sorted(homeless, key=lambda d: -d.refcores):
         worth -= demand.refcores
-        if (found := _first_fit(lanes, (demand.refcores,), demand.core_type)) is None:
+        found = _first_fit(_of_type(lanes, demand.core_type), (demand.refcores,))
+        if found is None:
             complete = False
-        else:
-            lanes = found[1]
+            continue
+        left = found[1]
+        lanes = tuple(
+            Lane(n.core_type, n.coefficient, tuple(left.get(n.core_type, n.free_cores)))
+            for n in lanes
+        )
     return Room(snapshot, tuple(demands), lanes, complete, ips, worth)
 
 
@@ -161,7 +169,11 @@ def _lanes(snapshot: HostSnapshot, free: Mapping[int, float]) -> tuple[Lane, ...
     )
 
 
-def _sizes(ask: Ask, ips: float | None) -> tuple[float, ...] | None:
+def _of_type(lanes: tuple[Lane, ...], core_type: str | None) -> tuple[Lane, ...]:
+    return lanes if core_type is None else tuple(n for n in lanes if n.core_type == core_type)
+
+
+def sizes_of(ask: Ask, ips: float | None) -> tuple[float, ...] | None:
     """Reference cores of each vCPU, greatest first; ``None`` if this host cannot convert them."""
     if not ask.in_ips:
         return tuple(sorted((v.refcores or 0.0 for v in ask.vcpus), reverse=True))
@@ -178,33 +190,30 @@ def _wanted(resource: str, ask: Ask, ips: float | None, allowed: frozenset[int])
     ]
 
 
-def _first_fit(
-    lanes: tuple[Lane, ...], sizes: Sequence[float], core_type: str | None
-) -> tuple[tuple[str, ...], tuple[Lane, ...]] | None:
+def _first_fit(lanes: tuple[Lane, ...], sizes: Sequence[float]) -> _FirstFit | None:
     """Put every vCPU on the slowest type that suffices, onto the fullest pCPU with room for it.
 
-    What types they get, and what is left then; ``None`` if one of them finds no place.
+    What types they get, and what is left then on the types that they use; ``None`` if one of them
+    finds no place.
     """
-    free = [list(lane.free_cores) for lane in lanes]
+    used: dict[str, list[float]] = {}
     types = []
     for size in sizes:
-        for lane, left in zip(lanes, free, strict=True):
-            if core_type is not None and lane.core_type != core_type:
-                continue
+        for lane in lanes:
             need = size / lane.coefficient
             if need > 1.0 + TOLERANCE:
                 continue
+            left: Sequence[float] = used.get(lane.core_type, lane.free_cores)
             at = bisect_left(left, need - TOLERANCE)
-            if at < len(left):
-                insort(left, left.pop(at) - need)
-                types.append(lane.core_type)
-                break
+            if at == len(left):
+                continue
+            changed = used.setdefault(lane.core_type, list(left))
+            insort(changed, changed.pop(at) - need)
+            types.append(lane.core_type)
+            break
         else:
             return None
-    return tuple(types), tuple(
-        Lane(lane.core_type, lane.coefficient, tuple(left))
-        for lane, left in zip(lanes, free, strict=True)
-    )
+    return tuple(types), used
 
 
 def quick(room: Room, ask: Ask) -> Fit | None:
@@ -215,13 +224,11 @@ def quick(room: Room, ask: Ask) -> Fit | None:
         return Fit() if there else Fit(refused=f"it has no core type '{ask.core_type}'")
     if not lanes:
         return Fit(refused="the coefficient of its core types is not known")
-    if ask.core_type is not None:
-        lanes = tuple(lane for lane in lanes if lane.core_type == ask.core_type)
-        if not lanes:
-            return Fit(refused=f"it has no core type '{ask.core_type}' that is calibrated")
-    if (sizes := _sizes(ask, room.reference_ips)) is None:
+    if not (lanes := _of_type(lanes, ask.core_type)):
+        return Fit(refused=f"it has no core type '{ask.core_type}' that is calibrated")
+    if (sizes := sizes_of(ask, room.reference_ips)) is None:
         return Fit(refused="it is not calibrated, so Ips cannot be converted")
-    if room.complete and (found := _first_fit(lanes, sizes, None)) is not None:
+    if room.complete and (found := _first_fit(lanes, sizes)) is not None:
         return Fit(found[0])
     largest = max(lane.coefficient for lane in lanes)
     if sizes and sizes[0] > largest + TOLERANCE:

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from nova.scheduler import filters
@@ -73,13 +73,17 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         refused: list[tuple[str, str]] = []
         for host in hosts:
             entry = states.entry(host.nodename)
-            usable = entry is not None and states.fresh(entry)
-            fit = question.answer(entry) if usable and entry else self._unknown(question, entry)
+            if entry is not None and states.usable(entry):
+                fit = question.answer(entry)
+            else:
+                fit = self._unknown(question, entry)
             if fit.refused is not None:
                 refused.append((host.nodename, fit.refused))
                 continue
             if claims and fit.core_types:
                 _prefer(host, fit.core_types[0])
+            if entry is not None and not self._ignored(entry):
+                self._guard(host, spec_obj, ask)
             host.consume_from_request = functools.partial(self._consume, host, ask)
             yield host
         if refused:
@@ -87,19 +91,51 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
 
     def _unknown(self, question: "_Question", entry: Entry | None) -> Fit:
         """What a stale report, or none at all, means."""
-        policy = CONF.amp_scheduler.stale_report
-        if policy == "ignore":
-            return Fit()
-        if entry is None:
-            return Fit(refused="its agent has not reported")
-        if policy == "last":
+        if entry is None or self._ignored(entry):
+            ignored = CONF.amp_scheduler.stale_report == "ignore"
+            return Fit(refused=None if ignored else "its agent has not reported")
+        if CONF.amp_scheduler.stale_report == "last":
             return question.answer(entry)
+        if not entry.snapshot.healthy:
+            return Fit(refused="its agent cannot reach the hypervisor")
         return Fit(refused="its agent's last report is too old")
+
+    def _ignored(self, entry: Entry) -> bool:
+        """Whether a host passes whatever its last report says."""
+        return CONF.amp_scheduler.stale_report == "ignore" and not self._states.usable(entry)
+
+    def _guard(self, host: Any, spec_obj: Any, ask: Ask) -> None:
+        """Have the room looked at once more, and taken, as Nova turns to this host."""
+        candidates = getattr(host, "allocation_candidates", None)
+        if candidates is not None:
+            host.allocation_candidates = _Candidates(
+                candidates,
+                lambda: self._states.reserve(host.nodename, spec_obj.instance_uuid, ask),
+            )
 
     def _consume(self, host: Any, ask: Ask, spec_obj: Any) -> None:
         """Nova took this host: count the instance there, for requests to come."""
         HostState.consume_from_request(host, spec_obj)
-        self._states.decided(host.nodename, spec_obj.instance_uuid, ask)
+        # Nova takes the mark away when the request as a whole fails.
+        self._states.decided(
+            host.nodename, spec_obj.instance_uuid, ask, lambda: host.updated is None
+        )
+
+
+class _Candidates(list[Any]):
+    """A host's allocation candidates, none any more if its room was taken meanwhile.
+
+    Just before Nova claims one it asks whether there are any, and skips the host if not. That is
+    the last moment at which two requests that are decided at the same time in one worker can be
+    kept off the same room; without Placement's claim nothing else would do it.
+    """
+
+    def __init__(self, candidates: Iterable[Any], take: Callable[[], bool]) -> None:
+        super().__init__(candidates)
+        self._take = take
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 and self._take()
 
 
 class _Question:
@@ -136,7 +172,7 @@ def _is_rebuild(spec_obj: Any) -> bool:
 def _prefer(host: Any, core_type: str) -> None:
     """Have Placement's claim made on the core type that the packing uses; Nova takes the first."""
     candidates = getattr(host, "allocation_candidates", None)
-    if not candidates or len(candidates) < 2:
+    if candidates is None or len(candidates) < 2:
         return
     provider = provider_uuid(host.nodename, core_type)
     host.allocation_candidates = sorted(

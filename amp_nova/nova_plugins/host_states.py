@@ -5,38 +5,66 @@ arrive in a thread of their own (``report_server``), readers take what is there.
 """
 
 import logging
+import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from oslo_config import cfg
 
+from amp_nova.core import prospect
 from amp_nova.core.booking import VcpuBooking
-from amp_nova.core.room import Ask, Fit, Room, room
+from amp_nova.core.prospect import Market, Outlook
+from amp_nova.core.room import Ask, Fit, Room, fit, room
 from amp_nova.core.snapshot import HostSnapshot, InstanceShare, decode
 from amp_nova.exceptions import SnapshotInvalid
 
 LOG = logging.getLogger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
 FORGET_AFTER = 20
 """A host that is silent for so many times ``stale_after_s`` is forgotten."""
 SAY_EVERY_S = 60.0
+TENTATIVE_S = 10.0
+"""How long room is kept for a claim that is being made."""
+MEASURED_MAX = 200_000
+"""Instances whose measurements are remembered, the latest: also while they are on no host."""
+PROFILES_MAX = 10_000
+PROFILE_MAX = 32
+"""Instances of one flavor and image whose measurements make its profile, the latest."""
+
+
+def _stands() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An instance that was sent to a host and that its agent has not reported yet."""
+    """An instance that was sent to a host and that its agent has not reported yet.
+
+    ``undone`` says whether Nova has dropped the decision since: of several instances that are asked
+    for at once, all find a host or none gets one.
+    """
 
     ask: Ask
     until_s: float
+    undone: Callable[[], bool] = _stands
+    tentative: bool = False
+    """Whether it is about to be decided: its claim is being made."""
+
+    def over(self, now_s: float) -> bool:
+        """Whether it counts no longer."""
+        return self.until_s <= now_s or self.undone()
 
 
 @dataclass(slots=True)
 class Entry:
     """One host: its last report, what was sent there since, and what follows from both.
 
-    ``fits`` and ``scores`` remember answers by what was asked; a new state of the host is a new
+    ``fits`` and ``outlooks`` remember answers by what was asked; a new state of the host is a new
     entry, so they never outlive what they rest on.
     """
 
@@ -44,14 +72,22 @@ class Entry:
     received_s: float
     pending: Mapping[str, Pending] = field(default_factory=dict)
     fits: dict[int, Fit] = field(default_factory=dict)
-    scores: dict[object, float] = field(default_factory=dict)
+    outlooks: dict[object, Outlook] = field(default_factory=dict)
     _room: Room | None = None
+    _market: Market | None = None
 
     def room(self) -> Room:
         """The room of the host, worked out at the first question."""
         if self._room is None:
             self._room = room(self.snapshot, pending=self.asks())
         return self._room
+
+    def market(self) -> Market:
+        """Its best effort and what they share, worked out at the first question."""
+        if self._market is None:
+            free = {lane.core_type: lane.free_cores for lane in self.room().lanes}
+            self._market = prospect.market(self.snapshot, free)
+        return self._market
 
     def asks(self) -> dict[str, Ask]:
         """What was sent there and is not reported yet."""
@@ -90,6 +126,8 @@ class HostStates:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
+        self._measured: dict[str, float] = {}
+        self._profiles: dict[tuple[str, str], dict[str, float]] = {}
         self._sent: dict[str, str] = {}
         self._asks: dict[Ask, int] = {}
         self._said_s: dict[str, float] = {}
@@ -102,7 +140,7 @@ class HostStates:
         entry = self._entries.get(node)
         if entry is not None and entry.pending:
             now_s = self._clock()
-            if any(p.until_s <= now_s for p in entry.pending.values()):
+            if any(p.over(now_s) for p in entry.pending.values()):
                 return self._expire(node, now_s)
         return entry
 
@@ -110,6 +148,33 @@ class HostStates:
         """Whether a report is not stale yet."""
         age_s = self._clock() - entry.received_s
         return bool(age_s <= self._options.amp_scheduler.stale_after_s)
+
+    def usable(self, entry: Entry) -> bool:
+        """Whether a report is fresh, of an agent that is well."""
+        return entry.snapshot.healthy and self.fresh(entry)
+
+    def sensitivity(self, resource: str, flavor: str, image: str) -> float | None:
+        """What was measured of an instance, else of others of its flavor and image."""
+        found = self._measured.get(resource)
+        return self._profile(flavor, image) if found is None else found
+
+    def _profile(self, flavor: str, image: str) -> float | None:
+        known = self._profiles.get((flavor, image)) if image else None
+        return statistics.median(known.values()) if known else None
+
+    def _learn(self, snapshot: HostSnapshot) -> None:
+        """Remember how much instances gain from fast cores, and what they were made from."""
+        for instance in snapshot.instances:
+            found = prospect.measured(instance, snapshot.topology)
+            if found is None:
+                continue
+            _keep(self._measured, instance.resource, found, MEASURED_MAX)
+            if instance.image:
+                made_from = (instance.flavor, instance.image)
+                profile = dict(self._profiles.get(made_from, {}))
+                _keep(profile, instance.resource, found, PROFILE_MAX)
+                # A new one, since readers may be going through the old one.
+                _keep(self._profiles, made_from, profile, PROFILES_MAX)
 
     def nodes(self) -> Iterable[str]:
         """The hosts that have reported."""
@@ -142,6 +207,7 @@ class HostStates:
             raise SnapshotInvalid("future", why)
         if age_s > self._options.amp_scheduler.stale_after_s:
             raise SnapshotInvalid("old", f"{origin.node} made it {age_s:.0f} s ago")
+        self._learn(snapshot)
         known = self._entries.get(origin.node)
         pending: Mapping[str, Pending] = {}
         if known is not None:
@@ -154,7 +220,7 @@ class HostStates:
             pending = {
                 resource: sent
                 for resource, sent in known.pending.items()
-                if sent.until_s > now_s and not _reported(snapshot, resource, sent)
+                if not sent.over(now_s) and not _reported(snapshot, resource, sent)
             }
             if pending == known.pending and snapshot.same_state(known.snapshot):
                 # The same objects again: what was worked out holds on.
@@ -170,7 +236,9 @@ class HostStates:
             if (sent := self._sent.get(resource)) is not None and sent != node:
                 self._forget(resource)
 
-    def decided(self, node: str, resource: str, ask: Ask) -> None:
+    def decided(
+        self, node: str, resource: str, ask: Ask, undone: Callable[[], bool] = _stands
+    ) -> None:
         """Count an instance on the host it was sent to, until its agent reports it."""
         with self._lock:
             self._forget(resource)
@@ -178,9 +246,36 @@ class HostStates:
             if entry is None:
                 return
             until_s = self._clock() + self._options.amp_scheduler.pending_s
-            pending = {**entry.pending, resource: Pending(ask, until_s)}
-            self._entries[node] = Entry(entry.snapshot, entry.received_s, pending)
-            self._sent[resource] = node
+            self._send(node, entry, resource, Pending(ask, until_s, undone))
+
+    def reserve(self, node: str, resource: str, ask: Ask) -> bool:
+        """Take the room of a host for an instance, if it is still there: one after the other.
+
+        Between a filter's answer and Nova's decision other requests may have been decided. An
+        instance that has a host already keeps it, and takes no second one.
+        """
+        with self._lock:
+            sent = self._sent.get(resource)
+            had = None if sent is None else self._entries[sent].pending.get(resource)
+            if had is not None and not had.tentative and not had.over(self._clock()):
+                return True
+            self._forget(resource)
+            entry = self._entries.get(node)
+            if entry is None:
+                return True
+            here = entry.room()
+            if resource in entry.snapshot.instance_of:
+                here = entry.room_without(resource)
+            if fit(here, ask).refused is not None:
+                return False
+            until_s = self._clock() + TENTATIVE_S
+            self._send(node, entry, resource, Pending(ask, until_s, tentative=True))
+            return True
+
+    def _send(self, node: str, entry: Entry, resource: str, sent: Pending) -> None:
+        pending = {**entry.pending, resource: sent}
+        self._entries[node] = Entry(entry.snapshot, entry.received_s, pending)
+        self._sent[resource] = node
 
     def _forget(self, resource: str) -> None:
         node = self._sent.pop(resource, None)
@@ -192,7 +287,7 @@ class HostStates:
     def _expire(self, node: str, now_s: float) -> Entry:
         with self._lock:
             entry = self._entries[node]
-            pending = {r: p for r, p in entry.pending.items() if p.until_s > now_s}
+            pending = {r: p for r, p in entry.pending.items() if not p.over(now_s)}
             if len(pending) != len(entry.pending):
                 entry = Entry(entry.snapshot, entry.received_s, pending)
                 self._entries[node] = entry
@@ -221,3 +316,11 @@ def _reported(snapshot: HostSnapshot, resource: str, sent: Pending) -> bool:
     """Whether an instance is on the host with the booking with which it was sent there."""
     instance = snapshot.instance_of.get(resource)
     return instance is not None and as_asked(instance) == sent.ask
+
+
+def _keep(found: dict[K, V], key: K, value: V, most: int) -> None:
+    """Put a value last in a dictionary that holds so many, the latest."""
+    found.pop(key, None)
+    found[key] = value
+    if len(found) > most:
+        del found[next(iter(found))]

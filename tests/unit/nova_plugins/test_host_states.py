@@ -133,6 +133,45 @@ class TestDecisions:
 
         assert self.room_for(states, ask(pref_core=2))
 
+    def test_what_nova_drops_frees_its_room_at_once(self, states):
+        """Of several instances asked for together, none is started when one finds no host."""
+        heard(states)
+        dropped = []
+        states.decided("host1", "a", ask(pref_core=2), lambda: bool(dropped))
+        assert not self.room_for(states, ask(pref_core=2))
+
+        dropped.append("a")
+        assert self.room_for(states, ask(pref_core=2))
+
+    def test_the_same_room_is_not_taken_twice(self, states):
+        """Two requests passed the filter at the same time: the second to turn to it is told no."""
+        heard(states)
+
+        assert states.reserve("host1", "a", ask(pref_core=2))
+        assert not states.reserve("host1", "b", ask(pref_core=2))
+        assert states.reserve("host1", "a", ask(pref_core=2))
+
+    def test_a_claim_that_failed_gives_the_room_back(self, states, clock):
+        """At once when the instance turns to another host, else after a while."""
+        heard(states)
+        heard(states, node="host2")
+        states.reserve("host1", "a", ask(pref_core=2))
+        states.reserve("host2", "a", ask(pref_core=2))
+        assert states.reserve("host1", "b", ask(pref_core=2))
+
+        clock.now_s += 11
+        assert self.room_for(states, ask(pref_core=2), "host2")
+
+    def test_alternates_take_no_room(self, states):
+        """Nova names other hosts for a retry once an instance has one."""
+        heard(states)
+        heard(states, node="host2")
+        states.reserve("host1", "a", ask(pref_core=2))
+        states.decided("host1", "a", ask(pref_core=2))
+
+        assert states.reserve("host2", "a", ask(pref_core=2))
+        assert self.room_for(states, ask(pref_core=2), "host2")
+
     def test_an_instance_waits_on_one_host_only(self, states):
         """Decided anew, or turned up elsewhere: the first host has its room back."""
         heard(states)
