@@ -81,7 +81,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             )
 
     @staticmethod
-    def wait_until(condition, what, timeout_s=20.0):
+    def wait_until(condition, what, timeout_s=60.0):
         """Wait for something that happens in another thread."""
         deadline = time.monotonic() + timeout_s
         while not condition():

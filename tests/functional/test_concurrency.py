@@ -1,0 +1,145 @@
+"""Fifty instances at the same time, two scheduler workers, room for twenty.
+
+Asked through the scheduler's own remote procedure: Nova's fixtures have one lock for all cells, and
+boots that fail side by side wait for each other in it for ever.
+"""
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+from unittest import mock
+
+from nova import context, objects
+from nova.exception import NoValidHost
+from nova.scheduler.client.query import SchedulerQueryClient
+from nova.scheduler.host_manager import HostManager
+from nova.tests.fixtures.nova import ServiceFixture
+
+from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.report_server import CONF, ReportServer
+from tests.functional.test_placement import PlacementTestCase
+
+ASKED, ROOM = 50, 20
+TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
+
+
+class ConcurrencyTest(PlacementTestCase):
+    HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES}
+    WORKERS = 2
+
+    def _setup_scheduler_service(self):
+        """Workers with reports and decisions of their own, as processes have them."""
+        self.workers = []
+        for number in range(self.WORKERS):
+            worker = report_server._shared = ReportServer(HostStates(CONF), f"worker{number}")
+            self.workers.append(worker)
+            self.addCleanup(worker.stop)
+            fixture = self.useFixture(ServiceFixture("scheduler", f"worker{number}"))
+        for worker in self.workers:
+            worker.start()
+        return fixture.service
+
+    def request(self, flavor_id):
+        """One instance's request."""
+        admin = context.get_admin_context()
+        flavor = objects.Flavor.get_by_flavor_id(admin, flavor_id)
+        return objects.RequestSpec(
+            admin,
+            instance_uuid=str(uuid.uuid4()),
+            flavor=flavor,
+            image=objects.ImageMeta(properties=objects.ImageMetaProps()),
+            project_id="project",
+            user_id="user",
+            num_instances=1,
+            is_bfv=False,
+            numa_topology=None,
+            pci_requests=objects.InstancePCIRequests(requests=[]),
+            **dict.fromkeys(
+                (
+                    "availability_zone",
+                    "instance_group",
+                    "requested_destination",
+                    "limits",
+                    "retry",
+                    "ignore_hosts",
+                    "force_hosts",
+                    "force_nodes",
+                )
+            ),
+            scheduler_hints={},
+            security_groups=objects.SecurityGroupList(objects=[]),
+            requested_resources=[],
+            request_level_params=objects.RequestLevelParams(),
+        )
+
+    def rush(self, flavor):
+        """All at once, to both workers; where they went."""
+        for worker in self.workers:
+            for name in self.HOSTS:
+                self.wait_until(lambda w=worker, n=name: w.states.entry(n) is not None, "reports")
+        requests = [self.request(flavor) for _ in range(ASKED)]
+        look, one = HostManager.get_host_states_by_uuids, threading.Lock()
+
+        def look_alone(*args):
+            with one:  # the fixtures' databases take one at a time
+                return iter(list(look(*args)))
+
+        def ask(spec):
+            admin = context.get_admin_context()
+            try:
+                (found,) = SchedulerQueryClient().select_destinations(
+                    admin, spec, [spec.instance_uuid], return_objects=True
+                )
+            except NoValidHost:
+                return None
+            return found[0].service_host
+
+        with (
+            mock.patch.object(HostManager, "get_host_states_by_uuids", look_alone),
+            ThreadPoolExecutor(ASKED) as pool,
+        ):
+            hosts = list(pool.map(ask, requests))
+        for spec, host in zip(requests, hosts, strict=True):
+            if host is not None:
+                self.agents[host].host.add(spec.instance_uuid, {"pref_core": "1"})
+        return [host for host in hosts if host is not None]
+
+    def over_booked(self):
+        """vCPUs that found no room, as the agents say when the guests have started."""
+        found = []
+        for agent in self.agents.values():
+            agent.host.wait(1.0)
+            agent.report = agent.loop.cycle()
+            found += agent.over_booked()
+        return found
+
+    def test_with_the_claim_no_host_is_ever_over_booked(self):
+        """Placement is asked by both workers and gives nothing away twice."""
+        placed = self.rush(self.claimed_flavor(pref_core="1"))
+
+        assert len(placed) == ROOM
+        assert self.over_booked() == []
+
+    def test_without_the_claim_each_worker_knows_its_own_decisions_only(self):
+        """None gives away more than there is, but both may give away the same; agents say so."""
+        placed = self.rush(self.flavor(pref_core="1"))
+
+        over = len(self.over_booked())
+        print(f"two workers without the claim: {len(placed)} placed, {over} over-booked")
+        assert ROOM <= len(placed) <= 2 * ROOM
+        assert over == len(placed) - ROOM
+
+
+class OneWorkerTest(ConcurrencyTest):
+    """A single worker needs no claim."""
+
+    WORKERS = 1
+
+    def test_without_the_claim_each_worker_knows_its_own_decisions_only(self):
+        """Its own decisions are all there are."""
+        placed = self.rush(self.flavor(pref_core="1"))
+
+        assert len(placed) == ROOM
+        assert self.over_booked() == []

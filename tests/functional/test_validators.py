@@ -1,0 +1,61 @@
+"""What Nova's API says to a flavor's extra specs."""
+
+from tests.functional.cloud import CloudTestCase
+
+
+class ValidatorsTest(CloudTestCase):
+    HOSTS = {}  # noqa: RUF012 - Nova's API alone
+
+    def setUp(self):
+        super().setUp()
+        self.flavor_id = self.flavor()
+
+    def set(self, key, value):
+        """Set one extra spec; the sentence with which it was refused, ``None`` if it was not."""
+        answer = self.api.api_post(
+            f"/flavors/{self.flavor_id}/os-extra_specs",
+            {"extra_specs": {key: value}},
+            check_response_status=[200, 400],
+        )
+        return answer.body["badRequest"]["message"] if answer.status == 400 else None
+
+    def test_the_whole_grammar_is_taken(self):
+        """Every key of the table, with and without the vCPU where it has one."""
+        for key, value in (
+            ("amp:pref_core", "0.5"),
+            ("amp:pref_core.0", "1"),
+            ("amp:pref_core.127", "1.5"),
+            ("amp:ips", "2.5G"),
+            ("amp:ips.1", "800M"),
+            ("amp:limit", "soft"),
+            ("amp:burst_s", "0"),
+            ("amp:core_type", "core-2.4GHz"),
+            ("amp:efficiency", "high"),
+            ("amp:efficiency", "1.8"),
+            ("amp:weight", "0.01"),
+            ("other:key", "anything"),
+        ):
+            assert self.set(key, value) is None, key
+
+    def test_everything_else_is_refused_with_what_is_allowed(self):
+        """400, and a sentence that helps."""
+        for key, value, sentence in (
+            ("amp:pref_core", "0", "amp:pref_core='0' is not allowed: give a decimal above 0"),
+            ("amp:pref_core", "half", "give a decimal above 0 and up to 1e15, such as 0.5"),
+            ("amp:pref_core", "-1", "is not allowed"),
+            ("amp:ips", "2.5X", "an optional k, M, G or T, such as 2.5G"),
+            ("amp:ips.0", "inf", "is not allowed"),
+            ("amp:limit", "medium", "give hard or soft"),
+            ("amp:burst_s", "11", "give a decimal from 0 to 10"),
+            ("amp:core_type", "fast core", "a core type's name"),
+            ("amp:efficiency", "0.9", "low, medium or high"),
+            ("amp:weight", "0", "give a decimal from 0.01 to 100"),
+            ("amp:pref_cores", "1", "did you mean amp:pref_core?"),
+            ("amp:pref_core.x", "1", "did you mean amp:pref_core.N"),
+            ("amp:pref_coreX0", "1", "is not an extra spec of amp-nova"),
+            ("amp:limit.0", "hard", "did you mean amp:limit?"),
+            ("amp:nonsense", "1", "allowed: amp:pref_core, amp:ips, amp:limit"),
+        ):
+            refused = self.set(key, value)
+            assert refused is not None, (key, value)
+            assert sentence in refused, refused
