@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
+from tests.e2e.cloud.layout import FAST, HOSTS, LOG, SLOW
 from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
 
@@ -89,14 +89,16 @@ def test_a_deleted_server_leaves_no_trace(cloud, image):
     assert neighbour.quota_cores() is not None
 
 
-def test_an_operator_makes_flavors_with_the_openstack_client(cloud, image):
-    """``amp:ips`` and ``amp:pref_core`` are kept by Nova; a server of each runs and is exported."""
+def test_instructions_are_not_promised_where_nothing_counts_them(cloud, image):
+    """Nova keeps an ``amp:ips`` flavor; hosts that could not calibrate Ips take no server of it."""
     flavor = cloud.flavor("instructions", {"amp:ips": "100M"})
 
-    server = cloud.boot(image, flavor, SLOW)
-    server.process()
+    server = cloud.create(image, flavor, SLOW).wait("ERROR")
 
     shown = openstack("flavor", "show", flavor, "--format", "value", "--column", "properties")
     assert "amp:ips" in shown
-    booked = "amp_vcpu_booked_ips"
-    until(lambda: metric(SLOW, booked, resource=server.id) == 100e6, "the booking", 5)
+    assert "No valid host" in server.show()["fault"]["message"]
+    said = [
+        line for line in (LOG / "nova-scheduler.log").read_text().splitlines() if server.id in line
+    ]
+    assert any("it is not calibrated, so Ips cannot be converted" in line for line in said)
