@@ -1,6 +1,11 @@
 """Settings that all tests share."""
 
+import signal
+
 import hypothesis
+
+# A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 # The same examples in every run: a change is judged by what it changes, not by the draw. Seek new
 # examples with "tools/test tests/properties --hypothesis-profile=search".

@@ -165,7 +165,16 @@ class Estimates:
             speedup=estimate.speedup(self.platform, known, len(types) - 1, 0, now_s),
             sampled=estimate.Sampling().speedup(self.platform, known, len(types) - 1, 0, now_s),
             coefficients=had.in_force or NONE,
+            per_ref_ns=_per_ref_ns(known, topology),
         )
+
+
+def _per_ref_ns(known: Behaviour, topology: Topology) -> float | None:
+    """As ``Insight``; ``None`` where nothing is counted, or what the core is worth is not known."""
+    if known.now is None or known.position is None:
+        return None
+    coefficient = topology.core_types[known.position].coefficient
+    return None if coefficient is None else known.now.ips.value / coefficient / 1e9
 
 
 class _Positions:

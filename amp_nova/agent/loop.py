@@ -257,7 +257,8 @@ class Loop:
         measured = insight.sampled or insight.speedup
         speedup = None if measured is None else measured.value
         cpu_s = self._books.account(key).cpu_s
-        return Known(insight.ipc, speedup, cpu_s, insight.sampled is not None)
+        ipc = insight.per_ref_ns if insight.ipc is None else insight.ipc
+        return Known(ipc, speedup, cpu_s, insight.sampled is not None)
 
     def _precede(self, seen: Observation) -> None:
         """Let best effort yield to bookings, wherever that is not so yet."""

@@ -16,7 +16,9 @@ class Insight:
 
     ``score``: fast-core efficiency, IPC x utilization (kwon2011); ``speedup``: the best estimate of
     its Ips on the fastest core type over the slowest, ``sampled`` that from both rates, where it
-    ran on both; ``coefficients``: its own by core type.
+    ran on both; ``coefficients``: its own by core type. ``per_ref_ns``: instructions per nanosecond
+    of CPU time, over the coefficient of the core type: what stands in for the IPC, to rank by,
+    where no cycles are counted.
     """
 
     ipc: float | None = None
@@ -24,6 +26,7 @@ class Insight:
     speedup: Estimate | None = None
     sampled: Estimate | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)
+    per_ref_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ class VcpuView:
     last_pcpu: int | None = None
     """The pCPU it last ran on, where that is known."""
     ipc: float | None = None
-    """Instructions per cycle while it ran, smoothed (kwon2011); ``None``: not counted."""
+    """Instructions per cycle while it ran, smoothed (kwon2011); ``None``: not counted.
+
+    Where no cycles are counted, instructions per nanosecond of a reference core: to rank by."""
     speedup: float | None = None
     """Its own Ips on the fastest core type over the slowest, as estimated; ``None``: not known."""
     sampled: bool = False

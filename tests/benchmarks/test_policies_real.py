@@ -1,0 +1,112 @@
+"""Who gets the fast core among real guests, policy by policy. Prints; asserts nothing about speed.
+
+Two real guests without a booking, one that computes and one that waits for memory, on one fast and
+one honestly slow core, under a real agent. Their instructions are counted by the lab's counter.
+Progress is the guests' own counted work over what each does alone on the slow core, so that 1 is a
+slow core to itself; the machine drifts, so that is measured before each policy.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amp_nova.lab.slowcore import SlowCore
+from tests.lab import FAST, SLOW, Agent, opened
+
+MASK = (32 << 20) - 1
+INTERVAL_S = 1.0
+LEARN_S = 15.0
+WATCH_S = 40.0
+ALONE_S = 3.0
+POLICIES = {
+    "credit": "",
+    "amp-vm": "",
+    "amp-fair": "",
+    "amp-r-fair": "policy_parameter = fair_ratio=0.5\n",
+    "hsp": "",
+    "acfs": "",
+}
+
+
+@pytest.fixture(scope="module")
+def guests(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, 0.5):
+        made = {
+            name: lab.guest(name, cpuset=f"{FAST},{SLOW}", memory_mib=48, counter=True)
+            for name in ("computes", "waits")
+        }
+        made["waits"].remember(MASK)
+        time.sleep(2.0)  # its pages come
+        yield made
+
+
+def rates(guests: Any, length_s: float) -> dict[str, float]:
+    """Rounds a second of every guest."""
+    before = {name: guest.rounds()[0] for name, guest in guests.items()}
+    began = time.monotonic()
+    time.sleep(length_s)
+    took_s = time.monotonic() - began
+    return {name: (g.rounds()[0] - before[name]) / took_s for name, g in guests.items()}
+
+
+def alone(guests: Any, cpu: int) -> dict[str, float]:
+    """Rounds a second of each guest with one core to itself."""
+    found = {}
+    for name, guest in guests.items():
+        others = [g for n, g in guests.items() if n != name]
+        for other in others:
+            other.domain.suspend()
+        guest.pin(0, [cpu], 2)
+        found |= rates({name: guest}, ALONE_S)
+        for other in others:
+            other.domain.resume()
+        guest.pin(0, [FAST, SLOW], 2)
+    return found
+
+
+def on_fast_s(agent: Agent, guests: Any) -> dict[str, float]:
+    """CPU seconds on the fast core so far, as exported."""
+    return {
+        name: agent.metric("amp_vcpu_cpu_seconds_total", domain=guest.spec.name, core_type="fast")
+        or 0.0
+        for name, guest in guests.items()
+    }
+
+
+def moves(agent: Agent) -> float:
+    """Moves between core types so far."""
+    return sum(value for name, _, value in agent.metrics() if name == "amp_migrations_total")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> None:
+    """Shares of the fast core, progress and moves."""
+    slow, fast = alone(guests, SLOW), alone(guests, FAST)
+    more = f"policy = {policy}\npolicy_interval_s = {INTERVAL_S}\n{POLICIES[policy]}"
+    agent = Agent(tmp_path, 2.0, more).start()
+    try:
+        time.sleep(LEARN_S)
+        before, moved = on_fast_s(agent, guests), moves(agent)
+        speeds = rates(guests, WATCH_S)
+        after, moved = on_fast_s(agent, guests), moves(agent) - moved
+        had = {name: after[name] - before[name] for name in guests}
+        progress = {name: speeds[name] / slow[name] for name in guests}
+        slowdown = {name: fast[name] / speeds[name] for name in guests}
+        total = sum(had.values())
+        print(
+            f"\n{policy:10s}",
+            *(
+                f"{name}: {had[name] / total if total else 0:.1%} of the fast core, progress "
+                f"{progress[name]:.3f} of {fast[name] / slow[name]:.2f}, slowdown "
+                f"{slowdown[name]:.2f};"
+                for name in guests
+            ),
+            f"mean progress {sum(progress.values()) / 2:.3f}, unfairness "
+            f"{max(slowdown.values()) / min(slowdown.values()):.3f}, "
+            f"{moved * 60 / WATCH_S:.0f} moves a minute",
+        )
+        assert agent.cli("release").returncode == 0
+    finally:
+        agent.stop()
