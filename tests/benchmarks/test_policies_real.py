@@ -17,9 +17,9 @@ from tests.lab import FAST, SLOW, Agent, opened
 
 MASK = (32 << 20) - 1
 INTERVAL_S = 1.0
-LEARN_S = 15.0
-WATCH_S = 40.0
-ALONE_S = 3.0
+LEARN_S = 10.0
+WATCH_S = 24.0
+ALONE_S = 2.0
 POLICIES = {
     "credit": "",
     "amp-vm": "",
