@@ -10,13 +10,14 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.exceptions import ScenarioInvalid
-from amp_nova.sim import report, scenario
+from amp_nova.sim import report, scenario, slots
 from amp_nova.sim import run as simulation
 from amp_nova.sim.scenario import DURATION_MAX_S, SEED_MAX, Scenario
 
 EPILOG = """examples:
   amp-nova simulate scenario.yaml
   amp-nova simulate scenario.yaml --policy credit --set seed=7 --format json
+  amp-nova simulate scenario.yaml --policy integrated --set slots=true
 
 The same scenario with the same seed gives the same bytes. The user guide (simulator) has the keys
 of a scenario and the definition of every number.
@@ -43,7 +44,8 @@ def add_parser(subparsers: Any) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="the scenario's seed or duration_s, or a parameter of the policy; may be repeated",
+        help="the scenario's seed or duration_s, slots=true for a scheduler in slots of "
+        "10 ms (credit, aash, integrated), or a parameter of the policy; may be repeated",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.set_defaults(run=run)
@@ -53,10 +55,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the result; bad input is an ``AmpError``."""
     wanted = scenario.load(args.scenario)
     settings = _pairs(args.settings)
+    by_slots = _switch("slots", settings.pop("slots", "false"))
     wanted, params = _settle(wanted, settings)
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **params)
-    result = simulation.run(wanted, policy, progress=_progress(wanted.duration_s))
+    simulate = slots.run if by_slots else simulation.run
+    result = simulate(wanted, policy, progress=_progress(wanted.duration_s))
     print(report.to_json(result) if args.format == "json" else report.to_table(result))
     return 0
 
@@ -81,6 +85,12 @@ def _settle(wanted: Scenario, settings: dict[str, str]) -> tuple[Scenario, dict[
     if (text := params.pop("duration_s", None)) is not None:
         wanted = dataclasses.replace(wanted, duration_s=_duration_s(text))
     return wanted, params
+
+
+def _switch(key: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ScenarioInvalid(f"--set {key}='{text}' is not allowed: give true or false")
+    return text.lower() == "true"
 
 
 def _seed(text: str) -> int:

@@ -24,7 +24,7 @@ each: an instance on fast cores runs less often. An agent has no slots: who shar
 every interval, how it is shared by the kernel. Co-scheduling is what principle 1 gives: with a core
 of its own each, the vCPUs of an instance run at the same time. Where cores are shared nothing
 aligns them: the kernel starts the bandwidth period of each cgroup on its own, and cannot be told
-when.
+when. The algorithm in slots is ``sim.slots_integrated``: ``amp-nova simulate --set slots=true``.
 
 Cost. Moves when instances start or end, few otherwise; ``N`` times the number of pCPUs.
 
@@ -129,7 +129,7 @@ class IntegratedPolicy:
         everybody = {v.key[0] for v in view.vcpus}
         home = dict(memory.home)
         if home.keys() != everybody:
-            home = self._map(view)
+            home = self.first_places(view)[0]
         cores = _Cores(view, here)
         _settle(cores, here, home)
         vcpus = {v.key: v for vm in here.values() for v in vm}
@@ -141,8 +141,8 @@ class IntegratedPolicy:
                     _steal(cores, vcpus, home, pcpu)
         return Decision({k: frozenset({p}) for k, p in cores.on.items()}, Memory(home))
 
-    def _map(self, view: HostView) -> dict[str, int | None]:
-        """Algorithm 1: where each instance belongs."""
+    def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
+        """Algorithm 1: the core type where each instance belongs, and its vCPUs' first pCPUs."""
         here: dict[str, list[VcpuView]] = {}
         for vcpu in sorted(view.vcpus, key=lambda v: v.key):
             here.setdefault(vcpu.key[0], []).append(vcpu)
@@ -154,7 +154,7 @@ class IntegratedPolicy:
                 pcpu = cores.least_loaded(vcpu, home[name])
                 if pcpu is not None:
                     cores.put(vcpu.key, pcpu)
-        return home
+        return home, cores.on
 
     def _home(self, cores: _Cores, vm: Vm) -> int | None:
         if len(vm) > sum(len(ids) for ids in cores.of_type[:-1]):

@@ -10,12 +10,13 @@ import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
-from amp_nova.sim.cores import Cores
+from amp_nova.sim.cores import Cores, Share
 from amp_nova.sim.counters import REFERENCE_IPS, Hardware
 from amp_nova.sim.guest import Counting, Meter, SimGuest, SimVcpu
 from amp_nova.sim.scenario import Guest
@@ -41,6 +42,23 @@ class Outcome:
     cross_llc_migrations: int
 
 
+class HostScheduler(Protocol):
+    """Who runs where and how much, of those that want to."""
+
+    def wake(self, vcpu: SimVcpu) -> None:
+        """A vCPU became runnable."""
+
+    def sleep(self, vcpu: SimVcpu) -> None:
+        """A vCPU is not runnable any more."""
+
+    def changed(self, vcpu: SimVcpu) -> None:
+        """A runnable vCPU's affinity or limit is another one."""
+
+    def share_out(self) -> Mapping[Any, Share]:
+        """The shares of all vCPUs whose shares may be others now."""
+        ...
+
+
 class SimHost:
     """A host of the simulator: Sensor, Actuator, FastPort, and a clock that is told to advance."""
 
@@ -51,8 +69,12 @@ class SimHost:
         seed: int = 0,
         reference_ips: float | None = None,
         counting: Counting | None = None,
+        scheduler: HostScheduler | None = None,
     ) -> None:
-        """``reference_ips``: how fast its reference core really is, whatever its topology knows."""
+        """``reference_ips``: how fast its reference core really is, whatever its topology knows.
+
+        ``scheduler``: instead of the host's own.
+        """
         self.now_s = 0.0
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
         self._counting = counting or Counting(seed=seed)
@@ -64,7 +86,8 @@ class SimHost:
         self._type_of = {p.id: position[p.core_type] for p in topology.pcpus}
         self._chance = sorted(self._type_of)
         random.Random(f"{seed} pcpus").shuffle(self._chance)
-        self._cores = Cores({p.id: p.llc for p in topology.pcpus}, self._chance)
+        own = Cores({p.id: p.llc for p in topology.pcpus}, self._chance)
+        self._cores: HostScheduler = own if scheduler is None else scheduler
         self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu]] = []
         self._stale: dict[SimVcpu, None] = {}
         for guest in guests:

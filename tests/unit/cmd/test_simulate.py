@@ -67,6 +67,23 @@ def test_policy_seed_and_duration_can_be_set(capsys):
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
+    """``slots=true`` for the policies that have one; the keys are those of any other run."""
+    short = ("--set", "duration_s=5", "--format", "json")
+    for policy in ("credit", "aash", "integrated"):
+        named = (CREDIT, "--policy", policy, *short)
+        status, text, err = amp_nova_simulate(capsys, *named, "--set", "slots=true")
+        assert (status, err) == (0, "")
+        _, other, _ = amp_nova_simulate(capsys, *named, "--set", "slots=false")
+        ours, theirs = json.loads(text), json.loads(other)
+        assert ours.keys() == theirs.keys()
+        assert ours["policy"] == policy
+        assert [v.keys() for v in ours["vms"].values()] == [
+            v.keys() for v in theirs["vms"].values()
+        ]
+        assert ours != theirs
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -89,6 +106,9 @@ def test_policy_seed_and_duration_can_be_set(capsys):
         ([SCENARIO, "--set", "duration_s=nan"], "seconds above 0"),
         ([SCENARIO, "--set", "duration_s=inf"], "seconds above 0"),
         ([SCENARIO, "--set", "duration_s=0"], "seconds above 0"),
+        ([SCENARIO, "--set", "slots=1"], "give true or false"),
+        ([CREDIT, "--policy", "acfs", "--set", "slots=true"], "credit, aash and integrated"),
+        ([SCENARIO, "--policy", "credit", "--set", "slots=true"], "keeps no bookings"),
         ([SCENARIO, "--format", "xml"], "xml"),
         ([], "SCENARIO"),
     ],

@@ -1,0 +1,123 @@
+"""What holds in every slot, whatever the guests."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amp_nova.plugins import load_policy
+from amp_nova.sim import report, slots
+from amp_nova.sim.board import Board
+from amp_nova.sim.host import SimHost
+from tests.unit.sim.builders import guest, scenario
+
+POLICIES = ("credit", "aash", "integrated")
+SLOTS = 40
+
+
+@st.composite
+def scenarios(draw, utilization=True):
+    """Up to five instances, none with more vCPUs than there are cores, on two core types."""
+    fast, slow = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    guests = [
+        guest(
+            f"vm{i}",
+            draw(st.integers(1, fast + slow)),
+            utilization=draw(st.sampled_from([0.4, 1.0])) if utilization else 1.0,
+            barrier=draw(st.sampled_from([None, 0.004, 0.03])),
+            work=draw(st.sampled_from([None, 0.1])),
+            weight=str(draw(st.sampled_from([0.5, 1, 3]))),
+        )
+        for i in range(draw(st.integers(1, 5)))
+    ]
+    return scenario(*guests, duration_s=SLOTS * slots.SLOT_S, fast=fast, slow=slow)
+
+
+def watch(made, policy, look):
+    """Run slot by slot; ``look`` sees the board as each slot begins."""
+    board = Board(made.topology)
+    scheduler = slots.scheduler(load_policy(policy), made, board)
+    cores = slots.SlotCores(board, scheduler)
+    host = SimHost(made.topology, made.guests, made.seed, scheduler=cores)
+    for slot in range(SLOTS):
+        # The host settles, and so the slot is decided, before any time passes.
+        host.advance(slot * slots.SLOT_S)
+        look(board)
+        host.advance((slot + 1) * slots.SLOT_S)
+        cores.next_slot()
+
+
+def name(vcpu):
+    return vcpu.guest.guest.name
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenarios(), st.sampled_from(POLICIES))
+def test_everybody_is_in_one_place_and_no_core_idles_while_one_waits(made, policy):
+    """Work conservation; integrated keeps siblings apart, and parallel ones wait for each other."""
+
+    def look(board):
+        places = [v for v in board.running.values() if v]
+        places += [v for queue in board.queue.values() for v in queue]
+        assert Counter(places) == Counter(dict.fromkeys(board, 1))
+        if policy != "integrated" and any(board.queue.values()):
+            assert all(board.running.values())
+
+    watch(made, policy, look)
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenarios())
+def test_two_vcpus_of_an_instance_are_never_on_one_core(made):
+    """Running, waiting or asleep (principle 1)."""
+
+    def look(board):
+        homes = Counter((name(v), v.pcpu) for v in board)
+        assert max(homes.values(), default=0) <= 1
+
+    watch(made, "integrated", look)
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenarios(utilization=False))
+def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
+    """Principle 2; and a core idles only while all that wait for it are parallel or have one."""
+    parallel = {g.name for g in made.guests if g.workload.barrier_ref_s is not None}
+
+    def look(board):
+        running = Counter(name(v) for v in board if board.runs(v))
+        awake = Counter(name(v) for v in board)
+        assert all(running[vm] in (0, awake[vm]) for vm in parallel)
+        for pcpu in (p for p, v in board.running.items() if v is None):
+            for vcpu in (v for queue in board.queue.values() for v in queue):
+                siblings = [v.pcpu for v in vcpu.guest.vcpus]
+                assert name(vcpu) in parallel or pcpu in siblings
+
+    watch(made, "integrated", look)
+
+
+@settings(max_examples=15, deadline=None)
+@given(scenarios(), st.sampled_from(POLICIES))
+def test_the_same_seed_gives_the_same_bytes(made, policy):
+    """Nothing hangs on the order of sets or on time."""
+    texts = {report.to_json(slots.run(made, load_policy(policy))) for _ in range(2)}
+
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=15, deadline=None)
+@given(made=scenarios())
+def test_no_more_is_done_than_the_cores_can(policy, made):
+    """Cores times time bound the running time, and fast ones theirs."""
+    result = slots.run(made, load_policy(policy))
+
+    assert 0.0 <= result.fast_idle_ratio <= 1.0
+    cores = sum(2.0 if p.core_type == "fast" else 1.0 for p in made.topology.pcpus)
+    endless = [
+        result.vms[g.name].progress_refcores * len(g.booking.vcpus)
+        for g in made.guests
+        if g.workload.work_ref_s is None
+    ]
+    assert sum(endless) <= cores * (1.0 + 1e-9)
