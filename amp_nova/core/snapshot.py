@@ -4,6 +4,7 @@ One JSON text, with lists of pCPUs in the kernel's short form (``0-3,8``) and wi
 known. A reader refuses what it does not understand as a whole: half a report would be a lie.
 """
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -223,6 +224,12 @@ def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
 
 
+@functools.lru_cache(maxsize=4096)
+def _pcpus(text: str) -> frozenset[int]:
+    """One object for one list: most vCPUs of a cloud may use the same few sets of pCPUs."""
+    return frozenset(cpulist.parse(text))
+
+
 class _Reader:
     """Takes one JSON object apart; every method raises ``ValueError`` naming the field."""
 
@@ -282,7 +289,7 @@ class _Reader:
 
     def pcpus(self, key: str) -> frozenset[int]:
         """A list of pCPUs."""
-        return frozenset(cpulist.parse(self._as(key, str, "")))
+        return _pcpus(self._as(key, str, ""))
 
     def each(self, key: str, read: Callable[["_Reader"], T]) -> tuple[T, ...]:
         """A list of objects."""

@@ -71,47 +71,35 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
         question = _Question(ask, states.key(ask), spec_obj.instance_uuid)
         refused: list[tuple[str, str]] = []
+        oldest_s, stale_report = states.oldest_s(), CONF.amp_scheduler.stale_report
         for host in hosts:
             entry = states.entry(host.nodename)
-            if entry is not None and states.usable(entry):
+            usable = entry is not None and entry.usable(oldest_s)
+            if entry is not None and usable:
                 fit = question.answer(entry)
             else:
-                fit = self._unknown(question, entry)
+                fit = _unknown(question, entry, stale_report)
             if fit.refused is not None:
                 refused.append((host.nodename, fit.refused))
                 continue
             if claims and fit.core_types:
                 _prefer(host, fit.core_types[0])
-            if entry is not None and not self._ignored(entry):
+            if usable or stale_report != "ignore":
                 self._guard(host, spec_obj, ask)
             host.consume_from_request = functools.partial(self._consume, host, ask)
             yield host
         if refused:
             _say(refused, spec_obj)
 
-    def _unknown(self, question: "_Question", entry: Entry | None) -> Fit:
-        """What a stale report, or none at all, means."""
-        if entry is None or self._ignored(entry):
-            ignored = CONF.amp_scheduler.stale_report == "ignore"
-            return Fit(refused=None if ignored else "its agent has not reported")
-        if CONF.amp_scheduler.stale_report == "last":
-            return question.answer(entry)
-        if not entry.snapshot.healthy:
-            return Fit(refused="its agent cannot reach the hypervisor")
-        return Fit(refused="its agent's last report is too old")
-
-    def _ignored(self, entry: Entry) -> bool:
-        """Whether a host passes whatever its last report says."""
-        return CONF.amp_scheduler.stale_report == "ignore" and not self._states.usable(entry)
-
     def _guard(self, host: Any, spec_obj: Any, ask: Ask) -> None:
         """Have the room looked at once more, and taken, as Nova turns to this host."""
         candidates = getattr(host, "allocation_candidates", None)
         if candidates is not None:
-            host.allocation_candidates = _Candidates(
-                candidates,
-                lambda: self._states.reserve(host.nodename, spec_obj.instance_uuid, ask),
-            )
+            take = functools.partial(self._take, host.nodename, spec_obj, ask)
+            host.allocation_candidates = _Candidates(candidates, take)
+
+    def _take(self, node: str, spec_obj: Any, ask: Ask) -> bool:
+        return self._states.reserve(node, spec_obj.instance_uuid, ask)
 
     def _consume(self, host: Any, ask: Ask, spec_obj: Any) -> None:
         """Nova took this host: count the instance there, for requests to come."""
@@ -161,6 +149,19 @@ class _Question:
                 found = room.thorough(entry.room(), self._ask)
             entry.fits[self._key] = found
         return found
+
+
+def _unknown(question: _Question, entry: Entry | None, stale_report: str) -> Fit:
+    """What a stale report, or none at all, means."""
+    if stale_report == "ignore":
+        return Fit()
+    if entry is None:
+        return Fit(refused="its agent has not reported")
+    if stale_report == "last":
+        return question.answer(entry)
+    if not entry.snapshot.healthy:
+        return Fit(refused="its agent cannot reach the hypervisor")
+    return Fit(refused="its agent's last report is too old")
 
 
 def _is_rebuild(spec_obj: Any) -> bool:

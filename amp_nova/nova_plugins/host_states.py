@@ -76,6 +76,10 @@ class Entry:
     _room: Room | None = None
     _market: Market | None = None
 
+    def usable(self, oldest_s: float) -> bool:
+        """Whether the report is not older than that, of an agent that is well."""
+        return self.received_s >= oldest_s and self.snapshot.healthy
+
     def room(self) -> Room:
         """The room of the host, worked out at the first question."""
         if self._room is None:
@@ -144,14 +148,9 @@ class HostStates:
                 return self._expire(node, now_s)
         return entry
 
-    def fresh(self, entry: Entry) -> bool:
-        """Whether a report is not stale yet."""
-        age_s = self._clock() - entry.received_s
-        return bool(age_s <= self._options.amp_scheduler.stale_after_s)
-
-    def usable(self, entry: Entry) -> bool:
-        """Whether a report is fresh, of an agent that is well."""
-        return entry.snapshot.healthy and self.fresh(entry)
+    def oldest_s(self) -> float:
+        """A report that was received before this is stale by now."""
+        return float(self._clock() - self._options.amp_scheduler.stale_after_s)
 
     def sensitivity(self, resource: str, flavor: str, image: str) -> float | None:
         """What was measured of an instance, else of others of its flavor and image."""
@@ -193,13 +192,15 @@ class HostStates:
         try:
             snapshot = decode(text)
             with self._lock:
-                self._accept(snapshot)
+                entry = self._accept(snapshot)
+            # Here and now, so that no request has to wait for it.
+            entry.market()
         except SnapshotInvalid as exc:
             self._refuse(exc)
             return False
         return True
 
-    def _accept(self, snapshot: HostSnapshot) -> None:
+    def _accept(self, snapshot: HostSnapshot) -> Entry:
         now_s, origin = self._clock(), snapshot.origin
         age_s = self._wall_clock() - origin.time_s
         if age_s < -self._options.amp_scheduler.clock_skew_s:
@@ -207,14 +208,16 @@ class HostStates:
             raise SnapshotInvalid("future", why)
         if age_s > self._options.amp_scheduler.stale_after_s:
             raise SnapshotInvalid("old", f"{origin.node} made it {age_s:.0f} s ago")
-        self._learn(snapshot)
         known = self._entries.get(origin.node)
         pending: Mapping[str, Pending] = {}
-        if known is not None:
+        if known is None:
+            self._learn(snapshot)
+        else:
             before = known.snapshot.origin
             same = before.boot_id == origin.boot_id
             if origin.sequence <= before.sequence if same else origin.time_s <= before.time_s:
                 raise SnapshotInvalid("old", f"a newer one of {origin.node} is known")
+            self._learn(snapshot)
             self._arrived(known.snapshot, snapshot)
             known = self._entries[origin.node]
             pending = {
@@ -224,10 +227,12 @@ class HostStates:
             }
             if pending == known.pending and snapshot.same_state(known.snapshot):
                 # The same objects again: what was worked out holds on.
-                self._entries[origin.node] = replace(known, snapshot=snapshot, received_s=now_s)
-                return
-        self._entries[origin.node] = Entry(snapshot, now_s, pending)
+                again = replace(known, snapshot=snapshot, received_s=now_s)
+                self._entries[origin.node] = again
+                return again
+        entry = self._entries[origin.node] = Entry(snapshot, now_s, pending)
         self._prune(now_s)
+        return entry
 
     def _arrived(self, before: HostSnapshot, after: HostSnapshot) -> None:
         """Instances that turn up on a host wait on no other one any more."""

@@ -29,7 +29,7 @@ class _Question:
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
         self._ask = room.ask_of(self._booking)
-        self._states = states
+        self._oldest_s = states.oldest_s()
         image = spec_obj.image.id if spec_obj.image and "id" in spec_obj.image else ""
         self._known = states.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image or "")
         self._resource = spec_obj.instance_uuid
@@ -42,7 +42,7 @@ class _Question:
 
     def answer(self, entry: Entry | None) -> Outlook:
         """What the instance would gain on a host, and the cloud."""
-        if entry is None or not self._states.usable(entry):
+        if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
         found = entry.outlooks.get(self._key)
         if found is None:

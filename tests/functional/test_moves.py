@@ -112,7 +112,8 @@ class MovesTest(CloudTestCase):
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
         self.flags(stale_after_s=1.0, group="amp_scheduler")
         self.wait_until(
-            lambda: not self.states.fresh(self.states.entry("host1")), "the report gets stale"
+            lambda: not self.states.entry("host1").usable(self.states.oldest_s()),
+            "the report gets stale",
         )
 
         self._rebuild_server(server, "a2459075-d96c-40d5-893e-577ff92e721c")

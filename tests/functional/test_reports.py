@@ -19,7 +19,8 @@ class ReportsTest(CloudTestCase):
         self.agents["host1"].publisher.stop()
         self.flags(stale_after_s=1.0, stale_report=policy, group="amp_scheduler")
         self.wait_until(
-            lambda: not self.states.fresh(self.states.entry("host1")), "the report gets stale"
+            lambda: not self.states.entry("host1").usable(self.states.oldest_s()),
+            "the report gets stale",
         )
 
     def test_a_host_whose_agent_is_silent_takes_nothing_that_books(self):

@@ -84,10 +84,10 @@ def test_what_cannot_be_used_is_refused_counted_and_said(states, caplog, report,
 def test_a_silent_host_is_stale_and_at_last_forgotten(states, clock):
     """Its last report stays for those who judge by it."""
     heard(states)
-    assert states.fresh(states.entry("host1"))
+    assert states.entry("host1").usable(states.oldest_s())
 
     clock.now_s += 181
-    assert not states.fresh(states.entry("host1"))
+    assert not states.entry("host1").usable(states.oldest_s())
     clock.now_s += 3600
     heard(states, node="host2", time_s=clock.now_s)
 

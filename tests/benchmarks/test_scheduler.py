@@ -1,0 +1,260 @@
+"""What the filter and the weighers cost Nova's scheduler, beside Nova's own in the same run.
+
+Through Nova's own handlers and host states, 20 instances on every host. *Cold*: the first request
+for a flavor after every host reported another state; *again*: the same flavor while nothing
+changed;
+*apart*: another instance was sent to one host in twenty since. Run it where Nova is installed::
+
+    .venv-nova/bin/python -m pytest tests/benchmarks/test_scheduler.py -s
+"""
+
+import functools
+import statistics
+import time
+import tracemalloc
+import uuid
+
+import pytest
+
+pytest.importorskip("nova")
+
+import nova.tests.functional  # noqa: F401 - chooses Nova's concurrency mode
+from nova import objects
+from nova.scheduler import filters, weights
+from nova.scheduler.filters import aggregate_instance_extra_specs as aggregate_specs
+from nova.scheduler.filters import numa_topology_filter
+from nova.scheduler.host_manager import HostState
+from nova.scheduler.weights import cpu as cpu_weight
+
+from amp_nova.core.booking import parse
+from amp_nova.core.room import ask_of
+from amp_nova.core.snapshot import InstanceShare, Speedup, VcpuShare, encode
+from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.filters import AmpCapacityFilter
+from amp_nova.nova_plugins.weights import (
+    AmpEfficiencyWeigher,
+    AmpScalabilityWeigher,
+)
+from tests import hosts
+from tests.snapshots import snapshot
+
+objects.register_all()
+SIZES = (10, 1000, 10_000)
+PCPUS = 32
+TYPES = {"slow": (16, 1.0), "fast": (16, 2.0)}
+TOPOLOGY = hosts.topology(TYPES)
+ALL = frozenset(range(PCPUS))
+SPECS = {"amp:pref_core": "0.5"}
+NUMA = {"hw:numa_nodes": "1"}
+REPEATS = 3
+
+
+def instances(host):
+    """Twenty instances of two vCPUs: half of them book, half are best effort and measured."""
+    found = []
+    for number in range(20):
+        name = f"{host}-{number}"
+        if number % 2:
+            pcpu = number % 16
+            vcpus = tuple(
+                VcpuShare(i, 0.5, allowed=ALL, core_type="slow", pcpu=pcpu) for i in range(2)
+            )
+        else:
+            vcpus = tuple(
+                VcpuShare(i, allowed=ALL, speedup=Speedup(1.0 + number / 20, 0.05))
+                for i in range(2)
+            )
+        found.append(InstanceShare(name, vcpus, flavor="m1.small", image="linux"))
+    return found
+
+
+@functools.cache
+def made_states(count):
+    """Nova's own knowledge of as many hosts."""
+    made = []
+    for number in range(count):
+        host = HostState(f"host{number}", f"host{number}", uuid.uuid4())
+        cells = [
+            objects.NUMACell(
+                id=cell,
+                cpuset=set(range(cell * 16, cell * 16 + 16)),
+                pcpuset=set(),
+                memory=65536,
+                cpu_usage=0,
+                memory_usage=0,
+                mempages=[],
+                siblings=[],
+                pinned_cpus=set(),
+                socket=cell,
+            )
+            for cell in range(2)
+        ]
+        host.numa_topology = objects.NUMATopology(cells=cells)
+        host.vcpus_total, host.vcpus_used = PCPUS, 20
+        host.cpu_allocation_ratio = host.ram_allocation_ratio = 4.0
+        host.aggregates = []
+        host.instances = {}
+        made.append(host)
+    return made
+
+
+def host_states(count):
+    """The same as a request finds it: with candidates, and untouched by earlier ones."""
+    for host in made_states(count):
+        host.allocation_candidates = [{"allocations": {}, "mappings": {"": []}}]
+        vars(host).pop("consume_from_request", None)
+    return made_states(count)
+
+
+def request(specs):
+    """A request for one instance of two vCPUs."""
+    flavor = objects.Flavor(
+        name="f", flavorid="f", vcpus=2, memory_mb=512, root_gb=0, ephemeral_gb=0, swap=0,
+        extra_specs=specs,
+    )  # fmt: skip
+    numa = None
+    if specs is NUMA:
+        numa = objects.InstanceNUMATopology(
+            cells=[
+                objects.InstanceNUMACell(
+                    id=0, cpuset={0, 1}, pcpuset=set(), memory=512, pagesize=None, cpu_policy=None,
+                    cpu_thread_policy=None,
+                )
+            ]
+        )  # fmt: skip
+    return objects.RequestSpec(
+        instance_uuid=str(uuid.uuid4()),
+        flavor=flavor,
+        image=objects.ImageMeta(properties=objects.ImageMetaProps()),
+        numa_topology=numa,
+        pci_requests=objects.InstancePCIRequests(requests=[]),
+        scheduler_hints={},
+        requested_resources=[],
+        num_instances=1,
+    )
+
+
+def filtered(filter_, count, specs):
+    """Microseconds per host of one filter, through Nova's handler."""
+    states, spec = host_states(count), request(specs)
+    began = time.perf_counter()
+    passed = filters.HostFilterHandler().get_filtered_objects([filter_], states, spec)
+    took_s = time.perf_counter() - began
+    assert len(passed) == count
+    return took_s / count * 1e6
+
+
+def weighed(weigher, count, specs):
+    """Microseconds per host of one weigher, through Nova's handler; sorting is part of it."""
+    states, spec = host_states(count), request(specs)
+    began = time.perf_counter()
+    ranked = weights.HostWeightHandler().get_weighed_objects([weigher], states, spec)
+    took_s = time.perf_counter() - began
+    assert len(ranked) == count
+    return took_s / count * 1e6
+
+
+def report_all(states, count, sequence):
+    """Every host reports; the microseconds and the bytes of one report."""
+    texts = []
+    for number in range(count):
+        seen = snapshot(
+            *instances(number), node=f"host{number}", topology=TOPOLOGY, policy="amp-vm",
+            sequence=sequence, time_s=time.time(),
+        )  # fmt: skip
+        texts.append(encode(seen))
+    began = time.perf_counter()
+    for text in texts:
+        assert states.accept(text)
+    return (time.perf_counter() - began) / count * 1e6, statistics.mean(map(len, texts))
+
+
+def change_all(states):
+    """As if every host had just reported another state: nobody asked anything of it yet."""
+    for entry in states._entries.values():
+        entry.fits.clear()
+        entry.outlooks.clear()
+
+
+def send_some(states, count, round_):
+    """Another instance went to one host in twenty."""
+    ask = ask_of(parse({"amp:pref_core": "0.1"}, 1))
+    for number in range(0, count, 20):
+        states.decided(f"host{number}", f"sent-{round_}-{number}", ask)
+
+
+def median(measure):
+    """The median of several measurements."""
+    return statistics.median(measure(n) for n in range(REPEATS))
+
+
+def memory(states, count):
+    """Bytes of the cache per host, with all that was worked out."""
+    tracemalloc.start()
+    report_all(states, count, 1)
+    filtered(AmpCapacityFilter(), count, SPECS)
+    weighed(AmpEfficiencyWeigher(), count, SPECS)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return used / count
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A scheduler process that hears nobody but the benchmark."""
+    report_server.CONF([], default_config_files=[])
+    report_server._shared = None
+    made = report_server.shared()
+    monkeypatch.setattr(type(made), "start", lambda self: None)
+    yield made
+    report_server._shared = None
+
+
+def ours(part, make, states, count):
+    """One of our parts: cold, again, and after some decisions elsewhere."""
+    thing = make()
+
+    def cold(_):
+        change_all(states)
+        return part(thing, count, SPECS)
+
+    def apart(round_):
+        send_some(states, count, f"{make.__name__}{round_}")
+        return part(thing, count, SPECS)
+
+    return median(cold), median(lambda _: part(thing, count, SPECS)), median(apart)
+
+
+def test_cost_per_host(server):
+    """Prints the table; asserts nothing about time."""
+    print(f"\n{'us per host':<44}" + "".join(f"{size:>10}" for size in SIZES))
+    rows = {}
+
+    def add(name, value):
+        rows.setdefault(name, []).append(value)
+
+    for size in SIZES:
+        states = server.states = type(server.states)(report_server.CONF)
+        took, length = report_all(states, size, 1)
+        for part, make in (
+            (filtered, AmpCapacityFilter),
+            (weighed, AmpEfficiencyWeigher),
+            (weighed, AmpScalabilityWeigher),
+        ):
+            figures = ours(part, make, states, size)
+            for name, value in zip(("cold", "again", "apart"), figures, strict=True):
+                add(f"{make.__name__}, {name}", value)
+        numa = numa_topology_filter.NUMATopologyFilter()
+        by_aggregate = aggregate_specs.AggregateInstanceExtraSpecsFilter()
+        for name, part, thing, specs in (
+            ("AmpCapacityFilter, no amp:* key", filtered, AmpCapacityFilter(), {}),
+            ("Nova's NUMATopologyFilter", filtered, numa, NUMA),
+            ("Nova's AggregateInstanceExtraSpecsFilter", filtered, by_aggregate, SPECS),
+            ("Nova's CPUWeigher", weighed, cpu_weight.CPUWeigher(), SPECS),
+        ):
+            add(name, statistics.median(part(thing, size, specs) for _ in range(REPEATS)))
+        add("a report, accepted", took)
+    for name, values in rows.items():
+        print(f"{name:<44}" + "".join(f"{value:>10.2f}" for value in values))
+    states = server.states = type(server.states)(report_server.CONF)
+    print(f"a report: {length:.0f} bytes; cache: {memory(states, 500) / 1024:.1f} KiB per host")
