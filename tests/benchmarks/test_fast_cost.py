@@ -24,8 +24,8 @@ from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.host.counters import Counters
 from tests.lab import FAST, SLOW, Lab, opened
 
-WATCH_S = 10.0
-VCPUS_PER_GUEST = 8
+WATCH_S = 6.0
+VCPUS_PER_GUEST = 20
 GUEST_MIB = 150
 NAP_NS = 4_000_000_000
 BOOKED_IPS = 50e6
