@@ -1,0 +1,80 @@
+"""Bookings of instructions per second, on real guests whose instructions a plugin of QEMU counts.
+
+What the guest got is read from the plugin's file, not from the agent.
+"""
+
+import time
+
+import pytest
+
+from tests.lab import FAST, SLOW, until
+
+
+def ips_of(guest, seconds):
+    """Instructions per second of every vCPU over some time."""
+    before, began_s = guest.instructions(), time.monotonic()
+    time.sleep(seconds)
+    after, took_s = guest.instructions(), time.monotonic() - began_s
+    return [(b - a) / took_s for a, b in zip(before, after, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def free_ips(lab):
+    """What such a guest retires when nothing holds it, with one vCPU and with two."""
+    found = {}
+    for vcpus in (1, 2):
+        pins = {0: str(FAST), 1: str(SLOW)}
+        pins = {i: pins[i] for i in range(vcpus)}
+        guest = lab.guest(f"free{vcpus}", vcpus=vcpus, pins=pins, counter=True)
+        time.sleep(1.0)
+        found[vcpus] = min(ips_of(guest, 2.0))
+        lab.clear()
+    return found
+
+
+@pytest.mark.parametrize("booked", [0.05, 0.1, 0.3, 0.6, 0.9])
+def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
+    """Within 2 % over 10 s, whatever part of the core it is."""
+    ips = booked * free_ips[1]
+    specs = {"amp:ips": f"{ips:.0f}"}
+    guest = guests.guest("booked", specs, counter=True, cpuset=str(FAST))
+    agent.start()
+    time.sleep(3.0)
+
+    (got,) = ips_of(guest, 10.0)
+
+    print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}")
+    assert got == pytest.approx(ips, rel=0.02)
+    labels = {"domain": guest.spec.name, "vcpu": "0"}
+    until(
+        lambda: agent.metric("amp_vcpu_delivered_ratio", **labels) == pytest.approx(1.0, abs=0.05),
+        10,
+        "a window within the booking",
+    )
+    assert agent.metric("amp_vcpu_booked_ips", **labels) == pytest.approx(ips, rel=1e-6)
+
+
+def test_vcpus_of_one_vm_get_what_each_books(guests, agent, free_ips):
+    """An AMP VM: a sixth and a half of what a core gives."""
+    ips = [free_ips[2] / 6, free_ips[2] / 2]
+    specs = {f"amp:ips.{i}": f"{booked:.0f}" for i, booked in enumerate(ips)}
+    pins = {0: str(FAST), 1: str(SLOW)}
+    guest = guests.guest("amp", specs, vcpus=2, pins=pins, counter=True)
+    agent.start()
+    time.sleep(3.0)
+
+    got = ips_of(guest, 10.0)
+
+    print("\n" + ", ".join(f"{g / b - 1:+.2%}" for g, b in zip(got, ips, strict=True)))
+    assert got == pytest.approx(ips, rel=0.02)
+
+
+def test_a_guest_that_nothing_counts_is_said_to_be_unverifiable(guests, agent):
+    """It has no ratio, and the note says what is missing."""
+    guest = guests.guest("uncounted", {"amp:ips": "100M"})
+    agent.start()
+
+    status = agent.cli("status", "--format", "json").stdout
+
+    assert "unverifiable" in status
+    assert agent.metric("amp_vcpu_delivered_ratio", domain=guest.spec.name) is None
