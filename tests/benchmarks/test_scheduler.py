@@ -2,8 +2,8 @@
 
 Through Nova's own handlers and host states, 20 instances on every host. *Cold*: the first request
 for a flavor after every host reported another state; *again*: the same flavor while nothing
-changed;
-*apart*: another instance was sent to one host in twenty since. Run it where Nova is installed::
+changed; *apart*: another instance was sent to one host in twenty since.
+Run it where Nova is installed::
 
     .venv-nova/bin/python -m pytest tests/benchmarks/test_scheduler.py -s
 """
