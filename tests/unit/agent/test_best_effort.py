@@ -110,6 +110,17 @@ def test_what_a_policy_sees(host):
     assert second.free_cores == {0: 1.0, 1: 1.0, 2: 0.25}
 
 
+def test_bookings_of_instructions_per_second_take_their_room_too(host):
+    """Their nominal part of the pCPU they were packed onto, as in the packing."""
+    types = tuple(replace(t, nominal_ips=2e9 * t.coefficient) for t in host.topology.core_types)
+    host.topology = replace(host.topology, core_types=types)
+    host.add("counted", {"ips": "500M"})
+    policy = Answer()
+    ask(BestEffort(policy, 1.0), host)
+
+    assert policy.views[0].free_cores == {0: 0.75, 1: 1.0, 2: 0.25}
+
+
 def test_counters_that_go_backwards_are_unknown(host):
     """A restarted guest's utilization is not known, rather than negative."""
     policy = Answer()
