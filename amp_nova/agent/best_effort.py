@@ -9,6 +9,7 @@ from amp_nova.core import plan
 from amp_nova.core.contract import Promise
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
+from amp_nova.core.prospect import hinted_speedup
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import Decision, HostView, Policy, VcpuView
 
@@ -25,6 +26,8 @@ class Known:
     speedup: float | None = None
     cpu_s: tuple[float, ...] = ()
     sampled: bool = False
+    hint: float | str | None = None
+    """``amp:efficiency`` as its flavor has it."""
 
 
 NOTHING = Known()
@@ -105,6 +108,7 @@ class BestEffort:
                         ipc=fact.ipc,
                         speedup=fact.speedup,
                         sampled=fact.sampled,
+                        hint=hinted_speedup(fact.hint, seen.topology),
                         cpu_s=spent_s,
                     )
                 )

@@ -258,7 +258,8 @@ class Loop:
         speedup = None if measured is None else measured.value
         cpu_s = self._books.account(key).cpu_s
         ipc = insight.per_ref_ns if insight.ipc is None else insight.ipc
-        return Known(ipc, speedup, cpu_s, insight.sampled is not None)
+        hint = self._bookings[key[0]][1].efficiency
+        return Known(ipc, speedup, cpu_s, insight.sampled is not None, hint)
 
     def _precede(self, seen: Observation) -> None:
         """Let best effort yield to bookings, wherever that is not so yet."""

@@ -85,6 +85,21 @@ def hinted(hint: float | str | None, topology: Topology) -> float | None:
     return sensitivity(Speedup(hint), topology)
 
 
+def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None:
+    """The speedup that ``amp:efficiency`` means on a host; ``None`` without a hint.
+
+    A number is meant as it is, a word by its sensitivity; that says nothing, ``None``, where
+    coefficients are not known.
+    """
+    if not isinstance(hint, str):
+        return hint
+    known = [t.coefficient for t in topology.core_types if t.coefficient is not None]
+    x = HINTS.get(hint)
+    if x is None or not known:
+        return None
+    return (1.0 + x * (known[-1] - 1.0)) / (1.0 + x * (known[0] - 1.0))
+
+
 def sensitivity(speedup: Speedup, topology: Topology) -> float | None:
     """The sensitivity of a workload that has this speedup on a host; ``None`` if it has one type.
 

@@ -32,6 +32,8 @@ class VcpuView:
     """Its own Ips on the fastest core type over the slowest, as estimated; ``None``: not known."""
     sampled: bool = False
     """Whether the speedup was measured on both core types, not estimated by a model."""
+    hint: float | None = None
+    """The speedup that its flavor says it has (``amp:efficiency``), for want of a measured one."""
     cpu_s: tuple[float, ...] = ()
     """CPU seconds since the last interval by core type, in the topology's order."""
 

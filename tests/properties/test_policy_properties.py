@@ -72,6 +72,7 @@ def views(draw, least=2, restricted=True):
                 ipc=chance.uniform(0.1, 3.0) if known else None,
                 speedup=chance.uniform(1.0, 4.0) if known else None,
                 sampled=chance.random() < 0.7,
+                hint=chance.choice([None, None, 1.0, 1.8, 1e15]),
                 cpu_s=tuple(chance.uniform(0.0, 1.0) for _ in topology.core_types) if known else (),
             )
         )

@@ -41,6 +41,22 @@ def test_the_papers_two_instances(speedup, by_rank, evenly):
     assert market_of(*both, policy="amp-fair").worth / 2 == pytest.approx(evenly)
 
 
+@pytest.mark.parametrize(
+    ("hint", "speedup"), [(None, None), (1.7, 1.7), ("low", 1.1), ("medium", 1.5), ("high", 1.9)]
+)
+def test_what_a_hint_says_of_the_speedup(hint, speedup):
+    """A word means a part of what the hardware gives."""
+    assert prospect.hinted_speedup(hint, ONE_EACH) == (speedup and pytest.approx(speedup))
+
+
+def test_a_hint_in_words_says_nothing_of_unknown_hardware():
+    """Without coefficients only a number does."""
+    bare = hosts.topology({"slow": (1, None), "fast": (1, None)})
+
+    assert prospect.hinted_speedup("high", bare) is None
+    assert prospect.hinted_speedup(1.7, bare) == 1.7
+
+
 def test_whoever_gains_more_goes_where_fast_cores_are_free():
     """An empty hybrid host is worth twice a slow one to work that is bound by the CPU."""
     empty, slow = market_of(), market_of(topology=hosts.topology({"slow": (2, 1.0)}))

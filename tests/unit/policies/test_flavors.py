@@ -1,0 +1,110 @@
+"""What a flavor says of a best-effort instance, policy by policy, through the loop."""
+
+import pytest
+
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.plugins import load_policy
+from amp_nova.sim.guest import Counting
+from amp_nova.sim.host import SimHost
+from tests.unit.sim.builders import guest, topology
+
+BY_GAIN = (
+    "amp-vm",
+    "amp-vcpu",
+    "amp-r-fair",
+    "amp-adaptive-fair",
+    "acfs",
+    "hsp",
+    "prop-sp",
+    "eqp",
+)
+EVENLY = ("amp-fair", "rr", "a-dwrr", "aash")
+WEIGHTED = (
+    "amp-fair",
+    "amp-vm",
+    "amp-vcpu",
+    "amp-r-fair",
+    "amp-adaptive-fair",
+    "acfs",
+    "hsp",
+    "prop-sp",
+    "a-dwrr",
+    "aash",
+)
+ALL = (*BY_GAIN, *EVENLY, "credit", "pinned", "integrated")
+
+
+def fast_shares(policy, *guests, seconds, counted=True, **host):
+    """Share of its running time that each guest had on the fast core, by its name."""
+    made = SimHost(topology(**host), guests, counting=Counting(works=counted))
+    loop = Loop(made, made, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
+    for cycle in range(seconds * 2):
+        loop.cycle()
+        made.advance((cycle + 1) / 2)
+    return {
+        g.name: sum(m.run_s[1] for m in meters) / sum(sum(m.run_s) for m in meters)
+        for g in guests
+        if (meters := made.meters(g.name))
+    }
+
+
+@pytest.mark.parametrize("policy", BY_GAIN)
+@pytest.mark.parametrize(("less", "more"), [("1.2", "3"), ("low", "high"), ("1.4", "high")])
+def test_a_hint_decides_where_nothing_was_measured(policy, less, more):
+    """The instance whose flavor promises more has more of the fast core."""
+    a, b = guest("a", efficiency=less), guest("b", efficiency=more)
+
+    found = fast_shares(policy, a, b, seconds=40, counted=False)
+
+    assert found["b"] > found["a"] + 0.1
+
+
+@pytest.mark.parametrize("policy", EVENLY)
+def test_who_shares_evenly_takes_no_hints(policy):
+    """Equal is equal, whatever flavors promise."""
+    a, b = guest("a", efficiency="low"), guest("b", efficiency="high")
+
+    found = fast_shares(policy, a, b, seconds=40, counted=False)
+
+    assert found["b"] == pytest.approx(found["a"], abs=0.07)
+
+
+@pytest.mark.parametrize("policy", ["hsp", "amp-adaptive-fair", "prop-sp", "acfs", "eqp"])
+def test_what_was_measured_counts_for_more_than_a_hint(policy):
+    """A wrong hint costs a minute or two: then its instance has what it would have without."""
+    plain = guest("a", speed=2.0), guest("b", speed=1.1)
+    wrong = guest("a", speed=2.0, efficiency="low"), guest("b", speed=1.1, efficiency="3")
+
+    found = fast_shares(policy, *wrong, seconds=1200)
+
+    assert found == pytest.approx(fast_shares(policy, *plain, seconds=1200), abs=0.12)
+
+
+@pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])
+def test_a_hint_gives_way_to_counted_instructions(policy):
+    """Where instructions are counted, IPC ranks from the first interval on."""
+    a = guest("a", speed=2.0, efficiency="low")
+    b = guest("b", speed=1.1, efficiency="high")
+
+    found = fast_shares(policy, a, b, seconds=300)
+
+    assert found["a"] > found["b"] + 0.4
+
+
+@pytest.mark.parametrize("policy", WEIGHTED)
+def test_weight_is_priority(policy):
+    """Of two alike the heavier has more of the fast core."""
+    found = fast_shares(policy, guest("a"), guest("b", weight="3"), seconds=120)
+
+    assert found["b"] > found["a"] + 0.2
+
+
+@pytest.mark.parametrize("policy", ALL)
+@pytest.mark.parametrize(("core_type", "share"), [("slow", 0.0), ("fast", 1.0)])
+def test_an_instance_stays_on_its_core_type(policy, core_type, share):
+    """No policy takes it elsewhere, whatever would be better."""
+    tied = guest("tied", core_type=core_type)
+
+    found = fast_shares(policy, tied, guest("a", 2), guest("b"), seconds=30, fast=1, slow=2)
+
+    assert found["tied"] == share
