@@ -79,3 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AmpError as exc:
         print(f"amp-nova-agent: {exc}", file=sys.stderr)
         return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -50,16 +50,19 @@ def _vcpus(text: str) -> int:
     return int(text)
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def _pairs(texts: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The extra specs, and a sentence for every text that is none."""
     specs: dict[str, str] = {}
+    errors = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise BookingInvalid(f"{text!r} is no extra spec: write KEY=VALUE")
-        if key in specs:
-            raise BookingInvalid(f"{key!r} is given twice: keep one of them")
-        specs[key] = value
-    return specs
+            errors.append(f"{text!r} is no extra spec: write KEY=VALUE")
+        elif key in specs:
+            errors.append(f"{key!r} is given twice: keep one of them")
+        else:
+            specs[key] = value
+    return specs, tuple(dict.fromkeys(errors))
 
 
 def _reference_ips(text: str | None) -> float | None:
@@ -76,12 +79,14 @@ def _reference_ips(text: str | None) -> float | None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the booking (0), or every problem (2)."""
-    specs = _pairs(args.specs)
+    specs, errors = _pairs(args.specs)
     vcpus = args.vcpus or vcpus_named(specs)
     reference_ips = _reference_ips(args.reference_ips)
     if vcpus > VCPUS_MAX:
-        raise BookingInvalid(f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}")
-    booking, errors = examine(specs, vcpus)
+        errors += (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
+    booking = None
+    if not errors:
+        booking, errors = examine(specs, vcpus)
     properties = placement(booking, reference_ips) if booking else {}
     if args.format == "json":
         print(json.dumps(_json(booking, errors, reference_ips, properties), indent=2))

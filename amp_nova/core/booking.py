@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from amp_nova.core import cpulist
 from amp_nova.exceptions import BookingInvalid
 
 Kind = Literal["pref_core", "ips", "best_effort"]
@@ -220,13 +221,12 @@ def _unknown(key: str, vcpus: int) -> str:
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 
-def _vcpu(index: int, values: Values, errors: list[str]) -> VcpuBooking:
+def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
+    """One vCPU's booking; ``twice`` takes the index of one that has two."""
     refcores = values.get(("pref_core", index), values.get(("pref_core", None)))
     ips = values.get(("ips", index), values.get(("ips", None)))
     if refcores is not None and ips is not None:
-        errors.append(
-            f"vCPU {index} is booked both by amp:pref_core and by amp:ips: keep one of them"
-        )
+        twice.append(index)
     if refcores is not None:
         return VcpuBooking(index, "pref_core", refcores=float(refcores))
     if ips is not None:
@@ -241,7 +241,13 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
     booking.
     """
     values, errors = _read(specs, vcpus)
-    booked = tuple(_vcpu(i, values, errors) for i in range(vcpus))
+    twice: list[int] = []
+    booked = tuple(_vcpu(i, values, twice) for i in range(vcpus))
+    if twice:
+        errors.append(
+            f"vCPU {cpulist.show(twice)} is booked both by amp:pref_core and by amp:ips: "
+            "keep one of them"
+        )
     foreign = sorted(k for k in specs if k.startswith(FOREIGN_QUOTA))
     if foreign and any(v.kind != "best_effort" for v in booked):
         errors.append(

@@ -1,6 +1,8 @@
 """``amp-nova flavor check`` as a user sees it."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -96,6 +98,27 @@ def test_json_of_what_is_wrong(check):
     assert (found["valid"], found["vcpus"], found["placement"]) == (False, [], {})
     assert len(found["errors"]) == 2
     assert err == f"amp-nova: {'; '.join(found['errors'])}\n"
+
+
+@pytest.mark.parametrize(
+    "argv", [["amp:pref_core"], ["amp:ips=1G", "amp:ips=2G"], ["amp:pref_core.9999=1"]]
+)
+def test_json_of_what_is_no_set_of_extra_specs(check, argv):
+    """Whatever was given, a script gets the one JSON object that it asked for."""
+    status, out, err = check(*argv, "--format=json")
+
+    found = json.loads(out)
+    assert status == 2
+    assert (found["valid"], found["vcpus"], found["placement"]) == (False, [], {})
+    assert err == f"amp-nova: {found['errors'][0]}\n"
+
+
+def test_one_mistake_of_many_vcpus_is_one_sentence(check):
+    """Two general keys that exclude each other are named once, with all vCPUs they are for."""
+    _, out, _ = check("--vcpus=4096", "amp:pref_core=1", "amp:ips=1G", "--format=json")
+
+    (sentence,) = json.loads(out)["errors"]
+    assert sentence.startswith("vCPU 0-4095 is booked both by amp:pref_core and by amp:ips")
 
 
 def test_the_table_is_for_people(check):
@@ -205,3 +228,13 @@ def test_the_whole_command_knows_it(capsys):
     assert cli.main(["flavor", "check", "amp:pref_core=1"]) == 0
     assert cli.main(["flavor", "check", "amp:pref_core"]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["cli", "agent"])
+def test_a_command_is_a_module_too(module):
+    """``python -m amp_nova.cmd.cli`` is ``amp-nova``, and does not keep silent."""
+    command = [sys.executable, "-m", f"amp_nova.cmd.{module}", "--nonesuch"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
