@@ -1,11 +1,13 @@
 """Every option of ``/etc/amp-nova/amp-nova.conf``, with help written for operators."""
 
-import math
 from collections.abc import Sequence
 
 from oslo_config import cfg
 
+from amp_nova import conf_values
 from amp_nova.exceptions import ConfigInvalid
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
 
 TOPOLOGY_OPTS = [
     cfg.MultiStrOpt(
@@ -39,29 +41,34 @@ AGENT_OPTS = [
         "cycle_s",
         default=1.0,
         min=0.05,
+        max=HOUR_S,
         help="Seconds between two control cycles. Life-cycle events start one at once besides.",
     ),
     cfg.StrOpt("libvirt_uri", default="qemu:///system", help="The hypervisor to look after."),
     cfg.StrOpt(
         "libvirt_run_path",
         default="/run/libvirt/qemu",
+        regex="^/",
         help="Where libvirt keeps the pid files of its QEMU processes.",
     ),
     cfg.FloatOpt(
         "libvirt_timeout_s",
         default=5.0,
         min=0.1,
+        max=HOUR_S,
         help="How long one call to libvirt may take before the domain is left for a later cycle.",
     ),
     cfg.FloatOpt(
         "resync_s",
         default=10.0,
         min=0.1,
+        max=DAY_S,
         help="Seconds between two complete listings of the domains, for events that got lost.",
     ),
     cfg.StrOpt(
         "state_path",
         default="/run/amp-nova",
+        regex="^/",
         help="Folder of the control socket, the holds (pause, release) and the lock.",
     ),
     cfg.MultiStrOpt(
@@ -114,6 +121,7 @@ matches counts.
     cfg.FloatOpt(
         "miss_cycles",
         min=1.0,
+        max=1e6,
         help="""
 Cycles that a last-level cache miss costs on the slowest core type of this platform, for estimates
 from cache misses. Default: a rough guess, which instances that run on two core types correct.
@@ -181,6 +189,7 @@ equal shares.
         "policy_interval_s",
         default=2.5,
         min=0.1,
+        max=HOUR_S,
         help="Seconds between two decisions of the policy, each in the next cycle that is due.",
     ),
     cfg.IntOpt(
@@ -255,6 +264,7 @@ COUNTERS_OPTS = [
         "retry_s",
         default=30.0,
         min=0.1,
+        max=DAY_S,
         help="Seconds until a vCPU that could not be counted is tried again.",
     ),
 ]
@@ -294,12 +304,14 @@ Without it, no reports. Options of the driver (TLS and the like) may stand besid
         "interval_s",
         default=60.0,
         min=1.0,
+        max=DAY_S,
         help="Seconds between two reports when nothing changes; what changes is reported at once.",
     ),
     cfg.FloatOpt(
         "answer_spread_s",
         default=1.0,
         min=0.0,
+        max=HOUR_S,
         help="""
 A scheduler that starts asks all agents; each answers after a random time up to this. With 10 000
 hosts take 10 or more.
@@ -342,19 +354,9 @@ def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.Co
     Raises:
         ConfigInvalid: a file cannot be read, or a value in it is not what it has to be.
     """
-    conf = cfg.ConfigOpts()
-    for group, opts in GROUPS.items():
-        conf.register_opts(opts, group)
     named = None if files is None else list(files)
-    # Files that were named are all that counts: no amp-nova.conf.d beside them.
-    folders: list[str] | None = None if named is None else []
     try:
-        conf(
-            list(argv),
-            project="amp-nova",
-            default_config_files=named,
-            default_config_dirs=folders,
-        )
+        conf = conf_values.parsed(GROUPS, argv, named)
     except (cfg.Error, OSError, UnicodeError) as exc:
         reason = " ".join(str(exc).split())
         if isinstance(exc, UnicodeError) and named:
@@ -362,18 +364,7 @@ def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.Co
         raise ConfigInvalid(f"the configuration cannot be read: {reason}") from exc
     for group, opts in GROUPS.items():
         for opt in opts:
-            _check(conf, group, opt.name)
+            if (remedy := conf_values.wrong(conf, group, opt)) is not None:
+                value = conf_values.written(group, opt.name, argv, named)
+                raise ConfigInvalid(f"[{group}] {opt.name}{value} is not allowed: {remedy}")
     return conf
-
-
-def _check(conf: cfg.ConfigOpts, group: str, name: str) -> None:
-    """Look at a value now: oslo.config would refuse it where it is first used."""
-    try:
-        value = conf[group][name]
-    except (cfg.Error, ValueError) as exc:
-        reason = str(exc).rpartition("is not valid: ")[2]
-        raise ConfigInvalid(
-            f"[{group}] {name} is not valid: {reason}; see etc/amp-nova/amp-nova.conf.sample"
-        ) from exc
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigInvalid(f"[{group}] {name} is not valid: {value:g} is no number")

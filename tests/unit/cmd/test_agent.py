@@ -132,8 +132,8 @@ def test_second_agent_is_bad_input(node, run, tmp_path):
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ({"cycle_s": "x"}, "[agent] cycle_s is not valid: could not convert string to float: 'x'"),
-        ({"cycle_s": "0"}, "[agent] cycle_s is not valid: Should be greater than"),
+        ({"cycle_s": "x"}, "[agent] cycle_s = x is not allowed: give a number from 0.05 to 3600"),
+        ({"cycle_s": "0"}, "[agent] cycle_s = 0 is not allowed: give a number from 0.05"),
         ({"state_path": "/proc/self/x"}, "[agent] state_path /proc/self/x cannot be written"),
     ],
 )

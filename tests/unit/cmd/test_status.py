@@ -147,7 +147,7 @@ def test_bad_configuration_is_bad_input(run, capsys, tmp_path):
     status, _, err = run("status")
 
     assert status == 2
-    assert err.startswith("amp-nova: [agent] cycle_s is not valid: ")
+    assert err.startswith("amp-nova: [agent] cycle_s = ")
     assert err.count("\n") == 1
 
 
