@@ -444,7 +444,8 @@ def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
     if instance in here:
         return instance
     for position in (0, 1):
-        found = [uuid for uuid, names in here.items() if names[position] == instance]
+        # Instances that are not Nova's have no name there: the empty one is nobody's.
+        found = [uuid for uuid, names in here.items() if "" != names[position] == instance]
         if len(found) == 1:
             return found[0]
         if found:

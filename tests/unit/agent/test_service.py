@@ -429,3 +429,9 @@ def test_release_takes_io_threads_home_and_resume_gives_them_back(setup, monkeyp
     assert service.release(conf, None) == ([NAME], [])
     assert setup.node.kernel.affinity[tid] == {0, 1, 2, 3}
     assert "released" in Holds(setup.tmp_path / "state").current()[resource(NAME)]
+
+
+def test_no_name_is_nobodys():
+    """A script's empty variable is not the instance that has no name in Nova."""
+    with pytest.raises(AmpError, match="no instance '' on this host"):
+        service.resolve("", {"uuid": ("instance-00000001", "")})
