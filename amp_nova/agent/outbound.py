@@ -3,6 +3,7 @@
 Either is there when it is configured. Both work in threads of their own, from the newest cycle.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,10 @@ class Outbound:
         self._placement: Any = None
         # Both libraries are slow to import, and not there where they are not needed.
         if conf.reports.transport_url:
-            from amp_nova.agent import reports
+            with warnings.catch_warnings():
+                # What the bus's own libraries will do without one day is no news for operators.
+                warnings.simplefilter("ignore")
+                from amp_nova.agent import reports
 
             self._transport = reports.connect(conf)
         if conf.placement.enabled:

@@ -191,6 +191,17 @@ def test_real_libvirt_binding_is_driven_once(config, machine):
     assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
 
 
+def test_bus_that_is_none_is_one_sentence(config, machine):
+    """Whatever the libraries of the bus have to say of themselves besides."""
+    path = own(config, machine)
+    path.write_text(f"{path.read_text()}[reports]\ntransport_url = x\n")
+
+    status, out, err = real("--config-file", path, "--once")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("amp-nova-agent: [reports] transport_url is not valid: ")
+
+
 def test_libvirt_out_of_reach_is_one_sentence(config, machine):
     """With --once there is no later: exit status 2, and the URI is named."""
     path = own(config, machine)
