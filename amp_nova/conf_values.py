@@ -7,7 +7,7 @@ from oslo_config import cfg, types
 
 
 def parsed(
-    groups: Mapping[str, Sequence[cfg.Opt]], argv: Sequence[str], named: Sequence[str] | None
+    groups: Mapping[str, Sequence[cfg.Opt]], argv: Sequence[str], named: list[str] | None
 ) -> cfg.ConfigOpts:
     """The configuration; ``named=None`` looks in the usual places. As oslo.config raises."""
     conf = cfg.ConfigOpts()
@@ -51,12 +51,12 @@ def _allowed(opt: cfg.Opt, reason: str) -> str:
         return f"give {what} of at least {kind.min:g}"
     if isinstance(kind, types.HostAddress):
         return "give an IP address or a host name"
-    if getattr(kind, "choices", None):
-        return f"give one of {', '.join(kind.choices)}"
+    if choices := getattr(kind, "choices", None):
+        return f"give one of {', '.join(choices)}"
     return "give an absolute path" if getattr(kind, "regex", None) else reason
 
 
-def written(group: str, name: str, argv: Sequence[str], named: Sequence[str] | None) -> str:
+def written(group: str, name: str, argv: Sequence[str], named: list[str] | None) -> str:
     """`` = VALUE`` as it stands in the file; nothing where that cannot be told."""
     try:
         texts = parsed({group: [cfg.MultiStrOpt(name, default=[])]}, argv, named)[group][name]
