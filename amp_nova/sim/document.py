@@ -19,7 +19,8 @@ SIZE_MAX_BYTES = 1 << 20
 DEPTH_MAX = 16
 GREATEST = 1e15
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
+"""One line, without surrogates: no file and no terminal takes half a letter."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,7 +60,7 @@ class Value:
 
     def refused(self, expected: str) -> ScenarioInvalid:
         """The error for a value that is not what is expected."""
-        return self.wrong(f"{self.path} is {self._shown()}: give {expected}")
+        return self.wrong(f"{self.path or 'the scenario'} is {self._shown()}: give {expected}")
 
     def _shown(self) -> str:
         if isinstance(self.node, yaml.MappingNode):

@@ -104,7 +104,7 @@ def _rounded(value: object) -> object:
 
 def to_json(result: Result) -> str:
     """One object; the same result gives the same bytes."""
-    return json.dumps(_rounded(asdict(result)), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_rounded(asdict(result)), indent=2, allow_nan=False)
 
 
 COLUMNS = (

@@ -21,6 +21,8 @@ DURATION_MAX_S = 31 * 86_400.0
 STEP_MIN_S = 0.001
 """Least length of a phase and of the work between two barriers: each costs an event."""
 SEED_MAX = 2**63 - 1
+RATE_LEAST, RATE_MOST = 1e-3, 1e3
+"""Bounds of coefficients, speeds and instructions per cycle: counters stay finite within them."""
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -96,6 +98,11 @@ def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topolog
     if "reference" in host:
         reference = host["reference"].text()
         known = types.get(reference)
+        if known is None and any(t.coefficient == 1.0 for t in types.values()):
+            raise host["reference"].refused(
+                f"a core type of the host: {', '.join(types)}, or leave coefficient 1 to the "
+                "reference core type of another host"
+            )
         if known is not None and known.coefficient != 1.0:
             raise host["reference"].wrong(
                 f"'{reference}' is the reference core type, so its coefficient is 1 by definition, "
@@ -115,7 +122,7 @@ def _core_type(
     count = keys["count"].whole(1, PCPUS_MAX)
     if count > room:
         raise keys["count"].wrong(f"the host has more than {PCPUS_MAX} pCPUs: take fewer")
-    coefficient = keys["coefficient"].number(0, 1000, above=True)
+    coefficient = keys["coefficient"].number(RATE_LEAST, RATE_MOST)
     llcs = [0] * count
     if "llc" in keys:
         llcs = [v.whole(0, 1 << 31) for v in keys["llc"].items("a list with one id for each core")]
@@ -182,7 +189,7 @@ def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase
         _speeds(speeds, topology) if speeds else usual.speeds,
         utilization.number(0, 1) if utilization else usual.utilization_ratio,
         for_s.number(STEP_MIN_S) if for_s else usual.for_s,
-        ipc_ratio.number(0, 1000, above=True) if ipc_ratio else usual.ipc_ratio,
+        ipc_ratio.number(RATE_LEAST, RATE_MOST) if ipc_ratio else usual.ipc_ratio,
     )
 
 
@@ -202,7 +209,7 @@ def _by_type(value: Value, topology: Topology) -> dict[str, float]:
                 f"{value.path} names core type '{key}', which is not on this host: "
                 f"it has {', '.join(types)}"
             )
-        found[key] = number.number(0, 1000, above=True)
+        found[key] = number.number(RATE_LEAST, RATE_MOST)
     return found
 
 

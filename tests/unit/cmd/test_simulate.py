@@ -148,6 +148,21 @@ def test_garbage_is_refused_without_a_traceback(tmp_path, text):
     assert "Traceback" not in done.stderr
 
 
+def test_letters_that_a_terminal_lacks_are_escaped(tmp_path):
+    """A name may be in any language, and the terminal in another."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.read_text().replace("on-fast", "sch\u00f6n"))
+
+    done = run_in_process(path, PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sch\\xf6n" in done.stdout
+
+    done = run_in_process(path, "--format", "json", PYTHONIOENCODING="ascii")
+
+    assert "sch\u00f6n" in json.loads(done.stdout)["vms"]
+
+
 def test_the_bytes_do_not_depend_on_the_process():
     """Nothing in a result comes from hash seeds or addresses."""
     arguments = (CREDIT, "--set", "duration_s=60", "--format", "json")
