@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME[:KEY=VALUE...]",
         help="a policy to run, may be repeated; default: all that are installed",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it (needs matplotlib)")
+    parser.add_argument("--plot", metavar="FILE", help="draw it (needs matplotlib)")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.set_defaults(run=run)
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: keep one")
     wanted = {text: _policy(text) for text in names}
     loaded = [scenario.load(path) for path in args.scenarios]
-    plot = _plotter() if args.plot else None
+    plot = None if args.plot is None else _plotter(args.plot)
     rows = []
     for number, made in enumerate(loaded):
         fair = simulation.run(made, plugins.load_policy(BASELINE))
@@ -121,7 +121,7 @@ def _rounded(row: Row) -> dict[str, object]:
 
 
 def _json(rows: Sequence[Row]) -> str:
-    return json.dumps([_rounded(row) for row in rows], indent=2, ensure_ascii=False)
+    return json.dumps([_rounded(row) for row in rows], indent=2)
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -147,17 +147,23 @@ def _progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _plotter() -> Any:
+def _plotter(path: str) -> Any:
+    """An empty figure; what it cannot be saved as is refused before anything is run."""
     try:
         from matplotlib.figure import Figure
     except ImportError as exc:
         raise AmpError("--plot needs matplotlib: install amp-nova[plot]") from exc
-    return Figure
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    known = sorted(figure.canvas.get_supported_filetypes())
+    if Path(path).suffix.removeprefix(".").lower() not in known:
+        raise AmpError(f"--plot {path!r} is not allowed: end the name in .{', .'.join(known)}")
+    if not Path(path).parent.is_dir():
+        raise AmpError(f"--plot {path!r} cannot be written: make its folder first")
+    return figure
 
 
-def _draw(plotter: Any, rows: Sequence[Row], path: Path) -> None:
+def _draw(figure: Any, rows: Sequence[Row], path: str) -> None:
     """Throughput against unfairness, a point for every policy, a colour for every scenario."""
-    figure = plotter(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for name in dict.fromkeys(row.scenario for row in rows):
         here = [r for r in rows if r.scenario == name and None not in (r.unfairness, r.throughput)]

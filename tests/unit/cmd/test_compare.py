@@ -92,3 +92,14 @@ def test_a_plot_is_written(compare, tmp_path):
 
     assert compare("--policy", "amp-fair", "--plot", str(tmp_path / "x.svg"))[0] == 0
     assert "<svg" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.mark.parametrize("path", ["", "figure", "figure.foo", "no/such/folder/figure.png"])
+def test_a_plot_that_cannot_be_is_refused_before_anything_is_run(compare, path):
+    """Exit status 2, one sentence with the value, and no table."""
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+
+    status, out, err = compare("--policy", "none", "--plot", path)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"amp-nova: --plot {path!r} ")
