@@ -190,14 +190,17 @@ equal shares.
         default=2.5,
         min=0.1,
         max=HOUR_S,
-        help="Seconds between two decisions of the policy, each in the next cycle that is due.",
+        help="""
+Seconds between two decisions of the policy, each in the next cycle that is due. One more is made in
+between when a vCPU falls asleep on a fast core that another one could use.
+""",
     ),
     cfg.IntOpt(
         "policy_moves_max",
         min=2,
         help="""
-How many vCPUs a decision may move from one core type to another; those without a place yet do not
-count. A change of places takes two. Default: as many as the policy asks for.
+How many vCPUs the decisions of an interval may move from one core type to another; those without a
+place yet do not count. A change of places takes two. Default: as many as the policy asks for.
 """,
     ),
     cfg.IntOpt(

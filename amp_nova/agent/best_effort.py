@@ -5,11 +5,13 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from amp_nova.agent.vacancy import Vacancies
 from amp_nova.core import plan
 from amp_nova.core.contract import Promise
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
 from amp_nova.core.prospect import hinted_speedup
+from amp_nova.core.topology import Topology
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import Decision, HostView, Policy, VcpuView
 
@@ -31,6 +33,7 @@ class Known:
 
 
 NOTHING = Known()
+_NOISE = 1e-9
 
 
 class BestEffort:
@@ -48,7 +51,15 @@ class BestEffort:
         self._before: dict[VcpuKey, VcpuReading] = {}
         self._cpu_s: dict[VcpuKey, tuple[float, ...]] = {}
         self._before_ns: int | None = None
+        self._early_ns: int | None = None
+        self._early = False
+        """Whether the policy wants to be asked early, see ``Decision``."""
+        self._vacancies = Vacancies()
+        self._places: dict[VcpuKey, frozenset[int]] = {}
+        """Whom the last decision put where."""
         self._moves_max = moves_max
+        self._moves_left = 0.0 if moves_max is None else float(moves_max)
+        """What decisions may move now: ``moves_max`` an interval, not to be saved up."""
         self._memory: object = None
         self._placed: frozenset[VcpuKey] = frozenset()
         """vCPUs that were placed: ours to let go when the policy is dropped."""
@@ -60,11 +71,17 @@ class BestEffort:
         known: Callable[[VcpuKey], Known] = lambda _: NOTHING,
     ) -> list[Grant]:
         """Grants of this cycle: none between two decisions, and none from a bad plan."""
-        before_ns = self._before_ns
-        if before_ns is not None and 0 <= seen.time_ns - before_ns < self._interval_ns:
+        passed_ns = 0 if self._before_ns is None else seen.time_ns - self._before_ns
+        due = self._before_ns is None or not 0 <= passed_ns < self._interval_ns
+        if not due and not self._early:
             return []
         readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+        if self._early:
+            self._vacancies.note(seen, readings)
+        if not due and not self._overtaken(seen, promises):
+            return []
         facts = {key: known(key) for key in readings}
+        self._earn_moves(passed_ns)
         view = self._view(seen, promises, readings, facts)
         self._cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
         self._before, self._before_ns = readings, seen.time_ns
@@ -81,10 +98,33 @@ class BestEffort:
         except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
             return self._fault(exc, view)
         self._faults = 0
-        self._memory = decided.memory
-        self._placed |= {grant.key for grant in grants}
+        self._memory, self._early = decided.memory, decided.early
+        self._moves_left -= _moves(seen.topology, grants, readings)
+        self._places = {grant.key: grant.pcpus for grant in grants}
+        self._placed |= self._places.keys()
         self._placed &= readings.keys()
         return grants
+
+    def _overtaken(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> bool:
+        """Whether to ask before the interval is over: once in an interval at most."""
+        last_ns = self._early_ns
+        if last_ns is not None and 0 <= seen.time_ns - last_ns < self._interval_ns:
+            return False
+        movable = {
+            (d.domain.resource, v.index): _allowed(promise, v)
+            for d in seen.domains
+            for v in d.vcpus
+            if _is_ours(promise := promises[d.domain.resource, v.index])
+        }
+        if not self._vacancies.overtaken(seen.topology, self._places, movable):
+            return False
+        self._early_ns = seen.time_ns
+        return True
+
+    def _earn_moves(self, passed_ns: int) -> None:
+        if self._moves_max is not None:
+            earned = self._moves_max * abs(passed_ns) / self._interval_ns
+            self._moves_left = min(self._moves_max, self._moves_left + earned)
 
     def _view(
         self,
@@ -98,7 +138,7 @@ class BestEffort:
         for key, promise in promises.items():
             if promise.pcpu is not None:
                 free[promise.pcpu] -= promise.cores or 0.0
-            if promise.booking.kind == "best_effort" and not promise.hands_off:
+            if _is_ours(promise):
                 vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
                 fact = facts[key]
                 spent_s = _since(self._cpu_s.get(key, ()), fact.cpu_s)
@@ -121,18 +161,20 @@ class BestEffort:
             self._memory,
             max(0, seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9,
             self._interval_ns / 1e9,
-            self._moves_max,
+            None if self._moves_max is None else int(self._moves_left + _NOISE),
         )
 
     def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
-        allowed = promise.grant.pcpus if promise.grant else reading.allowed
         before, wall_ns = self._before.get(key), now_ns - (self._before_ns or 0)
         ran = wanted = None
         if before is not None and wall_ns > 0 and reading.run_ns >= before.run_ns:
             ran = (reading.run_ns - before.run_ns) / wall_ns
             wanted = min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
         last = reading.last_pcpu
-        return VcpuView(key, reading.pcpus, allowed, promise.weight, ran, wanted, last)
+        allowed, asleep = _allowed(promise, reading), self._vacancies.asleep(key)
+        return VcpuView(
+            key, reading.pcpus, allowed, promise.weight, ran, wanted, last, asleep=asleep
+        )
 
     def _fault(self, exc: Exception, view: HostView) -> list[Grant]:
         """Keep what holds; after too many in a row let go of what was placed."""
@@ -147,6 +189,26 @@ class BestEffort:
         self.policy, self._faults, self._memory = NonePolicy(), 0, None
         online = {p.id for p in view.topology.pcpus}
         return [Grant(v.key, v.allowed & online, why=why) for v in view.vcpus if v.key in placed]
+
+
+def _is_ours(promise: Promise) -> bool:
+    """Whether a policy may place it."""
+    return promise.booking.kind == "best_effort" and not promise.hands_off
+
+
+def _allowed(promise: Promise, reading: VcpuReading) -> frozenset[int]:
+    """The pCPUs it may use, those of its flavor's core type where it has one."""
+    return promise.grant.pcpus if promise.grant else reading.allowed
+
+
+def _moves(
+    topology: Topology, grants: Iterable[Grant], readings: Mapping[VcpuKey, VcpuReading]
+) -> int:
+    """How many vCPUs go from one core type to another."""
+    types = (
+        (topology.only_type(readings[g.key].pcpus), topology.only_type(g.pcpus)) for g in grants
+    )
+    return sum(was is not None and was is not becomes for was, becomes in types)
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:

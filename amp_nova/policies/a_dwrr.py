@@ -53,7 +53,7 @@ class ADwrrPolicy:
         so_far = turns.tallies(view, dict(memory.tallies))
         claim = {key: -at_s for key, at_s in clock_s.items()}
         places, so_far = turns.queue(view, so_far, claim)
-        return Decision(places, Memory(clock_s, so_far))
+        return Decision(places, Memory(clock_s, so_far), early=True)
 
 
 def _scaled_s(ran_s: Sequence[float], worth: Sequence[float]) -> float:

@@ -95,7 +95,7 @@ class AcfsPolicy:
             for key, at_s in clock_s.items()
         }
         places, so_far = turns.queue(view, so_far, claim, self.swap_s * (1.0 - 1.0 / usual.mean))
-        return Decision(places, Memory(clock_s, pending, so_far))
+        return Decision(places, Memory(clock_s, pending, so_far), early=True)
 
     def _speedup(self, view: HostView, so_far: Tallies, vcpu: VcpuView) -> float | None:
         speedup = measured(view, so_far, vcpu)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from amp_nova.core.observation import VcpuKey
 from amp_nova.policies.policy import HostView, VcpuView
 from amp_nova.policies.seats import seats
-from amp_nova.policies.shares import is_active
+from amp_nova.policies.shares import wanted_to_run
 
 APART_MAX_S = 60.0
 """No clock is further than this from where vCPUs change places: no debt lasts for ever."""
@@ -23,7 +23,7 @@ def wanted_all(view: HostView, vcpu: VcpuView) -> Sequence[float] | None:
     A vCPU that wants half of the time and gets it has come as far as one that wants all and gets
     all: against running alone neither was slowed down by sleeping.
     """
-    if len(vcpu.cpu_s) != len(view.topology.core_types) or not is_active(vcpu):
+    if len(vcpu.cpu_s) != len(view.topology.core_types) or not wanted_to_run(vcpu):
         return None
     wanted = 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
     # Never above what it ran: counters are read one after the other.

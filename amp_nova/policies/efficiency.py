@@ -109,13 +109,18 @@ def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
 
 
 def gains(view: HostView, so_far: Tallies, hysteresis_ratio: float) -> Score:
-    """What a second on the fastest type adds, times ``amp:weight``; of those who were tried."""
+    """What having the fastest type adds, times ``amp:weight``; of those who were tried.
+
+    While a vCPU sleeps a fast core adds nothing.
+    """
 
     def score(vcpu: VcpuView) -> float | None:
         speedup = measured(view, so_far, vcpu)
         if speedup is None:
             return None
         doubt = 1.0 + hysteresis_ratio * _incumbency(so_far[vcpu.key])
-        return round((speedup - 1.0) * vcpu.weight * doubt, _DIGITS)
+        wanted = so_far[vcpu.key].wanted_ratio
+        usual = 1.0 if wanted is None else wanted
+        return round((speedup - 1.0) * usual * vcpu.weight * doubt, _DIGITS)
 
     return score

@@ -42,4 +42,4 @@ class EqpPolicy:
             ran_s = so_far[vcpu.key].ran_s
             progress_s = math.fsum(s * speed(types, at, own) / own for at, s in enumerate(ran_s))
             claim[vcpu.key] = math.fsum(ran_s) / progress_s if progress_s > 0.0 else 1.0
-        return Decision(*turns.queue(view, so_far, claim))
+        return Decision(*turns.queue(view, so_far, claim), early=True)

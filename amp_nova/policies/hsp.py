@@ -5,10 +5,12 @@ of throughput, and as unfair as can be: whoever gains least never sees a big cor
 
 Formula. Instances take the big cores in the order of their mean speedup, ``SF = IPS_big /
 IPS_small``; ``amp:weight`` multiplies what a big core adds, ``SF - 1``. Oracle (saez2015, NB = 2):
-for speedups 4, 3, 2, 1.5 ASP is 5.0 and unfairness 2.0.
+for speedups 4, 3, 2, 1.5 ASP is 5.0 and unfairness 2.0. What a vCPU gains counts for the share of
+time that it usually wants to run: a big core adds nothing while its vCPU sleeps.
 
-Source. saez2015 section 2.2 (HSP). Added to the paper: a vCPU that never ran on a big core is tried
-there for a turn, since no model is sure of it; until then it has an even share.
+Source. saez2015 section 2.2 (HSP), whose workloads never sleep. Added to the paper: a vCPU that
+never ran on a big core is tried there for a turn, since no model is sure of it; until then it has
+an even share.
 
 Cost. Few moves once all were tried; ``N log N``.
 

@@ -34,6 +34,8 @@ class VcpuView:
     """Whether the speedup was measured on both core types, not estimated by a model."""
     hint: float | None = None
     """The speedup that its flavor says it has (``amp:efficiency``), for want of a measured one."""
+    asleep: bool = False
+    """Whether it wanted no pCPU in the last second or so, whatever it wanted before."""
     cpu_s: tuple[float, ...] = ()
     """CPU seconds since the last interval by core type, in the topology's order."""
 
@@ -75,6 +77,9 @@ class Decision:
 
     places: Places
     memory: object = None
+    early: bool = False
+    """Whether to be asked again before the interval is over, when a vCPU that it put on a fast core
+    sleeps while another one is busy on a slower one, or when one without a place waits."""
 
 
 class Policy(Protocol):

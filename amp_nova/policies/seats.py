@@ -11,6 +11,9 @@ beside a vCPU of the same instance if another seat is free, in the same last-lev
 same NUMA node. Where pCPUs are not equally crowded, whoever lags behind in CPU time sits where it
 is roomy.
 
+With more vCPUs than pCPUs, a faster pCPU whose vCPUs sleep a good part of the time takes one more
+from a slower one that is overloaded: it would idle while somebody waits there.
+
 On a core type with bookings a vCPU may use all pCPUs of the type: the kernel moves booked vCPUs
 among them, and best effort with them, out of the way and into what they do not use.
 
@@ -30,6 +33,8 @@ Claims = Mapping[VcpuKey, Sequence[float]]
 """How strongly each vCPU claims every core type, slowest first."""
 _NEARLY_AS_ROOMY = 0.6
 """A faster pCPU is preferred to a roomier one, if a seat on it has this much of its time."""
+SPARE_LEAST_CORES = 0.25
+"""What a pCPU must have to spare, and a slower one lack, for a vCPU to change over."""
 _NOISE = 1e-9
 
 
@@ -129,6 +134,11 @@ class _Seating:
         self.there[pcpu][key[0]] += 1
         self.left[pcpu] -= 1
 
+    def change(self, key: VcpuKey, pcpu: int) -> None:
+        """Take one that has a seat to another pCPU, whether that has a free seat or not."""
+        self.there[self.on[key]][key[0]] -= 1
+        self.sit(key, pcpu)
+
     def type_seats(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> list[VcpuKey]:
         """Seat those who were chosen for a core type; returns those for whom none was free."""
         crowd = {p: self.left[p] for p in ids if self.left[p] > 0}
@@ -169,6 +179,35 @@ class _Seating:
             return (others + 1) / free, pcpu != _only(self.vcpus[key]), pcpu
 
         self.sit(key, min(allowed, key=crowd))
+
+
+def _fill(seating: _Seating, claims: Claims, ids: Sequence[frozenset[int]], budget: Budget) -> None:
+    """Let faster pCPUs that have time to spare take vCPUs from slower ones that are overloaded."""
+    over = {p: -max(0.0, seating.view.free_cores.get(p, 0.0)) for p in seating.pcpus}
+    for key, pcpu in seating.on.items():
+        over[pcpu] += _wanted_cores(seating.vcpus[key])
+    position = {p: at for at, of_type in enumerate(ids) for p in of_type}
+    spare = [p for p in sorted(over) if over[p] <= -SPARE_LEAST_CORES]
+    for pcpu in sorted(spare, key=lambda p: -position[p]):
+        at = position[pcpu]
+        full = {p for p in over if position[p] < at and over[p] >= SPARE_LEAST_CORES}
+        movable = [
+            (-over[source], -claims[key][at], key)
+            for key, source in seating.on.items()
+            if source in full
+            and pcpu in seating.vcpus[key].allowed
+            and not seating.there[pcpu][key[0]]
+            and over[pcpu] + _wanted_cores(seating.vcpus[key]) < over[source]
+        ]
+        if movable and budget.spend(1):
+            *_, key = min(movable)
+            over[seating.on[key]] -= _wanted_cores(seating.vcpus[key])
+            over[pcpu] += _wanted_cores(seating.vcpus[key])
+            seating.change(key, pcpu)
+
+
+def _wanted_cores(vcpu: VcpuView) -> float:
+    return 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
 
 
 class _Nearest:
@@ -237,6 +276,7 @@ def place(
         waiting = [k for k in waiting if k not in seated]
     for key in waiting:
         seating.anywhere(key)
+    _fill(seating, claims, ids, budget)
     for key, pcpu in seating.on.items():
         places[key] = _affinity(view, vcpus[key], pcpu)
     return places

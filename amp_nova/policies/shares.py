@@ -42,9 +42,14 @@ class Room:
     """Positions of the core types that each vCPU may use."""
 
 
-def is_active(vcpu: VcpuView) -> bool:
-    """Whether it wants to run; one that nothing is known of yet does."""
+def wanted_to_run(vcpu: VcpuView) -> bool:
+    """Whether it wanted to run in the last interval; one that nothing is known of yet did."""
     return vcpu.demand_ratio is None or vcpu.demand_ratio >= ACTIVE_LEAST_RATIO
+
+
+def is_active(vcpu: VcpuView) -> bool:
+    """Whether it wants to run now, as far as that can be told."""
+    return wanted_to_run(vcpu) and not vcpu.asleep
 
 
 def room(view: HostView) -> Room:

@@ -19,6 +19,7 @@ OWED_MAX_S = 60.0
 """Debts do not grow beyond this: what cannot be paid for so long was never to be had."""
 LAG_MAX_S = 10.0
 TRIED_S = 20.0
+USUAL_S = 30.0
 _RATE_LEAST = 0.05
 
 
@@ -38,6 +39,8 @@ class Tally:
 
     sampled: bool = False
     """Whether its speedup was ever measured."""
+    wanted_ratio: float | None = None
+    """Share of time it usually wants to run, over about ``USUAL_S``; ``None``: not known yet."""
 
     @property
     def tried(self) -> bool:
@@ -75,7 +78,8 @@ def tallies(view: HostView, memory: object = None) -> dict[VcpuKey, Tally]:
 
 
 def _entered(tally: Tally, vcpu: VcpuView, elapsed_s: float) -> Tally:
-    tally = replace(tally, sampled=tally.sampled or vcpu.sampled)
+    usual = _usual(tally.wanted_ratio, vcpu.demand_ratio, elapsed_s)
+    tally = replace(tally, sampled=tally.sampled or vcpu.sampled, wanted_ratio=usual)
     if len(vcpu.cpu_s) != len(tally.ran_s):  # where it ran is not known
         return tally
     ran_s = sum(vcpu.cpu_s)
@@ -93,6 +97,12 @@ def _entered(tally: Tally, vcpu: VcpuView, elapsed_s: float) -> Tally:
         owed_s=owed_s,
         lag_s=_between(-LAG_MAX_S, lag_s, LAG_MAX_S),
     )
+
+
+def _usual(before: float | None, now: float | None, elapsed_s: float) -> float | None:
+    if before is None or now is None:
+        return before if now is None else now
+    return before + min(1.0, elapsed_s / USUAL_S) * (now - before)
 
 
 def take(view: HostView, shares: Shares, so_far: Tallies | None = None) -> Decision:
@@ -113,7 +123,8 @@ def take(view: HostView, shares: Shares, so_far: Tallies | None = None) -> Decis
             )
     if not view.asymmetric:
         return Decision({}, made)
-    return Decision(seats.place(view, claims, {k: t.lag_s for k, t in made.items()}), made)
+    places = seats.place(view, claims, {k: t.lag_s for k, t in made.items()})
+    return Decision(places, made, early=True)
 
 
 def queue(

@@ -73,6 +73,7 @@ def views(draw, least=2, restricted=True):
                 speedup=chance.uniform(1.0, 4.0) if known else None,
                 sampled=chance.random() < 0.7,
                 hint=chance.choice([None, None, 1.0, 1.8, 1e15]),
+                asleep=restricted and chance.random() < 0.1,
                 cpu_s=tuple(chance.uniform(0.0, 1.0) for _ in topology.core_types) if known else (),
             )
         )
@@ -94,13 +95,14 @@ def seated(view, places):
 @given(view=views())
 @settings(max_examples=40)
 def test_a_plan_is_good_and_complete(policy, view):
-    """It passes the check; every vCPU has a place, also with what was remembered."""
+    """It passes the check; every vCPU that is awake has a place, also with what was remembered."""
     for _ in range(3):
         decided = decide(policy, view)
         grants = [Grant(k, p) for k, p in decided.places.items()]
         plan.check(grants, {v.key: v for v in view.vcpus}, view.topology)
         if policy != "pinned":
-            assert set(decided.places) == {v.key for v in view.vcpus}
+            awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
+            assert set(decided.places) == awake
         moved = tuple(replace(v, pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus)
         view = replace(view, vcpus=moved, memory=decided.memory, interval=view.interval + 1)
 
