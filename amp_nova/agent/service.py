@@ -382,9 +382,8 @@ def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
                 does.append("no quota")
             else:
                 does.append(f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us")
-        why = change.why
         failed = f" FAILED: {vcpu.failure}" if vcpu.failure else ""
-        lines.append(f"{name} vCPU {change.key[1]}: {', '.join(does)} ({why}){failed}")
+        lines.append(f"{name} vCPU {change.key[1]}: {', '.join(does)} ({change.why}){failed}")
     return lines
 
 
