@@ -170,7 +170,10 @@ class Kernel:
 def limit(group):
     """Quota and period in a fake group, as text."""
     if (group / "cpu.max").exists():
-        return group.joinpath("cpu.max").read_text().split()
+        text = ""
+        while not text:  # unlike the kernel's, this file is empty while it is written
+            text = (group / "cpu.max").read_text()
+        return text.split()
     return [(group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")]
 
 

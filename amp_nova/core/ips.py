@@ -51,7 +51,13 @@ WANTED_LEAST_RATIO = 0.25
 REPAY_LEAST_RATIO = 0.2
 """A vCPU that had too much keeps this part of what it would have."""
 CARRY_S = 0.1
-"""The most a limit may owe, as time of the booking."""
+"""The most a limit may owe, as time of the booking; never less than what ``OVERRUN_S`` yields."""
+TICK_S = 0.004
+"""A timer tick of the kernel, as far as a quota is overrun at most. The vCPU waits for that
+afterwards: the longer the smaller its limit."""
+OVERRUN_S = 2.0 * TICK_S
+"""CPU time by which a limit is missed now and then for that reason. Between two looks little may be
+left of a small limit, which is no sign that others were in the way."""
 CARRY_LOST_S = 0.02
 """The most that is carried of what others took."""
 OVERDRAFT_S = 1.0
@@ -104,6 +110,8 @@ class State:
     banked: float = 0.0
     forward: float = 0.0
     gift_s: float = 0.0
+    untold_s: float = 0.0
+    """Time that may have been a wait which the kernel had not told of, or no demand at all."""
     act: float = 0.0
     """Of the printed rule: instructions per second as it sees them."""
     blocked: bool = False
@@ -140,6 +148,20 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
+def _told(state: State, work: Work) -> tuple[State, Work]:
+    """The work with waits as they were, as far as can be told.
+
+    A wait is counted when it ends, so time without one may be the begin of one, and more wait than
+    time the end of one. As long as a limit may make a vCPU wait is taken for a wait; only more is
+    time that it did not want.
+    """
+    longest_s = limit(state.share).period_us / 1e6 + TICK_S / max(state.share, 1e-3)
+    untold_s = state.untold_s + work.wall_s - work.run_s - work.wait_s
+    idle_s = min(max(0.0, untold_s - longest_s), max(0.0, work.wall_s - work.run_s))
+    state = replace(state, untold_s=min(max(0.0, untold_s - idle_s), longest_s))
+    return state, replace(work, wait_s=work.wall_s - work.run_s - idle_s)
+
+
 def _settled(state: State, terms: Terms, work: Work) -> State:
     """Enter what the vCPU did into the balance.
 
@@ -147,10 +169,14 @@ def _settled(state: State, terms: Terms, work: Work) -> State:
     had too much, and then fills the bank: so a burst within the booking costs nothing, as in the
     account (``account.owed``).
     """
-    bound = state.share < 1.0 and work.run_s >= 0.9 * state.share * work.demand_s
-    carry_s = CARRY_S if bound else CARRY_LOST_S if state.share < 1.0 else 0.0
+    due_s = state.share * work.demand_s
+    bound = state.share < 1.0 and work.run_s >= min(0.9 * due_s, due_s - OVERRUN_S)
+    most = max(terms.ips * CARRY_S, (state.rho or 0.0) * OVERRUN_S)
+    carry = most if bound else terms.ips * CARRY_LOST_S if state.share < 1.0 else 0.0
+    if work.run_s == 0.0:  # asleep, more likely than not
+        carry = 0.0
     balance = state.balance + terms.ips * work.demand_s - work.instructions
-    balance = min(balance, max(terms.ips * carry_s, state.balance), terms.ips * CARRY_S)
+    balance = min(balance, max(carry, state.balance), most)
     unused = terms.ips * (work.wall_s - work.demand_s)
     paid = min(unused, max(0.0, -balance))
     balance += paid
@@ -223,6 +249,7 @@ def moved(
     ``old`` and ``new``: nominal Ips there, by which the vCPU's own are expected to change.
     """
     if work is not None:
+        state, work = _told(state, work)
         state = _settled(state, terms, work)
     rho = state.rho
     if rho is not None and old is not None and new is not None:
@@ -239,6 +266,7 @@ def _default_due(
 def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
     """Feed forward, with a carried balance."""
     changed = _changed(state, terms, work.run_s, work.instructions)
+    state, work = _told(state, work)
     state = _settled(_learned(state, work, latest, changed=changed), terms, work)
     if state.rho is None:  # it has not run yet
         return state

@@ -32,9 +32,12 @@ def free_ips(lab):
     return found
 
 
-@pytest.mark.parametrize("booked", [0.05, 0.1, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("booked", [0.05, 0.3, 0.8])
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
-    """Within 2 % over 10 s, whatever part of the core it is."""
+    """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
+
+    How close it comes when nothing disturbs it: benchmarks/test_ips_real.
+    """
     ips = booked * free_ips[1]
     specs = {"amp:ips": f"{ips:.0f}"}
     guest = guests.guest("booked", specs, counter=True, cpuset=str(FAST))
@@ -44,7 +47,7 @@ def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     (got,) = ips_of(guest, 10.0)
 
     print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}")
-    assert got == pytest.approx(ips, rel=0.02)
+    assert got == pytest.approx(ips, rel=0.05)
     labels = {"domain": guest.spec.name, "vcpu": "0"}
     until(
         lambda: agent.metric("amp_vcpu_delivered_ratio", **labels) == pytest.approx(1.0, abs=0.05),
@@ -66,7 +69,7 @@ def test_vcpus_of_one_vm_get_what_each_books(guests, agent, free_ips):
     got = ips_of(guest, 10.0)
 
     print("\n" + ", ".join(f"{g / b - 1:+.2%}" for g, b in zip(got, ips, strict=True)))
-    assert got == pytest.approx(ips, rel=0.02)
+    assert got == pytest.approx(ips, rel=0.05)
 
 
 def test_a_guest_that_nothing_counts_is_said_to_be_unverifiable(guests, agent):

@@ -61,11 +61,13 @@ def run_until(running, condition):
 
     def watch():
         end = time.monotonic() + 10
-        while not (seen or time.monotonic() > end):
-            if condition():
-                seen.append(True)
-            time.sleep(0.005)
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            while not (seen or time.monotonic() > end):
+                if condition():
+                    seen.append(True)
+                time.sleep(0.005)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGTERM, lambda *_: None)  # should it end before it listens
