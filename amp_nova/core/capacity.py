@@ -121,6 +121,8 @@ class Packing:
     placed: Mapping[Hashable, int]
     unplaced: Mapping[Hashable, str]
     free_cores: Mapping[int, float]
+    most_cores: Mapping[Hashable, float] = field(default_factory=lambda: MappingProxyType({}))
+    """What those that may have more than they need may have at the most (``core.elastic``)."""
 
     @property
     def complete(self) -> bool:

@@ -8,11 +8,11 @@ Solution 2: a vCPU that books instructions per second takes the room that they t
 is placed alike. What it retires is counted, and the fast loop sets its limit (``core.ips``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from amp_nova.core import adaptive, capacity, ips_limit
+from amp_nova.core import adaptive, capacity, elastic, ips_limit
 from amp_nova.core.booking import Booking, VcpuBooking
 from amp_nova.core.observation import VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
@@ -155,15 +155,18 @@ def _fallback_type(
 
 
 def _limit(
-    demand: capacity.Demand, core_type: CoreType, topology: Topology
+    demand: capacity.Demand,
+    core_type: CoreType,
+    topology: Topology,
+    share_cores: float | None = None,
 ) -> capacity.Bandwidth | None:
-    """The bandwidth that is worth a booking on a core type.
+    """The bandwidth that is worth a booking on a core type, or that of a larger share.
 
     The period is that of the fastest type, whichever it runs on: a move then is one write, and
     every write gives a period's quota away.
     """
     greatest = max(t.coefficient or 0.0 for t in topology.core_types)
-    share = capacity.need_cores(demand, core_type)
+    share = share_cores or capacity.need_cores(demand, core_type)
     assert share is not None  # callers ask for types with a coefficient only
     return capacity.bandwidth(share, capacity.period_us(min(1.0, demand.refcores / greatest)))
 
@@ -196,10 +199,11 @@ def _promise_refcores(
     if core_type is None:
         return Promise(booked, note=f"not enforced: {_unusable(demand, topology)}")
     soft = booking.limit == "soft"
-    limit = None if soft else _limit(demand, core_type, topology)
+    share_cores = packing.most_cores.get(demand.key) if soft else None
+    limit = _limit(demand, core_type, topology, share_cores)
     own = demand.coefficients.get(core_type.name)
     coefficient = core_type.coefficient if own is None else own
-    note = _note(demand, coefficient or 0.0, limit, packing)
+    note = _note(demand, coefficient or 0.0, None if soft else limit, packing)
     why = f"{demand.refcores:g} refcores / {coefficient:.4g} on {core_type.name}"
     why = why if own is None else f"{why} (its own coefficient)"
     key: VcpuKey = demand.key  # type: ignore[assignment]
@@ -271,23 +275,20 @@ def _promise_ips(
     if not pcpus:
         missing = demand or capacity.Demand(key, 0.0, reading.allowed, wanted)
         return Promise(booked, note=f"not enforced: {_unusable(missing, topology)}")
-    how, booked_ips = domain.booking.limit, booked.ips or 0.0
-    limit = ips_limit.begin(booked_ips, how, reading, core_type, topology, terms.ips)
+    how = domain.booking.limit
+    limit = ips_limit.begin(booked.ips or 0.0, how, reading, core_type, topology, terms.ips)
+    if demand is not None and core_type is not None and key in packing.most_cores:
+        share_cores = packing.most_cores[key]
+        limit = replace(limit, bandwidth=_limit(demand, core_type, topology, share_cores))
     if demand is None and not limit.governed:  # nobody knows what room it takes, nor what it does
         rest = _promise_rest(domain, reading, booked, topology)
         return replace(rest, note=limit.unverifiable or limit.why)
     reason = packing.unplaced.get(key)
     notes = [limit.unverifiable, None if reason is None else f"over-booked: {reason}"]
     where = core_type.name if core_type else wanted
-    grant = Grant(
-        key,
-        pcpus,
-        limit.bandwidth,
-        limits=True,
-        why=limit.why if where is None else f"{limit.why} on {where}",
-        loose=core_type is None,
-        governed=limit.governed,
-    )
+    why = limit.why if where is None else f"{limit.why} on {where}"
+    loose, governed = core_type is None, limit.governed
+    grant = Grant(key, pcpus, limit.bandwidth, True, why, loose=loose, governed=governed)
     note = "; ".join(n for n in notes if n) or None
     return Promise(booked, grant, where, pcpu, note, cores=cores)
 
@@ -306,6 +307,8 @@ def promises(
     demands = {d.key: d for d in _demands(domains, topology, before)}
     packing, own = adaptive.pack(demands.values(), topology, terms.reserve_ratio)
     demands = {k: replace(d, coefficients=own.get(k, adaptive.NONE)) for k, d in demands.items()}
+    most_cores = _most_cores(domains, demands, packing, topology, terms)
+    packing = replace(packing, most_cores=most_cores)
     made: dict[VcpuKey, Promise] = {}
     for domain in domains:
         for reading in domain.readings:
@@ -326,6 +329,19 @@ def promises(
                 promise = _left_alone(promise, domain.hands_off, reading, topology)
             made[key] = promise
     return made
+
+
+def _most_cores(
+    domains: Sequence[Booked],
+    demands: Mapping[Hashable, capacity.Demand],
+    packing: capacity.Packing,
+    topology: Topology,
+    terms: Terms,
+) -> Mapping[Hashable, float]:
+    """How much of a pCPU those may have that may have more than they book."""
+    more = {d.resource for d in domains if d.booking.limit == "soft"}
+    wanted = [d for d in demands.values() if d.key[0] in more]  # type: ignore[index]
+    return elastic.most_cores(wanted, packing, topology, one_pcpu=terms.one_pcpu) if wanted else {}
 
 
 def _left_alone(promise: Promise, why: str, reading: VcpuReading, topology: Topology) -> Promise:

@@ -65,8 +65,8 @@ class TestBooked:
         assert promise.grant.limits
         assert promise.grant.bandwidth is None
 
-    def test_soft_is_never_limited(self):
-        """At least what is booked: room is kept, nothing is taken."""
+    def test_soft_has_all_that_nobody_booked(self):
+        """At least what is booked: room is kept, and where it is alone nothing is taken."""
         promise = only(domain(pref_core="0.5", limit="soft"))
 
         assert (promise.core_type, promise.pcpu is not None) == ("slow", True)

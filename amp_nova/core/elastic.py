@@ -1,0 +1,47 @@
+"""Room for those who may have more than they book: soft limits, and bursts of banked time.
+
+What they may have beyond their booking is what nobody booked on the pCPU that they were counted on,
+so that a neighbour's booking stands when all want all they can get. Between two vCPUs of equal
+weight the kernel divides time equally: one without a limit would take it from a neighbour that
+booked more than half of the pCPU.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from amp_nova.core.capacity import TOLERANCE, Demand, Packing, need_cores
+from amp_nova.core.topology import Topology
+
+
+def most_cores(
+    demands: Iterable[Demand], packing: Packing, topology: Topology, *, one_pcpu: bool = False
+) -> Mapping[Hashable, float]:
+    """The share of a pCPU that each of these may have at the most, of those that found room.
+
+    The largest first, each goes where most is free on its core type, as the kernel would move it;
+    with ``one_pcpu`` it is kept where it is. Several on one pCPU divide what is free there by what
+    they need. Where a booking found no room, nothing is free: what is left is its own.
+    """
+    free = dict(packing.free_cores)
+    found: list[tuple[Demand, float, int]] = []
+    for demand in demands:
+        pcpu = packing.placed.get(demand.key)
+        core_type = None if pcpu is None else topology.type_of(pcpu)
+        if pcpu is not None and core_type is not None:
+            found.append((demand, need_cores(demand, core_type) or 0.0, pcpu))
+    homes: dict[Hashable, tuple[int, float]] = {}
+    for demand, need, at in sorted(found, key=lambda f: (-f[1], str(f[0].key))):
+        free[at] += need
+        home = at
+        core_type = topology.type_of(at)
+        if not one_pcpu and core_type is not None:
+            there = sorted(demand.allowed & topology.pcpus_of(core_type.name) & free.keys())
+            home = max(there, key=lambda p: free[p] + (TOLERANCE if p == at else 0.0))
+        free[home] -= need
+        homes[demand.key] = home, need
+    needs: dict[int, float] = {}
+    for home, need in homes.values():
+        needs[home] = needs.get(home, 0.0) + need
+    return {
+        key: need if packing.unplaced else need + max(0.0, free[home]) * need / needs[home]
+        for key, (home, need) in homes.items()
+    }
