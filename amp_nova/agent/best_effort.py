@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from amp_nova.agent.lending import Lending
 from amp_nova.agent.vacancy import Vacancies
 from amp_nova.core import plan
 from amp_nova.core.contract import Promise
@@ -40,8 +41,15 @@ class BestEffort:
     """Runs one policy over the vCPUs that book nothing."""
 
     def __init__(
-        self, policy: Policy, interval_s: float, seed: int = 0, moves_max: int | None = None
+        self,
+        policy: Policy,
+        interval_s: float,
+        seed: int = 0,
+        moves_max: int | None = None,
+        *,
+        lends: bool = True,
     ) -> None:
+        """``lends``: whether best effort yields, so that what bookings do not use can be lent."""
         self.policy = policy
         self.rejected = 0
         self._interval_ns = int(interval_s * 1e9)
@@ -55,6 +63,8 @@ class BestEffort:
         self._early = False
         """Whether the policy wants to be asked early, see ``Decision``."""
         self._vacancies = Vacancies()
+        self._lending = Lending()
+        self._lends = lends
         self._places: dict[VcpuKey, frozenset[int]] = {}
         """Whom the last decision put where."""
         self._moves_max = moves_max
@@ -116,7 +126,9 @@ class BestEffort:
             for v in d.vcpus
             if _is_ours(promise := promises[d.domain.resource, v.index])
         }
-        if not self._vacancies.overtaken(seen.topology, self._places, movable):
+        placed = {**self._places, **self._lending.places}
+        back = self._lends and self._lending.back(self._vacancies)
+        if not back and not self._vacancies.overtaken(seen.topology, placed, movable):
             return False
         self._early_ns = seen.time_ns
         return True
@@ -133,11 +145,8 @@ class BestEffort:
         readings: Mapping[VcpuKey, VcpuReading],
         facts: Mapping[VcpuKey, Known],
     ) -> HostView:
-        free = {p.id: 1.0 for p in seen.topology.pcpus}
         vcpus = []
         for key, promise in promises.items():
-            if promise.pcpu is not None:
-                free[promise.pcpu] -= promise.cores or 0.0
             if _is_ours(promise):
                 vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
                 fact = facts[key]
@@ -155,21 +164,50 @@ class BestEffort:
         return HostView(
             seen.topology,
             tuple(vcpus),
-            free,
+            self._free(seen, promises, readings),
             self._interval,
             self._seed,
             self._memory,
             max(0, seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9,
             self._interval_ns / 1e9,
             None if self._moves_max is None else int(self._moves_left + _NOISE),
+            frozenset(p.pcpu for p in promises.values() if p.pcpu is not None),
         )
 
-    def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
+    def _free(
+        self,
+        seen: Observation,
+        promises: Mapping[VcpuKey, Promise],
+        readings: Mapping[VcpuKey, VcpuReading],
+    ) -> dict[int, float]:
+        """What bookings leave of every pCPU."""
+        free = {p.id: 1.0 for p in seen.topology.pcpus}
+        used: Mapping[VcpuKey, float] = {}
+        if self._lends:
+            wanted = {}
+            for key, promise in promises.items():
+                share = self._ran_and_wanted(key, readings[key], seen.time_ns)[1]
+                if promise.pcpu is not None and share is not None:
+                    wanted[key] = share
+            elapsed_s = (seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9
+            used = self._lending.lend(promises, wanted, self._vacancies, abs(elapsed_s))
+        for key, promise in promises.items():
+            if promise.pcpu is not None:
+                free[promise.pcpu] -= used.get(key, promise.cores or 0.0)
+        return free
+
+    def _ran_and_wanted(
+        self, key: VcpuKey, reading: VcpuReading, now_ns: int
+    ) -> tuple[float, float] | tuple[None, None]:
+        """Shares of the time since the last decision that it ran, and wanted to run."""
         before, wall_ns = self._before.get(key), now_ns - (self._before_ns or 0)
-        ran = wanted = None
-        if before is not None and wall_ns > 0 and reading.run_ns >= before.run_ns:
-            ran = (reading.run_ns - before.run_ns) / wall_ns
-            wanted = min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
+        if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
+            return None, None
+        ran = (reading.run_ns - before.run_ns) / wall_ns
+        return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
+
+    def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
+        ran, wanted = self._ran_and_wanted(key, reading, now_ns)
         last = reading.last_pcpu
         allowed, asleep = _allowed(promise, reading), self._vacancies.asleep(key)
         return VcpuView(

@@ -92,6 +92,7 @@ class Loop:
             self._settings.policy_interval_s,
             self._settings.seed,
             self._settings.policy_moves_max,
+            lends=self._settings.enforce and self._settings.terms.best_effort_yields,
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})

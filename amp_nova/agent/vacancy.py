@@ -59,6 +59,10 @@ class Vacancies:
                 self._wanted[key] = (now.run_ns - before.run_ns + wait_ns) / passed_ns
                 self._waited[key] = wait_ns / passed_ns
 
+    def wanted_ratio(self, key: VcpuKey) -> float:
+        """Share of the last look that it wanted to run; 0 where that is not known."""
+        return self._wanted.get(key, 0.0)
+
     def asleep(self, key: VcpuKey) -> bool:
         """Whether a vCPU slept through the last look."""
         return self._wanted.get(key, 1.0) < ACTIVE_LEAST_RATIO
@@ -66,18 +70,19 @@ class Vacancies:
     def overtaken(self, topology: Topology, placed: Places, movable: Places) -> bool:
         """Whether a policy would hardly decide as it did.
 
-        ``placed``: whom it put where; ``movable``: the pCPUs that each vCPU of its may use now.
+        ``placed``: whom it put where, or found there with a booking; ``movable``: the pCPUs that
+        each vCPU of its may use now.
         """
         homeless = movable.keys() - placed.keys()
         if any(self._waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in homeless):
             return True
-        sleepers = [key for key in placed if key in movable and self.asleep(key)]
+        sleepers = [key for key in placed if self.asleep(key)]
         left = {at for key in sleepers if (at := _position(topology, placed[key])) is not None}
         if not left:
             return False
         for key in placed.keys() & movable.keys():
             at = _position(topology, placed[key])
-            if at is None or self._wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
+            if at is None or self.wanted_ratio(key) < BUSY_LEAST_RATIO:
                 continue
             faster = (topology.core_types[f].name for f in left if f > at)
             if any(movable[key] & topology.pcpus_of(name) for name in faster):

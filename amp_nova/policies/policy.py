@@ -42,7 +42,10 @@ class VcpuView:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host as a policy sees it. ``free_cores``: what bookings leave of every pCPU.
+    """A host as a policy sees it.
+
+    ``free_cores``: what bookings leave of every pCPU: all but what they book or, where best effort
+    yields to them, all but what they use of that now.
 
     ``interval`` counts the policy's decisions since the agent began; ``seed`` makes chance
     repeatable. ``memory`` is what the policy's last decision asked to remember, ``None`` at first.
@@ -60,6 +63,8 @@ class HostView:
     """Time to the next decision."""
     moves_max: int | None = None
     """How many vCPUs that have a place may be moved to another core type; ``None``: all."""
+    booked: frozenset[int] = frozenset()
+    """pCPUs with bookings, whether those are in use or not."""
 
     @property
     def asymmetric(self) -> bool:

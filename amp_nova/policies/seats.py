@@ -286,5 +286,5 @@ def _affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
     """One pCPU, or all of its core type where there are bookings on it."""
     core_type = view.topology.type_of(pcpu)
     ids = frozenset({pcpu}) if core_type is None else view.topology.pcpus_of(core_type.name)
-    booked = any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids)
+    booked = ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids)
     return ids & vcpu.allowed if booked else frozenset({pcpu})

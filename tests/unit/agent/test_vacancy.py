@@ -119,6 +119,44 @@ def test_a_policy_that_does_not_ask_for_it_is_left_in_peace(host):
     assert asked_s(policy, host, 6, events={1: wants(host, "a", 0.0)}.items()) == [0, 5]
 
 
+def test_asked_early_when_a_booking_falls_asleep_and_when_it_wakes(host):
+    """What it does not use is lent, and its room is its own again when it comes back."""
+    host.add("booked", {"pref_core": "1.8"})
+    policy = Prompt({A: SLOW, B: frozenset({1})})
+    events = {1: wants(host, "booked", 0.0), 8: wants(host, "booked", 1.0)}
+
+    assert asked_s(policy, host, 12, events=events.items()) == [0, 2, 7, 9]
+    free = [round(v.free_cores[2], 3) for v in policy.views]
+    assert free == [0.1, 1.0, 1.0, 0.1]
+    assert all(v.booked == FAST for v in policy.views)
+
+
+def test_a_booking_that_is_used_in_part_is_lent_in_part_and_late(host):
+    """Half of the time in short bursts: half of the room is lent, as it shows to be usual."""
+    host.add("booked", {"pref_core": "1.8"})
+    host.vcpu("booked").wants = 0.45
+    policy = Prompt({A: SLOW, B: frozenset({1})})
+
+    asked_s(policy, host, 121)
+
+    free = [v.free_cores[2] for v in policy.views]
+    assert free[0] == pytest.approx(0.1)
+    assert free == sorted(free)
+    assert free[2] < 0.3
+    assert free[-1] == pytest.approx(0.55, abs=0.02)
+
+
+def test_nothing_is_lent_where_best_effort_does_not_yield(host):
+    """It would take what is booked."""
+    host.add("booked", {"pref_core": "1.8"})
+    host.vcpu("booked").wants = 0.0
+    policy = Prompt({A: SLOW, B: frozenset({1})})
+
+    asked_s(policy, host, 11, BestEffort(policy, 5.0, lends=False))
+
+    assert [v.free_cores[2] for v in policy.views] == pytest.approx([0.1] * 3)
+
+
 def test_the_budget_of_moves_is_for_an_interval(host):
     """An early decision has what the one before left, and what the time since adds."""
     policy = Prompt()

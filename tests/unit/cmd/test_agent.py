@@ -95,6 +95,21 @@ def test_dry_run_says_and_changes_nothing(node, run):
     assert run("--once") == dry
 
 
+def test_dry_run_shows_what_the_policy_would_change(node, run):
+    """Where it would put best effort, and that it is the policy; nobody is moved."""
+    node.start()
+    before = dict(node.kernel.affinity)
+
+    status, out, _ = run("--dry-run")
+
+    assert status == 0
+    assert [line.partition(": ")[2].split()[0] for line in out.splitlines()] == ["pCPUs"] * 2
+    assert out.count("(policy acfs)") == 2
+    assert node.kernel.affinity == before
+    run("--once")
+    assert node.kernel.affinity != before
+
+
 def test_what_cannot_be_changed_is_the_answer_no(node, run):
     """Exit status 1, and the line says what the kernel answered."""
     node.start(specs=HALF)
