@@ -16,7 +16,7 @@ from amp_nova.agent.books import Books
 from amp_nova.agent.estimates import Estimates
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.watch import Watch
-from amp_nova.core import contract, ips, plan
+from amp_nova.core import burst, contract, ips, plan
 from amp_nova.core.account import Tenure
 from amp_nova.core.adaptive import Choice
 from amp_nova.core.booking import Booking, best_effort, examine
@@ -56,6 +56,7 @@ class Settings:
     ips_controller: str = "default"
     sp_s: float = 0.1
     window_s: float = 3.0
+    cycle_s: float = 1.0
     policy_interval_s: float = 2.5
     policy_moves_max: int | None = None
     drift_repairs_max: int = 3
@@ -100,6 +101,7 @@ class Loop:
         self._settled: Mapping[VcpuKey, Promise] | None = None
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
         self._governing: tuple[object, Sequence[Grant]] = (None, ())
+        self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
         self._cycles = 0
         self._writes = 0
         self._failed: Counter[str] = Counter()
@@ -124,6 +126,7 @@ class Loop:
         self._watch.look(seen, self._limit)
         clock.append(self._stopwatch())
         promises = self._promises(seen)
+        self._bursts = self._burst(seen, promises)
         self.changes = self._changes(seen, promises)
         clock.append(self._stopwatch())
         failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
@@ -220,8 +223,9 @@ class Loop:
             core_type = seen.topology.only_type(now[grant.key].pcpus)
             booking = self._bookings[grant.key[0]][1]
             if limit is not None and promise.booking.ips is not None:
+                most = 1.0 if promise.most_cores is None else promise.most_cores
                 vcpus[grant.key] = Governed(
-                    ips.Terms(promise.booking.ips, booking.burst_s, self.fast.sp_s),
+                    ips.Terms(promise.booking.ips, booking.burst_s, self.fast.sp_s, most),
                     limit,
                     core_type.name if core_type else None,
                     core_type.nominal_ips if core_type else None,
@@ -239,14 +243,28 @@ class Loop:
         """What the contract grants, as far as it is enforced."""
         if not self._settings.enforce:
             return []
-        return [p.grant for p in promises.values() if p.grant is not None]
+        granted = [p.grant for p in promises.values() if p.grant is not None]
+        if not self._bursts:
+            return granted
+        return [replace(g, bandwidth=self._bursts.get(g.key, g.bandwidth)) for g in granted]
+
+    def _burst(
+        self, seen: Observation, promises: Mapping[VcpuKey, Promise]
+    ) -> Mapping[VcpuKey, Bandwidth | None]:
+        """Limits until the next cycle of those that may bank what they do not use."""
+        bursts = {key: p.burst for key, p in promises.items() if p.burst is not None}
+        if not bursts:
+            return {}
+        now, cycle_s = _readings(seen), self._settings.cycle_s
+        banked = {key: self._books.account(key).banked_ref_s for key in bursts}
+        return {k: burst.limit(b, banked[k], cycle_s, now[k].bandwidth) for k, b in bursts.items()}
 
     def _changes(
         self, seen: Observation, promises: Mapping[VcpuKey, Promise]
     ) -> tuple[Change, ...]:
         """What the policy asks for, and the contract for every vCPU it did not place."""
         by_policy = self._best_effort.grants(seen, promises, self._known)
-        if not by_policy and promises is self._settled:
+        if not by_policy and promises is self._settled and not self._bursts:
             return ()
         placed = {g.key for g in by_policy}
         promised = (g for g in self._granted(promises) if g.key not in placed)
@@ -285,7 +303,7 @@ class Loop:
     ) -> None:
         """Note what was done, and under what terms every vCPU runs until the next cycle."""
         self._cycles += 1
-        if not self.changes and promises is self._settled:
+        if not self.changes and promises is self._settled and not self._bursts:
             return
         now = _readings(seen)
         undone = set(failures)
@@ -406,5 +424,6 @@ def tenures(
             core_type.smt_busy_factor,
             promise.booking.ips,
             core_type.nominal_ips,
+            promise.burst.burst_s if promise.burst else 0.0,
         )
     return made

@@ -1,5 +1,4 @@
-"""The agent as a service: wiring, the pace of the cycles, signals. The only place that knows which
-Sensor and Actuator are real."""
+"""The agent as a service: wiring, pace, signals. It alone knows the real Sensor and Actuator."""
 
 import contextlib
 import fcntl
@@ -154,6 +153,7 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         terms,
         adaptive.choice(conf.agent.coefficients, conf.agent.coefficients_of),
         None if cycles is None else Miss(cycles, SPREAD_RATIO),
+        cycle_s=conf.agent.cycle_s,
         policy_interval_s=conf.agent.policy_interval_s,
         policy_moves_max=conf.agent.policy_moves_max,
         drift_repairs_max=conf.agent.drift_repairs_max,

@@ -6,6 +6,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from amp_nova.core import burst
 from amp_nova.core.losses import NOTHING, Losses, losses
 from amp_nova.core.observation import Usage
 
@@ -37,6 +38,8 @@ class Tenure:
     smt_busy_factor: float | None = None
     ips: float | None = None
     nominal_ips: float | None = None
+    burst_s: float = 0.0
+    """What of a booking in reference cores may be banked (``core.burst``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Account:
     ratio: float | None = None
     delivered_refcores: float | None = None
     delivered_ips: float | None = None
+    banked_ref_s: float = 0.0
+    """Unused booked time that it may still have."""
 
 
 def owed(used: Usage, booked_per_s: float, got: float) -> float:
@@ -154,10 +159,14 @@ def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Ac
     worth = used.run_s * (tenure.coefficient or 0.0)
     lost = losses(used, tenure.coefficient or 0.0, tenure.clock_hz, tenure.smt_busy_factor)
     due, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
+    banked_ref_s = 0.0
     unit = (_in_refcores if tenure.ips is None else _in_ips)(used, tenure, lost)
     if unit is not None:
         due = owed(used, unit.booked_per_s, unit.got)
         balance, shortfall = _shortfall(account, used, tenure, unit, due)
+        if tenure.burst_s:
+            before = account.banked_ref_s
+            banked_ref_s = burst.banked(before, used, unit.booked_per_s, unit.got, tenure.burst_s)
     instructions = account.window_instructions
     if used.instructions is not None:
         instructions = (instructions or 0.0) + used.instructions
@@ -174,6 +183,7 @@ def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Ac
         account.ratio,
         account.delivered_refcores,
         account.delivered_ips,
+        banked_ref_s,
     )
     return settled if settled.window_s < window_s * 0.999 else _closed(settled, tenure)
 

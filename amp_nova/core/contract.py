@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from amp_nova.core import adaptive, capacity, elastic, ips_limit
 from amp_nova.core.booking import Booking, VcpuBooking
+from amp_nova.core.burst import Burst
 from amp_nova.core.observation import VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
 from amp_nova.core.topology import CoreType, Topology
@@ -35,6 +36,10 @@ class Promise:
     """Its own coefficient of its core type, where it is not the type's that counts."""
     cores: float | None = None
     """The share of its pCPU that it takes, where it has one."""
+    most_cores: float | None = None
+    """The share of it that it may have while it spends what it banked."""
+    burst: Burst | None = None
+    """What it may bank, where that is kept by cycles (``core.burst``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,13 @@ def _promise_refcores(
     key: VcpuKey = demand.key  # type: ignore[assignment]
     grant = Grant(key, pcpus, limit, limits=True, why=f"{why}, soft" if soft else why)
     need = capacity.need_cores(demand, core_type)
-    return Promise(booked, grant, core_type.name, pcpu, note, coefficient=own, cores=need)
+    burst = None
+    if booking.burst_s and not soft and limit is not None and need is not None and note is None:
+        most = packing.most_cores.get(demand.key, need)
+        burst = Burst(demand.refcores, booking.burst_s, need, most, limit.period_us)
+    return Promise(
+        booked, grant, core_type.name, pcpu, note, coefficient=own, cores=need, burst=burst
+    )
 
 
 def _note(
@@ -277,8 +288,8 @@ def _promise_ips(
         return Promise(booked, note=f"not enforced: {_unusable(missing, topology)}")
     how = domain.booking.limit
     limit = ips_limit.begin(booked.ips or 0.0, how, reading, core_type, topology, terms.ips)
-    if demand is not None and core_type is not None and key in packing.most_cores:
-        share_cores = packing.most_cores[key]
+    share_cores = packing.most_cores.get(key)
+    if how == "soft" and demand is not None and core_type is not None:
         limit = replace(limit, bandwidth=_limit(demand, core_type, topology, share_cores))
     if demand is None and not limit.governed:  # nobody knows what room it takes, nor what it does
         rest = _promise_rest(domain, reading, booked, topology)
@@ -290,7 +301,7 @@ def _promise_ips(
     loose, governed = core_type is None, limit.governed
     grant = Grant(key, pcpus, limit.bandwidth, True, why, loose=loose, governed=governed)
     note = "; ".join(n for n in notes if n) or None
-    return Promise(booked, grant, where, pcpu, note, cores=cores)
+    return Promise(booked, grant, where, pcpu, note, cores=cores, most_cores=share_cores)
 
 
 def promises(
@@ -339,7 +350,7 @@ def _most_cores(
     terms: Terms,
 ) -> Mapping[Hashable, float]:
     """How much of a pCPU those may have that may have more than they book."""
-    more = {d.resource for d in domains if d.booking.limit == "soft"}
+    more = {d.resource for d in domains if d.booking.limit == "soft" or d.booking.burst_s}
     wanted = [d for d in demands.values() if d.key[0] in more]  # type: ignore[index]
     return elastic.most_cores(wanted, packing, topology, one_pcpu=terms.one_pcpu) if wanted else {}
 

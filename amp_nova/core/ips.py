@@ -74,6 +74,8 @@ class Terms:
     ips: float
     burst_s: float = 0.0
     sp_s: float = 0.1
+    most_share: float = 1.0
+    """Of a pCPU: what a burst leaves its neighbours is not less than they booked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,8 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
         return state
     repay_s = max(REPAY_S * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
     repay_ips = state.balance / repay_s + state.banked / REPAY_S
-    share = min(1.0, (terms.ips + repay_ips) / state.rho)
+    most = min(1.0, max(forward, terms.most_share))
+    share = min(most, (terms.ips + repay_ips) / state.rho)
     least = forward * REPAY_LEAST_RATIO
     if share < least and state.share <= 2.0 * least:
         return state  # as low as it shall be, or close

@@ -62,6 +62,7 @@ def moments(duration_s: float, pace: Pace, tick_s: float | None = None) -> Itera
 
 def _loop(host: SimHost, scenario: Scenario, policy: Policy, pace: Pace) -> Loop:
     settings = Settings(
+        cycle_s=pace.cycle_s,
         policy_interval_s=pace.policy_interval_s,
         enforce=pace.enforce,
         seed=scenario.seed,

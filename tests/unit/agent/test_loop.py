@@ -118,6 +118,22 @@ class TestSteadyState:
         assert state(host)["vm", 0] == ([0, 1], None)
         assert vcpu(report).account.ratio == approx(1.0)
 
+    def test_a_bank_is_filled_spent_and_not_written_for_nothing(self):
+        """``amp:burst_s`` of a vCPU that slept; a limit is written when it changes, not before."""
+        host = FakeHost()
+        host.add("vm", {"pref_core": "0.25", "burst_s": "1"}, wants=0.0)
+        agent, vcpu = loop(host), host.vcpu("vm")
+        before = cycles(agent, host, 4).totals.writes
+        assert vcpu.bandwidth.cores == approx(0.5)
+        assert cycles(agent, host, 9).totals.writes == before
+
+        vcpu.wants = 1.0
+        before_ns = vcpu.run_ns
+        cycles(agent, host, 8)
+
+        assert (vcpu.run_ns - before_ns) / 1e9 == approx(0.25 * 8 + 0.25, rel=0.02)
+        assert vcpu.bandwidth.cores == approx(0.25, rel=0.02)
+
     def test_one_pcpu(self, host):
         """``affinity = pcpu`` ties a vCPU to one pCPU, for good."""
         agent = loop(host, terms=Terms(one_pcpu=True))
