@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from amp_nova.core.report import CycleReport, VcpuReport
+from amp_nova.core import fairness
+from amp_nova.core.fairness import Shared
+from amp_nova.core.report import CycleReport, DomainReport, VcpuReport
+from amp_nova.core.topology import Topology
 
 
 def families(
@@ -32,6 +35,38 @@ def families(
     for core_type, ratio in report.coefficient_drift.items():
         drift.add_metric([core_type], ratio)
     yield drift
+    yield from _fairness(report)
+
+
+def _fairness(report: CycleReport) -> Iterator[Metric]:
+    slowdown = GaugeMetricFamily(
+        "amp_instance_slowdown_ratio",
+        "Speed of best effort alone on the fastest core type, over the speed it got lately.",
+        labels=["domain", "resource", "project"],
+    )
+    found = []
+    for domain in report.domains:
+        about = domain.domain
+        if (ratio := _slowdown(domain, report.topology)) is not None:
+            slowdown.add_metric([about.name, about.resource, about.project], ratio)
+            found.append(ratio)
+    unfairness = GaugeMetricFamily(
+        "amp_host_unfairness_ratio", "Greatest over least slowdown of best-effort instances."
+    )
+    if (most := fairness.unfairness(found)) is not None:
+        unfairness.add_metric([], most)
+    yield from (slowdown, unfairness)
+
+
+def _slowdown(domain: DomainReport, topology: Topology) -> float | None:
+    """Of an instance that books nothing: what a booking holds back is no loss."""
+    if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
+        return None
+    shared = []
+    for vcpu in domain.vcpus:
+        known = vcpu.insight.sampled or vcpu.insight.speedup
+        shared.append(Shared(None if known is None else known.value, vcpu.account.recent))
+    return fairness.slowdown(shared, topology.core_types)
 
 
 def _estimates(

@@ -102,8 +102,7 @@ class Loop:
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
         self._governing: tuple[object, Sequence[Grant]] = (None, ())
         self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
-        self._cycles = 0
-        self._writes = 0
+        self._cycles = self._writes = 0
         self._failed: Counter[str] = Counter()
         self._migrated: Counter[tuple[str, str]] = Counter()
         self.changes: tuple[Change, ...] = ()

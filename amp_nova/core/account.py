@@ -6,7 +6,8 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from amp_nova.core import burst
+from amp_nova.core import burst, fairness
+from amp_nova.core.fairness import Recent
 from amp_nova.core.losses import NOTHING, Losses, losses
 from amp_nova.core.observation import Usage
 
@@ -67,6 +68,8 @@ class Account:
     delivered_ips: float | None = None
     banked_ref_s: float = 0.0
     """Unused booked time that it may still have."""
+    recent: Recent = fairness.NOTHING
+    """What it did lately, to tell how much sharing the host slows it down."""
 
 
 def owed(used: Usage, booked_per_s: float, got: float) -> float:
@@ -184,6 +187,7 @@ def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Ac
         account.delivered_refcores,
         account.delivered_ips,
         banked_ref_s,
+        fairness.enter(account.recent, used, tenure.position, tenure.types),
     )
     return settled if settled.window_s < window_s * 0.999 else _closed(settled, tenure)
 

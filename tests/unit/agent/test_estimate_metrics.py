@@ -2,13 +2,19 @@
 
 from dataclasses import replace
 
+import pytest
+
 from amp_nova.agent import views
+from amp_nova.agent.loop import Loop
 from amp_nova.core.estimate import Estimate
 from amp_nova.core.report import Insight
 from amp_nova.core.topology import CoreType
+from amp_nova.plugins import load_policy
+from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import booked, instance
 from tests.unit.agent.test_exporter import VCPU, Scrape
+from tests.unit.sim.builders import guest, topology
 
 KNOWN = Insight(1.6, 0.8, Estimate(1.12, 0.03, "misses"), {"fast": 1.15})
 
@@ -31,6 +37,28 @@ def test_estimates_are_exported():
     assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == 0.97
 
 
+def test_slowdown_and_unfairness_are_those_of_the_simulated_guests():
+    """Of best effort alone; the agent's estimate agrees with what the simulator knows."""
+    guests = [guest(f"gains-{speed}", speed=speed) for speed in (2.0, 1.2)]
+    host = SimHost(topology(slow=2), [*guests, guest("third"), guest("booked", pref_core="0.1")])
+    loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
+    for second in range(400):
+        host.advance(float(second))
+        found = loop.cycle()
+
+    scrape = Scrape(found)
+
+    got = {
+        labels["domain"]: value for labels, value in scrape.samples("amp_instance_slowdown_ratio")
+    }
+    real = {name: host.outcome(name) for name in got}
+    assert set(got) == {"gains-2.0", "gains-1.2", "third"}
+    for name, ratio in got.items():
+        assert ratio == pytest.approx(real[name].alone_fastest / real[name].speed, rel=0.03)
+    most = max(got.values()) / min(got.values())
+    assert scrape.value("amp_host_unfairness_ratio") == pytest.approx(most)
+
+
 def test_what_is_not_known_has_no_sample():
     """As on a host without counters."""
     scrape = Scrape(reports.report(instance(booked())))
@@ -41,6 +69,8 @@ def test_what_is_not_known_has_no_sample():
         "amp_vcpu_speedup_error_ratio",
         "amp_vcpu_coefficient_ratio",
         "amp_coefficient_drift_ratio",
+        "amp_instance_slowdown_ratio",
+        "amp_host_unfairness_ratio",
     ):
         assert scrape.samples(name) == []
 
