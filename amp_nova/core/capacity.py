@@ -71,8 +71,9 @@ class Demand:
 
     ``allowed``: pCPUs that Nova and libvirt leave it; ``core_type``: the one its flavor insists on;
     ``current``: the core type it is kept on now, and ``pcpu`` the pCPU, if it is a single one: to
-    stay there spares a move. ``settled``: it has a place, which none who comes later may take.
-    ``ips``: what it books in instructions per second; ``refcores`` then is what that is at least.
+    stay there spares a move. ``packed``: the pCPU that it was packed onto last, whether or not it
+    is kept on it. ``settled``: it has a place, which none who comes later may take. ``ips``: what
+    it books in instructions per second; ``refcores`` then is what that is at least.
     """
 
     key: Hashable
@@ -85,6 +86,7 @@ class Demand:
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Its own coefficient of a core type, where that differs from the type's."""
     ips: float | None = None
+    packed: int | None = None
 
     @property
     def amount(self) -> str:
@@ -174,7 +176,10 @@ def _reason(demand: Demand, topology: Topology) -> str:
 
 
 def _hardest_first(item: _Item) -> tuple[Any, ...]:
-    return len(item.demand.allowed), -item.demand.refcores, str(item.demand.key)
+    # Newcomers last among equals: what they are called must not matter, only then does whoever
+    # asks for them before they have a name get the same answer.
+    demand = item.demand
+    return len(demand.allowed), -demand.refcores, demand.current is None, str(demand.key)
 
 
 def _settled_first(item: _Item) -> tuple[Any, ...]:
@@ -238,6 +243,10 @@ def _search(items: Sequence[_Item], topology: Topology, room_cores: float) -> Pa
     return Packing(placed, {}, free) if rest(0) else None
 
 
+def _as_packed(demand: Demand) -> Demand:
+    return demand if demand.packed is None else replace(demand, pcpu=demand.packed)
+
+
 def _attempts(
     demands: Sequence[Demand], topology: Topology, room_cores: float
 ) -> Iterator[Packing | None]:
@@ -247,6 +256,10 @@ def _attempts(
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
         yield _first_fit(sorted(items, key=_settled_first) if stay else items, topology, empty)
+        if stay:
+            # All where they are and newcomers beside: what a scheduler tries before all else.
+            again = [_item(_as_packed(d), topology, stay=True) for d in demands]
+            yield _first_fit(sorted(again, key=_settled_first), topology, empty)
         yield _search(items, topology, room_cores)
 
 

@@ -85,9 +85,11 @@ def _demands(
             if booked.ips is not None:
                 refcores = capacity.least_refcores(booked.ips, topology)
             if refcores is not None:
-                had = before.get((domain.resource, reading.index)) if before else None
-                settled = had is not None and had.pcpu is not None if before else None
-                demands.append(_demand(domain, reading, booked, refcores, settled, topology))
+                had = before.get((domain.resource, reading.index))
+                packed = None if had is None else had.pcpu
+                settled = packed is not None if before else None
+                demand = _demand(domain, reading, booked, refcores, settled, topology)
+                demands.append(replace(demand, packed=packed))
     return demands
 
 

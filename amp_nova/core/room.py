@@ -7,7 +7,7 @@ that has enough in sum and not in one piece is packed anew, with the packing tha
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from amp_nova.core import capacity
@@ -24,11 +24,6 @@ class Ask:
     vcpus: tuple[VcpuBooking, ...]
     core_type: str | None = None
 
-    @property
-    def in_ips(self) -> bool:
-        """Whether any vCPU books instructions, which only some hosts can convert."""
-        return any(v.kind == "ips" for v in self.vcpus)
-
 
 def ask_of(booking: Booking) -> Ask:
     """The part of a booking that takes room: vCPUs of best effort take none."""
@@ -42,6 +37,21 @@ class Lane:
     core_type: str
     coefficient: float
     free_cores: tuple[float, ...]
+    nominal_ips: float | None = None
+
+    def need_cores(self, size: "Size") -> float | None:
+        """Share of one of its pCPUs that a vCPU needs; ``None`` if that cannot be told."""
+        if size.ips is None:
+            return size.refcores / self.coefficient
+        return None if self.nominal_ips is None else size.ips / self.nominal_ips
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a vCPU books; ``refcores``, of one that books ``ips``: what that is at least here."""
+
+    refcores: float
+    ips: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +65,12 @@ class Room:
     held: tuple[Demand, ...]
     lanes: tuple[Lane, ...]
     complete: bool
-    reference_ips: float | None
     worth_refcores: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether an instance fits: the core type of each vCPU, slowest first; or why it does not."""
+    """Whether an instance fits: the core type of each vCPU, greatest first; or why it does not."""
 
     core_types: tuple[str, ...] = ()
     refused: str | None = None
@@ -70,41 +79,28 @@ class Fit:
 _FirstFit = tuple[tuple[str, ...], dict[str, list[float]]]
 
 
-def reference_ips(topology: Topology) -> float | None:
-    """Ips of the reference core as this host was calibrated; ``None`` where it was not."""
-    for core_type in topology.core_types:
-        if core_type.nominal_ips is not None and core_type.coefficient is not None:
-            return core_type.nominal_ips / core_type.coefficient
-    return None
+def _size(refcores: float | None, ips: float | None, topology: Topology) -> Size | None:
+    """The size of a vCPU on a host; ``None`` if it books nothing, or what cannot be converted."""
+    if ips is not None:
+        refcores = capacity.least_refcores(ips, topology)
+    return None if refcores is None else Size(refcores, ips)
 
 
-def refcores(vcpu: VcpuBooking, ips: float | None) -> float | None:
-    """What a vCPU books, in reference cores of ``ips`` each; ``None`` if that cannot be told."""
-    if vcpu.ips is None:
-        return vcpu.refcores
-    return None if ips is None else vcpu.ips / ips
-
-
-def _held(instance: InstanceShare, ips: float | None) -> list[Demand]:
-    demands = []
-    for vcpu in instance.vcpus:
-        size = vcpu.refcores
-        if size is None and vcpu.ips is not None and ips is not None:
-            size = vcpu.ips / ips
-        if size is None:
-            continue
-        demands.append(
-            Demand(
-                (instance.resource, vcpu.index),
-                size,
-                vcpu.allowed,
-                instance.core_type,
-                vcpu.core_type,
-                vcpu.pcpu,
-                settled=vcpu.pcpu is not None,
-            )
+def _held(instance: InstanceShare, topology: Topology) -> list[Demand]:
+    return [
+        Demand(
+            (instance.resource, vcpu.index),
+            size.refcores,
+            vcpu.allowed,
+            instance.core_type,
+            vcpu.core_type,
+            settled=vcpu.pcpu is not None,
+            ips=size.ips,
+            packed=vcpu.pcpu,
         )
-    return demands
+        for vcpu in instance.vcpus
+        if (size := _size(vcpu.refcores, vcpu.ips, topology)) is not None
+    ]
 
 
 def room(
@@ -116,41 +112,46 @@ def room(
 
     ``pending``: instances that were sent there and that its agent has not reported yet.
     """
-    topology, ips = snapshot.topology, reference_ips(snapshot.topology)
-    free = {p.id: 1.0 - snapshot.reserve_ratio for p in topology.pcpus}
-    held = {i.resource: _held(i, ips) for i in snapshot.instances if i.resource != without}
+    topology, whole = snapshot.topology, 1.0 - snapshot.reserve_ratio
+    free = {p.id: whole for p in topology.pcpus}
+    held = {i.resource: _held(i, topology) for i in snapshot.instances if i.resource != without}
     for resource, ask in pending.items():
-        sent = _wanted(resource, ask, ips, snapshot.bookable)
+        sent = _wanted(resource, ask, topology, snapshot.bookable)
         # One that is resized where it is has its old size or its new one: count the greater.
         if resource != without and _worth(sent) >= _worth(held.get(resource, ())):
             held[resource] = sent
     demands = [demand for each in held.values() for demand in each]
     homeless = []
     for demand in demands:
-        core_type = None if demand.pcpu is None else topology.type_of(demand.pcpu)
-        if demand.pcpu is None or core_type is None or not core_type.coefficient:
+        core_type = None if demand.packed is None else topology.type_of(demand.packed)
+        need = None if core_type is None else capacity.need_cores(demand, core_type)
+        if demand.packed is None or need is None:
             homeless.append(demand)
         else:
-            free[demand.pcpu] -= demand.refcores / core_type.coefficient
-    # Whoever moves from one type to another takes its reference cores along: this sum stays.
-    worth = sum(
-        t.coefficient * share
-        for p, share in free.items()
-        if (t := topology.type_of(p)) is not None and t.coefficient is not None
-    )
+            free[demand.packed] -= need
+    # Whoever moves from one type to another takes its reference cores along: this stays.
+    worth = whole * _capacity(topology) - _worth(demands)
     lanes, complete = _lanes(snapshot, free), True
     for demand in sorted(homeless, key=lambda d: -d.refcores):
-        worth -= demand.refcores
-        found = _first_fit(_of_type(lanes, demand.core_type), (demand.refcores,))
+        size = Size(demand.refcores, demand.ips)
+        found = _first_fit(_of_type(lanes, demand.core_type), (size,))
         if found is None:
             complete = False
             continue
         left = found[1]
         lanes = tuple(
-            Lane(n.core_type, n.coefficient, tuple(left.get(n.core_type, n.free_cores)))
-            for n in lanes
+            replace(n, free_cores=tuple(left.get(n.core_type, n.free_cores))) for n in lanes
         )
-    return Room(snapshot, tuple(demands), lanes, complete, ips, worth)
+    return Room(snapshot, tuple(demands), lanes, complete, worth)
+
+
+def _capacity(topology: Topology) -> float:
+    """All its pCPUs, in reference cores."""
+    return sum(
+        t.coefficient * len(topology.pcpus_of(t.name))
+        for t in topology.core_types
+        if t.coefficient is not None
+    )
 
 
 def _worth(demands: Sequence[Demand]) -> float:
@@ -163,6 +164,7 @@ def _lanes(snapshot: HostSnapshot, free: Mapping[int, float]) -> tuple[Lane, ...
             t.name,
             t.coefficient,
             tuple(sorted(free[p] for p in snapshot.topology.pcpus_of(t.name) & snapshot.bookable)),
+            t.nominal_ips,
         )
         for t in snapshot.topology.core_types
         if t.coefficient is not None
@@ -173,24 +175,24 @@ def _of_type(lanes: tuple[Lane, ...], core_type: str | None) -> tuple[Lane, ...]
     return lanes if core_type is None else tuple(n for n in lanes if n.core_type == core_type)
 
 
-def sizes_of(ask: Ask, ips: float | None) -> tuple[float, ...] | None:
-    """Reference cores of each vCPU, greatest first; ``None`` if this host cannot convert them."""
-    if not ask.in_ips:
-        return tuple(sorted((v.refcores or 0.0 for v in ask.vcpus), reverse=True))
-    if ips is None:
+def sizes_of(ask: Ask, topology: Topology) -> tuple[Size, ...] | None:
+    """What each vCPU books, greatest first; ``None`` if this host cannot convert it."""
+    sizes = [_size(v.refcores, v.ips, topology) for v in ask.vcpus]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
         return None
-    return tuple(sorted((refcores(v, ips) or 0.0 for v in ask.vcpus), reverse=True))
+    return tuple(sorted(known, key=lambda size: -size.refcores))
 
 
-def _wanted(resource: str, ask: Ask, ips: float | None, allowed: frozenset[int]) -> list[Demand]:
+def _wanted(resource: str, ask: Ask, topology: Topology, allowed: frozenset[int]) -> list[Demand]:
     return [
-        Demand((resource, v.index), size, allowed, ask.core_type)
+        Demand((resource, v.index), size.refcores, allowed, ask.core_type, ips=size.ips)
         for v in ask.vcpus
-        if (size := refcores(v, ips)) is not None
+        if (size := _size(v.refcores, v.ips, topology)) is not None
     ]
 
 
-def _first_fit(lanes: tuple[Lane, ...], sizes: Sequence[float]) -> _FirstFit | None:
+def _first_fit(lanes: tuple[Lane, ...], sizes: Sequence[Size]) -> _FirstFit | None:
     """Put every vCPU on the slowest type that suffices, onto the fullest pCPU with room for it.
 
     What types they get, and what is left then on the types that they use; ``None`` if one of them
@@ -200,8 +202,8 @@ def _first_fit(lanes: tuple[Lane, ...], sizes: Sequence[float]) -> _FirstFit | N
     types = []
     for size in sizes:
         for lane in lanes:
-            need = size / lane.coefficient
-            if need > 1.0 + TOLERANCE:
+            need = lane.need_cores(size)
+            if need is None or need > 1.0 + TOLERANCE:
                 continue
             left: Sequence[float] = used.get(lane.core_type, lane.free_cores)
             at = bisect_left(left, need - TOLERANCE)
@@ -216,6 +218,12 @@ def _first_fit(lanes: tuple[Lane, ...], sizes: Sequence[float]) -> _FirstFit | N
     return tuple(types), used
 
 
+def _amount(size: Size) -> str:
+    if size.ips is not None:
+        return f"{size.ips:.4g} instructions per second"
+    return f"{size.refcores:g} reference cores"
+
+
 def quick(room: Room, ask: Ask) -> Fit | None:
     """The answer if it is plain: fits beside what is there, or cannot fit at all; else ``None``."""
     lanes = room.lanes
@@ -226,14 +234,14 @@ def quick(room: Room, ask: Ask) -> Fit | None:
         return Fit(refused="the coefficient of its core types is not known")
     if not (lanes := _of_type(lanes, ask.core_type)):
         return Fit(refused=f"it has no core type '{ask.core_type}' that is calibrated")
-    if (sizes := sizes_of(ask, room.reference_ips)) is None:
+    if (sizes := sizes_of(ask, room.snapshot.topology)) is None:
         return Fit(refused="it is not calibrated, so Ips cannot be converted")
     if room.complete and (found := _first_fit(lanes, sizes)) is not None:
         return Fit(found[0])
-    largest = max(lane.coefficient for lane in lanes)
-    if sizes and sizes[0] > largest + TOLERANCE:
-        return Fit(refused=f"a vCPU of {sizes[0]:g} reference cores is more than any core gives")
-    asked = sum(sizes)
+    for size in sizes[:1]:
+        if all((need := n.need_cores(size)) is None or need > 1.0 + TOLERANCE for n in lanes):
+            return Fit(refused=f"a vCPU of {_amount(size)} is more than any core gives")
+    asked = sum(size.refcores for size in sizes)
     if asked > room.worth_refcores + TOLERANCE * max(1, len(sizes)):
         free = max(0.0, room.worth_refcores)
         return Fit(refused=f"{asked:g} reference cores are asked and {free:.3f} are free")
@@ -242,8 +250,9 @@ def quick(room: Room, ask: Ask) -> Fit | None:
 
 def thorough(room: Room, ask: Ask) -> Fit:
     """The answer of the agent's own packing, which may move vCPUs to make room."""
-    asked = _wanted("", ask, room.reference_ips, room.snapshot.bookable)
     topology = room.snapshot.topology
+    asked = _wanted("", ask, topology, room.snapshot.bookable)
+    asked.sort(key=lambda demand: -demand.refcores)
     packing = capacity.pack([*room.held, *asked], topology, room.snapshot.reserve_ratio)
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in asked if d.key in packing.unplaced]

@@ -57,7 +57,7 @@ class _Question:
         if own is None:
             own = prospect.UNKNOWN
         here = entry.room()
-        sizes = room.sizes_of(self._ask, here.reference_ips) or ()
+        sizes = tuple(s.refcores for s in room.sizes_of(self._ask, topology) or ())
         fit = entry.fits.get(self._fit_key) or room.quick(here, self._ask)
         candidate = prospect.candidate_of(self._booking, sizes, own)
         return prospect.outlook(market, candidate, fit.core_types if fit else ())

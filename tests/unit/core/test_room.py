@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.core.room import fit, quick, room
+from amp_nova.core.snapshot import InstanceShare, VcpuShare
 from amp_nova.core.topology import CoreType, PCpu, Topology
 from tests import hosts
 from tests.snapshots import ask, instance, snapshot
@@ -70,6 +71,21 @@ def test_instructions_are_converted_by_the_calibration():
     assert answer(ask(ips="3G"), topology=CALIBRATED) == ("fast",)
     assert answer(ask(ips="1G"), topology=CALIBRATED) == ("slow",)
     assert "more than any core gives" in answer(ask(ips="5G"), topology=CALIBRATED)
+
+
+def test_instructions_take_what_the_core_retires_whatever_its_coefficient():
+    """A fast core of coefficient 3 that retires 2.5 times as much: 3.7 GIps take 0.74 of it."""
+    fast = CoreType("fast", 3.0, nominal_ips=5e9)
+    uneven = replace(CALIBRATED, core_types=(CALIBRATED.core_types[0], fast))
+    held = InstanceShare("a", (VcpuShare(0, ips=3.7e9, allowed=frozenset({0, 1}), pcpu=1),))
+
+    assert answer(ask(pref_core=0.75), held, topology=uneven) == ("slow",)
+    assert answer(ask(pref_core=0.75, core_type="fast"), held, topology=uneven) == ("fast",)
+    assert "free" in answer(ask(pref_core=0.85, core_type="fast"), held, topology=uneven)
+    assert answer(ask(ips="5G"), topology=uneven) == ("fast",)
+    assert "5.5e+09 instructions per second is more than" in answer(
+        ask(ips="5.5G"), topology=uneven
+    )
 
 
 def test_the_reserve_stays_free():

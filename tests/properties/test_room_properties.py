@@ -1,0 +1,55 @@
+"""The scheduler's answer and the agent's packing are one: whatever comes and goes."""
+
+import copy
+import uuid
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amp_nova.core.booking import parse
+from amp_nova.core.room import ask_of, fit, room
+from amp_nova.core.snapshot import decode
+from tests.hosts import topology
+from tests.packing import PackingHost
+
+FLAVORS = (
+    (1, {"amp:pref_core": "0.5"}),
+    (2, {"amp:pref_core": "0.7"}),
+    (1, {"amp:pref_core": "1.6"}),
+    (2, {"amp:pref_core.0": "1.2", "amp:pref_core.1": "0.3"}),
+    (1, {"amp:pref_core": "0.4", "amp:core_type": "fast"}),
+    (2, {"amp:ips": "0.8G"}),
+    (1, {"amp:ips": "2.9G"}),
+    (2, {"amp:ips.0": "3.7G", "amp:pref_core.1": "0.25"}),
+)
+
+
+@st.composite
+def hosts(draw):
+    """A few slow and fast pCPUs that do not retire what their coefficients suggest."""
+    counts = draw(st.tuples(st.integers(1, 3), st.integers(1, 2)))
+    fast = draw(st.sampled_from([1.5, 2.0, 3.0]))
+    made = topology({"slow": (counts[0], 1.0), "fast": (counts[1], fast)})
+    rates = 2e9, draw(st.sampled_from([3e9, 4e9, 5e9]))
+    rated = (replace(t, nominal_ips=r) for t, r in zip(made.core_types, rates, strict=True))
+    return replace(made, core_types=tuple(rated)), draw(st.sampled_from([0.0, 0.1]))
+
+
+@given(hosts(), st.lists(st.sampled_from(FLAVORS) | st.integers(0, 20), max_size=25))
+def test_who_is_let_in_finds_room_and_who_is_not_would_not(host, events):
+    """After every report the filter lets the next one in if and only if the agent can keep all."""
+    agent = PackingHost("host1", *host)
+    for number, event in enumerate(events):
+        if isinstance(event, int):
+            if agent.domains:
+                agent.lose(sorted(agent.domains)[event % len(agent.domains)])
+            continue
+        vcpus, specs = event
+        found = fit(room(decode(agent.report())), ask_of(parse(specs, vcpus)))
+        let_in = copy.deepcopy(agent)
+        name = str(uuid.uuid5(uuid.NAMESPACE_DNS, str(number)))  # in no order
+        let_in.take(name, specs, vcpus)
+        assert (found.refused is None) == (let_in.homeless() == []), (specs, found)
+        if found.refused is None:
+            agent = let_in
