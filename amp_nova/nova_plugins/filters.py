@@ -74,6 +74,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         oldest_s, stale_report = states.oldest_s(), CONF.amp_scheduler.stale_report
         for host in hosts:
             entry = states.entry(host.nodename)
+            if entry is not None and not entry.away.issubset(host.instances):
+                entry = states.gone(host.nodename, host.instances)
             usable = entry is not None and entry.usable(oldest_s)
             if entry is not None and usable:
                 fit = question.answer(entry)

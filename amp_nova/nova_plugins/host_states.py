@@ -5,11 +5,12 @@ arrive in a thread of their own (``report_server``), readers take what is there.
 """
 
 import logging
+import math
 import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -46,7 +47,9 @@ class Pending:
     """An instance that was sent to a host and that its agent has not reported yet.
 
     ``undone`` says whether Nova has dropped the decision since: of several instances that are asked
-    for at once, all find a host or none gets one.
+    for at once, all find a host or none gets one. ``away``: it was on the host, and its agent does
+    not see it any more. It may be stopped, or its host starting again: its room is its own until
+    Nova has it there no longer.
     """
 
     ask: Ask
@@ -54,6 +57,7 @@ class Pending:
     undone: Callable[[], bool] = _stands
     tentative: bool = False
     """Whether it is about to be decided: its claim is being made."""
+    away: bool = False
 
     def over(self, now_s: float) -> bool:
         """Whether it counts no longer."""
@@ -73,8 +77,13 @@ class Entry:
     pending: Mapping[str, Pending] = field(default_factory=dict)
     fits: dict[int, Fit] = field(default_factory=dict)
     outlooks: dict[object, Outlook] = field(default_factory=dict)
+    away: frozenset[str] = field(init=False)
+    """Instances that its agent does not see any more, and whose room is kept."""
     _room: Room | None = None
     _market: Market | None = None
+
+    def __post_init__(self) -> None:
+        self.away = frozenset(r for r, p in self.pending.items() if p.away)
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the report is not older than that, of an agent that is well."""
@@ -222,7 +231,7 @@ class HostStates:
             known = self._entries[origin.node]
             pending = {
                 resource: sent
-                for resource, sent in known.pending.items()
+                for resource, sent in {**_away(known.snapshot, snapshot), **known.pending}.items()
                 if not sent.over(now_s) and not _reported(snapshot, resource, sent)
             }
             if pending == known.pending and snapshot.same_state(known.snapshot):
@@ -269,7 +278,7 @@ class HostStates:
             if entry is None:
                 return True
             here = entry.room()
-            if resource in entry.snapshot.instance_of:
+            if resource in entry.snapshot.instance_of or resource in entry.pending:
                 here = entry.room_without(resource)
             if fit(here, ask).refused is not None:
                 return False
@@ -288,6 +297,15 @@ class HostStates:
         if node is not None and entry is not None and resource in entry.pending:
             pending = {r: p for r, p in entry.pending.items() if r != resource}
             self._entries[node] = Entry(entry.snapshot, entry.received_s, pending)
+
+    def gone(self, node: str, there: Container[str]) -> Entry:
+        """Give away the room of instances that are ``away``, but for those that Nova has there."""
+        with self._lock:
+            entry = self._entries[node]
+            kept = {r: p for r, p in entry.pending.items() if not p.away or r in there}
+            if len(kept) != len(entry.pending):
+                entry = self._entries[node] = Entry(entry.snapshot, entry.received_s, kept)
+            return entry
 
     def _expire(self, node: str, now_s: float) -> Entry:
         with self._lock:
@@ -320,7 +338,14 @@ class HostStates:
 def _reported(snapshot: HostSnapshot, resource: str, sent: Pending) -> bool:
     """Whether an instance is on the host with the booking with which it was sent there."""
     instance = snapshot.instance_of.get(resource)
-    return instance is not None and as_asked(instance) == sent.ask
+    return instance is not None and (sent.away or as_asked(instance) == sent.ask)
+
+
+def _away(before: HostSnapshot, after: HostSnapshot) -> dict[str, Pending]:
+    """Instances with a booking that a host's agent saw before and does not see any more."""
+    gone = before.instance_of.keys() - after.instance_of.keys()
+    found = (before.instance_of[resource] for resource in gone)
+    return {i.resource: Pending(as_asked(i), math.inf, away=True) for i in found if i.booked}
 
 
 def _keep(found: dict[K, V], key: K, value: V, most: int) -> None:

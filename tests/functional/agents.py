@@ -50,7 +50,8 @@ class Agent:
         running = {}
         for uuid in self._compute.manager.driver.instances:
             instance = objects.Instance.get_by_uuid(admin, uuid, expected_attrs=["flavor"])
-            if instance.host == self._compute.host and instance.task_state is None:
+            here = instance.host == self._compute.host and instance.vm_state != "stopped"
+            if here and instance.task_state is None:
                 running[uuid] = instance
         for uuid in self.host.domains.keys() - running.keys():
             del self.host.domains[uuid]

@@ -107,6 +107,23 @@ class MovesTest(CloudTestCase):
         assert self.host_of(server) == "host2"
         self.assert_kept(server, "host2", [1], 0.75)
 
+    def test_a_stopped_instance_keeps_its_room(self):
+        """Its agent sees no guest any more, and nobody asks the scheduler when it is started."""
+        flavor = self.flavor(pref_core="1.5")
+        server = self.boot_on("host1", flavor)
+        self.boot_on("host2", flavor)
+
+        self._stop_server(server)
+        self.cycle("host1")
+        self.boot(flavor, state="ERROR")
+        server = self._start_server(server)
+        self.assert_kept(server, "host1", [1], 0.75)
+
+        self._stop_server(server)
+        self.cycle("host1")
+        self._delete_server(server)
+        assert self.host_of(self.boot(flavor)) == "host1"
+
     def test_rebuild_and_reboot_stay_where_they_are(self):
         """Also on a host whose agent is silent: the share is there already."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))

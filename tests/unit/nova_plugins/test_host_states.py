@@ -194,6 +194,26 @@ class TestDecisions:
         assert not self.room_for(states, ask(pref_core=2), "host1")
         assert not self.room_for(states, ask(pref_core=2), "host2")
 
+    def test_what_its_agent_sees_no_more_keeps_its_room_as_long_as_nova_has_it_there(self, states):
+        """A stopped instance, or all of a host that starts again."""
+        heard(states, instance("a", (1.5, 2)), instance("b", (0.5, 0)), instance("c", None))
+        heard(states, sequence=2)
+        assert states.entry("host1").away == {"a", "b"}
+
+        states.gone("host1", {"a": "Nova's", "c": "Nova's"})
+        assert not self.room_for(states, ask(pref_core=2))
+        assert self.room_for(states, ask(2, pref_core=1))
+        assert not states.reserve("host1", "d", ask(pref_core=2))
+        assert states.reserve("host1", "a", ask(pref_core=2))  # resized while it is stopped
+
+    def test_it_is_back_with_what_it_books_now(self, states):
+        """Not counted twice."""
+        heard(states, instance("a", (2.0, 2)))
+        heard(states, sequence=2)
+        heard(states, instance("a", (0.5, 2)), sequence=3)
+
+        assert states.entry("host1").asks() == {}
+
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_shows(self, states):
         """The old share goes on being reported until the guest starts anew."""
         heard(states, instance("a", (0.5, 0)))
