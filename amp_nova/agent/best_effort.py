@@ -236,7 +236,8 @@ def _is_ours(promise: Promise) -> bool:
 
 def _allowed(promise: Promise, reading: VcpuReading) -> frozenset[int]:
     """The pCPUs it may use, those of its flavor's core type where it has one."""
-    return promise.grant.pcpus if promise.grant else reading.allowed
+    bound = promise.grant is not None and not (promise.rooms and promise.core_type is None)
+    return promise.grant.pcpus if promise.grant and bound else reading.allowed
 
 
 def _moves(

@@ -265,9 +265,14 @@ class Loop:
         by_policy = self._best_effort.grants(seen, promises, self._known)
         if not by_policy and promises is self._settled and not self._bursts:
             return ()
-        placed = {g.key for g in by_policy}
-        promised = (g for g in self._granted(promises) if g.key not in placed)
-        return plan.diff(_readings(seen), [*by_policy, *promised])
+        placed = {g.key: g for g in by_policy}
+        for granted in self._granted(promises):
+            place = placed.get(granted.key, granted)
+            if place is not granted and granted.limits:
+                core_type = seen.topology.only_type(place.pcpus)
+                place = contract.within_room(place, promises[place.key].rooms, core_type)
+            placed[granted.key] = place
+        return plan.diff(_readings(seen), placed.values())
 
     def _known(self, key: VcpuKey) -> Known:
         """What a policy may know of a vCPU."""
@@ -318,7 +323,10 @@ class Loop:
                     self._count_move(seen, before.pcpus, step.pcpus)
             self._estimates.moved(seen, change.key, now[change.key])
         self._failed.update(f.reason for f in failures.values())
-        self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
+        # A limit that goes with the place, which is the policy's, is nothing to quarrel about.
+        done = [g for g in self._granted(promises) if g.key not in undone]
+        done = [replace(g, limits=False) if promises[g.key].rooms else g for g in done]
+        self._watch.expect(seen, done)
         alive = {d.domain.resource for d in seen.domains}
         self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
         self._books.agree(tenures(seen.topology, promises, now, self._settings.sp_s))

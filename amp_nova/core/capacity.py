@@ -125,6 +125,10 @@ class Packing:
     free_cores: Mapping[int, float]
     most_cores: Mapping[Hashable, float] = field(default_factory=lambda: MappingProxyType({}))
     """What those that may have more than they need may have at the most (``core.elastic``)."""
+    unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """What vCPUs without a booking may have, by core type, where they do not yield to bookings."""
 
     @property
     def complete(self) -> bool:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from amp_nova.core import adaptive, capacity, elastic, ips_limit
 from amp_nova.core.booking import Booking, VcpuBooking
 from amp_nova.core.burst import Burst
+from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.observation import VcpuKey, VcpuReading
 from amp_nova.core.plan import Grant
 from amp_nova.core.topology import CoreType, Topology
@@ -38,6 +39,8 @@ class Promise:
     """The share of its pCPU that it takes, where it has one."""
     most_cores: float | None = None
     """The share of it that it may have while it spends what it banked."""
+    rooms: Mapping[str, Bandwidth | None] = field(default_factory=dict)
+    """Limits by core type of one without a booking that does not yield to bookings."""
     burst: Burst | None = None
     """What it may bank, where that is kept by cycles (``core.burst``)."""
 
@@ -248,18 +251,65 @@ def _unusable(demand: capacity.Demand, topology: Topology) -> str:
 
 
 def _promise_rest(
-    domain: Booked, reading: VcpuReading, booked: VcpuBooking, topology: Topology
+    domain: Booked,
+    reading: VcpuReading,
+    booked: VcpuBooking,
+    packing: capacity.Packing,
+    topology: Topology,
 ) -> Promise:
-    """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone."""
+    """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone.
+
+    Unless its instance has a booking for other vCPUs: then it does not yield, and has a limit.
+    """
     wanted = domain.booking.core_type
-    if wanted is None:
+    key = (domain.resource, reading.index)
+    rooms_cores = packing.unbooked_cores.get(key, {})
+    if wanted is None and not rooms_cores:
         return Promise(booked)
-    pcpus = reading.allowed & topology.pcpus_of(wanted)
+    pcpus = reading.allowed
+    if wanted is not None:
+        pcpus &= topology.pcpus_of(wanted)
     if not pcpus:
         return Promise(booked, note=f"not enforced: no pCPU of core type '{wanted}' may be used")
-    key = (domain.resource, reading.index)
-    grant = Grant(key, pcpus, why=f"amp:core_type={wanted}", loose=True)
-    return Promise(booked, grant, wanted)
+    if not rooms_cores:
+        why = f"amp:core_type={wanted}"
+        return Promise(booked, Grant(key, pcpus, why=why, loose=True), wanted)
+    rooms = {
+        name: capacity.bandwidth(room, capacity.period_us(min(1.0, room)))
+        for name, room in rooms_cores.items()
+    }
+    where = _roomiest(reading, pcpus, rooms_cores, topology)
+    grant = Grant(key, pcpus & topology.pcpus_of(where.name), why="what nobody booked", loose=True)
+    return Promise(booked, within_room(grant, rooms, where), wanted, rooms=rooms)
+
+
+def _roomiest(
+    reading: VcpuReading,
+    pcpus: frozenset[int],
+    rooms_cores: Mapping[str, float],
+    topology: Topology,
+) -> CoreType:
+    """The core type it is kept on, as long as it has room there; else the one with most of it."""
+    there = [
+        t
+        for t in topology.core_types
+        if t.name in rooms_cores and pcpus & topology.pcpus_of(t.name)
+    ]
+    now = topology.only_type(reading.pcpus)
+    if now in there and rooms_cores[now.name] > elastic.LEAST_CORES:
+        return now
+    return max(there, key=lambda t: rooms_cores[t.name] * (t.coefficient or 1.0))
+
+
+def within_room(
+    grant: Grant, rooms: Mapping[str, Bandwidth | None], core_type: CoreType | None
+) -> Grant:
+    """The grant with the limit of a core type; with the lowest for one that may be on any."""
+    if not rooms:
+        return grant
+    lowest = min(rooms.values(), key=lambda limit: 1.0 if limit is None else limit.cores)
+    limit = lowest if core_type is None else rooms.get(core_type.name, lowest)
+    return replace(grant, bandwidth=limit, limits=True)
 
 
 def _promise_ips(
@@ -294,7 +344,7 @@ def _promise_ips(
     if how == "soft" and demand is not None and core_type is not None:
         limit = replace(limit, bandwidth=_limit(demand, core_type, topology, share_cores))
     if demand is None and not limit.governed:  # nobody knows what room it takes, nor what it does
-        rest = _promise_rest(domain, reading, booked, topology)
+        rest = _promise_rest(domain, reading, booked, packing, topology)
         return replace(rest, note=limit.unverifiable or limit.why)
     reason = packing.unplaced.get(key)
     notes = [limit.unverifiable, None if reason is None else f"over-booked: {reason}"]
@@ -320,8 +370,7 @@ def promises(
     demands = {d.key: d for d in _demands(domains, topology, before)}
     packing, own = adaptive.pack(demands.values(), topology, terms.reserve_ratio)
     demands = {k: replace(d, coefficients=own.get(k, adaptive.NONE)) for k, d in demands.items()}
-    most_cores = _most_cores(domains, demands, packing, topology, terms)
-    packing = replace(packing, most_cores=most_cores)
+    packing = _with_rest(domains, demands, packing, topology, terms)
     made: dict[VcpuKey, Promise] = {}
     for domain in domains:
         for reading in domain.readings:
@@ -335,7 +384,7 @@ def promises(
                     demand, booked, domain.booking, packing, topology, terms
                 )
             else:
-                promise = _promise_rest(domain, reading, booked, topology)
+                promise = _promise_rest(domain, reading, booked, packing, topology)
             if domain.booking.weight != 1.0:
                 promise = replace(promise, weight=domain.booking.weight)
             if domain.hands_off is not None:
@@ -344,17 +393,34 @@ def promises(
     return made
 
 
-def _most_cores(
+def _with_rest(
     domains: Sequence[Booked],
     demands: Mapping[Hashable, capacity.Demand],
     packing: capacity.Packing,
     topology: Topology,
     terms: Terms,
-) -> Mapping[Hashable, float]:
-    """How much of a pCPU those may have that may have more than they book."""
+) -> capacity.Packing:
+    """The packing with what those may have that may have more than they book."""
     more = {d.resource for d in domains if d.booking.limit == "soft" or d.booking.burst_s}
     wanted = [d for d in demands.values() if d.key[0] in more]  # type: ignore[index]
-    return elastic.most_cores(wanted, packing, topology, one_pcpu=terms.one_pcpu) if wanted else {}
+    rest = [(d, reading) for d in domains if d.booking.booked for reading in _rest(d, packing)]
+    if not wanted and not rest:
+        return packing
+    most, left = elastic.most_cores(wanted, packing, topology, one_pcpu=terms.one_pcpu)
+    rooms: dict[Hashable, dict[str, float]] = {}
+    for core_type in topology.core_types:
+        there = topology.pcpus_of(core_type.name)
+        among = [((d.resource, r.index), r.allowed & there) for d, r in rest]
+        for key, room in elastic.unbooked_cores(among, left).items():
+            rooms.setdefault(key, {})[core_type.name] = room
+    return replace(packing, most_cores=most, unbooked_cores=rooms)
+
+
+def _rest(domain: Booked, packing: capacity.Packing) -> Sequence[VcpuReading]:
+    """vCPUs without a booking of an instance that does not yield, since others of it have one."""
+    if not any((domain.resource, r.index) in packing.placed for r in domain.readings):
+        return ()
+    return [r for r in domain.readings if _booking_of(domain, r).kind == "best_effort"]
 
 
 def _left_alone(promise: Promise, why: str, reading: VcpuReading, topology: Topology) -> Promise:

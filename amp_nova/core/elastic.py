@@ -1,4 +1,5 @@
-"""Room for those who may have more than they book: soft limits, and bursts of banked time.
+"""Room for those who may have more than they book: soft limits, bursts of banked time, and vCPUs
+without a booking in an instance that has one, which cannot be made to yield by themselves.
 
 What they may have beyond their booking is what nobody booked on the pCPU that they were counted on,
 so that a neighbour's booking stands when all want all they can get. Between two vCPUs of equal
@@ -11,15 +12,20 @@ from collections.abc import Hashable, Iterable, Mapping
 from amp_nova.core.capacity import TOLERANCE, Demand, Packing, need_cores
 from amp_nova.core.topology import Topology
 
+LEAST_CORES = 0.003
+"""What any vCPU may have, whatever others booked: as much as the kernel gives SCHED_IDLE beside one
+that is busy (a weight of 3 in 1024)."""
+
 
 def most_cores(
     demands: Iterable[Demand], packing: Packing, topology: Topology, *, one_pcpu: bool = False
-) -> Mapping[Hashable, float]:
+) -> tuple[Mapping[Hashable, float], Mapping[int, float]]:
     """The share of a pCPU that each of these may have at the most, of those that found room.
 
     The largest first, each goes where most is free on its core type, as the kernel would move it;
     with ``one_pcpu`` it is kept where it is. Several on one pCPU divide what is free there by what
     they need. Where a booking found no room, nothing is free: what is left is its own.
+    Also what is left of every pCPU.
     """
     free = dict(packing.free_cores)
     found: list[tuple[Demand, float, int]] = []
@@ -41,7 +47,24 @@ def most_cores(
     needs: dict[int, float] = {}
     for home, need in homes.values():
         needs[home] = needs.get(home, 0.0) + need
-    return {
-        key: need if packing.unplaced else need + max(0.0, free[home]) * need / needs[home]
-        for key, (home, need) in homes.items()
-    }
+    spare = {p: 0.0 if packing.unplaced else max(0.0, cores) for p, cores in free.items()}
+    most = {key: need + spare[p] * need / needs[p] for key, (p, need) in homes.items()}
+    return most, {p: 0.0 if p in needs else cores for p, cores in spare.items()}
+
+
+def unbooked_cores(
+    vcpus: Iterable[tuple[Hashable, frozenset[int]]], left_cores: Mapping[int, float]
+) -> dict[Hashable, float]:
+    """What vCPUs without a booking may have of ``left_cores``: key, and the pCPUs it may use.
+
+    Each counts on the pCPU where that is most; those on one pCPU divide it evenly. A little is left
+    to everybody: a guest whose vCPU never runs takes that for a fault.
+    """
+    homes: dict[Hashable, int] = {}
+    count = dict.fromkeys(left_cores, 0)
+    for key, pcpus in vcpus:
+        there = sorted(pcpus & left_cores.keys())
+        if there:
+            homes[key] = max(there, key=lambda p: left_cores[p] / (count[p] + 1))
+            count[homes[key]] += 1
+    return {key: max(LEAST_CORES, left_cores[p] / count[p]) for key, p in homes.items()}

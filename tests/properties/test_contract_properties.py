@@ -59,11 +59,11 @@ def test_every_promise_is_kept_or_noted(case, reserve_ratio, one_pcpu):
             assert promise.grant.pcpus
             assert promise.grant.pcpus <= now.allowed
             core_type = host.only_type(promise.grant.pcpus)
-            assert core_type.name == promise.core_type
             assert domain.booking.core_type in (None, core_type.name)
             if booked.refcores is None:
-                assert not promise.grant.limits
+                assert promise.grant.limits == bool(promise.rooms)
                 continue
+            assert core_type.name == promise.core_type
             assert promise.grant.limits
             limit = promise.grant.bandwidth
             gets = core_type.coefficient * (limit.cores if limit else 1.0)

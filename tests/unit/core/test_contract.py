@@ -102,7 +102,8 @@ class TestBooked:
         )
 
         assert [found["vm", i].core_type for i in range(3)] == ["slow", "fast", None]
-        assert found["vm", 2].grant is None
+        rest = found["vm", 2].grant
+        assert (sorted(rest.pcpus), rest.bandwidth) == ([0, 1], None)
 
     def test_three_core_types(self):
         """Everybody gets the slowest type that suffices."""
