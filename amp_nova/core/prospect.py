@@ -21,6 +21,8 @@ from amp_nova.policies.policy import VcpuView
 
 HINTS = {"low": 0.1, "medium": 0.5, "high": 0.9}
 """Sensitivities that ``amp:efficiency`` names."""
+HINT_MAX = 100.0
+"""No core is that many times as fast as another one of its host: a hint above is meant as this."""
 UNKNOWN = HINTS["medium"]
 SENSITIVITY_MAX = 1.5
 """Work that fits a fast core's larger caches may gain more than the coefficient says."""
@@ -92,7 +94,7 @@ def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None
     coefficients are not known.
     """
     if not isinstance(hint, str):
-        return hint
+        return None if hint is None else min(hint, HINT_MAX)
     known = [t.coefficient for t in topology.core_types if t.coefficient is not None]
     x = HINTS.get(hint)
     if x is None or not known:

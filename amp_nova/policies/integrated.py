@@ -5,14 +5,14 @@ a slow one, or two share a core, the fast one waits. So (1) the vCPUs of an inst
 one type, never two of them on one core; (2) those of a parallel program are scheduled together,
 others on their own; (3) cores are loaded in proportion to their speed.
 
-Formula. When an instance starts or ends, the instances are mapped in turn: ``UF = mu x Demand + (1
-- mu) x Load`` with ``Demand = max(0, n - N(FC)) / N(SC)`` and ``Load = max(0, AvgLoad(FC) -
-AvgLoad(SC))``, where a core's load is the sum of ``weight / n`` over its vCPUs, over its speed.
-``UF <= threshold`` sends the instance's n vCPUs to the n least loaded fast cores, else to slow
-ones; one with more vCPUs than there are slow cores goes to the least loaded cores of any type.
-Then, every interval: cores of one type even out their loads; a core without a vCPU takes one from a
-core of another type that has several, of the instances that belong there least (the queues 3, 2, 1
-of the paper).
+Formula. When an instance starts or ends, or bookings fill a core type, the instances are mapped in
+turn: ``UF = mu x Demand + (1 - mu) x Load`` with ``Demand = max(0, n - N(FC)) / N(SC)`` and ``Load
+= max(0, AvgLoad(FC) - AvgLoad(SC))``, where a core's load is the sum of ``weight / n`` over its
+vCPUs, over its speed. ``UF <= threshold`` sends the instance's n vCPUs to the n least loaded fast
+cores, else to slow ones; one with more vCPUs than there are slow cores goes to the least loaded
+cores of any type. Then, every interval: cores of one type even out their loads; a core without a
+vCPU takes one from a core of another type that has several, of the instances that belong there
+least (the queues 3, 2, 1 of the paper).
 
 Source. chen2014 sections 2.2, 3.1 and 3.4; mu = 0.6, threshold = 0.3. With more than two core types
 a type's slower ones together are its SC. Two things the paper leaves open: an instance with more
@@ -40,6 +40,7 @@ from amp_nova.core.observation import VcpuKey
 from amp_nova.policies.efficiency import gain
 from amp_nova.policies.parameters import at_least, ratio
 from amp_nova.policies.policy import Decision, HostView, VcpuView
+from amp_nova.policies.seats import affinity, has_time
 from amp_nova.policies.shares import room, vms
 
 _NOISE = 1e-9
@@ -68,6 +69,7 @@ class _Cores:
             for at, ids in enumerate(self.of_type)
             for p in ids
         }
+        self.has_time = {p: has_time(view, p) for p in self.speed}
         self.load = dict.fromkeys(self.speed, 0.0)
         self.on: dict[VcpuKey, int] = {}
         self.there: dict[int, Counter[str]] = {p: Counter() for p in self.speed}
@@ -103,7 +105,17 @@ class _Cores:
         if not usable:
             return None
         name = vcpu.key[0]
-        return min(usable, key=lambda p: (self.there[p][name] > 0, round(self.load[p], 9), p))
+
+        def order(pcpu: int) -> tuple[bool, bool, float, int]:
+            beside = self.there[pcpu][name] > 0
+            return not self.has_time[pcpu], beside, round(self.load[pcpu], 9), pcpu
+
+        return min(usable, key=order)
+
+    def suits(self, at: int, vm: Vm) -> bool:
+        """Whether a core type has a pCPU with time for every vCPU of an instance."""
+        ids = {p for p in self.of_type[at] if self.has_time[p]}
+        return len(vm) <= len(ids) and all(v.allowed & ids for v in vm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +140,20 @@ class IntegratedPolicy:
         memory = view.memory if isinstance(view.memory, Memory) else Memory()
         everybody = {v.key[0] for v in view.vcpus}
         home = dict(memory.home)
-        if home.keys() != everybody:
-            home = self.first_places(view)[0]
         cores = _Cores(view, here)
+        full = {at for at, ids in enumerate(cores.of_type) if not any(map(cores.has_time.get, ids))}
+        if home.keys() != everybody or full & set(home.values()):
+            home = self.first_places(view)[0]
         _settle(cores, here, home)
         vcpus = {v.key: v for vm in here.values() for v in vm}
         for ids in cores.of_type:
             _even_out(cores, vcpus, ids)
         for ids in reversed(cores.of_type):
             for pcpu in ids:
-                if cores.count(pcpu) == 0:
+                if cores.count(pcpu) == 0 and cores.has_time[pcpu]:
                     _steal(cores, vcpus, home, pcpu)
-        return Decision({k: frozenset({p}) for k, p in cores.on.items()}, Memory(home))
+        places = {k: affinity(view, vcpus[k], p) for k, p in cores.on.items()}
+        return Decision(places, Memory(home))
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
         """Algorithm 1: the core type where each instance belongs, and its vCPUs' first pCPUs."""
@@ -159,11 +173,7 @@ class IntegratedPolicy:
     def _home(self, cores: _Cores, vm: Vm) -> int | None:
         if len(vm) > sum(len(ids) for ids in cores.of_type[:-1]):
             return None
-        fits = [
-            at
-            for at, ids in enumerate(cores.of_type)
-            if len(vm) <= len(ids) and all(v.allowed & set(ids) for v in vm)
-        ]
+        fits = [at for at in range(len(cores.of_type)) if cores.suits(at, vm)]
         for at in reversed(fits):
             slower = [p for ids in cores.of_type[:at] for p in ids]
             if not slower:

@@ -6,7 +6,8 @@ each other runs at the pace of its slowest vCPU, and a fast core whose vCPU slee
 
 How. vCPU i goes to pCPU i, in the order of the host's instances, starting over when there are more
 vCPUs than pCPUs; where that pCPU is taken or not allowed, the next one is taken. A vCPU that is
-known to run on some core type stays on that type. A vCPU that is tied already stays where it is.
+known to run on some core type stays on that type. A vCPU that is tied already stays where it is,
+unless bookings leave that pCPU no time.
 
 Formula. Progress is s on a fast core and 1 on a slow one, for ever; a guest with barriers has the
 minimum over its vCPUs.
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 
 from amp_nova.core.observation import VcpuKey
 from amp_nova.policies.policy import HostView, VcpuView
+from amp_nova.policies.seats import has_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class PinnedPolicy:
         taken = dict.fromkeys(pcpus, 0)
         loose = []
         for position, vcpu in enumerate(view.vcpus):
-            if len(vcpu.pcpus) == 1 and vcpu.pcpus <= vcpu.allowed:
-                (pcpu,) = vcpu.pcpus
+            (pcpu,) = vcpu.pcpus if len(vcpu.pcpus) == 1 else (-1,)
+            if pcpu in vcpu.allowed and has_time(view, pcpu):
                 taken[pcpu] = taken.get(pcpu, 0) + 1
             elif pool := _pool(vcpu, view):
                 loose.append((len(pool), position, vcpu.key, pool))
@@ -58,4 +60,7 @@ def _pool(vcpu: VcpuView, view: HostView) -> list[int]:
     allowed = [p for p in sorted(vcpu.allowed) if view.topology.type_of(p) is not None]
     now = None if vcpu.last_pcpu is None else view.topology.type_of(vcpu.last_pcpu)
     same = [p for p in allowed if now is not None and view.topology.type_of(p) is now]
+    for pool in (same, allowed):
+        if found := [p for p in pool if has_time(view, p)]:
+            return found
     return same or allowed

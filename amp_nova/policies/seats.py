@@ -35,6 +35,8 @@ _NEARLY_AS_ROOMY = 0.6
 """A faster pCPU is preferred to a roomier one, if a seat on it has this much of its time."""
 SPARE_LEAST_CORES = 0.25
 """What a pCPU must have to spare, and a slower one lack, for a vCPU to change over."""
+TIME_LEAST_CORES = 0.05
+"""With less than this left by bookings nobody is kept on a pCPU."""
 _NOISE = 1e-9
 
 
@@ -278,13 +280,18 @@ def place(
         seating.anywhere(key)
     _fill(seating, claims, ids, budget)
     for key, pcpu in seating.on.items():
-        places[key] = _affinity(view, vcpus[key], pcpu)
+        places[key] = affinity(view, vcpus[key], pcpu)
     return places
 
 
-def _affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
-    """One pCPU, or all of its core type where there are bookings on it."""
+def affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
+    """The pCPUs to be kept on: a seat's one, or all of its type where there are bookings on it."""
     core_type = view.topology.type_of(pcpu)
     ids = frozenset({pcpu}) if core_type is None else view.topology.pcpus_of(core_type.name)
     booked = ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids)
     return ids & vcpu.allowed if booked else frozenset({pcpu})
+
+
+def has_time(view: HostView, pcpu: int) -> bool:
+    """Whether bookings leave anything of a pCPU."""
+    return view.free_cores.get(pcpu, 0.0) >= TIME_LEAST_CORES

@@ -72,7 +72,7 @@ def views(draw, least=2, restricted=True):
                 ipc=chance.uniform(0.1, 3.0) if known else None,
                 speedup=chance.uniform(1.0, 4.0) if known else None,
                 sampled=chance.random() < 0.7,
-                hint=chance.choice([None, None, 1.0, 1.8, 1e15]),
+                hint=chance.choice([None, None, 1.0, 1.8, 100.0]),
                 asleep=restricted and chance.random() < 0.1,
                 cpu_s=tuple(chance.uniform(0.0, 1.0) for _ in topology.core_types) if known else (),
             )
@@ -166,6 +166,30 @@ def test_shares_sum_to_the_capacity(view):
             assert dealt <= cores + 1e-6
             if len(view.vcpus) >= len(view.topology.pcpus):
                 assert dealt == pytest.approx(cores, abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", [*SHARING, *RANKING])
+@given(view=views(restricted=False))
+@settings(max_examples=25)
+def test_what_a_policy_promises_sums_to_the_capacity(policy, view):
+    """All of it when there are enough vCPUs, and nobody is promised more than a pCPU.
+
+    Those that even out progress promise CPU time only, not on which core type.
+    """
+    memory = decide(policy, view).memory
+    tallies = (memory if isinstance(memory, dict) else memory.tallies).values()
+    enough = len(view.vcpus) >= len(view.topology.pcpus)
+
+    assert all(0.0 <= t.due_cores <= 1.0 + 1e-9 for t in tallies)
+    promised = sum(t.due_cores for t in tallies)
+    assert promised == pytest.approx(min(len(view.vcpus), len(view.topology.pcpus)), abs=1e-6)
+    if policy in ("acfs", "eqp", "a-dwrr"):
+        return
+    for at, core_type in enumerate(view.topology.core_types):
+        dealt, has = sum(t.due[at] * t.due_cores for t in tallies), core_type.name
+        assert dealt <= len(view.topology.pcpus_of(has)) + 1e-6
+        if enough:
+            assert dealt == pytest.approx(len(view.topology.pcpus_of(has)), abs=1e-6)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -42,7 +42,8 @@ def test_the_papers_two_instances(speedup, by_rank, evenly):
 
 
 @pytest.mark.parametrize(
-    ("hint", "speedup"), [(None, None), (1.7, 1.7), ("low", 1.1), ("medium", 1.5), ("high", 1.9)]
+    ("hint", "speedup"),
+    [(None, None), (1.7, 1.7), (1e15, 100.0), ("low", 1.1), ("medium", 1.5), ("high", 1.9)],
 )
 def test_what_a_hint_says_of_the_speedup(hint, speedup):
     """A word means a part of what the hardware gives."""
