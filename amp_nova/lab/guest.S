@@ -2,7 +2,7 @@
  *
  * Multiboot, 32-bit, no paging. Every vCPU has 64 bytes at COUNTERS + 64 * APIC id:
  *   +0  u64  rounds of work done; a round is ROUND turns of the same few instructions
- *   +8  u32  written by the host: LAPIC timer ticks to sleep after each NAP_EVERY rounds, 0 = never;
+ *   +8  u32  written by the host: LAPIC timer ticks of 4 ns to sleep after each NAP_EVERY rounds, 0 = never;
  *            with the highest bit set: work in memory, by addresses under the mask in the other bits
  * The host reads and writes them in the file behind the guest's memory.
  */
@@ -71,7 +71,7 @@ work:
         addl $COUNTERS, %ebx
         lidt idt_pointer
         movl $0x1FF, LAPIC + 0xF0        /* enable the local APIC */
-        movl $0x0B, LAPIC + 0x3E0        /* its timer at full rate */
+        movl $0x01, LAPIC + 0x3E0        /* its timer at a quarter: 4 ns */
         movl $0x20, LAPIC + 0x320        /* one shot, vector 0x20 */
 rounds:
         movl $NAP_EVERY, %edi

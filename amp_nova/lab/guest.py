@@ -24,6 +24,8 @@ SENDER = Path(__file__).with_name("sender.S")
 """A guest that sends frames all the time, and counts them in place of rounds."""
 _COUNTERS = 0x200000
 _SLOT_BYTES = 64
+_MEMORY = 1 << 31
+_TICK_NS = 4
 _NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 
 
@@ -187,18 +189,24 @@ class Guest:
         raw = self.spec.counter_path.read_bytes()
         return tuple(struct.unpack_from("=Q", raw, 64 + 64 * i)[0] for i in range(self.spec.vcpus))
 
-    def nap(self, ticks_ns: int) -> None:
-        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time.
+    def nap(self, length_ns: int) -> None:
+        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time."""
+        if length_ns >= _MEMORY * _TICK_NS:  # would mean something else
+            raise ValueError(f"a nap of {length_ns} ns is too long: {_MEMORY * _TICK_NS} or more")
+        self._ask(length_ns // _TICK_NS)
 
-        A sender works that many turns of a loop after each batch instead.
-        """
+    def pause(self, turns: int) -> None:
+        """Make a sender work that many turns of a loop after each batch."""
+        self._ask(turns)
+
+    def _ask(self, what: int) -> None:
         for index in range(self.spec.vcpus):
             self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
-            self._memory.write(struct.pack("<I", ticks_ns))
+            self._memory.write(struct.pack("<I", what))
 
     def remember(self, mask: int) -> None:
         """Make every vCPU read memory at random, in ``mask`` + 1 bytes above 8 MiB, not compute."""
-        self.nap(0x80000000 | mask)
+        self._ask(_MEMORY | mask)
 
     def wait(self, timeout_s: float = 30.0) -> "Guest":
         """Until every vCPU counts."""

@@ -65,7 +65,7 @@ def test_throughput_before_and_after(tmp_path: Path) -> None:
             f"\n{'turns':>7} {'I/O on':>6} {'Mbit/s':>7} {'I/O CPU':>8} {'vCPU on fast':>12} usage"
         )
         for turns in TURNS:
-            guest.nap(turns)
+            guest.pause(turns)
             found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in PLACES}
             for _ in range(ROUNDS):
                 for name, pcpus in PLACES.items():
@@ -89,7 +89,7 @@ def test_the_agent_moves_it(tmp_path: Path) -> None:
         guest = lab.sender("sender", pins={0: str(FAST)})
         name = guest.spec.name
         for turns in (0, 20_000):
-            guest.nap(turns)
+            guest.pause(turns)
             place(guest, PLACES["both"])
             before = st.median(window(guest)[0] for _ in range(3))
             more = f"io_work = slow\nio_line_rate_mbps = {LINE_MBPS}\n"

@@ -50,7 +50,7 @@ def pinned(guest, vcpu=0):
 def sender(guests):
     """A guest that fills its line."""
     guest = guests.sender("sender", pins={0: str(FAST)}, iothreads=1)
-    guest.nap(TURNS)
+    guest.pause(TURNS)
     return guest
 
 
@@ -89,7 +89,7 @@ def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop
     kept = slow_agent.metric(effect, domain=name) >= 0.75
     until(lambda: all_on(guest, ONLY_SLOW if kept else BOTH), 5, "what the effect asks for")
 
-    guest.nap(2**31)  # next to no frames any more
+    guest.pause(2**31)  # next to no frames any more
     until(lambda: all_on(guest, BOTH), 20, "the way home")
 
 
