@@ -97,6 +97,7 @@ def _vcpu(vcpu: VcpuReport) -> VcpuShare:
         promise.pcpu,
         insight.score / insight.ipc if insight.score is not None and insight.ipc else None,
         Speedup(speedup.value, speedup.se) if speedup else None,
+        insight.score,
     )
 
 

@@ -37,7 +37,8 @@ class VcpuShare:
     """One vCPU and its share of the host.
 
     ``refcores`` or ``ips`` is what it books. ``pcpu`` is where it is packed; a vCPU that books and
-    has none found no room. ``core_type``: the one it is kept on.
+    has none found no room. ``core_type``: the one it is kept on. ``efficiency``: its score, IPC x
+    utilization (kwon2011), where cycles are counted.
     """
 
     index: int
@@ -48,6 +49,7 @@ class VcpuShare:
     pcpu: int | None = None
     utilization_ratio: float | None = None
     speedup: Speedup | None = None
+    efficiency: float | None = None
 
     @property
     def booked(self) -> bool:
@@ -191,6 +193,7 @@ def _vcpu_out(vcpu: VcpuShare) -> dict[str, Any]:
         utilization=_short(vcpu.utilization_ratio),
         speedup=_short(speedup.ratio) if speedup else None,
         speedup_error=_short(speedup.error) if speedup else None,
+        efficiency=_short(vcpu.efficiency),
     )
 
 
@@ -384,4 +387,5 @@ def _vcpu(said: _Reader) -> VcpuShare:
         said.whole("pcpu", None),
         said.number("utilization", None, most=1e6),
         None if ratio is None else Speedup(ratio, said.number("speedup_error", None)),
+        said.number("efficiency", None),
     )

@@ -9,6 +9,7 @@ Run it where Nova is installed::
 """
 
 import functools
+import json
 import statistics
 import time
 import tracemalloc
@@ -25,7 +26,9 @@ from nova.scheduler.filters import aggregate_instance_extra_specs as aggregate_s
 from nova.scheduler.filters import numa_topology_filter
 from nova.scheduler.host_manager import HostState
 from nova.scheduler.weights import cpu as cpu_weight
+from oslo_messaging._drivers.common import serialize_msg
 
+from amp_nova.core import bus
 from amp_nova.core.booking import parse
 from amp_nova.core.room import ask_of
 from amp_nova.core.snapshot import InstanceShare, Speedup, VcpuShare, encode
@@ -49,11 +52,16 @@ NUMA = {"hw:numa_nodes": "1"}
 REPEATS = 3
 
 
+def some_id(name):
+    """An id as long as Nova's are."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+
+
 def instances(host):
     """Twenty instances of two vCPUs: half of them book, half are best effort and measured."""
     found = []
     for number in range(20):
-        name = f"{host}-{number}"
+        name = some_id(f"{host}-{number}")
         if number % 2:
             pcpu = number % 16
             vcpus = tuple(
@@ -61,10 +69,13 @@ def instances(host):
             )
         else:
             vcpus = tuple(
-                VcpuShare(i, allowed=ALL, speedup=Speedup(1.0 + number / 20, 0.05))
+                VcpuShare(
+                    i, None, None, ALL, utilization_ratio=0.9213,
+                    speedup=Speedup(1.0 + number / 20, 0.0523), efficiency=1.4142,
+                )
                 for i in range(2)
-            )
-        found.append(InstanceShare(name, vcpus, flavor="m1.small", image="linux"))
+            )  # fmt: skip
+        found.append(InstanceShare(name, vcpus, flavor=some_id("flavor"), image=some_id("image")))
     return found
 
 
@@ -169,6 +180,14 @@ def report_all(states, count, sequence):
     return (time.perf_counter() - began) / count * 1e6, statistics.mean(map(len, texts))
 
 
+def on_the_wire(number):
+    """Bytes of a report as oslo.messaging sends it: JSON in JSON in JSON."""
+    text = encode(snapshot(*instances(number), topology=TOPOLOGY, policy="amp-vm"))
+    call = {"method": "report", "args": {"snapshot": text}, "namespace": bus.NAMESPACE}
+    call |= {"version": bus.RPC_VERSION, "_unique_id": uuid.uuid4().hex}
+    return len(json.dumps(serialize_msg(call)))
+
+
 def change_all(states):
     """As if every host had just reported another state: nobody asked anything of it yet."""
     for entry in states._entries.values():
@@ -257,4 +276,5 @@ def test_cost_per_host(server):
     for name, values in rows.items():
         print(f"{name:<44}" + "".join(f"{value:>10.2f}" for value in values))
     states = server.states = type(server.states)(report_server.CONF)
-    print(f"a report: {length:.0f} bytes; cache: {memory(states, 500) / 1024:.1f} KiB per host")
+    print(f"a report: {length:.0f} bytes, {on_the_wire(1)} on the wire")
+    print(f"cache: {memory(states, 500) / 1024:.1f} KiB per host")

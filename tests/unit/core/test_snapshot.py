@@ -22,7 +22,7 @@ def full():
     """A report in which everything is said."""
     types = (CoreType("slow", 1.0, nominal_ips=2e9), CoreType("fast", 2.5, nominal_ips=5e9))
     topology = Topology(types, (PCpu(0, "slow"), PCpu(1, "fast")), "slow", "sysfs", offline=(2,))
-    vcpu = VcpuShare(0, None, 8e8, frozenset({0, 1}), "fast", 1, 0.75, Speedup(1.8, 0.05))
+    vcpu = VcpuShare(0, None, 8e8, frozenset({0, 1}), "fast", 1, 0.75, Speedup(1.8, 0.05), 1.2)
     booked = InstanceShare("a", (vcpu,), "fast", 2.0, "high", "flavor-1", "image-1")
     return snapshot(
         booked,
