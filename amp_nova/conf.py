@@ -317,7 +317,7 @@ Without it, no reports. Options of the driver (TLS and the like) may stand besid
         max=HOUR_S,
         help="""
 A scheduler that starts asks all agents; each answers after a random time up to this. With 10 000
-hosts take 10 or more.
+hosts take 30 or more.
 """,
     ),
 ]
