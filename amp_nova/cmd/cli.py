@@ -23,6 +23,7 @@ COMMANDS = (
     "flavor",
     "simulate",
     "compare",
+    "reproduce",
     "demo",
 )
 """Modules of ``amp_nova.cmd``, in the order ``--help`` shows them."""

@@ -1,0 +1,1 @@
+"""The papers' tables and figures again: what was published, and what the simulator gives."""

@@ -1,0 +1,52 @@
+"""``amp-nova reproduce`` as a user sees it."""
+
+import json
+
+import pytest
+
+from amp_nova.cmd import cli
+
+
+def amp_nova_reproduce(capsys, *arguments):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main(["reproduce", *arguments])
+    except SystemExit as exc:
+        status = exc.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_what_is_published_stands_beside_ours(capsys):
+    """For programs a list of figures, for people a table of the same."""
+    status, text, err = amp_nova_reproduce(capsys, "kumar2009", "--format", "json")
+    found = json.loads(text)
+    assert (status, err) == (0, "")
+    assert {tuple(f) for f in found} == {
+        ("paper", "figure", "quantity", "published", "ours", "unit")
+    }
+
+    _, table, _ = amp_nova_reproduce(capsys, "kumar2009")
+    assert table.splitlines()[0] == "kumar2009"
+    assert len(table.splitlines()) == 2 + len(found)
+
+
+def test_a_booking_takes_the_same_time_everywhere(capsys):
+    """teabe2017, figure 2: with both solutions, and not without."""
+    _, text, _ = amp_nova_reproduce(capsys, "teabe2017", "--format", "json")
+
+    ours = {f["quantity"].rpartition("CPU-bound, ")[2]: f for f in json.loads(text)}
+
+    none = ours["no limit"]
+    assert none["ours"] == pytest.approx(float(none["published"]), rel=0.01)
+    for kept in ("solution 1 (reference cores)", "solution 2 (Ips), default controller"):
+        assert ours[kept]["ours"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_paper_that_is_none_is_refused(capsys):
+    """One sentence with those that there are."""
+    status, out, err = amp_nova_reproduce(capsys, "nobody1999")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "'nobody1999'" in err
+    assert "'kwon2011'" in err
