@@ -69,7 +69,7 @@ AGENT_OPTS = [
         "state_path",
         default="/run/amp-nova",
         regex="^/",
-        help="Folder of the control socket, the holds (pause, release) and the lock.",
+        help="Folder of the control socket, the holds (pause, release), locks, what was learnt.",
     ),
     cfg.MultiStrOpt(
         "booking",

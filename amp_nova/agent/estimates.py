@@ -1,6 +1,6 @@
 """What is known of every vCPU's behaviour, from one cycle to the next."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -10,9 +10,11 @@ from amp_nova.core.behaviour import Behaviour
 from amp_nova.core.estimate import Lesson, Miss, Platform
 from amp_nova.core.observation import Domain, Observation, VcpuKey, VcpuReading
 from amp_nova.core.report import Insight
-from amp_nova.core.topology import Topology
+from amp_nova.core.topology import CoreType, Topology
 
 UNKNOWN = Insight()
+Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
+NO_LESSONS: Recall = lambda _: {}  # noqa: E731 - a default that says what it is
 
 
 @dataclass(slots=True)
@@ -32,8 +34,14 @@ class _Watched:
 class Estimates:
     """Measures vCPUs window by window and keeps their own coefficients, with hysteresis."""
 
-    def __init__(self, choice: Choice | None = None, miss: Miss | None = None) -> None:
-        """``miss``: what the operator knows of the slowest core type."""
+    def __init__(
+        self, choice: Choice | None = None, miss: Miss | None = None, recall: Recall = NO_LESSONS
+    ) -> None:
+        """``miss``: what the operator knows of the slowest core type.
+
+        ``recall``: what was learnt of core types before.
+        """
+        self._recall = recall
         self._choice = choice or Choice()
         self._miss = miss or Miss(estimate.MISS_CYCLES, estimate.MISS_DOUBT_RATIO)
         self._watched: dict[VcpuKey, _Watched] = {}
@@ -46,7 +54,8 @@ class Estimates:
         """Take note of the counters, close windows that are full, and forget what is gone."""
         types = seen.topology.core_types
         if types != self.platform.core_types:
-            self._watched, self._lessons = {}, {}
+            self._watched, self._lessons = {}, dict(self._recall(types))
+            self._learnt = bool(self._lessons)
             miss = self._miss
             self._untaught = self.platform = estimate.untaught(types, miss.cycles, miss.se_ratio)
         found = {}
@@ -65,6 +74,11 @@ class Estimates:
         if self._learnt:
             self.platform = estimate.taught(self._untaught, self._lessons.values())
             self._learnt = False
+
+    @property
+    def lessons(self) -> Mapping[VcpuKey, Lesson]:
+        """What vCPUs taught about the cost of a cache miss."""
+        return self._lessons
 
     def moved(self, seen: Observation, key: VcpuKey, vcpu: VcpuReading) -> None:
         """Take note of where a vCPU is kept from this moment on: a new window, if elsewhere."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from amp_nova.agent.best_effort import BestEffort, Known
 from amp_nova.agent.books import Books
-from amp_nova.agent.estimates import Estimates
+from amp_nova.agent.estimates import NO_LESSONS, Estimates, Recall
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
@@ -22,7 +22,7 @@ from amp_nova.core.adaptive import Choice
 from amp_nova.core.booking import Booking, best_effort, examine
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.contract import Booked, Promise, Terms
-from amp_nova.core.estimate import Miss
+from amp_nova.core.estimate import Lesson, Miss
 from amp_nova.core.observation import (
     Domain,
     DomainReading,
@@ -76,17 +76,17 @@ class Loop:
         policy: Policy | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         fast: FastPort | None = None,
+        recall: Recall = NO_LESSONS,
     ) -> None:
-        """Without ``fast`` nothing is kept by counting, as on a host that counts nothing."""
-        self._sensor = sensor
-        self._actuator = actuator
+        """Without ``fast`` nothing is kept by counting; ``recall``: earlier ``lessons``, if any."""
+        self._sensor, self._actuator = sensor, actuator
         self._settings = settings or Settings()
         self._terms = _terms(self._settings.terms, counts=fast is not None)
         self.fast = _fast_loop(self._settings, fast)
         """The fast loop, to be run between the cycles while it governs anything."""
         self._stopwatch = stopwatch
         self._books = Books(self._settings.window_s)
-        self._estimates = Estimates(self._settings.coefficients, self._settings.miss)
+        self._estimates = Estimates(self._settings.coefficients, self._settings.miss, recall)
         self._watch = Watch(self._settings.drift_repairs_max)
         self._best_effort = BestEffort(
             policy or NonePolicy(),
@@ -114,6 +114,11 @@ class Loop:
     def policy(self) -> str:
         """Name of the best-effort policy in force."""
         return self._best_effort.policy.name
+
+    @property
+    def lessons(self) -> Mapping[VcpuKey, Lesson]:
+        """What vCPUs taught about the cost of a cache miss."""
+        return self._estimates.lessons
 
     def cycle(self) -> CycleReport:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""

@@ -1,15 +1,13 @@
 """The agent as a service: wiring, pace, signals. It alone knows the real Sensor and Actuator."""
 
 import contextlib
-import fcntl
 import functools
 import logging
-import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from amp_nova.agent.exporter import Exporter
 from amp_nova.agent.fast import FastLoop
 from amp_nova.agent.holds import Holds
 from amp_nova.agent.io_work import IoSettings, IoWork, because
+from amp_nova.agent.lessons import Lessons
+from amp_nova.agent.locks import locked
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.outbound import Outbound
 from amp_nova.agent.unheld import Unheld
@@ -176,28 +176,6 @@ def policy(conf: cfg.ConfigOpts) -> Policy:
     return load_policy(conf.agent.policy, **given)
 
 
-@contextlib.contextmanager
-def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
-    """Hold a lock file of the state folder; ``ConfigInvalid`` if another process does."""
-    path = state_path / name
-    try:
-        state_path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise ConfigInvalid(
-            f"[agent] state_path {state_path} cannot be written ({exc.strerror}): run this as root "
-            "or set another folder"
-        ) from exc
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as exc:
-            raise ConfigInvalid(f"another amp-nova-agent runs here (it holds {path})") from exc
-        yield
-    finally:
-        os.close(fd)
-
-
 class Service:
     """Runs cycles: on a period, and at once when something happened to a domain."""
 
@@ -205,7 +183,7 @@ class Service:
         self._conf = conf
         self._state_path = Path(conf.agent.state_path)
         self._wake = threading.Event()
-        self._stop = False
+        self._stop, self._dry_run = False, dry_run
         self._unavailable = False
         _raise_descriptor_limit()
         self.host = make_host(conf, self._wake)
@@ -213,7 +191,9 @@ class Service:
         lock = functools.partial(locked, self._state_path, "cycle.lock", wait=False)
         fast = Unheld(self.host, self._held, lock)
         chosen = settings(conf, dry_run=dry_run)
-        self.loop = Loop(self.host, self.host, chosen, policy(conf), fast=fast)
+        self._lessons = Lessons(self._state_path)
+        recall = self._lessons.recall
+        self.loop = Loop(self.host, self.host, chosen, policy(conf), fast=fast, recall=recall)
         self.io = make_io_work(conf, self.host, dry_run=dry_run)
         self.exporter = Exporter()
         self.outbound = Outbound(conf, self.host.hostname)
@@ -225,6 +205,8 @@ class Service:
         """One cycle; nothing else may change limits meanwhile."""
         with locked(self._state_path, "cycle.lock", wait=True):
             self.report = self.loop.cycle()
+            if not self._dry_run:
+                self._lessons.keep(self.report.topology.core_types, self.loop.lessons)
         return self.report
 
     def look_at_io(self) -> list[str]:

@@ -12,7 +12,9 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova import conf as options  # only where libvirt is
 from amp_nova.agent import control, service
 from amp_nova.agent.holds import Holds
+from amp_nova.agent.lessons import Lessons
 from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.estimate import Lesson
 from amp_nova.core.plan import Change, Step
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
 from amp_nova.host.io_node import IoHost
@@ -180,6 +182,19 @@ def test_dry_run_changes_nothing(setup):
 
     assert len(dry.loop.changes) == report.changes == 2
     assert setup.node.kernel.written == []
+
+
+def test_a_restart_remembers_what_was_learnt(setup):
+    """What instances taught about cache misses is read back, and kept when there is news."""
+    conf, lesson = setup.conf(), Lesson(1, 0, 210.0, 90.0)
+    state = setup.tmp_path / "state"
+    types = service.Service(conf).once().topology.core_types
+    Lessons(state).keep(types, {("vm", 0): lesson})
+
+    running = service.Service(conf)
+    running.once()
+
+    assert running.loop.lessons == {("vm", 0): lesson}
 
 
 def test_service_runs_until_it_is_told_to_stop(setup):
