@@ -328,10 +328,9 @@ class Loop:
                     self._count_move(seen, before.pcpus, step.pcpus)
             self._estimates.moved(seen, change.key, now[change.key])
         self._failed.update(f.reason for f in failures.values())
-        # A limit that goes with the place, which is the policy's, is nothing to quarrel about.
-        done = [g for g in self._granted(promises) if g.key not in undone]
-        done = [replace(g, limits=False) if promises[g.key].rooms else g for g in done]
-        self._watch.expect(seen, done)
+        # Where best effort is, and the limit that goes with it, is the policy's: no quarrel.
+        undone |= {key for key, promise in promises.items() if promise.rooms}
+        self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
         alive = {d.domain.resource for d in seen.domains}
         self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
         self._books.agree(tenures(seen.topology, promises, now, self._settings.sp_s))

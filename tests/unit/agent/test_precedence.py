@@ -4,7 +4,10 @@ from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.core.contract import Terms
+from amp_nova.plugins import load_policy
+from amp_nova.sim.host import SimHost
 from tests.hosts import FakeHost
+from tests.unit.sim.builders import guest, topology
 
 
 def host_with(**specs):
@@ -105,3 +108,19 @@ def test_a_dry_run_says_who_would_yield_and_changes_nothing():
 
     assert loop.precedence == {"free": True}
     assert yields(host) == {"booked": False, "free": False}
+
+
+def test_a_policy_moves_the_rest_of_a_booked_instance_and_nobody_quarrels():
+    """Its vCPUs without a booking take turns like others', within what nobody booked there."""
+    guests = [guest("mixed", 3, pref_core__0="0.5", pref_core__2="1.25"), guest("other")]
+    host = SimHost(topology(), guests)
+    loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
+    kept = set()
+    for second in range(60):
+        host.advance(float(second))
+        (rest,) = (v for v in host.observe().domains[0].vcpus if v.index == 1)
+        kept.add(rest.pcpus)
+        totals = loop.cycle().totals
+
+    assert {frozenset({0}), frozenset({1})} <= kept
+    assert sum(totals.drift.values()) == 0
