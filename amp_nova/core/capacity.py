@@ -17,6 +17,8 @@ from amp_nova.core.topology import CoreType, Topology
 TOLERANCE = 1e-9
 """Slack of comparisons between sums of decimals, in cores."""
 
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
 PERIOD_MIN_US = 20_000
 PERIOD_USUAL_MAX_US = 100_000
 PERIOD_MAX_US = 1_000_000
@@ -83,7 +85,7 @@ class Demand:
     current: str | None = None
     pcpu: int | None = None
     settled: bool = False
-    coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    coefficients: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
     """Its own coefficient of a core type, where that differs from the type's."""
     ips: float | None = None
     packed: int | None = None

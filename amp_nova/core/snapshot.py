@@ -7,6 +7,7 @@ known. A reader refuses what it does not understand as a whole: half a report wo
 import functools
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -253,9 +254,11 @@ class _Reader:
     def text(self, key: str, default: Any = ...) -> Any:
         """A text of ordinary length."""
         value = self._as(key, str, default)
-        if isinstance(value, str) and len(value) > NAME_MAX:
+        if not isinstance(value, str):
+            return value
+        if len(value) > NAME_MAX:
             raise ValueError(f"{key} is too long")
-        return value
+        return sys.intern(value)  # flavors, images and core types are said again and again
 
     def name(self, key: str) -> str:
         """A text that is not empty."""
@@ -316,7 +319,7 @@ class _Reader:
 
 def _snapshot(said: _Reader) -> HostSnapshot:
     topology = _topology(said)
-    online = frozenset(p.id for p in topology.pcpus)
+    online, bookable = frozenset(p.id for p in topology.pcpus), said.pcpus("bookable")
     instances = said.each("instances", _instance)
     if len({i.resource for i in instances}) != len(instances):
         raise ValueError("an instance is named twice")
@@ -328,7 +331,7 @@ def _snapshot(said: _Reader) -> HostSnapshot:
             said.number("time_s"),
         ),
         topology,
-        bookable=said.pcpus("bookable") & online,
+        bookable=bookable if bookable <= online else bookable & online,
         reserve_ratio=said.number("reserve_ratio", 0.0, most=1.0),
         instances=instances,
         policy=said.text("policy", "none"),
@@ -341,6 +344,19 @@ def _snapshot(said: _Reader) -> HostSnapshot:
 
 def _topology(said: _Reader) -> Topology:
     found = said.each("core_types", _core_type)
+    return _machine(
+        found, said.text("reference", ""), said.text("source", ""), said.pcpus("offline")
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _machine(
+    found: tuple[tuple[CoreType, frozenset[int]], ...],
+    reference: str,
+    source: str,
+    offline: frozenset[int],
+) -> Topology:
+    """One object for all hosts of one make."""
     pcpus = [PCpu(pcpu, core_type.name) for core_type, ids in found for pcpu in sorted(ids)]
     if len({t.name for t, _ in found}) != len(found):
         raise ValueError("a core type is named twice")
@@ -349,9 +365,9 @@ def _topology(said: _Reader) -> Topology:
     return Topology(
         tuple(core_type for core_type, _ in found),
         tuple(sorted(pcpus, key=lambda p: p.id)),
-        said.text("reference", ""),
-        said.text("source", ""),
-        offline=tuple(sorted(said.pcpus("offline"))),
+        reference,
+        source,
+        offline=tuple(sorted(offline)),
     )
 
 
