@@ -76,6 +76,9 @@ def _because(report: CycleReport, vcpu: VcpuReport) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines.append(_limit(vcpu))
+    if vcpu.promise.burst is not None and vcpu.account.banked_ref_s > 0.0:
+        banked = f"{vcpu.account.banked_ref_s:.3f} reference-core seconds"
+        lines.append(f"It has banked {banked} that it did not want, and may have them now.")
     if (gain := vcpu.insight.speedup) is not None:
         lines.append(
             f"Its own work is {gain.value:.2f} +- {gain.se:.2f} times as fast on the fastest core "

@@ -1,10 +1,12 @@
 """What ``status`` and ``explain`` say of a cycle."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from amp_nova.agent import views
+from amp_nova.core.burst import Burst
 from tests import reports
 
 UUID = "uuid-of-instance-00000001"
@@ -78,6 +80,16 @@ def test_booking_is_explained_from_promise_to_delivery():
         "In the last window it was delivered 97.5% of what it was owed.",
         "It lacked, in reference-core seconds so far: 0.250 by contention.",
     ]
+
+
+def test_a_bank_is_explained():
+    """Why a limit is above the booking: what was not used may be had now."""
+    vcpu = reports.booked()
+    promise = replace(vcpu.promise, burst=Burst(0.5, 2.0, 0.25, 1.0, 100_000))
+    vcpu = replace(vcpu, promise=promise, account=reports.account(banked_ref_s=0.75))
+
+    said = "It has banked 0.750 reference-core seconds that it did not want, and may have them now."
+    assert said in explained(vcpu)
 
 
 def test_ips_booking_that_is_not_kept_says_why():
