@@ -13,6 +13,10 @@ from amp_nova.core.observation import VcpuKey
 
 USUAL_S = 30.0
 """A booking that is used more than before counts at once, one that is used less about so late."""
+BACK_LEAST_RATIO = 0.2
+"""Who wants to run for so much of a look is back; idle guests wake up for a moment now and then."""
+WORTH_LEAST_CORES = 0.25
+"""A booking below this leaves too little for a decision of its own when it falls asleep."""
 
 
 class Lending:
@@ -20,7 +24,7 @@ class Lending:
 
     def __init__(self) -> None:
         self._used_cores: dict[VcpuKey, float] = {}
-        self._asleep: dict[VcpuKey, frozenset[int]] = {}
+        self._asleep: set[VcpuKey] = set()
         self._awake: dict[VcpuKey, frozenset[int]] = {}
 
     def lend(
@@ -35,7 +39,7 @@ class Lending:
         ``wanted``: share of the time since the last decision that each wanted to run.
         """
         used: dict[VcpuKey, float] = {}
-        asleep: dict[VcpuKey, frozenset[int]] = {}
+        asleep: set[VcpuKey] = set()
         awake: dict[VcpuKey, frozenset[int]] = {}
         for key, promise in promises.items():
             if promise.pcpu is None or promise.cores is None:
@@ -45,16 +49,18 @@ class Lending:
             now = min(promise.cores, lately)
             slowly = before + min(1.0, elapsed_s / USUAL_S) * (now - before)
             used[key] = min(promise.cores, max(now, slowly))
-            found = asleep if vacancies.asleep(key) else awake
-            found[key] = frozenset({promise.pcpu})
+            if vacancies.asleep(key):
+                asleep.add(key)
+            elif promise.cores >= WORTH_LEAST_CORES:
+                awake[key] = frozenset({promise.pcpu})
         self._used_cores, self._asleep, self._awake = used, asleep, awake
         return {key: 0.0 if key in asleep else cores for key, cores in used.items()}
 
     def back(self, vacancies: Vacancies) -> bool:
-        """Whether one that slept at the last decision is awake."""
-        return any(not vacancies.asleep(key) for key in self._asleep)
+        """Whether one that slept at the last decision has come back to more than a glance."""
+        return any(vacancies.wanted_ratio(key) >= BACK_LEAST_RATIO for key in self._asleep)
 
     @property
     def places(self) -> Mapping[VcpuKey, frozenset[int]]:
-        """The pCPUs of those that were awake at the last decision."""
+        """The pCPUs of large ones that were awake at the last decision."""
         return self._awake

@@ -146,6 +146,17 @@ def test_a_booking_that_is_used_in_part_is_lent_in_part_and_late(host):
     assert free[-1] == pytest.approx(0.55, abs=0.02)
 
 
+def test_small_and_idle_bookings_start_no_decisions(host):
+    """One that looks around for a moment, and one that leaves next to nothing when it sleeps."""
+    host.add("idle", {"pref_core": "0.6"})
+    host.add("small", {"pref_core": "0.1", "core_type": "fast"})
+    host.vcpu("idle").wants = 0.01
+    policy = Prompt({A: SLOW, B: frozenset({1})})
+    events = {6: wants(host, "small", 0.0), 7: wants(host, "idle", 0.05)}
+
+    assert asked_s(policy, host, 11, events=events.items()) == [0, 5, 10]
+
+
 def test_nothing_is_lent_where_best_effort_does_not_yield(host):
     """It would take what is booked."""
     host.add("booked", {"pref_core": "1.8"})
