@@ -180,6 +180,8 @@ def compute(host: Host) -> Sections:
             "compute_driver": "libvirt.LibvirtDriver",
             "state_path": STATE / "nova" / host.name,
             "instances_path": INSTANCES,
+            # Else a cold migration makes a qcow2 file of a raw disk, and uses it as raw.
+            "use_cow_images": False,
             # The guests here do not answer to ACPI: waiting longer would change nothing.
             "shutdown_timeout": 1,
             # file_backed_memory insists on these two.

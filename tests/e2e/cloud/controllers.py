@@ -145,6 +145,7 @@ def start_api(name: str, module: str, threads: int = 4, **variables: object) -> 
         "--enable-threads",
         "--disable-logging",
         "--buffer-size=65535",
+        f"--chunked-input-limit={16 << 20}",  # a snapshot of a disk comes in parts of 1 MiB
         "--add-header=Connection: close",
     ]
     start(f"{name}-api", command, **variables)
