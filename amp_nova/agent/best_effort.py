@@ -35,6 +35,9 @@ class Known:
 
 NOTHING = Known()
 _NOISE = 1e-9
+_EARLY_RATIO = 0.95
+"""An interval is over at this part of it: cycles begin a moment earlier or later, and a policy
+would be asked after one cycle now and after two then."""
 
 
 class BestEffort:
@@ -82,7 +85,7 @@ class BestEffort:
     ) -> list[Grant]:
         """Grants of this cycle: none between two decisions, and none from a bad plan."""
         passed_ns = 0 if self._before_ns is None else seen.time_ns - self._before_ns
-        due = self._before_ns is None or not 0 <= passed_ns < self._interval_ns
+        due = self._before_ns is None or not 0 <= passed_ns < _EARLY_RATIO * self._interval_ns
         if not due and not self._early:
             return []
         readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}

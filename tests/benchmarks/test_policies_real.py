@@ -18,7 +18,7 @@ from tests.lab import FAST, SLOW, Agent, opened
 MASK = (32 << 20) - 1
 INTERVAL_S = 1.0
 LEARN_S = 10.0
-WATCH_S = 24.0
+WATCH_S = 40.0
 ALONE_S = 2.0
 POLICIES = {
     "credit": "",
@@ -85,7 +85,7 @@ def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> Non
     """Shares of the fast core, progress and moves."""
     slow, fast = alone(guests, SLOW), alone(guests, FAST)
     more = f"policy = {policy}\npolicy_interval_s = {INTERVAL_S}\n{POLICIES[policy]}"
-    agent = Agent(tmp_path, 2.0, more).start()
+    agent = Agent(tmp_path, 2.0, more).start("chrt", "--rr", "1")
     try:
         time.sleep(LEARN_S)
         before, moved = on_fast_s(agent, guests), moves(agent)

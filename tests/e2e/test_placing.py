@@ -19,8 +19,9 @@ def test_no_host_is_over_booked(cloud, image, figure):
     servers = [cloud.boot(image, flavor) for _ in range(4)]
     fifth = cloud.create(image, flavor).wait("ERROR")
 
-    where = Counter(server.host.name for server in servers)
-    figure(f"servers of 0.6 reference cores placed: {dict(where)}, then refused")
+    order = [server.host.name for server in servers]
+    where = Counter(order)
+    figure(f"servers of 0.6 reference cores placed: {', '.join(order)}; the fifth was refused")
     assert where == {FAST.name: 3, SLOW.name: 1}
     assert "No valid host" in fifth.show()["fault"]["message"]
     for server in servers:

@@ -158,6 +158,13 @@ def nova() -> Sections:
                 "amp_nova.nova_plugins.filters.AmpCapacityFilter",
             ],
             "enabled_filters": ",".join(FILTERS),
+            "weight_classes": ",".join(
+                (
+                    "nova.scheduler.weights.all_weighers",
+                    "amp_nova.nova_plugins.weights.AmpEfficiencyWeigher",
+                    "amp_nova.nova_plugins.weights.AmpScalabilityWeigher",
+                )
+            ),
         },
         "conductor": {"workers": 2},
         "quota": dict.fromkeys(("instances", "cores", "ram"), -1),

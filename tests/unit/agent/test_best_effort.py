@@ -69,6 +69,18 @@ def test_asked_once_an_interval(host):
     assert [(v.interval, v.seed) for v in policy.views] == [(0, 7), (1, 7)]
 
 
+def test_cycles_that_are_not_quite_punctual_do_not_stretch_an_interval(host):
+    """With an interval of one cycle it is asked in every cycle, early or late by a little."""
+    policy = Answer({KEY: frozenset({2})})
+    best_effort = BestEffort(policy, 1.0)
+
+    for late_s in (1.003, 0.998, 0.999, 1.001, 0.997):
+        ask(best_effort, host)
+        host.wait(late_s)
+
+    assert len(policy.views) == 5
+
+
 def test_asked_at_the_very_beginning():
     """A clock that begins at nought is no reason to wait."""
     policy = Answer()
