@@ -14,6 +14,8 @@ from amp_nova.core.topology import CoreType, Topology
 
 UNKNOWN = Insight()
 Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
+_TURN_RATIO = 0.9
+"""A window is no longer than this part of the time between two decisions of a policy."""
 NO_LESSONS: Recall = lambda _: {}  # noqa: E731 - a default that says what it is
 
 
@@ -35,12 +37,18 @@ class Estimates:
     """Measures vCPUs window by window and keeps their own coefficients, with hysteresis."""
 
     def __init__(
-        self, choice: Choice | None = None, miss: Miss | None = None, recall: Recall = NO_LESSONS
+        self,
+        choice: Choice | None = None,
+        miss: Miss | None = None,
+        recall: Recall = NO_LESSONS,
+        turn_s: float = behaviour.INTERVAL_S,
     ) -> None:
         """``miss``: what the operator knows of the slowest core type.
 
-        ``recall``: what was learnt of core types before.
+        ``recall``: what was learnt of core types before; ``turn_s``: how long a policy leaves
+        vCPUs where they are, so that no longer window would ever be full.
         """
+        self._window_ns = min(behaviour.WINDOW_S, _TURN_RATIO * turn_s) * 1e9
         self._recall = recall
         self._choice = choice or Choice()
         self._miss = miss or Miss(estimate.MISS_CYCLES, estimate.MISS_DOUBT_RATIO)
@@ -132,7 +140,7 @@ class Estimates:
         if had.position != position or passed_ns < 0:
             _begin(had, position, vcpu, seen.time_ns)
             return had
-        if not had.measured and passed_ns >= behaviour.WINDOW_S * 1e9:
+        if not had.measured and passed_ns >= self._window_ns:
             had.measured = True
             self._close(key, had, vcpu, seen)
         if passed_ns >= behaviour.INTERVAL_S * 1e9:

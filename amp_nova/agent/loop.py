@@ -80,20 +80,18 @@ class Loop:
     ) -> None:
         """Without ``fast`` nothing is kept by counting; ``recall``: earlier ``lessons``, if any."""
         self._sensor, self._actuator = sensor, actuator
-        self._settings = settings or Settings()
-        self._terms = _terms(self._settings.terms, counts=fast is not None)
-        self.fast = _fast_loop(self._settings, fast)
+        self._settings = settings = settings or Settings()
+        self._terms = _terms(settings.terms, counts=fast is not None)
+        self.fast = _fast_loop(settings, fast)
         """The fast loop, to be run between the cycles while it governs anything."""
         self._stopwatch = stopwatch
-        self._books = Books(self._settings.window_s)
-        self._estimates = Estimates(self._settings.coefficients, self._settings.miss, recall)
-        self._watch = Watch(self._settings.drift_repairs_max)
+        self._books = Books(settings.window_s)
+        turn_s = settings.policy_interval_s
+        self._estimates = Estimates(settings.coefficients, settings.miss, recall, turn_s)
+        self._watch = Watch(settings.drift_repairs_max)
+        lends = settings.enforce and settings.terms.best_effort_yields
         self._best_effort = BestEffort(
-            policy or NonePolicy(),
-            self._settings.policy_interval_s,
-            self._settings.seed,
-            self._settings.policy_moves_max,
-            lends=self._settings.enforce and self._settings.terms.best_effort_yields,
+            policy or NonePolicy(), turn_s, settings.seed, settings.policy_moves_max, lends=lends
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})

@@ -84,7 +84,7 @@ def moves(agent: Agent) -> float:
 def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> None:
     """Shares of the fast core, progress and moves."""
     slow, fast = alone(guests, SLOW), alone(guests, FAST)
-    more = f"policy = {policy}\npolicy_interval_s = {INTERVAL_S}\n{POLICIES[policy]}"
+    more = f"cycle_s = 0.5\npolicy = {policy}\npolicy_interval_s = {INTERVAL_S}\n{POLICIES[policy]}"
     agent = Agent(tmp_path, 2.0, more).start("chrt", "--rr", "1")
     try:
         time.sleep(LEARN_S)

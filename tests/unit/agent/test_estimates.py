@@ -6,6 +6,7 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.core.adaptive import Choice
 from amp_nova.core.estimate import Miss
 from amp_nova.core.plan import Change, Step
+from amp_nova.policies.hsp import HspPolicy
 from amp_nova.sim.guest import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
@@ -138,6 +139,22 @@ def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
     assert views[-1].ipc == pytest.approx(host_ipc(host))
     assert views[-1].speedup == pytest.approx(1.5, rel=0.01)
     assert views[-1].cpu_s == (0.0, pytest.approx(2.5))
+
+
+@pytest.mark.parametrize("interval_s", [0.5, 1.0, 2.5])
+def test_turns_are_not_too_short_to_learn_from(interval_s):
+    """However often a policy is asked: it sees what those gain that change places each time."""
+    guests = [guest("gains", speed=1.9), guest("waits", speed=1.1)]
+    host = SimHost(topology(fast=1, slow=1), guests)
+    settings = Settings(miss=KNOWN, policy_interval_s=interval_s, cycle_s=0.5)
+    loop = Loop(host, host, settings, HspPolicy(), stopwatch=lambda: 0.0)
+    cycles(host, loop, 40, every_s=0.5)
+
+    moves = [c for _ in range(20) if cycles(host, loop, 1, every_s=0.5) for c in loop.changes]
+
+    (gains, _) = host.observe().domains
+    assert moves == []
+    assert gains.vcpus[0].pcpus == {0}
 
 
 def host_ipc(host):
