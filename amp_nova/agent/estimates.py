@@ -16,7 +16,11 @@ UNKNOWN = Insight()
 Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
 _TURN_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
-NO_LESSONS: Recall = lambda _: {}  # noqa: E731 - a default that says what it is
+
+
+def no_lessons(_types: Sequence[CoreType]) -> Mapping[VcpuKey, Lesson]:
+    """A ``Recall`` of nothing."""
+    return {}
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Estimates:
         self,
         choice: Choice | None = None,
         miss: Miss | None = None,
-        recall: Recall = NO_LESSONS,
+        recall: Recall = no_lessons,
         turn_s: float = behaviour.INTERVAL_S,
     ) -> None:
         """``miss``: what the operator knows of the slowest core type.

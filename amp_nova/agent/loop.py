@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from amp_nova.agent.best_effort import BestEffort, Known
 from amp_nova.agent.books import Books
-from amp_nova.agent.estimates import NO_LESSONS, Estimates, Recall
+from amp_nova.agent.estimates import Estimates, Recall, no_lessons
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
@@ -76,7 +76,7 @@ class Loop:
         policy: Policy | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         fast: FastPort | None = None,
-        recall: Recall = NO_LESSONS,
+        recall: Recall = no_lessons,
     ) -> None:
         """Without ``fast`` nothing is kept by counting; ``recall``: earlier ``lessons``, if any."""
         self._sensor, self._actuator = sensor, actuator

@@ -401,8 +401,9 @@ def _with_rest(
     terms: Terms,
 ) -> capacity.Packing:
     """The packing with what those may have that may have more than they book."""
-    more = {d.resource for d in domains if d.booking.limit == "soft" or d.booking.burst_s}
-    wanted = [d for d in demands.values() if d.key[0] in more]  # type: ignore[index]
+    able = [d for d in domains if d.booking.limit == "soft" or d.booking.burst_s]
+    more = {(d.resource, reading.index) for d in able for reading in d.readings}
+    wanted = [d for key, d in demands.items() if key in more]
     rest = [(d, reading) for d in domains if d.booking.booked for reading in _rest(d, packing)]
     if not wanted and not rest:
         return packing

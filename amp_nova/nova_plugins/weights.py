@@ -6,6 +6,7 @@ other hosts passed the filters. A host that nothing is known of has the score of
 cores.
 """
 
+import abc
 from typing import Any
 
 from nova.scheduler import utils, weights
@@ -91,8 +92,9 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
         question = _Question(states, weight_properties)
         return self._score(question.answer(states.entry(host_state.nodename)))
 
+    @abc.abstractmethod
     def _score(self, outlook: Outlook) -> float:
-        raise NotImplementedError
+        """The score, 0 to 1."""
 
 
 class AmpEfficiencyWeigher(_AmpWeigher):
