@@ -1,5 +1,7 @@
 """A host's capacity in Placement: inventories that follow the host, claims that never over-book."""
 
+from typing import ClassVar
+
 import keystoneauth1.adapter
 import keystoneauth1.session
 
@@ -15,7 +17,7 @@ TYPES = {"slow": (2, 1.0), "fast": (1, 2.0)}
 class PlacementTestCase(CloudTestCase):
     """A cloud whose agents keep providers in Placement."""
 
-    HOSTS = {"host1": TYPES}  # noqa: RUF012
+    HOSTS: ClassVar = {"host1": TYPES}
 
     def _setup_compute_service(self):
         super()._setup_compute_service()

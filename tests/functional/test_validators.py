@@ -1,10 +1,12 @@
 """What Nova's API says to a flavor's extra specs."""
 
+from typing import ClassVar
+
 from tests.functional.cloud import CloudTestCase
 
 
 class ValidatorsTest(CloudTestCase):
-    HOSTS = {}  # noqa: RUF012 - Nova's API alone
+    HOSTS: ClassVar = {}  # Nova's API alone
 
     def setUp(self):
         super().setUp()
