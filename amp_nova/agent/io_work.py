@@ -97,16 +97,18 @@ class IoWork:
         # Another mode than before: what was moved goes home.
         self._homeward = not settings.moves and marker is not None and marker.exists()
 
+    def due(self, now_s: float) -> bool:
+        """Whether ``step`` would look."""
+        return now_s >= self._due_s and (self._settings.work != "off" or self._homeward)
+
     def step(self, topology: Topology, held: Mapping[str, str], now_s: float) -> list[str]:
         """Look and act when an interval has passed; a line for each domain that was moved."""
-        if self._settings.work == "off" and not self._homeward:
+        if not self.due(now_s):
             return []
+        self._due_s = now_s + self._settings.interval_s
         if not rule_of.slow_pcpus(topology):  # one core type: nothing to choose, nothing to read
             self.report = None
             return []
-        if now_s < self._due_s:
-            return []
-        self._due_s = now_s + self._settings.interval_s
         try:
             readings = self._port.read(topology)
         except HypervisorUnavailable:  # the control cycle says so

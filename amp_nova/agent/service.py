@@ -212,7 +212,7 @@ class Service:
     def look_at_io(self) -> list[str]:
         """I/O work, when its interval has passed; a line for each domain whose threads moved."""
         report, lines = self.report, []
-        if report is not None:
+        if report is not None and self.io.due(report.time_ns / 1e9):
             with locked(self._state_path, "cycle.lock", wait=True):
                 lines = self.io.step(report.topology, self._held(), report.time_ns / 1e9)
         self.exporter.io = self.io.report
@@ -348,6 +348,8 @@ class Service:
 
 def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
     """One line per change: which vCPU of which domain gets what, and why."""
+    if not changes:
+        return []
     found = {
         (d.domain.resource, v.reading.index): (d.domain.name, v)
         for d in report.domains
@@ -371,6 +373,8 @@ def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
 
 def describe_precedence(yielding: Mapping[str, bool], report: CycleReport) -> list[str]:
     """One line per instance that begins or ends to yield."""
+    if not yielding:
+        return []
     names = {d.domain.resource: d.domain.name for d in report.domains}
     does = {True: "yields to bookings", False: "yields no longer"}
     return [f"{names[resource]}: {does[yields]}" for resource, yields in yielding.items()]

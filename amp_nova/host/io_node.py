@@ -33,6 +33,7 @@ class _Work:
         self.xml = xml
         self.threads = IoThreads(root, pid, mounted)
         self._root = root
+        self._homes: tuple[Topology, DomainXml, Homes] | None = None
         self.interfaces = [InterfaceCounters(root, i) for i in xml.io.interfaces]
 
     def follow(self, xml: DomainXml) -> None:
@@ -43,6 +44,13 @@ class _Work:
         for interface in self.interfaces:
             interface.close()
         self.interfaces = [InterfaceCounters(self._root, i) for i in xml.io.interfaces]
+
+    def homes(self, topology: Topology) -> Homes:
+        """As ``_homes``, kept as long as definition and topology are the same."""
+        kept = self._homes
+        if kept is None or kept[0] is not topology or kept[1] is not self.xml:
+            kept = self._homes = (topology, self.xml, _homes(self.xml, topology))
+        return kept[2]
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -107,6 +115,20 @@ class IoHost:
     def _read(
         self, resource: str, xml: DomainXml, topology: Topology, line_bytes_s: float | None
     ) -> IoReading:
+        work = self._work.get(resource)
+        if work is None or not work.threads.settled():
+            work = self._kept(resource, xml)
+            work.threads.rescan()
+        work.follow(xml)
+        threads = work.threads.read(work.homes(topology))
+        counted = tuple(i.read(line_bytes_s) for i in work.interfaces)
+        domain, life = xml.domain, work.incarnation
+        return IoReading(
+            resource, domain.name, domain.project, life, time.monotonic_ns(), threads, counted
+        )
+
+    def _kept(self, resource: str, xml: DomainXml) -> _Work:
+        """What is kept of a domain, begun anew when its QEMU process is another one."""
         pid = int((self._run_path / f"{xml.domain.name}.pid").read_text())
         life = incarnation(self._root, pid)
         work = self._work.get(resource)
@@ -114,13 +136,7 @@ class IoHost:
             if work is not None:
                 self._work.pop(resource).close()
             work = self._work[resource] = _Work(self._root, pid, life, xml, self._mounted)
-        work.follow(xml)
-        threads = work.threads.read(_homes(xml, topology))
-        counted = tuple(i.read(line_bytes_s) for i in work.interfaces)
-        domain = xml.domain
-        return IoReading(
-            resource, domain.name, domain.project, life, time.monotonic_ns(), threads, counted
-        )
+        return work
 
     def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
         """Keep threads on these pCPUs; the last that failed says why."""

@@ -15,12 +15,18 @@ _IOTHREAD = re.compile(r"IO iothread(\d+)")
 _MIGRATION = re.compile(r"live_migration|multifd|mig/|return path|postcopy")
 Homes = Callable[[int | None], frozenset[int]]
 """The pCPUs of an iothread by its number, or of the rest (``None``)."""
+THOROUGH_EVERY = 8
+"""Looks until threads are listed anew although as many are there as before."""
+_LINKS_LEAST = 2
+"""What a folder of threads that has no entry, or does not count them by its links, has."""
 
 
 class _Thread:
-    def __init__(self, tid: int, task: Path) -> None:
+    def __init__(self, tid: int, task: Path, *, foreign: bool) -> None:
+        """``foreign``: it is none of QEMU's own."""
         self.tid = tid
         self.task = task
+        self.foreign = foreign
         self.kind = ""
         self.iothread: int | None = None
         self.looks = 0
@@ -54,15 +60,21 @@ class IoThreads:
         self._pid = pid
         self._mounted = mounted
         self._known: dict[int, _Thread] = {}
+        self._folder = os.open(self._proc / str(pid) / "task", os.O_RDONLY)
+        self._links = 0
+        self._looks = pid % THOROUGH_EVERY  # not all domains at the same time
 
     def close(self) -> None:
         """Give all descriptors back."""
         for tid in list(self._known):
             self._drop(tid)
+        with contextlib.suppress(OSError):
+            os.close(self._folder)
 
     def _drop(self, tid: int) -> None:
         with contextlib.suppress(OSError):
             os.close(self._known.pop(tid).fd)
+        self._links = 0
 
     def _tasks(self) -> dict[int, Path]:
         own = self._proc / str(self._pid) / "task"
@@ -76,25 +88,45 @@ class IoThreads:
                 found.setdefault(tid, self._proc / str(tid))
         return found
 
-    def read(self, homes: Homes) -> tuple[IoThread, ...]:
-        """All of them now."""
+    def settled(self) -> bool:
+        """Whether ``rescan`` would find the same threads, as far as their number tells.
+
+        It is counted by the links of their folder, which costs a fraction of listing it.
+        """
+        self._looks += 1
+        links = os.stat(self._folder).st_nlink
+        return bool(self._looks % THOROUGH_EVERY) and links == self._links > _LINKS_LEAST
+
+    def rescan(self) -> None:
+        """Look for threads that came or went."""
+        links = os.stat(self._folder).st_nlink
         tasks = self._tasks()
         for tid in self._known.keys() - tasks.keys():
             self._drop(tid)
-        found = []
+        named = True
         for tid, task in tasks.items():
             try:
                 thread = self._known.get(tid)
                 if thread is None:
-                    thread = self._known[tid] = _Thread(tid, task)
+                    foreign = task.parent == self._proc
+                    thread = self._known[tid] = _Thread(tid, task, foreign=foreign)
                 if thread.looks < 2:  # a thread gets its name a moment after it began
                     thread.recognise(self._pid)
                     thread.looks += 1
-                foreign = task.parent == self._proc and thread.kind != "vhost"
-                if thread.kind and not foreign:
-                    found.append(thread.read(homes))
+                    named = named and thread.looks == 2
             except (FileNotFoundError, ProcessLookupError):  # it ended since the listing
                 if tid in self._known:
+                    self._drop(tid)
+        self._links = links if named else 0
+
+    def read(self, homes: Homes) -> tuple[IoThread, ...]:
+        """All of them now."""
+        found = []
+        for tid, thread in list(self._known.items()):
+            if thread.kind == "vhost" or (thread.kind and not thread.foreign):
+                try:
+                    found.append(thread.read(homes))
+                except (FileNotFoundError, ProcessLookupError):  # it ended since the last look
                     self._drop(tid)
         return tuple(found)
 

@@ -191,6 +191,22 @@ def test_a_domain_that_went_says_so_and_its_descriptors_are_closed(node):
     assert len(os.listdir("/proc/self/fd")) < before
 
 
+def test_threads_and_processes_that_come_later_are_seen_at_the_next_look(node):
+    """However long nothing has changed; looks in which nothing has do not list the threads."""
+    for _ in range(3):
+        node.see()
+    tid = node.thread("IO iothread1")
+    assert tid in {t.tid for t in node.see().threads}
+
+    life = node.see().incarnation
+    node.host.stop(NAME)
+    node.host.start(NAME, vcpus=1, pid=4100, began=99)
+    again = node.see()
+    assert again.failure is None
+    assert again.incarnation != life
+    assert tid not in {t.tid for t in again.threads}
+
+
 def test_threads_move_and_what_the_kernel_refuses_is_told(node):
     """A failure of one names its reason; a thread that ended is none."""
     tid = node.thread("IO iothread1")
