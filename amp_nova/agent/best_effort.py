@@ -65,6 +65,7 @@ class BestEffort:
         self._early_ns: int | None = None
         self._early = False
         """Whether the policy wants to be asked early, see ``Decision``."""
+        self._asked: tuple[object, bool] = (None, False)
         self._vacancies = Vacancies()
         self._lending = Lending()
         self._lends = lends
@@ -86,7 +87,7 @@ class BestEffort:
         """Grants of this cycle: none between two decisions, and none from a bad plan."""
         passed_ns = 0 if self._before_ns is None else seen.time_ns - self._before_ns
         due = self._before_ns is None or not 0 <= passed_ns < _EARLY_RATIO * self._interval_ns
-        if not due and not self._early:
+        if not self._any(promises) or not (due or self._early):
             return []
         readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
         if self._early:
@@ -117,6 +118,12 @@ class BestEffort:
         self._placed |= self._places.keys()
         self._placed &= readings.keys()
         return grants
+
+    def _any(self, promises: Mapping[VcpuKey, Promise]) -> bool:
+        """Whether there is anything for the policy to decide."""
+        if promises is not self._asked[0]:
+            self._asked = (promises, any(map(_is_ours, promises.values())))
+        return self._asked[1] and not isinstance(self.policy, NonePolicy)
 
     def _overtaken(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> bool:
         """Whether to ask before the interval is over: once in an interval at most."""

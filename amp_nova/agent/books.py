@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from amp_nova.core.account import RATIO_BUCKETS, Account, Tenure, bucket, settle
+from amp_nova.core.contract import Promise
 from amp_nova.core.losses import siblings_busy
 from amp_nova.core.observation import Observation, VcpuKey, VcpuReading, usage
+from amp_nova.core.topology import CoreType, Topology
 
 NOTHING = Account()
 _NO_RATIOS = (0,) * (len(RATIO_BUCKETS) + 1)
@@ -89,3 +91,42 @@ class Books:
     def ratios(self, resource: str) -> tuple[tuple[int, ...], float]:
         """Delivered ratios of an instance over windows: counts by bucket, and their sum."""
         return self._ratios.get(resource, (_NO_RATIOS, 0.0))
+
+
+def tenures(
+    topology: Topology,
+    promises: Mapping[VcpuKey, Promise],
+    readings: Mapping[VcpuKey, VcpuReading],
+    settle_s: float = 0.0,
+) -> dict[VcpuKey, Tenure]:
+    """Under what terms vCPUs run, those that are kept on one core type.
+
+    ``settle_s``: how long the fast loop may take to put right what it governs.
+    """
+    position = {t.name: i for i, t in enumerate(topology.core_types)}
+    known: dict[frozenset[int], CoreType | None] = {}
+    made = {}
+    for key, reading in readings.items():
+        if reading.pcpus not in known:
+            known[reading.pcpus] = topology.only_type(reading.pcpus)
+        core_type = known[reading.pcpus]
+        if core_type is None:
+            continue
+        limit, promise = reading.bandwidth, promises[key]
+        own = promise.coefficient if promise.core_type == core_type.name else None
+        governed = promise.grant is not None and promise.grant.governed
+        # What a change of the work costs until it is noticed counts once it is not paid back.
+        edge_s = settle_s if governed else 0.0
+        made[key] = Tenure(
+            position[core_type.name],
+            len(position),
+            core_type.coefficient if own is None else own,
+            promise.booking.refcores,
+            edge_s + (limit.period_us / 1e6 if limit else 0.0),
+            core_type.clock_hz,
+            core_type.smt_busy_factor,
+            promise.booking.ips,
+            core_type.nominal_ips,
+            promise.burst.burst_s if promise.burst else 0.0,
+        )
+    return made

@@ -10,14 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from amp_nova.agent.best_effort import BestEffort, Known
-from amp_nova.agent.books import Books
+from amp_nova.agent.books import Books, tenures
 from amp_nova.agent.estimates import Estimates, Recall, no_lessons
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
-from amp_nova.core.account import Tenure
 from amp_nova.core.adaptive import Choice
 from amp_nova.core.booking import Booking, best_effort, examine
 from amp_nova.core.capacity import Bandwidth
@@ -32,7 +32,6 @@ from amp_nova.core.observation import (
 )
 from amp_nova.core.plan import Change, Failure, Grant, Step
 from amp_nova.core.report import CycleReport, DomainReport, Totals, VcpuReport
-from amp_nova.core.topology import CoreType, Topology
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import Policy
 from amp_nova.ports import Actuator, FastPort, Sensor
@@ -41,6 +40,13 @@ LOG = logging.getLogger(__name__)
 GOVERNED = Bandwidth(0, 1)
 """Stands for whatever limit the fast loop has set."""
 STAGES = ("observe", "account", "decide", "apply", "report")
+
+
+class _Basis(NamedTuple):
+    """What promises rest on of a domain: its reading, of which only ``facts`` matter."""
+
+    reading: DomainReading
+    facts: tuple[Domain, str | None, Mapping[int, Mapping[str, float]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ class Loop:
         )
         self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
         self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})
+        self._basis: dict[str, _Basis] = {}
         self._yielding: Mapping[str, bool] = {}
         self._settled: Mapping[VcpuKey, Promise] | None = None
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
@@ -166,34 +173,39 @@ class Loop:
 
     def _promises(self, seen: Observation) -> Mapping[VcpuKey, Promise]:
         """What every vCPU is promised; worked out anew only when what it rests on has changed."""
-        domains = [self._booked(seen, d) for d in seen.domains]
-        rests_on = (
-            seen.topology,
-            [
-                (r.domain, d.hands_off, d.coefficients)
-                for r, d in zip(seen.domains, domains, strict=True)
-            ],
-            [
-                (v.index, v.pcpus, v.allowed, self._fixed(d.domain, v), v.counts is None)
-                for d in seen.domains
-                for v in d.vcpus
-            ],
-        )
+        if self.fast is not None and self.fast.governs:
+            self._basis = {}
+        basis = [self._rest(seen, d) for d in seen.domains]
+        # What others moved is told apart by the watch, not by the reading.
+        self._basis = {} if self._watch.moved else {b.reading.domain.resource: b for b in basis}
+        rests_on = (seen.topology, [b.facts for b in basis])
         if rests_on != self._promised[0]:
-            before = self._promised[1]
+            domains, before = [self._booked(b) for b in basis], self._promised[1]
             made = contract.promises(domains, seen.topology, self._terms, before)
             self._promised = (rests_on, made)
             self._yielding = contract.yielding(domains, made)
         return self._promised[1]
 
-    def _booked(self, seen: Observation, reading: DomainReading) -> Booked:
+    def _rest(self, seen: Observation, reading: DomainReading) -> _Basis:
+        """What promises rest on of a domain; the same object as long as nothing changed."""
+        domain, why = reading.domain, self._hands_off(seen, reading.domain)
+        own = self._estimates.own(domain) if why is None else {}
+        kept = self._basis.get(domain.resource)
+        if kept is not None and kept.reading is reading and kept.facts[1:3] == (why, own):
+            return kept
+        vcpus = [
+            (v.index, v.pcpus, v.allowed, self._fixed(domain, v), v.counts is None)
+            for v in reading.vcpus
+        ]
+        return _Basis(reading, (domain, why, own, vcpus))
+
+    def _booked(self, basis: _Basis) -> Booked:
         """A domain as the contract sees it, its vCPUs where they were before others moved them."""
-        domain, vcpus, moved = reading.domain, reading.vcpus, self._watch.moved
-        why = self._hands_off(seen, domain)
+        reading, (domain, why, own, _) = basis
+        vcpus, moved = reading.vcpus, self._watch.moved
         if moved and why is None:
             places = ((v, moved.get((domain.resource, v.index), v.pcpus)) for v in vcpus)
             vcpus = tuple(replace(v, pcpus=pcpus) for v, pcpus in places)
-        own = self._estimates.own(domain) if why is None else {}
         booking, yields = self._booking(domain)[0], reading.yields is True
         return Booked(domain.resource, booking, vcpus, why, yields, own)
 
@@ -397,42 +409,3 @@ def _after(reading: VcpuReading, step: Step) -> VcpuReading:
     if step.pcpus is None:
         return replace(reading, bandwidth=step.bandwidth)
     return replace(reading, pcpus=step.pcpus)
-
-
-def tenures(
-    topology: Topology,
-    promises: Mapping[VcpuKey, Promise],
-    readings: Mapping[VcpuKey, VcpuReading],
-    settle_s: float = 0.0,
-) -> dict[VcpuKey, Tenure]:
-    """Under what terms vCPUs run, those that are kept on one core type.
-
-    ``settle_s``: how long the fast loop may take to put right what it governs.
-    """
-    position = {t.name: i for i, t in enumerate(topology.core_types)}
-    known: dict[frozenset[int], CoreType | None] = {}
-    made = {}
-    for key, reading in readings.items():
-        if reading.pcpus not in known:
-            known[reading.pcpus] = topology.only_type(reading.pcpus)
-        core_type = known[reading.pcpus]
-        if core_type is None:
-            continue
-        limit, promise = reading.bandwidth, promises[key]
-        own = promise.coefficient if promise.core_type == core_type.name else None
-        governed = promise.grant is not None and promise.grant.governed
-        # What a change of the work costs until it is noticed counts once it is not paid back.
-        edge_s = settle_s if governed else 0.0
-        made[key] = Tenure(
-            position[core_type.name],
-            len(position),
-            core_type.coefficient if own is None else own,
-            promise.booking.refcores,
-            edge_s + (limit.period_us / 1e6 if limit else 0.0),
-            core_type.clock_hz,
-            core_type.smt_busy_factor,
-            promise.booking.ips,
-            core_type.nominal_ips,
-            promise.burst.burst_s if promise.burst else 0.0,
-        )
-    return made

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from amp_nova.core import drift
 from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Observation, VcpuKey
+from amp_nova.core.observation import DomainReading, Observation, VcpuKey
 from amp_nova.core.plan import Grant
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ class Watch:
         self._expected: Mapping[VcpuKey, Grant] = {}
         self._incarnations: Mapping[str, str] = {}
         self._quarrels: dict[str, drift.Quarrel] = {}
+        self._clean: dict[str, DomainReading] = {}
+        """Readings that were as expected: the very same ones still are."""
 
     def look(
         self, seen: Observation, governed: Callable[[VcpuKey], Bandwidth | None] = lambda _: None
@@ -35,6 +37,8 @@ class Watch:
         self.moved = {}
         for reading in seen.domains:
             resource = reading.domain.resource
+            if self._clean.get(resource) is reading:
+                continue
             if self._incarnations.get(resource) != reading.domain.incarnation:
                 continue
             if resource in seen.held:  # somebody else asked to change it
@@ -51,6 +55,8 @@ class Watch:
             if found:
                 self.counts.update(found)
                 self._quarrel(resource, reading.domain.name, seen.time_ns / 1e9)
+            else:
+                self._clean[resource] = reading
 
     def _quarrel(self, resource: str, name: str, now_s: float) -> None:
         before = self._quarrels.get(resource, drift.Quarrel())
@@ -68,6 +74,7 @@ class Watch:
         """Remember what holds from now on, and forget domains that are gone."""
         self._incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
         self._expected = {g.key: g for g in grants}
+        self._clean = {}
         if self._quarrels:
             alive = self._incarnations
             self._quarrels = {r: q for r, q in self._quarrels.items() if r in alive}

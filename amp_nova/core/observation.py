@@ -89,6 +89,8 @@ class Domain:
 class DomainReading:
     """One domain at this moment; ``vcpus`` holds those that could be read.
 
+    A Sensor may give the same object again, or the same ``VcpuReading`` within, where nothing ran
+    and nothing else is known to have changed: whoever looks at it every cycle may go by that.
     ``yields``: whether it runs only when no other domain wants the pCPU; ``None``: not ours to say.
     """
 

@@ -6,6 +6,7 @@ a host where it would be wrong.
 """
 
 import logging
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -68,6 +69,7 @@ class LibvirtHost:
         self._described: dict[str, tuple[DomainXml, DomainXml, dict[int, frozenset[int]]]] = {}
         self._rescanned_s = time.monotonic()
         self._rescans = 0
+        self._counting: Counter[tuple[str, str]] | None = None
         self._unsure = False
 
     @property
@@ -95,6 +97,7 @@ class LibvirtHost:
         if rescan:
             self._rescanned_s = time.monotonic()
             self._rescans += 1
+            self._counting = None
         self._follow_hotplug(rescan)
         domains = self._hypervisor.domains()
         for gone in self._threads.keys() - domains.keys():
@@ -123,6 +126,7 @@ class LibvirtHost:
         self._topology, self._online, self._described = now, online, {}
 
     def _forget(self, resource: str) -> None:
+        self._counting = None
         if (threads := self._threads.pop(resource, None)) is not None:
             threads.close()
         self._described.pop(resource, None)
@@ -150,9 +154,14 @@ class LibvirtHost:
         return failures
 
     def counting(self) -> Mapping[tuple[str, str], int]:
-        """How many vCPUs each source counts, with what there is to say about it."""
-        threads = [t for found in self._threads.values() for t in found.by_index.values()]
-        return Counter(thread.counts.state for thread in threads)
+        """How many vCPUs each source counts, with what there is to say about it.
+
+        As of the last look at all of them, every ``rescan_s``, or at a new domain.
+        """
+        if self._counting is None:
+            threads = [t for found in self._threads.values() for t in found.by_index.values()]
+            self._counting = Counter(thread.counts.state for thread in threads)
+        return self._counting
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
@@ -169,13 +178,17 @@ class LibvirtHost:
 
     def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         known = self._described.get(resource)
-        threads = self._found(resource, xml.domain.name, rescan or not known or known[0] is not xml)
+        closely = rescan or not known or known[0] is not xml
+        threads = self._found(resource, xml.domain.name, closely)
         described, allowed = self._describe(resource, xml, threads.incarnation)
         vcpus = tuple(
-            thread.read(allowed[index], closely=rescan)
+            thread.read(allowed[index], closely=closely)
             for index, thread in threads.by_index.items()
             if index < xml.domain.vcpus
         )
+        last = threads.reading
+        if last is not None and not closely and _same(vcpus, last.vcpus):
+            return last
         missing = None if vcpus else "no vCPU of it has a CPU cgroup of its own"
         if vcpus and threads.groupless:
             which = ", ".join(str(i) for i in sorted(threads.groupless))
@@ -183,13 +196,23 @@ class LibvirtHost:
         group = threads.domain
         ours = group is not None and not xml.domain.weighted_elsewhere
         yields = group.yields() if ours and group else None
-        return DomainReading(described.domain, vcpus, missing, yields)
+        reading = DomainReading(described.domain, vcpus, missing, yields)
+        if reading != last:
+            threads.reading = last = reading
+        return last
 
     def _found(self, resource: str, name: str, rescan: bool) -> VcpuThreads:
-        """The domain's threads, looked up again when its QEMU process is another one."""
+        """The domain's threads, looked up again when its QEMU process is another one.
+
+        Descriptors of a process that has gone say so, so its id is asked for now and then only.
+        """
         threads = self._threads.get(resource)
-        if threads is not None and not (rescan or threads.unsettled):
-            return threads
+        if threads is not None:
+            if not (rescan or threads.unsettled):
+                return threads
+            if threads.by_index and self._rescans % THOROUGH_EVERY:
+                threads.follow()  # of a process that has gone, which says so
+                return threads
         path = self._run_path / f"{name}.pid"
         text = path.read_text().strip()
         if not text.isdecimal():
@@ -200,8 +223,6 @@ class LibvirtHost:
             threads = self._threads[resource] = VcpuThreads(
                 self._root, pid, self._mounted, self._counters
             )
-        elif self._rescans % THOROUGH_EVERY:
-            threads.follow()
         else:
             threads.rescan()
         return threads
@@ -252,6 +273,7 @@ class LibvirtHost:
             threads = self._threads.get(resource)
             if threads is None or threads.domain is None:
                 continue
+            threads.reading = None
             try:
                 threads.domain.set_yields(yields)
             except ActuationFailed as exc:
@@ -310,6 +332,11 @@ class LibvirtHost:
         if reading.yields:
             left += [f.message for f in self.precede({resource: False}).values()]
         return tuple(f"{reading.domain.name}: {text}" for text in left)
+
+
+def _same(vcpus: tuple[VcpuReading, ...], last: tuple[VcpuReading, ...]) -> bool:
+    """Whether every vCPU's reading is the very one of the last time: none of them ran."""
+    return len(vcpus) == len(last) and all(map(operator.is_, vcpus, last))
 
 
 def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from amp_nova.core.observation import Sample, VcpuReading
+from amp_nova.core.observation import DomainReading, Sample, VcpuReading
 from amp_nova.core.plan import Step
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup import DomainGroup, VcpuGroup, path_of
@@ -158,6 +158,8 @@ class VcpuThreads:
         self.groupless: frozenset[int] = frozenset()
         self.domain: DomainGroup | None = None
         self.unsettled = False
+        self.reading: DomainReading | None = None
+        """The domain's last reading, as long as nothing else than its vCPUs can have changed."""
         self._listed: frozenset[str] = frozenset()
         self._root = root
         self._mounted = mounted
@@ -178,6 +180,7 @@ class VcpuThreads:
 
     def rescan(self) -> None:
         """Look for vCPUs that were plugged, unplugged or moved to another group."""
+        self.reading = None
         self._listed = self._listing()
         found, self.groupless = find(self._root, self.pid, self._mounted)
         for index, thread in list(self.by_index.items()):
@@ -207,6 +210,7 @@ class VcpuThreads:
     def drop(self, index: int) -> None:
         """Forget one vCPU and give its descriptors back."""
         self.by_index.pop(index).close()
+        self.reading = None
         self.unsettled = True
 
     def close(self) -> None:

@@ -85,9 +85,23 @@ def test_asked_at_the_very_beginning():
     """A clock that begins at nought is no reason to wait."""
     policy = Answer()
     host = hosts.FakeHost(time_ns=0)
+    host.add("vm")
 
     ask(BestEffort(policy, 2.5), host)
 
+    assert len(policy.views) == 1
+
+
+def test_not_asked_while_all_is_booked(host):
+    """There is nothing that it could place; it is asked as soon as there is."""
+    policy = Answer()
+    best_effort = BestEffort(policy, 1.0)
+    del host.domains["vm"]
+    assert ask(best_effort, host) == []
+    assert policy.views == []
+
+    host.add("free")
+    ask(best_effort, host)
     assert len(policy.views) == 1
 
 
@@ -149,9 +163,10 @@ def test_counters_that_go_backwards_are_unknown(host):
 def test_what_must_not_be_touched_is_not_shown(host):
     """Nor can it be placed; its room is kept if it is booked."""
     policy = Answer()
+    host.add("free")
     ask(BestEffort(policy, 1.0), host, hands_off=["vm", "booked"])
 
-    assert policy.views[0].vcpus == ()
+    assert [v.key for v in policy.views[0].vcpus] == [("free", 0)]
     assert policy.views[0].free_cores[2] == 0.25
 
 

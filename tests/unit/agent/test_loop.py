@@ -678,6 +678,7 @@ class TestPolicies:
     def test_a_held_instance_is_not_placed(self, host):
         """Nor does a policy see it."""
         host.add("free")
+        host.add("other")
         host.held["free"] = "paused"
 
         report = cycles(loop(host, Places({("free", 0): {1}})), host)

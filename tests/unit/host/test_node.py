@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
-from tests.fakehost import Node, descriptors, resource, topology
+from tests.fakehost import Node, descriptors, put, resource, topology
 
 NAME = "instance-00000001"
 R = resource(NAME)
@@ -110,15 +110,32 @@ def test_reused_pid_is_another_incarnation(node):
     assert node.see().domain.incarnation == "4000:500"
 
 
-def test_reused_pid_is_noticed_at_a_rescan(tmp_path, monkeypatch):
-    """Also where the old threads' ids are in use again, by the new process."""
-    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+@pytest.mark.parametrize("rescan_s", [-1.0, 10.0])
+def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, monkeypatch, rescan_s):
+    """What was open of the old process says that it has gone, whoever has its numbers now."""
+    node = Node(tmp_path, monkeypatch, rescan_s=rescan_s)
     node.start()
     node.see()
-    stat = tmp_path / "proc/4000/stat"
-    stat.write_text(stat.read_text().replace(" 77 ", " 500 "))
+    node.host.stop()
+    node.host._next_tid = 5000
+    node.start(pid=4000, began=500)
 
     assert node.see().domain.incarnation == "4000:500"
+
+
+def test_domain_of_which_nothing_ran_is_the_same_reading(node):
+    """Whoever looks at it again may tell so at no cost; what runs, or is changed, shows at once."""
+    node.start()
+    node.start("instance-00000002", pid=4100)
+    first = node.see()
+    assert node.see() is first
+
+    task = node.host.root / f"proc/4000/task/{node.host.tid(1)}"
+    put(task / "schedstat", "2000 500 8")
+    second = node.see()
+    assert [v.run_ns for v in second.vcpus] == [1000, 2000]
+    assert second.vcpus[0] is first.vcpus[0]
+    assert node.see("instance-00000002") is node.see("instance-00000002")
 
 
 def test_domain_that_goes_is_forgotten_with_its_descriptors(node):
