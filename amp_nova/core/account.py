@@ -4,7 +4,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from amp_nova.core import burst, fairness
 from amp_nova.core.fairness import Recent
@@ -189,7 +189,46 @@ def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Ac
         banked_ref_s,
         fairness.enter(account.recent, used, tenure.position, tenure.types),
     )
-    return settled if settled.window_s < window_s * 0.999 else _closed(settled, tenure)
+    return _closed(settled, tenure) if closes(settled, window_s) else settled
+
+
+def closes(account: Account, window_s: float, more_s: float = 0.0) -> bool:
+    """Whether ``more_s`` fill the window of an account."""
+    return account.window_s + more_s >= window_s * 0.999
+
+
+def rest(
+    account: Account, wall_s: float, tenure: Tenure, window_s: float, *, counted: bool
+) -> Account:
+    """As ``settle``, for an interval in which the vCPU did not want to run: cheaper.
+
+    Some interval before it must have been settled under the same terms. Intervals may be entered
+    as one, up to the first that closes the window. ``counted``: whether its instructions are.
+    """
+    instructions = account.window_instructions
+    if counted and instructions is None:
+        instructions = 0.0
+    banked_ref_s = account.banked_ref_s
+    if tenure.burst_s and tenure.refcores is not None and tenure.coefficient is not None:
+        asleep = Usage(wall_s, 0.0, 0.0, 0.0)
+        banked_ref_s = burst.banked(banked_ref_s, asleep, tenure.refcores, 0.0, tenure.burst_s)
+    rested = Account(
+        account.cpu_s,
+        account.ref_s,
+        account.shortfall_ref_s,
+        account.balance,
+        account.window_s + wall_s,
+        account.window_owed,
+        account.window_ref_s,
+        instructions,
+        account.windows,
+        account.ratio,
+        account.delivered_refcores,
+        account.delivered_ips,
+        banked_ref_s,
+        fairness.fade(account.recent, wall_s),
+    )
+    return _closed(rested, tenure) if closes(rested, window_s) else rested
 
 
 def _closed(account: Account, tenure: Tenure) -> Account:
@@ -199,16 +238,17 @@ def _closed(account: Account, tenure: Tenure) -> Account:
     if tenure.ips is not None:
         booked, delivered = tenure.ips, counted or 0.0
     least = DEMAND_LEAST_RATIO * (booked or 0.0) * wall_s
-    return replace(
-        account,
-        window_s=0.0,
-        window_owed=0.0,
-        window_ref_s=0.0,
-        window_instructions=None,
+    return Account(
+        account.cpu_s,
+        account.ref_s,
+        account.shortfall_ref_s,
+        account.balance,
         windows=account.windows + 1,
         ratio=delivered / account.window_owed if account.window_owed > least else None,
         delivered_refcores=None if tenure.coefficient is None else account.window_ref_s / wall_s,
         delivered_ips=None if counted is None else counted / wall_s,
+        banked_ref_s=account.banked_ref_s,
+        recent=account.recent,
     )
 
 

@@ -42,6 +42,8 @@ def losses(
         clock_hz: the nominal clock, ``None`` where not known.
         smt_busy_factor: speed with busy siblings over that with idle ones, ``None`` if unknown.
     """
+    if smt_busy_factor is None and (clock_hz is None or used.clock_hz is None):
+        return NOTHING
     worth = used.run_s * coefficient
     clock_ratio, smt_ratio = 1.0, 1.0
     if clock_hz is not None and used.clock_hz is not None:

@@ -1,11 +1,19 @@
 """Accounts from one cycle to the next."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from amp_nova.agent.books import Books
-from amp_nova.core.account import CAUSES, RATIO_BUCKETS, Tenure
+from amp_nova.core.account import CAUSES, RATIO_BUCKETS, Account, Tenure
+from amp_nova.core.observation import (
+    Counts,
+    Domain,
+    DomainReading,
+    Observation,
+    VcpuReading,
+)
 from amp_nova.core.topology import CoreType, PCpu, Topology
 from tests import hosts
 
@@ -180,3 +188,65 @@ def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
 
     assert delivered == {"one": approx(0.6), "two": approx(0.6), "three": approx(1.0)}
     assert smt == {"one": approx(0.45), "two": approx(0.45), "three": 0.0}
+
+
+class TestSleepers:
+    """vCPUs whose readings are the very same as before, which hosts give for those that slept."""
+
+    TERMS = (
+        Tenure(0, 2, 1.0, 0.5, 0.1),
+        Tenure(1, 2, 2.0, 0.25, 0.1),
+        Tenure(0, 2, 1.0, 0.5, 0.0, burst_s=2.0),
+        Tenure(0, 2, 1.0, ips=1e9, nominal_ips=2e9),
+        Tenure(0, 2, 1.0),
+    )
+
+    @staticmethod
+    def history(random, seconds):
+        """Observations of one domain with as many vCPUs as there are terms, asleep mostly."""
+        core_types = (CoreType("slow", 1.0), CoreType("fast", 2.0))
+        pcpus = (PCpu(0, "slow"), PCpu(1, "fast"))
+        topology = Topology(core_types, pcpus, "slow", "configuration")
+        domain, now_ns = Domain("vm", "vm", 5), 0
+        pair = frozenset({0}), frozenset({0, 1})
+        vcpus = [VcpuReading(i, 0, 0, 0, None, *pair, counts=Counts(0)) for i in range(5)]
+        reading = DomainReading(domain, tuple(vcpus))
+        for _ in range(seconds):
+            now_ns += random.choice([1.0, 1.0, 1.01, 0.02]) * 10**9 // 1
+            ran = [i for i in range(5) if random.random() < 0.15]
+            for i in ran:
+                run_ns, wait_ns = random.randrange(10**9), random.randrange(5 * 10**8)
+                vcpus[i] = replace(
+                    vcpus[i],
+                    run_ns=vcpus[i].run_ns + run_ns,
+                    wait_ns=vcpus[i].wait_ns + wait_ns,
+                    counts=Counts(vcpus[i].counts.instructions + 2 * run_ns),
+                )
+            if ran:
+                reading = DomainReading(domain, tuple(vcpus))
+            yield Observation(int(now_ns), topology, (reading,))
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_their_accounts_are_as_if_settled_in_every_interval(self, seed):
+        """Whenever one asks, also across a change of terms in the middle of a sleep."""
+        random = Random(seed)
+        lazy, eager = Books(3.0), Books(3.0)
+        for number, seen in enumerate(self.history(random, 200)):
+            (reading,) = seen.domains
+            fresh = replace(reading, vcpus=tuple(replace(v) for v in reading.vcpus))
+            lazy.enter(seen)
+            eager.enter(replace(seen, domains=(fresh,)))
+            if number % 90 == 0:
+                start = number // 90
+                terms = {("vm", i): self.TERMS[(i + start) % 5] for i in range(5)}
+                lazy.agree(terms)
+                eager.agree(terms)
+            if random.random() < 0.1:
+                for i in range(5):
+                    found, want = lazy.account(("vm", i)), eager.account(("vm", i))
+                    for name in Account.__slots__:
+                        if name != "recent":
+                            assert getattr(found, name) == approx(getattr(want, name)), name
+                    assert found.recent.cpu_s == approx(want.recent.cpu_s)
+                    assert found.recent.demand_s == approx(want.recent.demand_s)
+                assert lazy.ratios("vm")[0] == eager.ratios("vm")[0]
