@@ -37,6 +37,10 @@ class CountersUnavailable(AmpError):
     """One vCPU cannot be measured now."""
 
 
+class CountersNever(CountersUnavailable):
+    """Nothing can count a vCPU as long as its process lives: there is no need to try again."""
+
+
 class ActuationFailed(AmpError):
     """One domain could not be changed in this cycle."""
 

@@ -169,6 +169,11 @@ class Books:
         self._rest(key[0], entry)
         return entry.account
 
+    def cpu_s(self, key: VcpuKey) -> tuple[float, ...]:
+        """As in its account, at no cost: sleep does not change that."""
+        entry = self._entries.get(key[0], {}).get(key[1])
+        return NOTHING.cpu_s if entry is None else entry.account.cpu_s
+
     def ratios(self, resource: str) -> tuple[tuple[int, ...], float]:
         """Delivered ratios of an instance over windows: counts by bucket, and their sum."""
         for entry in self._entries.get(resource, {}).values():

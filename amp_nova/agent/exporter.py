@@ -49,7 +49,7 @@ class Exporter:
         self.calibrated_s = calibrated_s
         """When the calibration in use was made, in seconds since the epoch."""
         self._clock = clock
-        self._report: CycleReport | None = None
+        self._report: Callable[[], CycleReport] | None = None
         self._success_s: float | None = None
         self._stages: dict[str, tuple[int, float]] = {}
         self.registry.register(self)
@@ -57,8 +57,12 @@ class Exporter:
 
     def update(self, report: CycleReport) -> None:
         """Serve this report from now on."""
+        self.follow(report.stage_s, lambda: report)
+
+    def follow(self, stage_s: Mapping[str, float], report: Callable[[], CycleReport]) -> None:
+        """Note a cycle that ended well; ``report`` tells at a scrape what is to be served."""
         stages = dict(self._stages)  # a scrape may be going through the old ones
-        for stage, took_s in report.stage_s.items():
+        for stage, took_s in stage_s.items():
             count, total = stages.get(stage, (0, 0.0))
             stages[stage] = (count + 1, total + took_s)
         self._stages = stages
@@ -80,9 +84,9 @@ class Exporter:
         """Every metric there is something to say about (prometheus_client's Collector)."""
         yield InfoMetricFamily("amp_build", "What runs.", value={"version": version("amp-nova")})
         yield from self._own()
-        report = self._report
-        if report is None:
+        if self._report is None:
             return
+        report = self._report()
         yield from _host(report)
         yield from _instances(report.domains)
         vcpus = [

@@ -1,52 +1,46 @@
 """One control cycle: the same code on a real host and in the simulator.
 
-observe -> account -> decide (booked, then best effort) -> diff -> apply -> report. The host holds
-the truth: what holds now is read back in every cycle, so a restart adopts what is there, and acting
-twice changes nothing.
+observe -> account -> decide (booked, then best effort) -> diff -> apply; and a report when somebody
+asks for one. The host holds the truth: what holds now is read back in every cycle, so a restart
+adopts what is there, and acting twice changes nothing.
 """
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from amp_nova.agent.best_effort import BestEffort, Known
 from amp_nova.agent.books import Books, tenures
 from amp_nova.agent.estimates import Estimates, Recall, no_lessons
 from amp_nova.agent.fast import FastLoop, Governed
+from amp_nova.agent.promises import Promises
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
 from amp_nova.core.adaptive import Choice
-from amp_nova.core.booking import Booking, best_effort, examine
 from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.contract import Booked, Promise, Terms
+from amp_nova.core.contract import Promise, Terms
 from amp_nova.core.estimate import Lesson, Miss
 from amp_nova.core.observation import (
-    Domain,
     DomainReading,
     Observation,
     VcpuKey,
     VcpuReading,
 )
-from amp_nova.core.plan import Change, Failure, Grant, Step
-from amp_nova.core.report import CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.core.plan import Change, Failure, Grant
+from amp_nova.core.report import Cycle, CycleReport, DomainReport, Totals, VcpuReport
 from amp_nova.policies.none import NonePolicy
 from amp_nova.policies.policy import Policy
 from amp_nova.ports import Actuator, FastPort, Sensor
 
 LOG = logging.getLogger(__name__)
-GOVERNED = Bandwidth(0, 1)
-"""Stands for whatever limit the fast loop has set."""
 STAGES = ("observe", "account", "decide", "apply", "report")
 
 
-class _Basis(NamedTuple):
-    """What promises rest on of a domain: its reading, of which only ``facts`` matter."""
-
-    reading: DomainReading
-    facts: tuple[Domain, str | None, Mapping[int, Mapping[str, float]], object]
+_Done = tuple[Cycle, Observation, Mapping[VcpuKey, Promise], Mapping[VcpuKey, Failure]]
+"""What a report is made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +81,30 @@ class Loop:
         """Without ``fast`` nothing is kept by counting; ``recall``: earlier ``lessons``, if any."""
         self._sensor, self._actuator = sensor, actuator
         self._settings = settings = settings or Settings()
-        self._terms = _terms(settings.terms, counts=fast is not None)
+        terms = _terms(settings.terms, counts=fast is not None)
         self.fast = _fast_loop(settings, fast)
         """The fast loop, to be run between the cycles while it governs anything."""
-        self._stopwatch = stopwatch
+        self._stopwatch, self._lock = stopwatch, threading.Lock()
         self._books = Books(settings.window_s)
         turn_s = settings.policy_interval_s
         self._estimates = Estimates(settings.coefficients, settings.miss, recall, turn_s)
         self._watch = Watch(settings.drift_repairs_max)
+        self._promises = Promises(terms, self._watch, self._estimates, self._limit)
         lends = settings.enforce and settings.terms.best_effort_yields
         self._best_effort = BestEffort(
             policy or NonePolicy(), turn_s, settings.seed, settings.policy_moves_max, lends=lends
         )
-        self._bookings: dict[str, tuple[Domain, Booking, str | None]] = {}
-        self._promised: tuple[object, dict[VcpuKey, Promise]] = (None, {})
-        self._basis: dict[str, _Basis] = {}
-        self._yielding: Mapping[str, bool] = {}
         self._settled: Mapping[VcpuKey, Promise] | None = None
         """The promises that hold as they are: there is nothing to change, nor to remember anew."""
         self._governing: tuple[object, Sequence[Grant]] = (None, ())
+        self._banking: tuple[object, Mapping[VcpuKey, burst.Burst]] = (None, {})
         self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
         self._cycles = self._writes = 0
         self._failed: Counter[str] = Counter()
         self._migrated: Counter[tuple[str, str]] = Counter()
+        self._done: _Done | None = None
+        self._report: CycleReport | None = None
+        self._report_s = 0.0
         self.changes: tuple[Change, ...] = ()
         """What the last cycle changed or, with ``dry_run``, would have changed."""
         self.precedence: dict[str, bool] = {}
@@ -126,15 +121,33 @@ class Loop:
         return self._estimates.lessons
 
     def cycle(self) -> CycleReport:
+        """``act`` once, and what came of it."""
+        self.act()
+        return self.report()
+
+    def act(self) -> Cycle:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
         clock = [self._stopwatch()]
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
+        with self._lock:
+            promises, failures = self._decide_and_do(seen, clock)
+            took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
+            took["report"], self._report_s = self._report_s, 0.0
+            cycle = Cycle(seen.time_ns, seen.topology, took, promises)
+            self._done, self._report = (cycle, seen, promises, failures), None
+        return cycle
+
+    def _decide_and_do(
+        self, seen: Observation, clock: list[float]
+    ) -> tuple[Mapping[VcpuKey, Promise], Mapping[VcpuKey, Failure]]:
+        """What is promised and what failed; ``clock`` takes the time after every stage."""
         self._books.enter(seen)
         self._estimates.enter(seen)
         self._watch.look(seen, self._limit)
         clock.append(self._stopwatch())
-        promises = self._promises(seen)
+        governs = self.fast is not None and self.fast.governs
+        promises = self._promises.of(seen, governs=governs)
         self._bursts = self._burst(seen, promises)
         self.changes = self._changes(seen, promises)
         clock.append(self._stopwatch())
@@ -143,80 +156,35 @@ class Loop:
         self._remember(seen, promises, failures)
         self._govern(seen, promises, failures)
         clock.append(self._stopwatch())
-        domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
-        clock.append(self._stopwatch())
-        took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
-        count = len(self.changes)
-        drift = self._estimates.drift(seen.time_ns)
-        return CycleReport(seen.time_ns, seen.topology, domains, count, self._totals(), took, drift)
+        return promises, failures
 
-    def _booking(self, domain: Domain) -> tuple[Booking, str | None]:
-        """A domain's booking, read once; and why it is treated as best effort, if it has none."""
-        known = self._bookings.get(domain.resource)
-        if known is None or (known[0] is not domain and known[0] != domain):
-            booking, errors = examine(domain.specs, domain.vcpus)
-            problem = domain.problem or "; ".join(errors) or None
-            if problem:
-                LOG.warning("%s is treated as best effort: %s", domain.name, problem)
-            known = (domain, booking or best_effort(domain.vcpus), problem)
-            self._bookings[domain.resource] = known
-        return known[1], known[2]
+    def report(self) -> CycleReport:
+        """What the last cycle found and did, from any thread; there must have been one.
 
-    def _hands_off(self, seen: Observation, domain: Domain) -> str | None:
-        if (why := seen.held.get(domain.resource)) is not None:
-            return why
-        if domain.limited_elsewhere and self._booking(domain)[0].booked:
-            return "its definition has a CPU quota of its own: remove that or the booking"
-        if self._watch.yields(domain.resource, seen.time_ns):
-            return "somebody else keeps changing its limits: use 'amp-nova pause' to do so by hand"
-        return None
-
-    def _promises(self, seen: Observation) -> Mapping[VcpuKey, Promise]:
-        """What every vCPU is promised; worked out anew only when what it rests on has changed."""
-        if self.fast is not None and self.fast.governs:
-            self._basis = {}
-        basis = [self._rest(seen, d) for d in seen.domains]
-        # What others moved is told apart by the watch, not by the reading.
-        self._basis = {} if self._watch.moved else {b.reading.domain.resource: b for b in basis}
-        rests_on = (seen.topology, [b.facts for b in basis])
-        if rests_on != self._promised[0]:
-            domains, before = [self._booked(b) for b in basis], self._promised[1]
-            made = contract.promises(domains, seen.topology, self._terms, before)
-            self._promised = (rests_on, made)
-            self._yielding = contract.yielding(domains, made)
-        return self._promised[1]
-
-    def _rest(self, seen: Observation, reading: DomainReading) -> _Basis:
-        """What promises rest on of a domain; the same object as long as nothing changed."""
-        domain, why = reading.domain, self._hands_off(seen, reading.domain)
-        own = self._estimates.own(domain) if why is None else {}
-        kept = self._basis.get(domain.resource)
-        if kept is not None and kept.reading is reading and kept.facts[1:3] == (why, own):
-            return kept
-        vcpus = [
-            (v.index, v.pcpus, v.allowed, self._fixed(domain, v), v.counts is None)
-            for v in reading.vcpus
-        ]
-        return _Basis(reading, (domain, why, own, vcpus))
-
-    def _booked(self, basis: _Basis) -> Booked:
-        """A domain as the contract sees it, its vCPUs where they were before others moved them."""
-        reading, (domain, why, own, _) = basis
-        vcpus, moved = reading.vcpus, self._watch.moved
-        if moved and why is None:
-            places = ((v, moved.get((domain.resource, v.index), v.pcpus)) for v in vcpus)
-            vcpus = tuple(replace(v, pcpus=pcpus) for v, pcpus in places)
-        booking, yields = self._booking(domain)[0], reading.yields is True
-        return Booked(domain.resource, booking, vcpus, why, yields, own)
+        It is made when somebody asks: most cycles nobody does.
+        """
+        with self._lock:
+            if self._report is None:
+                assert self._done is not None
+                began = self._stopwatch()
+                cycle, seen, promises, failures = self._done
+                domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
+                took_s = self._stopwatch() - began
+                self._report_s += took_s
+                self._report = CycleReport(
+                    cycle.time_ns,
+                    cycle.topology,
+                    domains,
+                    len(self.changes),
+                    self._totals(),
+                    {**cycle.stage_s, "report": took_s},
+                    self._estimates.drift(cycle.time_ns),
+                )
+            return self._report
 
     def _limit(self, key: VcpuKey) -> Bandwidth | None:
         """The limit that the fast loop wrote last, if it governs that vCPU."""
         return self.fast.limit(key) if self.fast is not None else None
-
-    def _fixed(self, domain: Domain, vcpu: VcpuReading) -> Bandwidth | None:
-        """The limit of a vCPU, as far as it stays what it is between two cycles."""
-        governed = self._limit((domain.resource, vcpu.index)) is not None
-        return GOVERNED if governed and vcpu.bandwidth is not None else vcpu.bandwidth
 
     def _govern(
         self,
@@ -230,12 +198,12 @@ class Loop:
         now = _readings(seen)
         for change in self.changes:
             for step in change.steps if change.key not in failures else ():
-                now[change.key] = _after(now[change.key], step)
+                now[change.key] = plan.after(now[change.key], step)
         vcpus = {}
         for grant in self._governed(promises):
             promise, limit = promises[grant.key], now[grant.key].bandwidth
             core_type = seen.topology.only_type(now[grant.key].pcpus)
-            booking = self._bookings[grant.key[0]][1]
+            booking = self._promises.booking_of(grant.key[0])
             if limit is not None and promise.booking.ips is not None:
                 most = 1.0 if promise.most_cores is None else promise.most_cores
                 vcpus[grant.key] = Governed(
@@ -266,7 +234,10 @@ class Loop:
         self, seen: Observation, promises: Mapping[VcpuKey, Promise]
     ) -> Mapping[VcpuKey, Bandwidth | None]:
         """Limits until the next cycle of those that may bank what they do not use."""
-        bursts = {key: p.burst for key, p in promises.items() if p.burst is not None}
+        if promises is not self._banking[0]:
+            found = {key: p.burst for key, p in promises.items() if p.burst is not None}
+            self._banking = (promises, found)
+        bursts = self._banking[1]
         if not bursts:
             return {}
         now, cycle_s = _readings(seen), self._settings.cycle_s
@@ -294,9 +265,9 @@ class Loop:
         insight = self._estimates.insight(key)
         measured = insight.sampled or insight.speedup
         speedup = None if measured is None else measured.value
-        cpu_s = self._books.account(key).cpu_s
+        cpu_s = self._books.cpu_s(key)
         ipc = insight.per_ref_ns if insight.ipc is None else insight.ipc
-        hint = self._bookings[key[0]][1].efficiency
+        hint = self._promises.booking_of(key[0]).efficiency
         return Known(ipc, speedup, cpu_s, insight.sampled is not None, hint)
 
     def _precede(self, seen: Observation) -> None:
@@ -306,7 +277,7 @@ class Loop:
             return
         for reading in seen.domains:
             resource, now = reading.domain.resource, reading.yields
-            yields = self._yielding.get(resource)
+            yields = self._promises.yielding.get(resource)
             if yields is not None and now is not None and yields != now:
                 self.precedence[resource] = yields
         if self.precedence and not self._settings.dry_run:
@@ -333,7 +304,7 @@ class Loop:
             self._writes += len(change.steps)
             for step in change.steps:
                 before = now[change.key]
-                now[change.key] = _after(before, step)
+                now[change.key] = plan.after(before, step)
                 if step.pcpus is not None:
                     self._count_move(seen, before.pcpus, step.pcpus)
             self._estimates.moved(seen, change.key, now[change.key])
@@ -341,8 +312,7 @@ class Loop:
         # Where best effort is, and the limit that goes with it, is the policy's: no quarrel.
         undone |= {key for key, promise in promises.items() if promise.rooms}
         self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
-        alive = {d.domain.resource for d in seen.domains}
-        self._bookings = {r: b for r, b in self._bookings.items() if r in alive}
+        self._promises.forget_but(d.domain.resource for d in seen.domains)
         self._books.agree(tenures(seen.topology, promises, now, self._settings.sp_s))
         self._settled = None if self.changes else promises
 
@@ -372,7 +342,7 @@ class Loop:
                 )
             )
         counts, total = self._books.ratios(resource)
-        problem = self._booking(seen.domain)[1] or seen.failure
+        problem = self._promises.booking(seen.domain)[1] or seen.failure
         return DomainReport(
             seen.domain, tuple(vcpus), counts, total, problem, yields=bool(seen.yields)
         )
@@ -402,10 +372,3 @@ def _fast_loop(settings: Settings, port: FastPort | None) -> FastLoop | None:
     if port is None or settings.dry_run or not settings.enforce:
         return None
     return FastLoop(port, settings.ips_controller, settings.sp_s)
-
-
-def _after(reading: VcpuReading, step: Step) -> VcpuReading:
-    """A vCPU's reading once a step has been taken."""
-    if step.pcpus is None:
-        return replace(reading, bandwidth=step.bandwidth)
-    return replace(reading, pcpus=step.pcpus)

@@ -12,7 +12,8 @@ from oslo_config import cfg
 
 from amp_nova.core import cpulist
 from amp_nova.core.providers import providers
-from amp_nova.core.report import CycleReport
+from amp_nova.core.report import Cycle, CycleReport
+from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 
 
@@ -24,7 +25,8 @@ class Outbound:
         self._hostname = hostname
         self._bookable = _bookable(conf.nova.cpu_shared_set)
         self._node: str | None = conf.nova.hypervisor_hostname
-        self._last: CycleReport | None = None
+        self._last: Callable[[], CycleReport] | None = None
+        self._offered: object = None
         self._about: Any = None
         self._publisher: Any = None
         self._inventory: Any = None
@@ -43,24 +45,36 @@ class Outbound:
 
             self._placement = inventory.connect(conf)
 
-    def tell(self, report: CycleReport, counters: str | None = None, policy: str = "none") -> None:
-        """Pass on what a cycle found; returns at once."""
+    def tell(
+        self,
+        cycle: Cycle,
+        report: Callable[[], CycleReport],
+        counters: str | None = None,
+        policy: str = "none",
+    ) -> None:
+        """Pass on what a cycle found, which ``report`` tells when needed; returns at once."""
         first, self._last = self._last is None or self._node is None, report
         if first:
             self._start()
         if self._publisher is not None:
-            self._about = replace(self._about, counters=counters, policy=policy)
-            self._publisher.offer(report, self._about)
+            if (self._about.counters, self._about.policy) != (counters, policy):
+                self._about = replace(self._about, counters=counters, policy=policy)
+            self._publisher.offer(report, self._about, promises=cycle.promises)
         if self._inventory is not None and self._node is not None:
-            topology = report.topology
-            bookable = frozenset(p.id for p in topology.pcpus)
-            if self._bookable is not None:
-                bookable &= self._bookable
-            reserve_ratio = self._conf.agent.reserve_ratio
-            counts = counters is not None
-            self._inventory.offer(
-                providers(self._node, topology, bookable, reserve_ratio, counts_ips=counts)
-            )
+            self._stock(self._node, cycle.topology, counts_ips=counters is not None)
+
+    def _stock(self, node: str, topology: Topology, *, counts_ips: bool) -> None:
+        """Offer Placement what there is now, if that may be something else than before."""
+        if self._offered == (topology, counts_ips):
+            return
+        self._offered = (topology, counts_ips)
+        bookable = frozenset(p.id for p in topology.pcpus)
+        if self._bookable is not None:
+            bookable &= self._bookable
+        reserve_ratio = self._conf.agent.reserve_ratio
+        self._inventory.offer(
+            providers(node, topology, bookable, reserve_ratio, counts_ips=counts_ips)
+        )
 
     def unwell(self) -> None:
         """Say that the hypervisor cannot be reached: what is known of the host is getting old."""

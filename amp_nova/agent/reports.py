@@ -152,6 +152,25 @@ def connect(conf: cfg.ConfigOpts) -> Any:
         ) from exc
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What one cycle offers to tell; see ``Publisher.offer``."""
+
+    report: Callable[[], CycleReport]
+    about: About
+    promises: object
+    healthy: bool
+
+    def same(self, other: "_Offer | None") -> bool:
+        """Whether it has nothing else to tell than another one had."""
+        return (
+            other is not None
+            and self.promises is not None
+            and self.promises is other.promises
+            and (self.about, self.healthy) == (other.about, other.healthy)
+        )
+
+
 class Publisher:
     """Sends reports; ``offer`` it what every cycle found."""
 
@@ -167,7 +186,9 @@ class Publisher:
         self._clock = clock
         self._boot_id = str(uuid.uuid4())
         self._sequence = 0
-        self._offered: tuple[CycleReport, About, bool] | None = None
+        self._offered: _Offer | None = None
+        self._looked: _Offer | None = None
+        """The offer that was looked at last."""
         self._essence: object = None
         self._sent_s: float | None = None
         self._asked = threading.Event()
@@ -191,9 +212,20 @@ class Publisher:
         if self._server is not None:
             self._server.stop()
 
-    def offer(self, report: CycleReport, about: About, *, healthy: bool = True) -> None:
-        """Take what a cycle found; returns at once."""
-        self._offered = (report, about, healthy)
+    def offer(
+        self,
+        report: Callable[[], CycleReport],
+        about: About,
+        *,
+        promises: object = None,
+        healthy: bool = True,
+    ) -> None:
+        """Take what a cycle found; returns at once.
+
+        ``report`` is asked when there may be something to tell: not while ``promises``, if given,
+        is the same object as before.
+        """
+        self._offered = _Offer(report, about, promises, healthy)
         self._wake.set()
 
     def publish(self, _context: object) -> None:
@@ -223,12 +255,14 @@ class Publisher:
             # All agents are asked at once: they need not all answer at once.
             self._stopped.wait(random.uniform(0.0, self._options.answer_spread_s))
         self._asked.clear()
-        report, about, healthy = self._offered
-        now_s = self._clock()
-        origin = Origin(self._node, self._boot_id, self._sequence + 1, now_s)
-        snapshot = snapshot_of(report, about, origin, healthy)
-        essence = _essence(snapshot)
+        offer, now_s = self._offered, self._clock()
         late = self._sent_s is None or now_s - self._sent_s >= self._options.interval_s
+        if not (asked or late) and offer.same(self._looked):
+            return None
+        self._looked = offer
+        origin = Origin(self._node, self._boot_id, self._sequence + 1, now_s)
+        snapshot = snapshot_of(offer.report(), offer.about, origin, offer.healthy)
+        essence = _essence(snapshot)
         if not (asked or late or essence != self._essence):
             return None
         self._sequence += 1
@@ -243,7 +277,7 @@ class Publisher:
                 LOG.error("schedulers cannot be told about this host: %s; trying again", exc)
             self._silent = True
             self.failures += 1
-            self._essence = None
+            self._essence = self._looked = None
             return False
         if self._silent:
             LOG.info("schedulers are told about this host again")

@@ -31,7 +31,7 @@ from amp_nova.core.contract import Terms
 from amp_nova.core.estimate import SPREAD_RATIO, Miss
 from amp_nova.core.observation import DomainReading
 from amp_nova.core.plan import Change
-from amp_nova.core.report import CycleReport
+from amp_nova.core.report import Cycle, CycleReport
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import (
     AmpError,
@@ -198,23 +198,33 @@ class Service:
         self.exporter = Exporter()
         self.outbound = Outbound(conf, self.host.hostname)
         self._counts_by = expected_source(conf)
-        self.report: CycleReport | None = None
+        self._cycle: Cycle | None = None
         self._topology: Topology | None = None
 
+    @property
+    def report(self) -> CycleReport | None:
+        """What the last cycle found and did, if there was one."""
+        return None if self._cycle is None else self.loop.report()
+
     def once(self) -> CycleReport:
+        """One cycle, and what came of it."""
+        self._act()
+        return self.loop.report()
+
+    def _act(self) -> Cycle:
         """One cycle; nothing else may change limits meanwhile."""
         with locked(self._state_path, "cycle.lock", wait=True):
-            self.report = self.loop.cycle()
+            self._cycle = cycle = self.loop.act()
             if not self._dry_run:
-                self._lessons.keep(self.report.topology.core_types, self.loop.lessons)
-        return self.report
+                self._lessons.keep(cycle.topology.core_types, self.loop.lessons)
+        return cycle
 
     def look_at_io(self) -> list[str]:
         """I/O work, when its interval has passed; a line for each domain whose threads moved."""
-        report, lines = self.report, []
-        if report is not None and self.io.due(report.time_ns / 1e9):
+        cycle, lines = self._cycle, []
+        if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locked(self._state_path, "cycle.lock", wait=True):
-                lines = self.io.step(report.topology, self._held(), report.time_ns / 1e9)
+                lines = self.io.step(cycle.topology, self._held(), cycle.time_ns / 1e9)
         self.exporter.io = self.io.report
         return lines
 
@@ -284,7 +294,7 @@ class Service:
 
     def _try_cycle(self) -> None:
         try:
-            report = self.once()
+            cycle = self._act()
         except HypervisorUnavailable as exc:
             if not self._unavailable:
                 LOG.error("%s; trying again until it answers", exc)
@@ -297,20 +307,21 @@ class Service:
             return
         self._unavailable = False
         self.exporter.hypervisor_up = self.host.hypervisor_up
-        if report.topology is not self._topology:
-            self._topology = report.topology
-            for warning in report.topology.warnings:
+        if cycle.topology is not self._topology:
+            self._topology = cycle.topology
+            for warning in cycle.topology.warnings:
                 LOG.warning(warning)
-            self.exporter.calibrated_s = calibrated_s(self._conf, report.topology)
+            self.exporter.calibrated_s = calibrated_s(self._conf, cycle.topology)
         self.exporter.libvirt_calls = self.host.calls
         self._tell_counters()
-        self.exporter.update(report)
-        self.outbound.tell(report, self._counts_by, self.loop.policy)
-        for line in (
-            *describe(self.loop.changes, report),
-            *describe_precedence(self.loop.precedence, report),
-            *self._try_io(),
-        ):
+        self.exporter.follow(cycle.stage_s, self.loop.report)
+        self.outbound.tell(cycle, self.loop.report, self._counts_by, self.loop.policy)
+        lines = self._try_io()
+        if self.loop.changes or self.loop.precedence:
+            report = self.loop.report()
+            lines += describe(self.loop.changes, report)
+            lines += describe_precedence(self.loop.precedence, report)
+        for line in lines:
             LOG.info(line)
 
     def _tell_counters(self) -> None:
@@ -348,8 +359,6 @@ class Service:
 
 def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
     """One line per change: which vCPU of which domain gets what, and why."""
-    if not changes:
-        return []
     found = {
         (d.domain.resource, v.reading.index): (d.domain.name, v)
         for d in report.domains
@@ -373,8 +382,6 @@ def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:
 
 def describe_precedence(yielding: Mapping[str, bool], report: CycleReport) -> list[str]:
     """One line per instance that begins or ends to yield."""
-    if not yielding:
-        return []
     names = {d.domain.resource: d.domain.name for d in report.domains}
     does = {True: "yields to bookings", False: "yields no longer"}
     return [f"{names[resource]}: {does[yields]}" for resource, yields in yielding.items()]

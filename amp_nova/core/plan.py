@@ -1,7 +1,7 @@
 """What shall hold for every vCPU, and the changes that lead there."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from amp_nova.core.capacity import Bandwidth
@@ -110,3 +110,10 @@ class Failure:
 
     reason: str
     message: str
+
+
+def after(reading: VcpuReading, step: Step) -> VcpuReading:
+    """A vCPU's reading once a step has been taken."""
+    if step.pcpus is None:
+        return replace(reading, bandwidth=step.bandwidth)
+    return replace(reading, pcpus=step.pcpus)

@@ -66,6 +66,20 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Cycle:
+    """One control cycle in short; ``CycleReport`` says what it found of every instance.
+
+    ``stage_s``: what its parts took and, as ``report``, what reports took since the one before.
+    ``promises``: the same object as long as everybody is promised what they were before.
+    """
+
+    time_ns: int
+    topology: Topology
+    stage_s: Mapping[str, float]
+    promises: object
+
+
+@dataclass(frozen=True, slots=True)
 class CycleReport:
     """One control cycle, at ``time_ns`` of the sensor's clock."""
 

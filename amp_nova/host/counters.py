@@ -6,13 +6,14 @@ instructions only. Neither can stand in for the other: hardware counters see the
 instructions, not the guest's. Else nothing counts, and a reason is given.
 """
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from amp_nova.core.observation import Counts
-from amp_nova.exceptions import CountersUnavailable
+from amp_nova.exceptions import CountersNever, CountersUnavailable
 from amp_nova.host import perf
 from amp_nova.host.perf_vcpu import PerfCounter
 from amp_nova.host.tcg import TcgCounter
@@ -62,16 +63,16 @@ class Counters:
         ``CountersUnavailable``, with a sentence for operators.
         """
         if self._source == NONE:
-            raise CountersUnavailable("[counters] source is none")
+            raise CountersNever("[counters] source is none")
         if accelerator == EMULATED:
             if self._source == PERF:
-                raise CountersUnavailable(
+                raise CountersNever(
                     "it is emulated, and hardware counters see the emulator's instructions:"
                     " set [counters] source to auto or tcg"
                 )
             return TcgCounter(self._root, pid, index)
         if self._source == TCG:
-            raise CountersUnavailable(
+            raise CountersNever(
                 "it is not emulated: set [counters] source to auto or perf to count it"
             )
         if (handed_out := perf.mediated(self._root)) is not None:
@@ -122,7 +123,7 @@ class VcpuCounts:
         try:
             self._counter = self._opener()
         except (CountersUnavailable, OSError) as exc:
-            self._lose(exc, self._retry_s)
+            self._lose(exc, math.inf if isinstance(exc, CountersNever) else self._retry_s)
             return False
         return True
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from amp_nova.core.observation import Counts
-from amp_nova.exceptions import CountersUnavailable
+from amp_nova.exceptions import CountersNever, CountersUnavailable
 
 MAGIC = int.from_bytes(b"AMPINCT1", "little")
 VERSION = 1
@@ -28,7 +28,7 @@ _COMMA = re.compile(r"(?<!,),(?!,)")
 def counter_file(root: Path, pid: int) -> Path:
     """The file in which a plugin of this QEMU process counts, as seen by the process itself.
 
-    Raises ``CountersUnavailable`` when it has no such plugin.
+    Raises ``CountersUnavailable``; ``CountersNever`` when it has no such plugin.
     """
     try:
         arguments = (root / f"proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -40,7 +40,7 @@ def counter_file(root: Path, pid: int) -> Path:
                 if part.startswith("out="):
                     path = part[4:].replace(",,", ",").lstrip("/")
                     return root / f"proc/{pid}/root" / path
-    raise CountersUnavailable(
+    raise CountersNever(
         "it is emulated, and QEMU was started without the plugin that counts instructions"
     )
 

@@ -41,7 +41,7 @@ class Agent:
         self.host.wait(1.0)
         self.loop.cycle()
         self.report = self.loop.cycle()
-        self.publisher.offer(self.report, self.about)
+        self.publisher.offer(self.loop.report, self.about)
         return self.report
 
     def _look(self):

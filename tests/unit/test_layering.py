@@ -21,7 +21,17 @@ FUNCTION_LINES_MAX = 40
 FORBIDDEN_NAMES = {"utils", "common", "base", "manager", "helpers", "misc"}
 
 # The loop and the files it is divided into: what the agent and the simulator share.
-LOOP = ("loop", "best_effort", "books", "estimates", "fast", "lending", "vacancy", "watch")
+LOOP = (
+    "loop",
+    "best_effort",
+    "books",
+    "estimates",
+    "fast",
+    "lending",
+    "promises",
+    "vacancy",
+    "watch",
+)
 
 # Files under the first path may import these modules (with what is below them) and the standard
 # library, nothing else.

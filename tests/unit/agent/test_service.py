@@ -267,7 +267,7 @@ def test_hypervisor_that_is_away_is_told_once(setup, caplog, monkeypatch):
 def test_fault_in_a_cycle_does_not_end_the_agent(setup, caplog):
     """Whatever goes wrong is logged, and the next cycle starts anew."""
     running = service.Service(setup.conf())
-    running.loop.cycle = lambda: {}["a fault"]
+    running.loop.act = lambda: {}["a fault"]
 
     running._try_cycle()
 
