@@ -11,7 +11,14 @@ from amp_nova.core import contract
 from amp_nova.core.booking import Booking, best_effort, examine
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.contract import Booked, Promise, Terms
-from amp_nova.core.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.core.observation import (
+    Domain,
+    DomainReading,
+    Observation,
+    VcpuKey,
+    VcpuReading,
+    only_ran,
+)
 
 LOG = logging.getLogger(__name__)
 GOVERNED = Bandwidth(0, 1)
@@ -86,7 +93,11 @@ class Promises:
         domain, why = reading.domain, self._hands_off(seen, reading.domain)
         own = self._estimates.own(domain) if why is None else {}
         kept = self._basis.get(domain.resource)
-        if kept is not None and kept.reading is reading and kept.facts[1:3] == (why, own):
+        if (
+            kept is not None
+            and kept.facts[1:3] == (why, own)
+            and (kept.reading is reading or only_ran(kept.reading, reading))
+        ):
             return kept
         vcpus = [
             (v.index, v.pcpus, v.allowed, self._fixed(domain, v), v.counts is None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from amp_nova.core import drift
 from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import DomainReading, Observation, VcpuKey
+from amp_nova.core.observation import DomainReading, Observation, VcpuKey, only_ran
 from amp_nova.core.plan import Grant
 
 LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Watch:
         self._incarnations: Mapping[str, str] = {}
         self._quarrels: dict[str, drift.Quarrel] = {}
         self._clean: dict[str, DomainReading] = {}
-        """Readings that were as expected: the very same ones still are."""
+        """Readings that were as expected: while their limits are the same, they still are."""
 
     def look(
         self, seen: Observation, governed: Callable[[VcpuKey], Bandwidth | None] = lambda _: None
@@ -37,26 +37,39 @@ class Watch:
         self.moved = {}
         for reading in seen.domains:
             resource = reading.domain.resource
-            if self._clean.get(resource) is reading:
+            clean = self._clean.get(resource)
+            if clean is not None and only_ran(clean, reading):
                 continue
             if self._incarnations.get(resource) != reading.domain.incarnation:
                 continue
             if resource in seen.held:  # somebody else asked to change it
                 continue
-            found: list[str] = []
-            for vcpu in reading.vcpus:
-                kept = self._expected.get((resource, vcpu.index))
-                if kept is not None and kept.governed:
-                    kept = replace(kept, bandwidth=governed(kept.key) or vcpu.bandwidth)
-                if kept is not None and (foreign := drift.foreign(kept, vcpu)):
-                    found += foreign
-                    if "affinity" in foreign:
-                        self.moved[kept.key] = kept.pcpus
+            found, steady = self._foreign(resource, reading, governed)
             if found:
                 self.counts.update(found)
                 self._quarrel(resource, reading.domain.name, seen.time_ns / 1e9)
-            else:
+            elif steady:
                 self._clean[resource] = reading
+
+    def _foreign(
+        self,
+        resource: str,
+        reading: DomainReading,
+        governed: Callable[[VcpuKey], Bandwidth | None],
+    ) -> tuple[list[str], bool]:
+        """What somebody else changed of a domain, and whether the fast loop changes nothing."""
+        found: list[str] = []
+        steady = True
+        for vcpu in reading.vcpus:
+            kept = self._expected.get((resource, vcpu.index))
+            if kept is not None and kept.governed:
+                steady = False
+                kept = replace(kept, bandwidth=governed(kept.key) or vcpu.bandwidth)
+            if kept is not None and (foreign := drift.foreign(kept, vcpu)):
+                found += foreign
+                if "affinity" in foreign:
+                    self.moved[kept.key] = kept.pcpus
+        return found, steady
 
     def _quarrel(self, resource: str, name: str, now_s: float) -> None:
         before = self._quarrels.get(resource, drift.Quarrel())

@@ -3,6 +3,7 @@
 Measured from what the vCPU really ran while it wanted to run, never from what was configured.
 """
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -254,4 +255,4 @@ def _closed(account: Account, tenure: Tenure) -> Account:
 
 def bucket(ratio: float, bounds: Sequence[float] = RATIO_BUCKETS) -> int:
     """Index of the histogram bucket a ratio falls in; ``len(bounds)`` is the one without bound."""
-    return next((i for i, bound in enumerate(bounds) if ratio <= bound), len(bounds))
+    return bisect.bisect_left(bounds, ratio)

@@ -181,11 +181,12 @@ def judge(case: Case, used: IoUse | None, rule: Rule, now_s: float, *, moves: bo
     """The case after one more interval; without ``moves`` nothing is moved, so nothing is lost."""
     usage = None if used is None else used.combined_ratio
     if used is None or usage is None:
-        return replace(case, contrary=0)
+        return case if case.contrary == 0 else replace(case, contrary=0)
     rates = (*case.rates_bytes_s, used.bytes_s)[-rule.confirm :]
     # What is held or somebody else's is no experiment of ours.
     before = case.before_bytes_s if moves else None
-    case = replace(case, rates_bytes_s=rates, before_bytes_s=before)
+    if (rates, before) != (case.rates_bytes_s, case.before_bytes_s):
+        case = replace(case, rates_bytes_s=rates, before_bytes_s=before)
     if case.insensitive and case.before_bytes_s and len(rates) == rule.confirm:
         effect = sum(rates) / len(rates) / case.before_bytes_s
         case = replace(case, before_bytes_s=None, effect_ratio=effect)
@@ -196,7 +197,7 @@ def judge(case: Case, used: IoUse | None, rule: Rule, now_s: float, *, moves: bo
     else:
         contrary = usage > rule.enter_ratio and now_s >= case.barred_until_s
     if not contrary:
-        return replace(case, contrary=0)
+        return case if case.contrary == 0 else replace(case, contrary=0)
     if case.contrary + 1 < rule.confirm:
         return replace(case, contrary=case.contrary + 1)
     if case.insensitive:

@@ -100,6 +100,30 @@ class DomainReading:
     yields: bool | None = None
 
 
+def only_ran(before: DomainReading, after: DomainReading) -> bool:
+    """Whether the very same limits hold for the very same vCPUs: only counters may be others.
+
+    Goes by identity, so that it is cheap: a Sensor may say no where nothing has changed.
+    """
+    return (
+        before.domain is after.domain
+        and before.failure == after.failure
+        and before.yields == after.yields
+        and len(before.vcpus) == len(after.vcpus)
+        and all(
+            a is b
+            or (
+                a.index == b.index
+                and a.bandwidth is b.bandwidth
+                and a.pcpus is b.pcpus
+                and a.allowed is b.allowed
+                and (a.counts is None) == (b.counts is None)
+            )
+            for a, b in zip(before.vcpus, after.vcpus, strict=True)
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The host at one moment. ``held``: instances to keep hands off, and why."""

@@ -116,7 +116,7 @@ class IoHost:
         self, resource: str, xml: DomainXml, topology: Topology, line_bytes_s: float | None
     ) -> IoReading:
         work = self._work.get(resource)
-        if work is None or not work.threads.settled():
+        if work is None or work.xml is not xml or not work.threads.settled():
             work = self._kept(resource, xml)
             work.threads.rescan()
         work.follow(xml)

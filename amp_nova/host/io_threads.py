@@ -15,7 +15,7 @@ _IOTHREAD = re.compile(r"IO iothread(\d+)")
 _MIGRATION = re.compile(r"live_migration|multifd|mig/|return path|postcopy")
 Homes = Callable[[int | None], frozenset[int]]
 """The pCPUs of an iothread by its number, or of the rest (``None``)."""
-THOROUGH_EVERY = 8
+THOROUGH_EVERY = 24
 """Looks until threads are listed anew although as many are there as before."""
 _LINKS_LEAST = 2
 """What a folder of threads that has no entry, or does not count them by its links, has."""
