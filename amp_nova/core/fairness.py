@@ -41,11 +41,10 @@ class Shared:
 def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
     """Add an interval on one core type; what was before fades."""
     kept = math.exp(-used.wall_s / MEMORY_S)
-    cpu_s = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
-    return Recent(
-        tuple(s * kept + (used.run_s if at == position else 0.0) for at, s in enumerate(cpu_s)),
-        recent.demand_s * kept + used.demand_s,
-    )
+    known = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
+    cpu_s = [s * kept for s in known]
+    cpu_s[position] += used.run_s
+    return Recent(tuple(cpu_s), recent.demand_s * kept + used.demand_s)
 
 
 def fade(recent: Recent, wall_s: float) -> Recent:
