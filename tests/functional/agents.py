@@ -40,8 +40,9 @@ class Agent:
         self._look()
         self.host.wait(1.0)
         self.loop.cycle()
-        self.report = self.loop.cycle()
-        self.publisher.offer(self.loop.report, self.about)
+        done = self.loop.act()
+        self.report = self.loop.report()
+        self.publisher.offer(self.loop.report, self.about, promises=done.promises)
         return self.report
 
     def _look(self):
