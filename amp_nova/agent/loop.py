@@ -17,6 +17,7 @@ from amp_nova.agent.books import Books, tenures
 from amp_nova.agent.estimates import Estimates, Recall, no_lessons
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.promises import Promises
+from amp_nova.agent.small_limits import SmallLimits
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
 from amp_nova.core.adaptive import Choice
@@ -55,6 +56,7 @@ class Settings:
     miss: Miss | None = None
     ips_controller: str = "default"
     sp_s: float = 0.1
+    exact_limits_max: int = 0
     window_s: float = 3.0
     cycle_s: float = 1.0
     policy_interval_s: float = 2.5
@@ -99,7 +101,7 @@ class Loop:
         self._governing: tuple[object, Sequence[Grant]] = (None, ())
         self._banking: tuple[object, Mapping[VcpuKey, burst.Burst]] = (None, {})
         self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
-        self._cycles = self._writes = 0
+        self._small, self._cycles, self._writes = SmallLimits(settings.exact_limits_max), 0, 0
         self._failed: Counter[str] = Counter()
         self._migrated: Counter[tuple[str, str]] = Counter()
         self._done: _Done | None = None
@@ -134,7 +136,8 @@ class Loop:
             promises, failures = self._decide_and_do(seen, clock)
             took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
             took["report"], self._report_s = self._report_s, 0.0
-            cycle = Cycle(seen.time_ns, seen.topology, took, promises)
+            small = self._small.binding(seen, promises)
+            cycle = Cycle(seen.time_ns, seen.topology, took, promises, small)
             self._done, self._report = (cycle, seen, promises, failures), None
         return cycle
 

@@ -1,12 +1,12 @@
 """What one control cycle found and did: the one thing exporter, status and log read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_nova.core.account import Account
 from amp_nova.core.contract import Promise
 from amp_nova.core.estimate import Estimate
-from amp_nova.core.observation import Domain, VcpuReading
+from amp_nova.core.observation import Domain, VcpuKey, VcpuReading
 from amp_nova.core.topology import Topology
 
 
@@ -71,12 +71,14 @@ class Cycle:
 
     ``stage_s``: what its parts took and, as ``report``, what reports took since the one before.
     ``promises``: the same object as long as everybody is promised what they were before.
+    ``small``: vCPUs to charge for their CPU time at the moment (``core.charge``).
     """
 
     time_ns: int
     topology: Topology
     stage_s: Mapping[str, float]
     promises: object
+    small: Sequence[VcpuKey] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class VcpuGroup:
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
-        self._version = version
+        self.version = version
         self._fds: list[int] = []
         self._kept: dict[str, int] = {}
         names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
@@ -110,7 +110,7 @@ class VcpuGroup:
     def throttled_ns(self) -> int:
         """Time the vCPU was kept from running by its limit, cumulative."""
         raw = os.pread(self._fds[0], _READ_BYTES, 0)
-        if self._version == 1:
+        if self.version == 1:
             return _number(raw, b"throttled_time ")
         return _number(raw, b"throttled_usec ") * 1000
 
@@ -121,7 +121,7 @@ class VcpuGroup:
     def bandwidth(self) -> Bandwidth | None:
         """The limit in force, ``None`` when there is none."""
         raw = os.pread(self._fds[1], 64, 0)
-        if self._version == 1:
+        if self.version == 1:
             # A period that changed beside an equal quota is rare: it is looked for now and then.
             self._reads += 1
             if raw == self._quota and self._reads % PERIOD_EVERY:
@@ -137,7 +137,7 @@ class VcpuGroup:
 
     def set_bandwidth(self, wanted: Bandwidth | None) -> None:
         """Write a limit and read it back; ``ActuationFailed`` when the kernel has another."""
-        if self._version == 2:
+        if self.version == 2:
             quota = "max" if wanted is None else wanted.quota_us
             self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
         else:

@@ -25,6 +25,7 @@ from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ActuationFailed, AmpError
 from amp_nova.host.cgroup import GONE, READ_ONLY, mounts
+from amp_nova.host.charging import Charger, Where
 from amp_nova.host.counters import NONE, Counters
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
@@ -62,6 +63,7 @@ class LibvirtHost:
         self._root = root
         self._rescan_s = rescan_s
         self._counters = counters or Counters(NONE, root)
+        self._charger = Charger()
         self._mounted = mounts(root)
         self._online = online()
         self._topology = load_topology()
@@ -152,6 +154,17 @@ class LibvirtHost:
             if failure is not None:
                 failures[key] = failure
         return failures
+
+    def charge(self, keys: Collection[VcpuKey]) -> None:
+        """Keep the limits of these vCPUs to the moment from now on, and of no others."""
+        found = {key: t for key in keys if (t := self._thread(key)) is not None}
+        self._charger.follow(
+            {k: Where(t.tid, t.task, t.group.path, t.group.version) for k, t in found.items()}
+        )
+
+    def close(self) -> None:
+        """End what runs beside the cycles."""
+        self._charger.stop()
 
     def counting(self) -> Mapping[tuple[str, str], int]:
         """How many vCPUs each source counts, with what there is to say about it.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from amp_nova.host.cgroup import VcpuGroup
 
 K = TypeVar("K")
-POLL_S = 0.0005
+POLL_S = 0.0002
 WAIT_MAX_S = 0.11
 """A little more than the usual longest period. Longer ones are not waited for."""
 

@@ -27,6 +27,7 @@ class VcpuThread:
         self.tid = tid
         self.group = group
         self.counts = counts
+        self.task = task
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._raw = b""

@@ -29,6 +29,7 @@ LOOP = (
     "fast",
     "lending",
     "promises",
+    "small_limits",
     "vacancy",
     "watch",
 )

@@ -1,0 +1,159 @@
+"""Charges vCPUs for their CPU time at the moment when their quota ends (``core.charge``).
+
+The kernel brings the CPU time of a thread that runs up to date when its nice value is set anew, and
+looks then whether the quota is used up. In a vCPU's cgroup, where it is alone, its nice value
+decides nothing; it is put back at once. The looks have a thread of their own: cycles and waits of
+the agent are longer than a millisecond.
+"""
+
+import contextlib
+import heapq
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from amp_nova.core import charge
+from amp_nova.core.charge import Look, Mode, Track
+from amp_nova.core.observation import VcpuKey
+from amp_nova.host.cgroup import VcpuGroup
+
+LOG = logging.getLogger(__name__)
+NICE_MAX = 19
+UNLIMITED_NS = 1_000_000_000
+"""A vCPU whose limit was taken away is looked at again after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How to get at a vCPU: its thread, and its CPU cgroup with the version."""
+
+    tid: int
+    task: Path
+    group: Path
+    version: int
+
+
+class _Charged:
+    """One vCPU that is charged; every method raises ``OSError`` once it has gone."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.due_ns = time.monotonic_ns()
+        self._track: Track | None = None
+        self._group = VcpuGroup(where.group, where.version)
+        try:
+            self._schedstat = os.open(where.task / "schedstat", os.O_RDONLY)
+        except OSError:
+            self._group.close()
+            raise
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._group.close()
+        with contextlib.suppress(OSError):
+            os.close(self._schedstat)
+
+    def look(self) -> None:
+        """Charge it, take note of what that shows, and say when to look again."""
+        limit, track = self._group.bandwidth(), self._track
+        if limit is None:
+            self._track, self.due_ns = None, time.monotonic_ns() + UNLIMITED_NS
+            return
+        if track is None:
+            track = Track(limit)
+        elif track.limit != limit:
+            track = charge.limited(track, limit, time.monotonic_ns())
+        self._track = charge.after(track, self._charged(track.mode))
+        self.due_ns = self._track.due_ns
+
+    def _charged(self, mode: Mode) -> Look:
+        tid = self.where.tid
+        nice = os.getpriority(os.PRIO_PROCESS, tid)
+        os.setpriority(os.PRIO_PROCESS, tid, nice + 1 if nice < NICE_MAX else nice - 1)
+        os.setpriority(os.PRIO_PROCESS, tid, nice)
+        run_ns = int(os.pread(self._schedstat, 128, 0).split(None, 1)[0])
+        periods = self._group.periods() if mode is Mode.PERIOD else 0
+        return Look(time.monotonic_ns(), run_ns, periods)
+
+
+class Charger:
+    """A thread that charges vCPUs, those that ``follow`` named last."""
+
+    def __init__(self) -> None:
+        self._vcpus: dict[VcpuKey, _Charged] = {}
+        self._wanted: Mapping[VcpuKey, Where] = {}
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._refused = self._stopped = False
+        self.looks = 0
+
+    def follow(self, vcpus: Mapping[VcpuKey, Where]) -> None:
+        """Charge these from now on, and no others."""
+        if self._refused or vcpus == self._wanted:
+            return
+        with self._news:
+            self._wanted = vcpus
+            self._news.notify()
+        if self._thread is None:
+            scheduling = os.sched_getscheduler(0), os.sched_getparam(0)
+            self._thread = threading.Thread(target=self._run, args=scheduling, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._news:
+            self._stopped = True
+            self._news.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, policy: int, priority: os.sched_param) -> None:
+        # The unit keeps its real-time priority from threads that it starts, as from programs.
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, policy, priority)
+        due: list[tuple[int, VcpuKey]] = []
+        wanted: Mapping[VcpuKey, Where] = {}
+        while True:
+            with self._news:
+                if not self._stopped and wanted is self._wanted:
+                    self._news.wait(_until_s(due))
+                if self._stopped:
+                    break
+                changed, wanted = wanted is not self._wanted, self._wanted
+            if changed:
+                self._match(wanted)
+                due = [(vcpu.due_ns, key) for key, vcpu in self._vcpus.items()]
+                heapq.heapify(due)
+            while due and due[0][0] <= time.monotonic_ns():
+                _, key = heapq.heappop(due)
+                if self._look(key):
+                    heapq.heappush(due, (self._vcpus[key].due_ns, key))
+        self._match({})
+
+    def _look(self, key: VcpuKey) -> bool:
+        """Look at one vCPU; whether there is any sense in looking again."""
+        self.looks += 1
+        try:
+            self._vcpus[key].look()
+        except PermissionError as exc:
+            LOG.warning("small limits are kept by the kernel's tick alone: nice value: %s", exc)
+            self._refused, self._wanted = True, {}
+        except (OSError, ValueError):  # it went; the cycle finds that out
+            self._vcpus.pop(key).close()
+        return key in self._vcpus and not self._refused
+
+    def _match(self, wanted: Mapping[VcpuKey, Where]) -> None:
+        """Let go of vCPUs that are not wanted any longer, and take up new ones."""
+        for key in [k for k, v in self._vcpus.items() if wanted.get(k) != v.where]:
+            self._vcpus.pop(key).close()
+        for key in wanted.keys() - self._vcpus.keys():
+            with contextlib.suppress(OSError):
+                self._vcpus[key] = _Charged(wanted[key])
+
+
+def _until_s(due: list[tuple[int, VcpuKey]]) -> float | None:
+    return max(0.0, (due[0][0] - time.monotonic_ns()) / 1e9) if due else None

@@ -1,0 +1,195 @@
+"""Small limits are kept to the moment, over a kernel's bandwidth control as a model."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amp_nova.core import charge
+from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.charge import Look, Track
+
+MS = 1_000_000
+SECOND = 1000 * MS
+TICK_NS = 4 * MS
+
+
+class Kernel:
+    """A MODEL of one vCPU under a limit: charged at ticks, refilled as periods begin."""
+
+    def __init__(self, limit, tick_ns=0, begin_ns=0, naps=None):
+        """``naps``: it runs and sleeps so many nanoseconds in turns; else it always runs."""
+        self.limit, self.tick_ns, self.begin_ns, self.naps = limit, tick_ns, begin_ns, naps
+        self.now_ns = self.run_ns = self.charged_ns = self.periods = 0
+        self.left_ns, self.stopped = limit.quota_us * 1000, False
+
+    def _wants(self):
+        return self.naps is None or self.now_ns % (2 * self.naps) < self.naps
+
+    def _next(self, every_ns, phase_ns):
+        return self.now_ns + every_ns - (self.now_ns - phase_ns) % every_ns
+
+    def until(self, time_ns):
+        """Let time pass."""
+        period_ns = self.limit.period_us * 1000
+        while self.now_ns < time_ns:
+            tick, begin = self._next(TICK_NS, self.tick_ns), self._next(period_ns, self.begin_ns)
+            turn = self._next(self.naps, 0) if self.naps else time_ns
+            then_ns = min(time_ns, tick, begin, turn)
+            if self._wants() and not self.stopped:
+                self.run_ns += then_ns - self.now_ns
+            self.now_ns = then_ns
+            if then_ns == tick:
+                self.charge()
+            if then_ns == begin:
+                self._refill()
+
+    def _refill(self):
+        self.charge()
+        quota_ns = self.limit.quota_us * 1000
+        if self._wants() or self.stopped:
+            self.periods += 1
+        self.left_ns = min(quota_ns, self.left_ns + quota_ns)
+        self.stopped = self.left_ns <= 0
+
+    def charge(self):
+        """Take what it ran off what it has left."""
+        self.left_ns -= self.run_ns - self.charged_ns
+        self.charged_ns = self.run_ns
+        self.stopped = self.stopped or self.left_ns <= 0
+
+    def write(self, limit):
+        """Another limit: the quota is full again, and debts are forgiven."""
+        self.limit, self.left_ns = limit, limit.quota_us * 1000
+        self.charged_ns, self.stopped = self.run_ns, False
+
+
+def drive(kernel, until_ns, track=None, late_ns=0):
+    """Look when it is time to; CPU time as periods begin, the looks taken, and the last track."""
+    track = Track(kernel.limit, due_ns=kernel.now_ns) if track is None else track
+    used, looks, period_ns = [], 0, kernel.limit.period_us * 1000
+    first_ns = kernel.now_ns + period_ns - (kernel.now_ns - kernel.begin_ns) % period_ns
+    for mark_ns in range(first_ns, until_ns, period_ns):
+        while track.due_ns + late_ns <= mark_ns:
+            kernel.until(max(kernel.now_ns, track.due_ns + late_ns))
+            kernel.charge()
+            track = charge.after(track, Look(kernel.now_ns, kernel.run_ns, kernel.periods))
+            looks += 1
+        kernel.until(mark_ns)
+        used.append(kernel.run_ns)
+    return used, looks, track
+
+
+def windows(used, limit):
+    """Of every second, what it got over what the limit gives."""
+    periods = SECOND // (limit.period_us * 1000)
+    pairs = zip(used, used[periods:], strict=False)
+    return [(b - a) / (periods * limit.quota_us * 1000) for a, b in pairs]
+
+
+limits = st.builds(
+    lambda period_ms, share: Bandwidth(
+        max(1000, round(share * period_ms * 1000)), period_ms * 1000
+    ),
+    st.sampled_from((20, 25, 33, 50, 100)),
+    st.floats(0.05, charge.SHARE_MAX),
+)
+phases = st.integers(0, 100 * MS)
+
+
+@given(limits, phases, phases, st.integers(0, 100_000))
+@settings(deadline=None, max_examples=60)
+def test_every_second_is_what_the_limit_gives(limit, tick_ns, begin_ns, late_ns):
+    """Whenever ticks and periods come, and looks a little late: within 1.5 %."""
+    kernel = Kernel(limit, tick_ns, begin_ns)
+    _, _, track = drive(kernel, SECOND, late_ns=late_ns)
+
+    used, looks, _ = drive(kernel, 4 * SECOND, track, late_ns)
+
+    assert max(abs(w - 1) for w in windows(used, limit)) <= 0.015
+    assert looks <= 3.3 * 1e6 / limit.period_us  # once a period, and at times again
+
+
+def test_the_kernel_alone_gives_lumps():
+    """The model shows what this is for: 5 ms in 100 are one or two ticks."""
+    kernel = Kernel(Bandwidth(5000, 100_000), tick_ns=5 * MS // 2)
+    used = []
+    for mark_ns in range(0, 5 * SECOND, 100 * MS):
+        kernel.until(mark_ns + 50 * MS)
+        used.append(kernel.run_ns)
+
+    found = [(b - a) / (50 * MS) for a, b in zip(used, used[10:], strict=False)]
+    assert max(found) - min(found) > 0.05
+    assert sum(found) / len(found) == pytest.approx(1.0, abs=0.02)
+
+
+def test_nothing_is_forgiven_when_a_limit_is_written():
+    """Debts are what a write gives away: charged at its quota's end the vCPU has none."""
+    few, more = Bandwidth(5000, 100_000), Bandwidth(10_000, 100_000)
+    kernel = Kernel(few, tick_ns=MS, begin_ns=3 * MS)
+    _, _, track = drive(kernel, 2 * SECOND)
+    before_ns = kernel.run_ns  # a period begins just now
+    kernel.write(more)
+    track = charge.limited(track, more, kernel.now_ns)
+
+    used, _, _ = drive(kernel, kernel.now_ns + SECOND + 1, track)
+
+    assert (used[-1] - before_ns) / (100 * MS) == pytest.approx(1.0, abs=0.02)
+
+
+def test_another_period_is_found():
+    """Its begin is looked for anew."""
+    kernel = Kernel(Bandwidth(5000, 100_000))
+    _, _, track = drive(kernel, SECOND)
+    other = Bandwidth(2500, 50_000)
+    kernel.write(other)
+    kernel.begin_ns = kernel.now_ns + 17 * MS
+    track = charge.limited(track, other, kernel.now_ns)
+    _, _, track = drive(kernel, 2 * SECOND, track)
+
+    used, looks, _ = drive(kernel, 4 * SECOND, track)
+
+    found = windows(used, other)
+    assert max(abs(w - 1) for w in found) < 0.05
+    assert looks <= 45
+
+
+def test_one_that_sleeps_is_seldom_looked_at():
+    """It is asked now and then whether it runs again, and then all is as before."""
+    limit = Bandwidth(5000, 100_000)
+    kernel = Kernel(limit, naps=10 * SECOND)
+    _, _, track = drive(kernel, 14 * SECOND)
+    _, looks, track = drive(kernel, 20 * SECOND, track)
+    _, _, track = drive(kernel, 23 * SECOND, track)
+    used, _, _ = drive(kernel, 26 * SECOND, track)
+
+    assert looks <= 40
+    assert max(abs(w - 1) for w in windows(used, limit)) < 0.05
+
+
+@pytest.mark.parametrize("naps_ms", [3, 7, 40, 200])
+def test_one_that_sleeps_in_between_loses_nothing(naps_ms):
+    """To be charged costs it nothing: it gets what it gets from the kernel alone."""
+    got = []
+    for charged in (True, False):
+        kernel = Kernel(Bandwidth(5000, 50_000), tick_ns=MS, naps=naps_ms * MS)
+        if charged:
+            _, looks, _ = drive(kernel, 10 * SECOND)
+            assert looks < 1500
+        kernel.until(10 * SECOND)
+        got.append(kernel.run_ns)
+
+    assert got[0] == pytest.approx(got[1], rel=0.02)
+
+
+def test_chosen_are_small_limits_that_stop_their_vcpus():
+    """Those that were stopped lately, the smallest first, and no more than there may be."""
+    found = {("a", 0): (0.1, 7), ("b", 0): (0.05, 7), ("c", 0): (0.01, 0)}
+    first = {key: charge.seen(None, share, 0, 0) for key, (share, _) in found.items()}
+    assert charge.chosen(first, 0, 9) == []
+
+    known = {key: charge.seen(first[key], *said, SECOND) for key, said in found.items()}
+    assert charge.chosen(known, SECOND, 9) == [("b", 0), ("a", 0)]
+    assert charge.chosen(known, SECOND, 1) == [("b", 0)]
+
+    later = {key: charge.seen(known[key], *said, 9 * SECOND) for key, said in found.items()}
+    assert charge.chosen(later, 9 * SECOND, 9) == []
