@@ -14,7 +14,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.capacity import QUOTA_MIN_US, Bandwidth
 from amp_nova.core.observation import VcpuKey
 
 MS = 1_000_000
@@ -107,6 +107,22 @@ def limited(track: Track, limit: Bandwidth, now_ns: int) -> Track:
         tries=0,
         misses=0,
     )
+
+
+def rest(track: Track, look: Look, wanted: Bandwidth) -> Bandwidth | None:
+    """What a lower limit leaves of the period under way; ``None`` if that is no less than there is.
+
+    All that the vCPU used in this period counts as used under the lower limit: it may have moved to
+    a faster core type just before.
+    """
+    if track.mode is not Mode.FOLLOW or look.time_ns < track.begin_ns:
+        return None
+    left_ns = track.end_ns - look.run_ns
+    used_us = (track.quota_ns - left_ns) // 1000
+    rest_us = max(QUOTA_MIN_US, wanted.quota_us - used_us)
+    if wanted.period_us != track.limit.period_us or rest_us * 1000 > left_ns - LATE_NS:
+        return None
+    return Bandwidth(rest_us, wanted.period_us)
 
 
 def after(track: Track, look: Look) -> Track:

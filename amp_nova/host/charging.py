@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_nova.core import charge
+from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.charge import Look, Mode, Track
 from amp_nova.core.observation import VcpuKey
 from amp_nova.host.cgroup import VcpuGroup
@@ -70,6 +71,11 @@ class _Charged:
         self._track = charge.after(track, self._charged(track.mode))
         self.due_ns = self._track.due_ns
 
+    def rest(self, wanted: Bandwidth) -> Bandwidth | None:
+        """What a lower limit leaves of the period under way (``charge.rest``); for any thread."""
+        track = self._track
+        return None if track is None else charge.rest(track, self._charged(track.mode), wanted)
+
     def _charged(self, mode: Mode) -> Look:
         tid = self.where.tid
         nice = os.getpriority(os.PRIO_PROCESS, tid)
@@ -88,7 +94,7 @@ class Charger:
         self._wanted: Mapping[VcpuKey, Where] = {}
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._refused = self._stopped = False
+        self._refused = self._stopped = self._hurried = False
         self.looks = 0
 
     def follow(self, vcpus: Mapping[VcpuKey, Where]) -> None:
@@ -102,6 +108,20 @@ class Charger:
             scheduling = os.sched_getscheduler(0), os.sched_getparam(0)
             self._thread = threading.Thread(target=self._run, args=scheduling, daemon=True)
             self._thread.start()
+
+    def rest(self, key: VcpuKey, wanted: Bandwidth) -> Bandwidth | None:
+        """What to write at once on the way to a lower limit, if anything (``charge.rest``)."""
+        vcpu = self._vcpus.get(key)
+        try:
+            return None if vcpu is None else vcpu.rest(wanted)
+        except (OSError, ValueError):  # it went
+            return None
+
+    def hurry(self) -> None:
+        """Look at all of them now: a limit was written."""
+        with self._news:
+            self._hurried = True
+            self._news.notify()
 
     def stop(self) -> None:
         """End the thread."""
@@ -119,14 +139,16 @@ class Charger:
         wanted: Mapping[VcpuKey, Where] = {}
         while True:
             with self._news:
-                if not self._stopped and wanted is self._wanted:
+                if not (self._stopped or self._hurried) and wanted is self._wanted:
                     self._news.wait(_until_s(due))
                 if self._stopped:
                     break
                 changed, wanted = wanted is not self._wanted, self._wanted
+                hurried, self._hurried = self._hurried, False
             if changed:
                 self._match(wanted)
-                due = [(vcpu.due_ns, key) for key, vcpu in self._vcpus.items()]
+            if changed or hurried:
+                due = [(0 if hurried else v.due_ns, key) for key, v in self._vcpus.items()]
                 heapq.heapify(due)
             while due and due[0][0] <= time.monotonic_ns():
                 _, key = heapq.heappop(due)

@@ -275,9 +275,24 @@ class LibvirtHost:
             if (failure := self._take(key, later[key])) is not None:
                 failures[key] = failure
 
+        self._curb(later)
         groups = {key: t.group for key in later if (t := self._thread(key)) is not None}
         at_period_start(groups, act)
         return failures
+
+    def _curb(self, later: Mapping[VcpuKey, tuple[Step, ...]]) -> None:
+        """Do not let vCPUs use up what is left of a higher limit until a lower one is written.
+
+        One that somebody has moved to a faster core type would do so at that type's speed.
+        """
+        curbed = False
+        for key, steps in later.items():
+            if len(steps) == 1 and (wanted := steps[0].bandwidth) is not None:
+                rest = self._charger.rest(key, wanted)
+                if rest is not None:
+                    curbed |= self._take(key, (Step(bandwidth=rest),)) is None
+        if curbed:
+            self._charger.hurry()
 
     def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
         """Make instances yield to all others on the host, or no longer (``cpu.idle``)."""

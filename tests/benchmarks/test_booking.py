@@ -24,6 +24,7 @@ FREE_S = 1.0
 FREE_WINDOWS = 30
 """So many free windows, the latest ones, make a coefficient: single ones are several % apart."""
 SETTLE_S = 1.5
+PERIOD_MAX_S = 0.1
 BOOKINGS = (0.1, 0.25, 0.5, 0.9)
 
 Reading = tuple[int, int]
@@ -199,15 +200,18 @@ def test_moves_under_load(lab: Lab, tmp_path: Path, refcores: float) -> None:
 
 
 def moves(guest: Any, refcores: float, coefficient: float, count: int = 12) -> list[float]:
-    """Delivered over booked in windows of 3 s, with a move in the middle of each."""
+    """Delivered over booked in windows of 3 s, with a move in the middle of each.
+
+    Every one is at another moment of the bandwidth period.
+    """
     delivered = []
     speed = {FAST: coefficient, SLOW: 1.0}
     on = FAST
     guest.pin(0, [on], 2)
     time.sleep(SETTLE_S)
-    for _ in range(count):
+    for number in range(count):
         begin, first = time.monotonic(), guest.cpu_ns()[0]
-        time.sleep(WINDOW_S / 2)
+        time.sleep(WINDOW_S / 2 + number / count * PERIOD_MAX_S)
         other = SLOW if on == FAST else FAST
         guest.pin(0, [other], 2)
         moved = guest.cpu_ns()[0]

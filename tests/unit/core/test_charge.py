@@ -193,3 +193,22 @@ def test_chosen_are_small_limits_that_stop_their_vcpus():
 
     later = {key: charge.seen(known[key], *said, 9 * SECOND) for key, said in found.items()}
     assert charge.chosen(later, 9 * SECOND, 9) == []
+
+
+def test_a_lower_limit_leaves_less_of_the_period_under_way():
+    """What was used of it counts; one that has stopped, or has less left anyway, is left alone."""
+    more, less = Bandwidth(10_000, 100_000), Bandwidth(5000, 100_000)
+    kernel = Kernel(more, tick_ns=MS)
+    used, _, track = drive(kernel, 2 * SECOND + 1)
+    begin_ns, before_ns = kernel.now_ns, used[-1]
+
+    def rest(after_ns, wanted=less):
+        kernel.until(begin_ns + after_ns)
+        kernel.charge()
+        return charge.rest(track, Look(kernel.now_ns, kernel.run_ns, 0), wanted)
+
+    left = rest(2 * MS)
+    assert left.quota_us + (kernel.run_ns - before_ns) / 1000 == pytest.approx(5000, abs=200)
+    assert rest(7 * MS).quota_us == 1000  # the least there is
+    assert rest(7 * MS + 1, wanted=Bandwidth(12_000, 100_000)) is None
+    assert rest(20 * MS) is None
