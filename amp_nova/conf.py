@@ -153,9 +153,9 @@ in it, so that a change of what the guest does is noticed; longer periods cost l
         min=0,
         help="""
 So many small limits of bookings in reference cores (up to 15 % of a pCPU) are kept to the moment
-while they stop their vCPUs. The kernel by itself looks at its timer tick only, every 4 ms on most
-machines: it keeps them on average, in lumps. Each costs the agent about 0.3 % of a core. 0: leave
-them to the kernel.
+while their vCPUs always want more. The kernel by itself looks at its timer tick only, every 4 ms
+on most machines: it keeps them on average, in lumps. Each costs the agent about 0.3 % of a core.
+0: leave them to the kernel.
 """,
     ),
     cfg.StrOpt(

@@ -36,8 +36,10 @@ ANEW_EVERY = 3
 """So many misses until it is also doubted when periods begin: to find that out takes most looks."""
 REST_MAX = 16
 """The longest while, in periods."""
+BINDS_RATIO = 0.5
+"""A limit that stops its vCPU for less of the time hardly matters to it."""
 KEEP_NS = 5_000 * MS
-"""A vCPU that its limit has not stopped for so long is not charged any longer."""
+"""A vCPU whose limit has not mattered for so long is not charged."""
 
 
 class Mode(enum.Enum):
@@ -240,23 +242,29 @@ _AFTER = {Mode.PERIOD: _find_period, Mode.END: _find_end, Mode.FOLLOW: _follow}
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A small limit: time that it stopped its vCPU so far, and when that last grew."""
+    """A small limit as read at ``time_ns``: time that it stopped its vCPU in all, and when last it
+    did so most of the time."""
 
     share: float
     throttled_ns: int
+    time_ns: int
     bound_ns: int | None = None
 
 
 def seen(before: Small | None, share: float, throttled_ns: int, time_ns: int) -> Small:
-    """A small limit as it is found, with when it was last seen to stop its vCPU."""
+    """A small limit as it is found.
+
+    One that stops its vCPU now and then only is no matter: that gets what it wants all the same.
+    """
     if before is None:
-        return Small(share, throttled_ns)
-    stopped = throttled_ns > before.throttled_ns
-    return Small(share, throttled_ns, time_ns if stopped else before.bound_ns)
+        return Small(share, throttled_ns, time_ns)
+    stopped_ns = throttled_ns - before.throttled_ns
+    binds = stopped_ns >= BINDS_RATIO * (time_ns - before.time_ns) > 0
+    return Small(share, throttled_ns, time_ns, time_ns if binds else before.bound_ns)
 
 
 def chosen(known: Mapping[VcpuKey, Small], time_ns: int, most: int) -> list[VcpuKey]:
-    """The vCPUs to charge: those that their limits stopped lately, the smallest first."""
+    """The vCPUs to charge: those that their limits kept from running lately, the smallest first."""
     lately = [
         (small.share, key)
         for key, small in known.items()

@@ -181,17 +181,17 @@ def test_one_that_sleeps_in_between_loses_nothing(naps_ms):
     assert got[0] == pytest.approx(got[1], rel=0.02)
 
 
-def test_chosen_are_small_limits_that_stop_their_vcpus():
-    """Those that were stopped lately, the smallest first, and no more than there may be."""
-    found = {("a", 0): (0.1, 7), ("b", 0): (0.05, 7), ("c", 0): (0.01, 0)}
-    first = {key: charge.seen(None, share, 0, 0) for key, (share, _) in found.items()}
+def test_chosen_are_small_limits_that_keep_their_vcpus_from_running():
+    """Those that did so lately, most of the time; the smallest first, no more than may be."""
+    more = {("a", 0): (0.1, SECOND), ("b", 0): (0.05, SECOND), ("c", 0): (0.01, SECOND // 4)}
+    first = {key: charge.seen(None, share, 0, 0) for key, (share, _) in more.items()}
     assert charge.chosen(first, 0, 9) == []
 
-    known = {key: charge.seen(first[key], *said, SECOND) for key, said in found.items()}
+    known = {key: charge.seen(first[key], *said, SECOND) for key, said in more.items()}
     assert charge.chosen(known, SECOND, 9) == [("b", 0), ("a", 0)]
     assert charge.chosen(known, SECOND, 1) == [("b", 0)]
 
-    later = {key: charge.seen(known[key], *said, 9 * SECOND) for key, said in found.items()}
+    later = {key: charge.seen(known[key], *said, 9 * SECOND) for key, said in more.items()}
     assert charge.chosen(later, 9 * SECOND, 9) == []
 
 
