@@ -96,12 +96,12 @@ class Track:
 
 def limited(track: Track, limit: Bandwidth, now_ns: int) -> Track:
     """The track when another limit was written: a write refills the quota, periods go on."""
-    same = limit.period_us == track.limit.period_us and track.mode is not Mode.PERIOD
-    mode = Mode.END if same else Mode.PERIOD
+    known = limit.period_us == track.limit.period_us and track.mode is not Mode.PERIOD
     return replace(
         track,
         limit=limit,
-        mode=mode,
+        mode=Mode.END if known else Mode.PERIOD,
+        last=track.last if known else None,
         due_ns=now_ns,
         stopped=False,
         ran=False,
@@ -178,13 +178,9 @@ def _find_end(track: Track, last: Look, look: Look) -> Track:
         return replace(track, mode=Mode.FOLLOW, end_ns=end_ns, due_ns=due_ns, full=False, tries=0)
     if ran_ns >= GREW_NS:
         return replace(track, due_ns=look.time_ns + STEP_NS, ran=True, tries=0)
-    if track.tries >= TRIES_MAX:
-        return (
-            _stopped(replace(track, end_ns=look.run_ns), look)
-            if track.ran
-            else _missed(track, look)
-        )
-    return replace(track, due_ns=look.time_ns + STEP_NS, tries=track.tries + 1)
+    if track.tries < TRIES_MAX:
+        return replace(track, due_ns=look.time_ns + STEP_NS, tries=track.tries + 1)
+    return _stopped(replace(track, end_ns=look.run_ns), look) if track.ran else _missed(track, look)
 
 
 def _stopped(track: Track, look: Look) -> Track:
