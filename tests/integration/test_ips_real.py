@@ -12,10 +12,18 @@ from tests.lab import FAST, SLOW, until
 
 def ips_of(guest, seconds):
     """Instructions per second of every vCPU over some time."""
-    before, began_s = guest.instructions(), time.monotonic()
+    return [ips for ips, _ in ips_and_speed_of(guest, seconds)]
+
+
+def ips_and_speed_of(guest, seconds):
+    """The same, and with it the instructions per CPU second: what the core gave it at the most."""
+    before, spent, began_s = guest.instructions(), guest.cpu_ns(), time.monotonic()
     time.sleep(seconds)
-    after, took_s = guest.instructions(), time.monotonic() - began_s
-    return [(b - a) / took_s for a, b in zip(before, after, strict=True)]
+    after, spent_after, took_s = guest.instructions(), guest.cpu_ns(), time.monotonic() - began_s
+    return [
+        ((b - a) / took_s, (b - a) / (t - s) * 1e9)
+        for a, b, s, t in zip(before, after, spent, spent_after, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +44,8 @@ def free_ips(lab):
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
 
-    How close it comes when nothing disturbs it: benchmarks/test_ips_real.
+    Where those leave the core less speed than is booked, all of that. How close it comes when
+    nothing disturbs it: benchmarks/test_ips_real.
     """
     ips = booked * free_ips[1]
     specs = {"amp:ips": f"{ips:.0f}"}
@@ -44,10 +53,14 @@ def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     agent.start()
     time.sleep(3.0)
 
-    (got,) = ips_of(guest, 10.0)
+    ((got, speed),) = ips_and_speed_of(guest, 10.0)
 
-    print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}")
-    assert got == pytest.approx(ips, rel=0.05)
+    print(
+        f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, {speed / ips:.2f} times the booking at the most"
+    )
+    assert got == pytest.approx(min(ips, speed), rel=0.05)
+    if speed < 1.1 * ips:
+        return
     labels = {"domain": guest.spec.name, "vcpu": "0"}
     until(
         lambda: agent.metric("amp_vcpu_delivered_ratio", **labels) == pytest.approx(1.0, abs=0.05),
