@@ -44,8 +44,8 @@ def free_ips(lab):
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
 
-    Where those leave the core less speed than is booked, all of that. How close it comes when
-    nothing disturbs it: benchmarks/test_ips_real.
+    Where those slow the core down or take more than a tenth of it, as much as then remains. How
+    close it comes when nothing disturbs it: benchmarks/test_ips_real.
     """
     ips = booked * free_ips[1]
     specs = {"amp:ips": f"{ips:.0f}"}
@@ -56,10 +56,11 @@ def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     ((got, speed),) = ips_and_speed_of(guest, 10.0)
 
     print(
-        f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, {speed / ips:.2f} times the booking at the most"
+        f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, could have {speed / ips:.2f} times the booking"
     )
-    assert got == pytest.approx(min(ips, speed), rel=0.05)
-    if speed < 1.1 * ips:
+    assert got < 1.05 * ips
+    assert got > 0.95 * min(ips, 0.9 * speed)
+    if speed < 1.3 * ips:
         return
     labels = {"domain": guest.spec.name, "vcpu": "0"}
     until(
