@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,8 +53,9 @@ class Lab:
         self.conn = libvirt.open("qemu:///system")
         self.folder = folder
         self.image = build(folder)
-        self.prefix = f"amp-{uuid.uuid4().hex[:6]}"
+        self.prefix = f"amp-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._guests: list[Any] = []
+        self._clear_after_the_dead()
 
     def guest(self, name: str, specs: dict[str, str] | None = None, **more: Any) -> Any:
         """Start a guest and wait until it counts."""
@@ -75,6 +77,13 @@ class Lab:
         guest = Guest(self.conn, spec, build(self.folder, SENDER))
         self._guests.append(guest)
         return guest.wait()
+
+    def _clear_after_the_dead(self) -> None:
+        """Destroy the guests of runs that were cut off before they could."""
+        for domain in self.conn.listAllDomains():
+            left = re.fullmatch(r"amp-(\d+)-[0-9a-f]{6}-.*", domain.name())
+            if left and not Path("/proc", left[1]).exists():
+                domain.destroy()
 
     def clear(self) -> None:
         """Destroy all guests."""
