@@ -185,7 +185,7 @@ class Service:
         self._state_path = Path(conf.agent.state_path)
         self._wake = threading.Event()
         self._stop, self._dry_run = False, dry_run
-        self._unavailable = False
+        self._unavailable = self._blind = False
         _raise_descriptor_limit()
         self.host = make_host(conf, self._wake)
         self._held = Holds(self._state_path).current
@@ -291,8 +291,11 @@ class Service:
     def _try_look(self, fast: FastLoop) -> None:
         try:
             fast.tick()
+            self._blind = False
         except Exception:  # the limits hold as they are
-            LOG.exception("a look of the fast loop failed; going on with the next one")
+            if not self._blind:  # it looks many times a second
+                LOG.exception("a look of the fast loop failed; trying again until one succeeds")
+            self._blind = True
 
     def _try_cycle(self) -> None:
         try:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -262,6 +263,17 @@ def test_hypervisor_that_is_away_is_told_once(setup, caplog, monkeypatch):
     running._try_cycle()
 
     assert running.exporter.hypervisor_up is True
+
+
+def test_fault_of_the_fast_loop_is_told_once(setup, caplog):
+    """It looks dozens of times a second; what fails every time shall not fill the log."""
+    running = service.Service(setup.conf())
+    faults = iter([True, True, True, False, True])
+    fast = SimpleNamespace(tick=lambda: {}["a fault"] if next(faults) else None)
+
+    for count in (1, 1, 1, 1, 2):
+        running._try_look(fast)
+        assert caplog.text.count("a look of the fast loop failed") == count
 
 
 def test_fault_in_a_cycle_does_not_end_the_agent(setup, caplog):
