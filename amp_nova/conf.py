@@ -143,7 +143,7 @@ from cache misses. Default: a rough guess, which instances that run on two core 
         min=0.05,
         max=1.0,
         help="""
-Sampling period of bookings of instructions per second. Counters of these vCPUs are read five times
+Sampling period of bookings of instructions per second. Counters of these vCPUs are read eight times
 in it, so that a change of what the guest does is noticed; longer periods cost less and miss more.
 """,
     ),
@@ -156,6 +156,17 @@ So many small limits of bookings in reference cores (up to 15 % of a pCPU) are k
 while their vCPUs always want more. The kernel by itself looks at its timer tick only, every 4 ms
 on most machines: it keeps them on average, in lumps. Each costs the agent about 0.3 % of a core.
 0: leave them to the kernel.
+""",
+    ),
+    cfg.IntOpt(
+        "exact_ips_max",
+        default=8,
+        min=0,
+        help="""
+So many bookings of instructions per second (up to half of a pCPU, the smallest first) are kept to
+the instruction while their vCPUs always want more: their CPU time is given in portions, the last
+one by what is still owed. Else a limit keeps them, over some seconds and not in each. Each costs
+the agent 1 to 3 % of a core. 0: limits keep them all.
 """,
     ),
     cfg.StrOpt(

@@ -161,6 +161,7 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         ips_controller=conf.agent.ips_controller,
         sp_s=conf.agent.sp_s,
         exact_limits_max=conf.agent.exact_limits_max,
+        exact_ips_max=conf.agent.exact_ips_max,
     )
 
 

@@ -37,7 +37,7 @@ ANEW_EVERY = 3
 REST_MAX = 16
 """The longest while, in periods."""
 BINDS_RATIO = 0.5
-"""A limit that stops its vCPU for less of the time hardly matters to it."""
+"""A limit that stops its vCPU for less of the time that it could hardly matters to it."""
 KEEP_NS = 5_000 * MS
 """A vCPU whose limit has not mattered for so long is not charged."""
 
@@ -255,7 +255,7 @@ def seen(before: Small | None, share: float, throttled_ns: int, time_ns: int) ->
     if before is None:
         return Small(share, throttled_ns, time_ns)
     stopped_ns = throttled_ns - before.throttled_ns
-    binds = stopped_ns >= BINDS_RATIO * (time_ns - before.time_ns) > 0
+    binds = stopped_ns >= BINDS_RATIO * (1.0 - share) * (time_ns - before.time_ns) > 0
     return Small(share, throttled_ns, time_ns, time_ns if binds else before.bound_ns)
 
 

@@ -1,6 +1,6 @@
 """What one control cycle found and did: the one thing exporter, status and log read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_nova.core.account import Account
@@ -71,14 +71,15 @@ class Cycle:
 
     ``stage_s``: what its parts took and, as ``report``, what reports took since the one before.
     ``promises``: the same object as long as everybody is promised what they were before.
-    ``small``: vCPUs to charge for their CPU time at the moment (``core.charge``).
+    ``small``: vCPUs to charge for their CPU time at the moment (``core.charge``); with a number,
+    such as are to be given so many instructions per second to the instruction (``core.budget``).
     """
 
     time_ns: int
     topology: Topology
     stage_s: Mapping[str, float]
     promises: object
-    small: Sequence[VcpuKey] = ()
+    small: Mapping[VcpuKey, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,66 +1,41 @@
 """Charges vCPUs for their CPU time at the moment when their quota ends (``core.charge``).
 
-The kernel brings the CPU time of a thread that runs up to date when its nice value is set anew, and
-looks then whether the quota is used up. In a vCPU's cgroup, where it is alone, its nice value
-decides nothing; it is put back at once. The looks have a thread of their own: cycles and waits of
-the agent are longer than a millisecond.
+Those that book Ips are then given what they lack to the instruction (``rationing``).
+
+The looks have a thread of their own: cycles and waits of the agent are longer than a millisecond.
 """
 
 import contextlib
 import heapq
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 
 from amp_nova.core import charge
 from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.charge import Look, Mode, Track
 from amp_nova.core.observation import VcpuKey
-from amp_nova.host.cgroup import VcpuGroup
+from amp_nova.host.rationing import Rationed
+from amp_nova.host.watched import UNLIMITED_NS, Watched, Where
 
 LOG = logging.getLogger(__name__)
-NICE_MAX = 19
-UNLIMITED_NS = 1_000_000_000
-"""A vCPU whose limit was taken away is looked at again after this time."""
+SWITCH_S = 0.0001
+"""The most that other threads of the agent may go on when a look is due; Python's own is 5 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """How to get at a vCPU: its thread, and its CPU cgroup with the version."""
-
-    tid: int
-    task: Path
-    group: Path
-    version: int
-
-
-class _Charged:
+class _Charged(Watched):
     """One vCPU that is charged; every method raises ``OSError`` once it has gone."""
 
     def __init__(self, where: Where) -> None:
-        self.where = where
-        self.due_ns = time.monotonic_ns()
+        super().__init__(where)
         self._track: Track | None = None
-        self._group = VcpuGroup(where.group, where.version)
-        try:
-            self._schedstat = os.open(where.task / "schedstat", os.O_RDONLY)
-        except OSError:
-            self._group.close()
-            raise
-
-    def close(self) -> None:
-        """Give the descriptors back."""
-        self._group.close()
-        with contextlib.suppress(OSError):
-            os.close(self._schedstat)
 
     def look(self) -> None:
         """Charge it, take note of what that shows, and say when to look again."""
-        limit, track = self._group.bandwidth(), self._track
+        limit, track = self.group.bandwidth(), self._track
         if limit is None:
             self._track, self.due_ns = None, time.monotonic_ns() + UNLIMITED_NS
             return
@@ -77,12 +52,8 @@ class _Charged:
         return None if track is None else charge.rest(track, self._charged(track.mode), wanted)
 
     def _charged(self, mode: Mode) -> Look:
-        tid = self.where.tid
-        nice = os.getpriority(os.PRIO_PROCESS, tid)
-        os.setpriority(os.PRIO_PROCESS, tid, nice + 1 if nice < NICE_MAX else nice - 1)
-        os.setpriority(os.PRIO_PROCESS, tid, nice)
-        run_ns = int(os.pread(self._schedstat, 128, 0).split(None, 1)[0])
-        periods = self._group.periods() if mode is Mode.PERIOD else 0
+        run_ns = self.charge()
+        periods = self.group.periods() if mode is Mode.PERIOD else 0
         return Look(time.monotonic_ns(), run_ns, periods)
 
 
@@ -90,7 +61,7 @@ class Charger:
     """A thread that charges vCPUs, those that ``follow`` named last."""
 
     def __init__(self) -> None:
-        self._vcpus: dict[VcpuKey, _Charged] = {}
+        self._vcpus: dict[VcpuKey, _Charged | Rationed] = {}
         self._wanted: Mapping[VcpuKey, Where] = {}
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -113,9 +84,27 @@ class Charger:
         """What to write at once on the way to a lower limit, if anything (``charge.rest``)."""
         vcpu = self._vcpus.get(key)
         try:
-            return None if vcpu is None else vcpu.rest(wanted)
+            return vcpu.rest(wanted) if isinstance(vcpu, _Charged) else None
         except (OSError, ValueError):  # it went
             return None
+
+    def rationed(self) -> Collection[VcpuKey]:
+        """The vCPUs that are given portions in place of a limit at present."""
+        vcpus = list(self._vcpus.items())
+        return {key for key, v in vcpus if isinstance(v, Rationed) and v.active}
+
+    def stands_for(self, key: VcpuKey) -> Callable[[Bandwidth | None], Bandwidth | None] | None:
+        """Says what a limit found stands for; ``None`` where it is just that."""
+        vcpu = self._vcpus.get(key)
+        return vcpu.stands_for if isinstance(vcpu, Rationed) else None
+
+    def take(self, key: VcpuKey, limit: Bandwidth | None) -> bool:
+        """Whether another limit need not be written, since there are portions in its place."""
+        vcpu = self._vcpus.get(key)
+        try:
+            return isinstance(vcpu, Rationed) and vcpu.take(limit)
+        except (OSError, ValueError):  # it went
+            return False
 
     def hurry(self) -> None:
         """Look at all of them now: a limit was written."""
@@ -135,6 +124,7 @@ class Charger:
         # The unit keeps its real-time priority from threads that it starts, as from programs.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, policy, priority)
+        sys.setswitchinterval(SWITCH_S)
         due: list[tuple[int, VcpuKey]] = []
         wanted: Mapping[VcpuKey, Where] = {}
         while True:
@@ -166,6 +156,9 @@ class Charger:
             self._refused, self._wanted = True, {}
         except (OSError, ValueError):  # it went; the cycle finds that out
             self._vcpus.pop(key).close()
+        except Exception:  # others do not suffer from it
+            LOG.exception("the limit of %s vCPU %d is kept by the kernel's tick alone", *key)
+            self._vcpus.pop(key).close()
         return key in self._vcpus and not self._refused
 
     def _match(self, wanted: Mapping[VcpuKey, Where]) -> None:
@@ -174,7 +167,8 @@ class Charger:
             self._vcpus.pop(key).close()
         for key in wanted.keys() - self._vcpus.keys():
             with contextlib.suppress(OSError):
-                self._vcpus[key] = _Charged(wanted[key])
+                kind = _Charged if wanted[key].ips is None else Rationed
+                self._vcpus[key] = kind(wanted[key])
 
 
 def _until_s(due: list[tuple[int, VcpuKey]]) -> float | None:

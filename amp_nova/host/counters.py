@@ -7,6 +7,7 @@ instructions, not the guest's. Else nothing counts, and a reason is given.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,10 @@ class Counters:
 
 
 class VcpuCounts:
-    """One vCPU's counter through its life: what fails is tried again after a while."""
+    """One vCPU's counter through its life: what fails is tried again after a while.
+
+    Any thread may read.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class VcpuCounts:
         self._clock = clock
         self._retry_at_s = 0.0
         self._counter: Counter | None = None
+        self._lock = threading.RLock()
 
     @property
     def state(self) -> tuple[str, str]:
@@ -106,16 +111,17 @@ class VcpuCounts:
 
     def read(self) -> Counts | None:
         """Counts so far, or ``None`` with a reason in ``failure``."""
-        if self._counter is None and not self._open():
-            return None
-        assert self._counter is not None
-        try:
-            counts = self._counter.read()
-        except (CountersUnavailable, OSError) as exc:
-            self._lose(exc, 0.0)  # a new one may do
-            return None
-        self.failure = self._counter.note if counts is None else None
-        return counts
+        with self._lock:
+            if self._counter is None and not self._open():
+                return None
+            assert self._counter is not None
+            try:
+                counts = self._counter.read()
+            except (CountersUnavailable, OSError) as exc:
+                self._lose(exc, 0.0)  # a new one may do
+                return None
+            self.failure = self._counter.note if counts is None else None
+            return counts
 
     def _open(self) -> bool:
         if self.failure is not None and self._clock() < self._retry_at_s:
@@ -135,6 +141,12 @@ class VcpuCounts:
 
     def close(self) -> None:
         """Give the counter back."""
-        if self._counter is not None:
-            self._counter.close()
-            self._counter = None
+        with self._lock:
+            if self._counter is not None:
+                self._counter.close()
+                self._counter = None
+
+    def end(self) -> None:
+        """Give the counter back for good, whoever still asks."""
+        with self._lock:
+            self._lose(CountersNever("its vCPU has gone"), math.inf)

@@ -10,6 +10,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.core import cpulist
@@ -25,12 +26,13 @@ from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ActuationFailed, AmpError
 from amp_nova.host.cgroup import GONE, READ_ONLY, mounts
-from amp_nova.host.charging import Charger, Where
+from amp_nova.host.charging import Charger
 from amp_nova.host.counters import NONE, Counters
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
 from amp_nova.host.pacing import at_period_start
 from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.host.watched import Where
 
 LOG = logging.getLogger(__name__)
 THOROUGH_EVERY = 6
@@ -155,12 +157,24 @@ class LibvirtHost:
                 failures[key] = failure
         return failures
 
-    def charge(self, keys: Collection[VcpuKey]) -> None:
-        """Keep the limits of these vCPUs to the moment from now on, and of no others."""
-        found = {key: t for key in keys if (t := self._thread(key)) is not None}
-        self._charger.follow(
-            {k: Where(t.tid, t.task, t.group.path, t.group.version) for k, t in found.items()}
-        )
+    def charge(self, vcpus: Mapping[VcpuKey, float | None]) -> None:
+        """Keep the limits of these vCPUs to the moment from now on, and of no others.
+
+        With a number, keep to so many instructions per second.
+        """
+        found = {}
+        for key, ips in vcpus.items():
+            if (t := self._thread(key)) is not None:
+                where = Where(t.tid, t.task, t.group.path, t.group.version)
+                if ips is not None:
+                    t.group.wary = True
+                    where = replace(where, ips=ips, instructions=t.instructions)
+                found[key] = where
+        self._charger.follow(found)
+
+    def exact(self) -> Collection[VcpuKey]:
+        """vCPUs that are given what they book to the instruction for now."""
+        return self._charger.rationed()
 
     def close(self) -> None:
         """End what runs beside the cycles."""
@@ -195,7 +209,11 @@ class LibvirtHost:
         threads = self._found(resource, xml.domain.name, closely)
         described, allowed = self._describe(resource, xml, threads.incarnation)
         vcpus = tuple(
-            thread.read(allowed[index], closely=closely)
+            thread.read(
+                allowed[index],
+                closely=closely,
+                stands_for=self._charger.stands_for((resource, index)),
+            )
             for index, thread in threads.by_index.items()
             if index < xml.domain.vcpus
         )
@@ -334,7 +352,9 @@ class LibvirtHost:
             return None
         try:
             for step in steps:
-                thread.take(step)
+                limit = step.bandwidth
+                if step.pcpus is not None or not self._charger.take(key, limit):
+                    thread.take(step)
         except ActuationFailed as exc:
             return Failure("refused", str(exc))
         except OSError as exc:

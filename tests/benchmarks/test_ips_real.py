@@ -34,7 +34,7 @@ REAL_TIME = ("chrt", "--rr", "1")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5, 250_000):
         yield made
 
 

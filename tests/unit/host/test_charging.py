@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from amp_nova.host.charging import Charger, Where
+from amp_nova.host.charging import Charger
+from amp_nova.host.watched import Where
 
 KEY = ("vm", 0)
 
