@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from amp_nova.core.capacity import QUOTA_MIN_US, Bandwidth
 from amp_nova.core.charge import GREW_NS, MARGIN_NS, MS, PROBE_NS, STEP_NS
 
-SHARE_MAX = 0.5
+SHARE_MAX = 0.6
 """Limits up to this share of a pCPU are kept so: larger ones average enough by themselves."""
-SHARE_LEAVE = 0.7
+SHARE_LEAVE = 0.75
 """A vCPU that is given portions goes on with them up to this share."""
 LONG_SHARE_MAX = 0.08
 """Limits up to this share have the longer period, so that a few portions fit into their quota."""
@@ -34,8 +34,9 @@ LAST_RATIO = 0.25
 """And no less than this part of the budget: it is what a vCPU has if the agent dies."""
 MOST_RATIO = 0.7
 """A portion of less than this part of the budget may be the first one of the next."""
-FIRST_RATIO = 0.4
-"""The first portion of all, as part of what the limit was."""
+FIRST_RATIO = 0.9
+"""The first portion of all, as part of what the limit was: no period is lost while they are sought.
+"""
 WORTH_NS = QUOTA_MIN_NS // 2
 """A rest of less than this is left for the next period: it could give twice that only."""
 PACE_WEIGHT = 0.2
@@ -47,6 +48,8 @@ JUMP_RATIO = 0.3
 """A pace that is off by more than this has changed; one that is not may have by half of it."""
 CARRY_LOST_RATIO = 0.2
 """The most of a budget that is carried when others, or the vCPU itself, kept it from being used."""
+BUSY_RATIO = 0.75
+"""Nobody did who ran for this part of the time: on a core that was too slow just now."""
 CARRY_PERIODS = 1.0
 """The most budgets that are carried when portions fell short."""
 LATEST_NS = 3 * MS
@@ -91,7 +94,8 @@ class Look:
 class Budget:
     """What is known of one vCPU, which books ``ips``.
 
-    ``quota_ns``: the portion in force. ``end_ns``: CPU time at which it is used up. ``aim``:
+    ``quota_ns``: the portion in force. ``end_ns``: CPU time at which it is used up.
+    ``begin_ns`` and ``begin_run_ns``: when the period began, and CPU time then. ``aim``:
     instructions at which the period's budget is. ``pace``: instructions per nanosecond of CPU time,
     as usual; ``ratio``: how much faster the vCPU is just now. ``write``: whether ``quota_ns`` is to
     be written now.
@@ -107,6 +111,7 @@ class Budget:
     seen_ns: int = 0
     """CPU time at the last look."""
     begin_ns: int = 0
+    begin_run_ns: int = 0
     end_ns: int = 0
     aim: float = 0.0
     pace: float | None = None
@@ -204,7 +209,9 @@ def _missed(budget: Budget, look: Look) -> Budget:
     """The budget is not used up, and little of it is carried: somebody else is to blame."""
     if budget.misses + 1 >= MISSES_MAX:
         return replace(budget, phase=Phase.OVER)
-    most = look.instructions + CARRY_LOST_RATIO * budget.instructions
+    ran_ns, took_ns = look.run_ns - budget.begin_run_ns, look.time_ns - budget.begin_ns
+    ratio = CARRY_PERIODS if ran_ns > BUSY_RATIO * took_ns else CARRY_LOST_RATIO
+    most = look.instructions + ratio * budget.instructions
     budget = replace(budget, aim=min(budget.aim, most), end_ns=look.run_ns)
     return _next_period(replace(budget, misses=budget.misses + 1), look)
 
@@ -274,6 +281,7 @@ def _next_period(budget: Budget, look: Look) -> Budget:
         budget,
         phase=Phase.FIRST,
         begin_ns=begin_ns,
+        begin_run_ns=look.run_ns,
         end_ns=end_ns,
         aim=min(budget.aim + begun * budget.instructions, most),
         due_ns=max(begin_ns, look.time_ns) + max(0, end_ns - look.run_ns) + 2 * MARGIN_NS,

@@ -249,7 +249,8 @@ def followed(state: State, terms: Terms, work: Work) -> State:
 
     Nothing is owed; what its limit would have to be is kept, to go on with when that ends.
     """
-    state = _learned(replace(state, held_s=work.wall_s), work, work, changed=False)
+    changed = _changed(state, terms, work.run_s, work.instructions)
+    state = _learned(replace(state, held_s=work.wall_s), work, work, changed=changed)
     share = state.share if state.rho is None else min(1.0, terms.ips / state.rho)
     if abs(share - state.share) <= HYSTERESIS_RATIO * share:
         share = state.share

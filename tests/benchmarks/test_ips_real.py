@@ -7,7 +7,8 @@ by hand. What they would execute without a limit (R) is measured right before, s
 drifts; it only sets the booking, B, and is no part of delivered over booked.
 
 Guests together weigh eight times as much as anything else on the machine, which is no idle one.
-What others had of a core all the same while its guest wanted it, its limit apart, is told.
+What others had of a core all the same while its guest wanted it, its limit apart, is told; and what
+the core gave in a whole second of that run, over the booking: less than 1 is more than it has.
 """
 
 import contextlib
@@ -84,19 +85,23 @@ def free_ips(lab: Lab, cpu: int, vcpus: int = 1, seconds: float = 2.0) -> float:
 
 
 def watch(guests: list[Any], seconds: float = RUN_S) -> list[list[float]]:
-    """Of every vCPU of these guests: the share that others took, then instructions per second of
-    the whole run and of each window."""
+    """Of every vCPU of these guests: the share that others took, instructions per CPU second, then
+    instructions per second of the whole run and of each window."""
     vcpus = [(g, i) for g in guests for i in range(g.spec.vcpus)]
-    taken = [taken_s(*v) for v in vcpus]
+    taken, ran_ns = [taken_s(*v) for v in vcpus], [ns for g in guests for ns in g.cpu_ns()]
     marks = [(time.monotonic(), [i for g in guests for i in executed(g)])]
     while marks[-1][0] < marks[0][0] + seconds:
         time.sleep(max(0.0, marks[0][0] + WINDOW_S * len(marks) - time.monotonic()))
         marks.append((time.monotonic(), [i for g in guests for i in executed(g)]))
     pairs = [(marks[0], marks[-1]), *itertools.pairwise(marks)]
     took_s = marks[-1][0] - marks[0][0]
+    ran_s = [
+        (b - a) / 1e9 for a, b in zip(ran_ns, [n for g in guests for n in g.cpu_ns()], strict=True)
+    ]
     return [
         [
             (taken_s(*vcpu) - taken[i]) / took_s,
+            (marks[-1][1][i] - marks[0][1][i]) / ran_s[i],
             *((b[1][i] - a[1][i]) / (b[0] - a[0]) for a, b in pairs),
         ]
         for i, vcpu in enumerate(vcpus)
@@ -105,13 +110,14 @@ def watch(guests: list[Any], seconds: float = RUN_S) -> list[list[float]]:
 
 def told(label: str, ips: list[float], booked: float) -> None:
     """Delivered over booked: the run, and how its windows spread."""
-    taken, *rates = ips
+    taken, speed, *rates = ips
     run, *windows = (i / booked for i in rates)
     within = sum(abs(w - 1) <= 0.03 for w in windows) / len(windows)
     print(
         f"{label}: delivered/booked {run:.4f} over {len(windows)} s; windows of 1 s: median "
         f"{st.median(windows):.4f}  sd {st.pstdev(windows):.4f}  range {min(windows):.4f} to "
-        f"{max(windows):.4f}  within 3 %: {within:.0%}; others took {taken:.1%}"
+        f"{max(windows):.4f}  within 3 %: {within:.0%}; others took {taken:.1%}, "
+        f"the core gave {speed / booked:.2f}"
     )
 
 

@@ -80,11 +80,11 @@ def rationed(host, shares, fast, most_ips, cycles=4, limits=None):
 
 
 def test_small_bookings_of_ips_are_given_portions():
-    """Up to half of a core, the smallest first; not those that have enough."""
+    """Up to six tenths of a core, the smallest first; not those that have enough."""
     host = hosts.FakeHost()
     for name, wants in {"little": 1.0, "half": 1.0, "most": 1.0, "content": 0.02}.items():
         host.add(name, wants=wants)
-    shares = {"little": 0.05, "half": 0.5, "most": 0.6, "content": 0.1}
+    shares = {"little": 0.05, "half": 0.5, "most": 0.7, "content": 0.1}
     fast = Fast(little=1e8, half=1e9, most=1.2e9, content=2e8)
 
     assert rationed(host, shares, fast, 9) == {("little", 0): 1e8, ("half", 0): 1e9}
@@ -98,7 +98,7 @@ def test_portions_go_on_when_a_vcpu_becomes_a_little_slower():
     host, fast, limits = hosts.FakeHost(), Fast(vm=1e9), SmallLimits(9, 9)
     host.add("vm")
 
-    assert rationed(host, {"vm": 0.45}, fast, 9, limits=limits)
-    assert rationed(host, {"vm": 0.6}, fast, 9, limits=limits)
+    assert rationed(host, {"vm": 0.55}, fast, 9, limits=limits)
+    assert rationed(host, {"vm": 0.7}, fast, 9, limits=limits)
     assert not rationed(host, {"vm": 0.8}, fast, 9, limits=limits)
-    assert not rationed(host, {"vm": 0.6}, fast, 9, limits=limits)
+    assert not rationed(host, {"vm": 0.7}, fast, 9, limits=limits)
