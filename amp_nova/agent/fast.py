@@ -134,6 +134,18 @@ class FastLoop:
                 limit = ips.limit(vcpu.state.share)
                 if limit != vcpu.governed.limit:
                     wanted[key] = limit
+        self._write(wanted)
+
+    def settle(self) -> None:
+        """Write limits that neither pay back nor call in: nobody will be there to end that."""
+        limits = {
+            key: ips.limit(ips.first_share(vcpu.governed.terms.ips, vcpu.state.rho))
+            for key, vcpu in self._vcpus.items()
+            if vcpu.state.rho is not None
+        }
+        self._write({k: lim for k, lim in limits.items() if lim != self._vcpus[k].governed.limit})
+
+    def _write(self, wanted: Mapping[VcpuKey, Bandwidth]) -> None:
         if not wanted:
             return
         failures = self._port.throttle(wanted)

@@ -186,6 +186,11 @@ class Loop:
                 )
             return self._report
 
+    def settle(self) -> None:
+        """Leave limits behind that are right without anybody who looks after them."""
+        if self.fast is not None:
+            self.fast.settle()
+
     def _limit(self, key: VcpuKey) -> Bandwidth | None:
         """The limit that the fast loop wrote last, if it governs that vCPU."""
         return self.fast.limit(key) if self.fast is not None else None

@@ -240,17 +240,17 @@ class Service:
         return self.look_at_io()
 
     def run(self) -> None:
-        """Run until a signal says stop. Limits stay as they are: they hold without the agent."""
+        """Run until a signal says stop. Limits stay in force: they hold without the agent."""
         with locked(self._state_path, "agent.lock", wait=False):
             server = control.Control(self._state_path, self._answer)
             try:
-                if self._conf.exporter.enabled:
-                    options = self._conf.exporter
+                if (options := self._conf.exporter).enabled:
                     where = self.exporter.start_http(options.address, options.port)
                     LOG.info("metrics at http://%s:%d/metrics", *where)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, self._on_signal)
                 self._cycles()
+                self.loop.settle()
             finally:
                 self.host.close()
                 self.outbound.stop()

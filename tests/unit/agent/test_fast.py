@@ -245,3 +245,15 @@ def test_portions_are_for_those_that_bank_nothing_and_the_default_controller():
         loop = FastLoop(Counters(KEY, OTHER), controller)
         loop.govern({KEY: governed(0.3), OTHER: banks})
         assert loop.rations() == expected
+
+
+def test_no_correction_is_left_behind():
+    """A vCPU that had too much just now is not held low for as long as nobody looks."""
+    loop, counters = begun(0.3)
+    counters.shift(instructions=round(0.06 * R))  # too many by a fifth of a second's
+    delivered(loop, counters, 0.1)
+    assert counters.limits[KEY].cores < 0.2
+
+    loop.settle()
+
+    assert counters.limits[KEY].cores == pytest.approx(0.3, rel=0.1)
