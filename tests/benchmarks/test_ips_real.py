@@ -13,6 +13,7 @@ the core gave in a whole second of that run, over the booking: less than 1 is mo
 
 import contextlib
 import itertools
+import os
 import statistics as st
 import threading
 import time
@@ -130,9 +131,17 @@ def agent(folder: Path) -> Agent:
     return Agent(folder).start(*REAL_TIME)
 
 
-def costs(made: Agent) -> str:
-    """What the agent wrote so far."""
-    return f"{made.metric('amp_writes_total'):.0f} writes"
+def cpu_s(made: Agent) -> float:
+    """CPU time of the agent so far."""
+    assert made.process is not None
+    fields = Path(f"/proc/{made.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def costs(made: Agent, before_s: float) -> str:
+    """What the agent wrote so far, and the part of a core that it used in the run."""
+    writes = made.metric("amp_writes_total")
+    return f"{writes:.0f} writes, agent {(cpu_s(made) - before_s) / RUN_S:.1%} of a core"
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
@@ -147,8 +156,9 @@ def test_one_vcpu_each_on_two_core_types(lab: Lab, tmp_path: Path, ratio: float)
     try:
         with favoured(guests[0]):
             time.sleep(SETTLE_S)
+            before_s = cpu_s(made)
             found = watch(guests)
-        print(f"\n== B/R {ratio}; {costs(made)}")
+        print(f"\n== B/R {ratio}; {costs(made, before_s)}")
         for name, ips, aim in zip(("fast", "slow"), found, booked, strict=True):
             told(f"{name} {aim / 1e6:.0f}M", ips, aim)
     finally:
@@ -168,8 +178,9 @@ def test_two_vcpus_with_bookings_of_their_own(
     try:
         with favoured(guest):
             time.sleep(SETTLE_S)
+            before_s = cpu_s(made)
             found = watch([guest])
-        print(f"\n== two vCPUs, B/R {ratios[0]} and {ratios[1]}; {costs(made)}")
+        print(f"\n== two vCPUs, B/R {ratios[0]} and {ratios[1]}; {costs(made, before_s)}")
         for index, (ips, aim) in enumerate(zip(found, booked, strict=True)):
             told(f"vCPU {index} {aim / 1e6:.0f}M", ips, aim)
     finally:
@@ -197,8 +208,12 @@ def test_moves_between_core_types(lab: Lab, tmp_path: Path, ratio: float) -> Non
         mover.start()
         with favoured(guest):
             time.sleep(SETTLE_S)
+            before_s = cpu_s(made)
             found = watch([guest])
-        print(f"\n== moves fast <-> slow every 2.5 s, B {ratio} of the slow core; {costs(made)}")
+        print(
+            f"\n== moves fast <-> slow every 2.5 s, B {ratio} of the slow core; "
+            f"{costs(made, before_s)}"
+        )
         told(f"{booked / 1e6:.0f}M", found[0], booked)
     finally:
         ended.set()
