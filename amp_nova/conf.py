@@ -166,7 +166,7 @@ on most machines: it keeps them on average, in lumps. Each costs the agent about
 So many bookings of instructions per second (up to 60 % of a pCPU, the smallest first) are kept to
 the instruction while their vCPUs always want more: their CPU time is given in portions, the last
 one by what is still owed. Else a limit keeps them, over some seconds and not in each. Each costs
-the agent 1 to 3 % of a core. 0: limits keep them all.
+the agent 1 to 4 % of a core. 0: limits keep them all.
 """,
     ),
     cfg.StrOpt(
