@@ -14,7 +14,7 @@ class Kernel:
         ``pace``: instructions per nanosecond at a time, which holds for a millisecond.
         """
         self.limit, self.tick_ns, self.begin_ns, self.naps = limit, tick_ns, begin_ns, naps
-        self.pace, self.instructions = pace, 0.0
+        self.pace, self.instructions, self.looks = pace, 0.0, 0
         self.now_ns = self.run_ns = self.charged_ns = self.periods = 0
         self.left_ns, self.stopped = limit.quota_us * 1000, False
 

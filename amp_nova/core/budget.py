@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from amp_nova.core.capacity import QUOTA_MIN_US, Bandwidth
-from amp_nova.core.charge import GREW_NS, MARGIN_NS, MS, PROBE_NS, STEP_NS
+from amp_nova.core.charge import GREW_NS, MARGIN_NS, MS, PROBE_NS, STEP_NS, Look, put_right
 
 SHARE_MAX = 0.6
 """Limits up to this share of a pCPU are kept so: larger ones average enough by themselves."""
@@ -78,16 +78,6 @@ class Phase(enum.Enum):
     MAIN = "most of what was left then"
     LAST = "what was left after that"
     OVER = "none: the budget is not used up"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen right after a vCPU was charged: CPU time, instructions, periods so far."""
-
-    time_ns: int
-    run_ns: int
-    instructions: int
-    periods: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +226,9 @@ def _next_portion(budget: Budget, look: Look) -> Budget:
     if rest_ns < WORTH_NS and budget.quota_ns < MOST_RATIO * whole_ns:
         return _next_period(replace(budget, misses=0), look)
     if budget.phase is Phase.FIRST:
-        budget = _begun(budget, look)
+        assert budget.last is not None
+        began_ns = look.time_ns - (look.run_ns - budget.last.run_ns)
+        budget = replace(budget, begin_ns=put_right(budget.begin_ns, began_ns))
         least_ns = max(LAST_NS, LAST_RATIO * whole_ns)
         if rest_ns - least_ns >= QUOTA_MIN_NS:
             return _given(budget, Phase.MAIN, rest_ns - least_ns, look)
@@ -256,18 +248,6 @@ def _given(budget: Budget, phase: Phase, cpu_ns: float, look: Look) -> Budget:
         seen_ns=look.run_ns,
         write=True,
         tries=0,
-    )
-
-
-def _begun(budget: Budget, look: Look) -> Budget:
-    """The begin of periods, put right: it ran without a break since then, or later.
-
-    Later than thought may be the fault of others: that is believed little by little.
-    """
-    assert budget.last is not None
-    by_ns = look.time_ns - (look.run_ns - budget.last.run_ns) - budget.begin_ns
-    return replace(
-        budget, begin_ns=budget.begin_ns + (by_ns if by_ns < 0 else min(by_ns, MS) // 16)
     )
 
 

@@ -52,11 +52,13 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen right after a vCPU was charged: CPU time, and periods begun so far."""
+    """What was seen right after a vCPU was charged: CPU time, periods begun and, where they are
+    asked for, instructions so far."""
 
     time_ns: int
     run_ns: int
     periods: int
+    instructions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +227,17 @@ def _follow(track: Track, last: Look, look: Look) -> Track:
 
 
 def _begun(track: Track, began_ns: int) -> Track:
-    """The begin of periods, put right: it ran without a break since ``began_ns``, or later.
+    return replace(track, begin_ns=put_right(track.begin_ns, began_ns))
+
+
+def put_right(begin_ns: int, began_ns: int) -> int:
+    """The begin of a period thought to be at ``begin_ns``: it ran without a break since
+    ``began_ns``, or later.
 
     Later than thought may be the fault of others: that is believed little by little.
     """
-    by_ns = began_ns - track.begin_ns
-    return replace(track, begin_ns=track.begin_ns + (by_ns if by_ns < 0 else min(by_ns, MS) // 16))
+    by_ns = began_ns - begin_ns
+    return begin_ns + (by_ns if by_ns < 0 else min(by_ns, MS) // 16)
 
 
 _AFTER = {Mode.PERIOD: _find_period, Mode.END: _find_end, Mode.FOLLOW: _follow}

@@ -156,7 +156,7 @@ class Charger:
             self._refused, self._wanted = True, {}
         except (OSError, ValueError):  # it went; the cycle finds that out
             self._vcpus.pop(key).close()
-        except Exception:  # others do not suffer from it
+        except Exception:  # a wrong decision about one must not end the thread of all of them
             LOG.exception("the limit of %s vCPU %d is kept by the kernel's tick alone", *key)
             self._vcpus.pop(key).close()
         return key in self._vcpus and not self._refused

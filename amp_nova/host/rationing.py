@@ -10,8 +10,9 @@ import threading
 import time
 
 from amp_nova.core import budget as budgets
-from amp_nova.core.budget import Budget, Look, Phase
+from amp_nova.core.budget import Budget, Phase
 from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.charge import Look
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.watched import UNLIMITED_NS, Watched, Where
 
@@ -93,7 +94,7 @@ class Rationed(Watched):
         now_ns = time.monotonic_ns()
         if counted is not None:
             periods = self.group.periods() if budget.phase is Phase.PERIOD else 0
-            budget = budgets.after(budget, Look(now_ns, run_ns, counted, periods))
+            budget = budgets.after(budget, Look(now_ns, run_ns, periods, counted))
         if counted is None or budget.phase is Phase.OVER:
             self._end()
             self._left = (now_ns, run_ns)
@@ -112,7 +113,7 @@ class Rationed(Watched):
             self._portions = (budget.portion, *self._portions[:1])
             try:
                 self.group.set_bandwidth(budget.portion)
-            except ActuationFailed:
+            except (ActuationFailed, PermissionError):  # the next cycle finds that out and tells
                 self._end()
                 self._rest(time.monotonic_ns())
                 return
@@ -127,5 +128,5 @@ class Rationed(Watched):
         ours, self._budget = self._ours(), None
         self._portions = ()
         if ours and self._limit is not None:
-            with contextlib.suppress(ActuationFailed):  # the next cycle sees it
+            with contextlib.suppress(ActuationFailed, PermissionError):  # the next cycle sees it
                 self.group.set_bandwidth(self._limit)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.core import budget as budgets
-from amp_nova.core.budget import Look, Phase
+from amp_nova.core.budget import Phase
 from amp_nova.core.capacity import Bandwidth
+from amp_nova.core.charge import Look
 from tests.kernel import MS, SECOND, Kernel
 
 R = 2.5
@@ -40,6 +41,7 @@ def drive(kernel, ips, until_ns, known=None, late_ns=60_000):
             kernel.until(max(kernel.now_ns, known.due_ns + late_ns))
             kernel.charge()
             known = budgets.after(known, seen(kernel))
+            kernel.looks += 1
         if known.write:
             kernel.write(known.portion)
             known = replace(known, write=False)
@@ -49,7 +51,7 @@ def drive(kernel, ips, until_ns, known=None, late_ns=60_000):
 
 
 def seen(kernel):
-    return Look(kernel.now_ns, kernel.run_ns, int(kernel.instructions), kernel.periods)
+    return Look(kernel.now_ns, kernel.run_ns, kernel.periods, int(kernel.instructions))
 
 
 def seconds(marks, ips):
@@ -105,15 +107,15 @@ def test_a_move_to_another_core_type_costs_little(share, gain):
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_one_that_falls_asleep_is_let_go(share):
-    """Within a second, and no look costs more than one in a few milliseconds until then."""
+    """Within a second, and until then it is looked at every few milliseconds at the most."""
     kernel, ips = vcpu(share, wavering())
     _, known = drive(kernel, ips, SECOND)
-    kernel.naps = 100 * SECOND
-    kernel._wants = lambda: False
+    kernel._wants, looks = lambda: False, kernel.looks
 
     _, known = drive(kernel, ips, 2 * SECOND, known)
 
     assert known.phase is Phase.OVER
+    assert kernel.looks - looks < 100
 
 
 def test_one_that_wants_less_is_let_go():
@@ -165,7 +167,7 @@ def test_periods_that_never_begin_end_it():
     kernel, ips = vcpu(0.05, wavering())
     known = budgets.begin(ips, kernel.limit, 0)
     for now_ns in range(0, 200 * MS, MS):
-        known = budgets.after(known, Look(now_ns, now_ns, now_ns, 0))
+        known = budgets.after(known, Look(now_ns, now_ns, 0, now_ns))
 
     assert known.phase is Phase.OVER
 

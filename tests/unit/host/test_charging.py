@@ -8,6 +8,7 @@ import pytest
 
 from amp_nova.host.charging import Charger
 from amp_nova.host.watched import Where
+from tests.lab import until
 
 KEY = ("vm", 0)
 
@@ -37,14 +38,6 @@ def charger():
     found = Charger()
     yield found
     found.stop()
-
-
-def until(condition):
-    """Wait for something, 5 s at the most."""
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_nice_value_is_as_before(charger, where, thread):

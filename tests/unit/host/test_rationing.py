@@ -11,6 +11,7 @@ from amp_nova.host import rationing
 from amp_nova.host.charging import Charger
 from amp_nova.host.rationing import Rationed
 from amp_nova.host.watched import Where
+from tests.lab import until
 
 KEY = ("vm", 0)
 LIMIT = Bandwidth(2_000, 20_000)
@@ -122,6 +123,22 @@ def test_it_has_its_limit_while_nothing_counts_it(vcpu, rationed):
     assert rationed.active
 
 
+def test_who_may_not_write_portions_does_not_begin(vcpu, monkeypatch):
+    """The limit stays as it is; charging other vCPUs does not end for that."""
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    found = Rationed(vcpu.where)
+    monkeypatch.setattr(found.group, "set_bandwidth", refused)
+    found.look()
+
+    assert not found.active
+    assert vcpu.limit() == LIMIT
+    assert found.due_ns > time.monotonic_ns()
+    found.close()
+
+
 def test_one_without_a_limit_is_left_alone(vcpu):
     """A soft booking, or one that was released."""
     vcpu.set(None)
@@ -131,14 +148,6 @@ def test_one_without_a_limit_is_left_alone(vcpu):
     assert not found.active
     assert found.stands_for(None) is None
     found.close()
-
-
-def until(condition):
-    """Wait for something, 5 s at the most."""
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_charger_gives_portions_and_takes_them_back(vcpu):
