@@ -147,28 +147,6 @@ Sampling period of bookings of instructions per second. Counters of these vCPUs 
 in it, so that a change of what the guest does is noticed; longer periods cost less and miss more.
 """,
     ),
-    cfg.IntOpt(
-        "exact_limits_max",
-        default=16,
-        min=0,
-        help="""
-So many small limits of bookings in reference cores (up to 15 % of a pCPU) are kept to the moment
-while their vCPUs always want more. The kernel by itself looks at its timer tick only, every 4 ms
-on most machines: it keeps them on average, in lumps. Each costs the agent about 0.3 % of a core.
-0: leave them to the kernel.
-""",
-    ),
-    cfg.IntOpt(
-        "exact_ips_max",
-        default=8,
-        min=0,
-        help="""
-So many bookings of instructions per second (up to 60 % of a pCPU, the smallest first) are kept to
-the instruction while their vCPUs always want more: their CPU time is given in portions, the last
-one by what is still owed. Else a limit keeps them, over some seconds and not in each. Each costs
-the agent 1 to 4 % of a core. 0: limits keep them all.
-""",
-    ),
     cfg.StrOpt(
         "ips_fallback",
         default="nominal",

@@ -29,10 +29,6 @@ class FastPort(Protocol):
         """Write limits at once, without waiting for a period to begin; and say what failed."""
         ...
 
-    def exact(self) -> Collection[VcpuKey]:
-        """vCPUs that are given what they book to the instruction for now, whatever their limits."""
-        ...
-
 
 class Actuator(Protocol):
     """What carries changes out."""

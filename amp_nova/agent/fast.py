@@ -93,13 +93,6 @@ class FastLoop:
         known = self._vcpus.get(key)
         return known.governed.limit if known else None
 
-    def rations(self) -> Mapping[VcpuKey, float]:
-        """Ips of vCPUs that may be given them to the instruction: of those that bank none."""
-        if self._controller is not ips.CONTROLLERS["default"]:
-            return {}
-        terms = {key: vcpu.governed.terms for key, vcpu in self._vcpus.items()}
-        return {key: t.ips for key, t in terms.items() if not t.burst_s}
-
     def govern(self, vcpus: Mapping[VcpuKey, Governed]) -> None:
         """Govern these vCPUs from now on and no others.
 
@@ -127,10 +120,10 @@ class FastLoop:
 
     def tick(self) -> None:
         """Look at every vCPU once, and write the limits that have to change."""
-        samples, exact = self._port.sample(self._vcpus.keys()), self._port.exact()
+        samples = self._port.sample(self._vcpus.keys())
         wanted: dict[VcpuKey, Bandwidth] = {}
         for key, vcpu in self._vcpus.items():
-            if self._look(vcpu, samples.get(key), exact=key in exact):
+            if self._look(vcpu, samples.get(key)):
                 limit = ips.limit(vcpu.state.share)
                 if limit != vcpu.governed.limit:
                     wanted[key] = limit
@@ -154,7 +147,7 @@ class FastLoop:
         for key, limit in wanted.items():
             self._written(self._vcpus[key], limit, failed=key in failures)
 
-    def _look(self, vcpu: _Vcpu, sample: Sample | None, *, exact: bool) -> bool:
+    def _look(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
         """Take note of a sample; whether the controller wants another share."""
         last, since = vcpu.last, vcpu.since
         if sample is None or last is None or since is None or not _goes_on(last, sample):
@@ -163,11 +156,6 @@ class FastLoop:
         vcpu.last = sample
         state, terms = vcpu.state, vcpu.governed.terms
         wall_s = (sample.time_ns - since.time_ns) / 1e9
-        if exact:
-            if wall_s >= terms.sp_s:
-                vcpu.state = ips.followed(state, terms, _work(since, sample))
-                vcpu.since = sample
-            return vcpu.state.share != state.share
         run_s = (sample.run_ns - since.run_ns) / 1e9
         instructions = float(sample.instructions - since.instructions)
         if not self._controller.due(state, terms, wall_s, run_s, instructions):

@@ -17,7 +17,6 @@ from amp_nova.agent.books import Books, tenures
 from amp_nova.agent.estimates import Estimates, Recall, no_lessons
 from amp_nova.agent.fast import FastLoop, Governed
 from amp_nova.agent.promises import Promises
-from amp_nova.agent.small_limits import SmallLimits
 from amp_nova.agent.watch import Watch
 from amp_nova.core import burst, contract, ips, plan
 from amp_nova.core.adaptive import Choice
@@ -56,8 +55,6 @@ class Settings:
     miss: Miss | None = None
     ips_controller: str = "default"
     sp_s: float = 0.1
-    exact_limits_max: int = 0
-    exact_ips_max: int = 0
     window_s: float = 3.0
     cycle_s: float = 1.0
     policy_interval_s: float = 2.5
@@ -102,7 +99,7 @@ class Loop:
         self._governing: tuple[object, Sequence[Grant]] = (None, ())
         self._banking: tuple[object, Mapping[VcpuKey, burst.Burst]] = (None, {})
         self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
-        self._small, self._cycles, self._writes = _small_limits(settings), 0, 0
+        self._cycles, self._writes = 0, 0
         self._failed: Counter[str] = Counter()
         self._migrated: Counter[tuple[str, str]] = Counter()
         self._done: _Done | None = None
@@ -137,8 +134,7 @@ class Loop:
             promises, failures = self._decide_and_do(seen, clock)
             took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
             took["report"], self._report_s = self._report_s, 0.0
-            small = {} if self._settings.dry_run else self._small.binding(seen, promises, self.fast)
-            cycle = Cycle(seen.time_ns, seen.topology, took, promises, small)
+            cycle = Cycle(seen.time_ns, seen.topology, took, promises)
             self._done, self._report = (cycle, seen, promises, failures), None
         return cycle
 
@@ -375,10 +371,6 @@ def _readings(seen: Observation) -> dict[VcpuKey, VcpuReading]:
 def _terms(terms: Terms, *, counts: bool) -> Terms:
     """What the operator wants, as far as there are means."""
     return terms if counts else replace(terms, ips=replace(terms.ips, counts=False))
-
-
-def _small_limits(settings: Settings) -> SmallLimits:
-    return SmallLimits(settings.exact_limits_max, settings.exact_ips_max)
 
 
 def _fast_loop(settings: Settings, port: FastPort | None) -> FastLoop | None:

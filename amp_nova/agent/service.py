@@ -160,8 +160,6 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         dry_run=dry_run,
         ips_controller=conf.agent.ips_controller,
         sp_s=conf.agent.sp_s,
-        exact_limits_max=conf.agent.exact_limits_max,
-        exact_ips_max=conf.agent.exact_ips_max,
     )
 
 
@@ -252,7 +250,6 @@ class Service:
                 self._cycles()
                 self.loop.settle()
             finally:
-                self.host.close()
                 self.outbound.stop()
                 server.close()
 
@@ -319,7 +316,6 @@ class Service:
                 LOG.warning(warning)
             self.exporter.calibrated_s = calibrated_s(self._conf, cycle.topology)
         self.exporter.libvirt_calls = self.host.calls
-        self.host.charge(cycle.small)
         self._tell_counters()
         self.exporter.follow(cycle.stage_s, self.loop.report)
         self.outbound.tell(cycle, self.loop.report, self._counts_by, self.loop.policy)

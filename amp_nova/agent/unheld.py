@@ -32,10 +32,6 @@ class Unheld:
         """Counters of these vCPUs now."""
         return self._port.sample(keys)
 
-    def exact(self) -> Collection[VcpuKey]:
-        """vCPUs that are given what they book to the instruction for now."""
-        return self._port.exact()
-
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits of instances that nobody holds; the others fail, to be tried again."""
         try:

@@ -244,19 +244,6 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
     return replace(state, share=share, forward=forward, held_s=0.0)
 
 
-def followed(state: State, terms: Terms, work: Work) -> State:
-    """Of a vCPU that is given what it books to the instruction (``core.budget``).
-
-    Nothing is owed; what its limit would have to be is kept, to go on with when that ends.
-    """
-    changed = _changed(state, terms, work.run_s, work.instructions)
-    state = _learned(replace(state, held_s=work.wall_s), work, work, changed=changed)
-    share = state.share if state.rho is None else min(1.0, terms.ips / state.rho)
-    if abs(share - state.share) <= HYSTERESIS_RATIO * share:
-        share = state.share
-    return replace(state, share=share, forward=share, balance=0.0, banked=0.0, untold_s=0.0)
-
-
 def moved(
     state: State, terms: Terms, work: Work | None, old: float | None, new: float | None
 ) -> State:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from amp_nova.core.account import Account
 from amp_nova.core.contract import Promise
 from amp_nova.core.estimate import Estimate
-from amp_nova.core.observation import Domain, VcpuKey, VcpuReading
+from amp_nova.core.observation import Domain, VcpuReading
 from amp_nova.core.topology import Topology
 
 
@@ -71,15 +71,12 @@ class Cycle:
 
     ``stage_s``: what its parts took and, as ``report``, what reports took since the one before.
     ``promises``: the same object as long as everybody is promised what they were before.
-    ``small``: vCPUs to charge for their CPU time at the moment (``core.charge``); with a number,
-    such as are to be given so many instructions per second to the instruction (``core.budget``).
     """
 
     time_ns: int
     topology: Topology
     stage_s: Mapping[str, float]
     promises: object
-    small: Mapping[VcpuKey, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,6 @@ class VcpuGroup:
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
         self.version = version
-        self.wary = False
-        """Whether others write limits with another period at any time: it is always read then."""
         self._fds: list[int] = []
         self._kept: dict[str, int] = {}
         names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
@@ -126,7 +124,7 @@ class VcpuGroup:
         if self.version == 1:
             # A period that changed beside an equal quota is rare: it is looked for now and then.
             self._reads += 1
-            if raw == self._quota and self._reads % PERIOD_EVERY and not self.wary:
+            if raw == self._quota and self._reads % PERIOD_EVERY:
                 return self._bandwidth
             self._quota = raw
             raw += os.pread(self._fds[2], 64, 0)

@@ -10,7 +10,6 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.core import cpulist
@@ -26,13 +25,11 @@ from amp_nova.core.plan import Change, Failure, Step
 from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ActuationFailed, AmpError
 from amp_nova.host.cgroup import GONE, READ_ONLY, mounts
-from amp_nova.host.charging import Charger
 from amp_nova.host.counters import NONE, Counters
 from amp_nova.host.domain_xml import DomainXml
 from amp_nova.host.hypervisor import Hypervisor, with_incarnation
 from amp_nova.host.pacing import at_period_start
 from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
-from amp_nova.host.watched import Where
 
 LOG = logging.getLogger(__name__)
 THOROUGH_EVERY = 6
@@ -65,7 +62,6 @@ class LibvirtHost:
         self._root = root
         self._rescan_s = rescan_s
         self._counters = counters or Counters(NONE, root)
-        self._charger = Charger()
         self._mounted = mounts(root)
         self._online = online()
         self._topology = load_topology()
@@ -157,29 +153,6 @@ class LibvirtHost:
                 failures[key] = failure
         return failures
 
-    def charge(self, vcpus: Mapping[VcpuKey, float | None]) -> None:
-        """Keep the limits of these vCPUs to the moment from now on, and of no others.
-
-        With a number, keep to so many instructions per second.
-        """
-        found = {}
-        for key, ips in vcpus.items():
-            if (t := self._thread(key)) is not None:
-                where = Where(t.tid, t.task, t.group.path, t.group.version)
-                if ips is not None:
-                    t.group.wary = True
-                    where = replace(where, ips=ips, instructions=t.instructions)
-                found[key] = where
-        self._charger.follow(found)
-
-    def exact(self) -> Collection[VcpuKey]:
-        """vCPUs that are given what they book to the instruction for now."""
-        return self._charger.rationed()
-
-    def close(self) -> None:
-        """End what runs beside the cycles."""
-        self._charger.stop()
-
     def counting(self) -> Mapping[tuple[str, str], int]:
         """How many vCPUs each source counts, with what there is to say about it.
 
@@ -209,11 +182,7 @@ class LibvirtHost:
         threads = self._found(resource, xml.domain.name, closely)
         described, allowed = self._describe(resource, xml, threads.incarnation)
         vcpus = tuple(
-            thread.read(
-                allowed[index],
-                closely=closely,
-                stands_for=self._charger.stands_for((resource, index)),
-            )
+            thread.read(allowed[index], closely=closely)
             for index, thread in threads.by_index.items()
             if index < xml.domain.vcpus
         )
@@ -293,24 +262,9 @@ class LibvirtHost:
             if (failure := self._take(key, later[key])) is not None:
                 failures[key] = failure
 
-        self._curb(later)
         groups = {key: t.group for key in later if (t := self._thread(key)) is not None}
         at_period_start(groups, act)
         return failures
-
-    def _curb(self, later: Mapping[VcpuKey, tuple[Step, ...]]) -> None:
-        """Do not let vCPUs use up what is left of a higher limit until a lower one is written.
-
-        One that somebody has moved to a faster core type would do so at that type's speed.
-        """
-        curbed = False
-        for key, steps in later.items():
-            if len(steps) == 1 and (wanted := steps[0].bandwidth) is not None:
-                rest = self._charger.rest(key, wanted)
-                if rest is not None:
-                    curbed |= self._take(key, (Step(bandwidth=rest),)) is None
-        if curbed:
-            self._charger.hurry()
 
     def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
         """Make instances yield to all others on the host, or no longer (``cpu.idle``)."""
@@ -352,9 +306,7 @@ class LibvirtHost:
             return None
         try:
             for step in steps:
-                limit = step.bandwidth
-                if step.pcpus is not None or not self._charger.take(key, limit):
-                    thread.take(step)
+                thread.take(step)
         except ActuationFailed as exc:
             return Failure("refused", str(exc))
         except OSError as exc:

@@ -4,11 +4,9 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from amp_nova.core.capacity import Bandwidth
 from amp_nova.core.observation import DomainReading, Sample, VcpuReading
 from amp_nova.core.plan import Step
 from amp_nova.exceptions import ActuationFailed
@@ -43,14 +41,8 @@ class VcpuThread:
         self.group.close()
         self.counts.end()
 
-    def read(
-        self,
-        allowed: frozenset[int],
-        *,
-        closely: bool = True,
-        stands_for: Callable[[Bandwidth | None], Bandwidth | None] | None = None,
-    ) -> VcpuReading:
-        """Counters and limits at this moment; ``stands_for``: what a limit found is in truth.
+    def read(self, allowed: frozenset[int], *, closely: bool = True) -> VcpuReading:
+        """Counters and limits at this moment.
 
         Unless ``closely``, the limits of a vCPU that slept since the last time are not read again:
         most vCPUs do most of the time, and a limit matters to one that runs.
@@ -61,8 +53,6 @@ class VcpuThread:
         if slept and not closely and last is not None and last.allowed is allowed:
             return last
         limit, pcpus = self.group.bandwidth(), self.pcpus()
-        if stands_for is not None:
-            limit = stands_for(limit)
         if slept and last is not None:
             same = last.bandwidth is limit and last.pcpus is pcpus and last.allowed is allowed
             if not same:
@@ -99,11 +89,6 @@ class VcpuThread:
         sample = Sample(time.monotonic_ns(), int(run), int(wait), counts.instructions)
         self._sampled = (raw, sample)
         return sample
-
-    def instructions(self) -> int | None:
-        """Instructions so far; ``None`` while nothing counts them."""
-        counts = self.counts.read()
-        return None if counts is None else counts.instructions
 
     def pcpus(self) -> frozenset[int]:
         """The pCPUs the thread may run on; the same object as long as nothing changes."""

@@ -164,10 +164,6 @@ class SimHost:
             found[key] = vcpu.sample(self.now_s)
         return found
 
-    def exact(self) -> Collection[VcpuKey]:
-        """None: simulated limits are kept to the moment as they are."""
-        return ()
-
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits; nothing fails here."""
         steps = {key: Step(bandwidth=limit) for key, limit in limits.items()}

@@ -29,7 +29,6 @@ LOOP = (
     "fast",
     "lending",
     "promises",
-    "small_limits",
     "vacancy",
     "watch",
 )

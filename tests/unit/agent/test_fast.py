@@ -27,7 +27,6 @@ class Counters:
         self.samples = {key: Sample(0, 0, 0, 0) for key in keys}
         self.refuse = {}
         self.written = []
-        self.rationed = ()
 
     def let(self, seconds):
         """Time passes."""
@@ -49,9 +48,6 @@ class Counters:
 
     def sample(self, keys):
         return {key: self.samples[key] for key in keys if key in self.samples}
-
-    def exact(self):
-        return self.rationed
 
     def throttle(self, limits):
         done = {k: v for k, v in limits.items() if k not in self.refuse}
@@ -223,28 +219,6 @@ def test_after_a_restart_it_goes_on_from_the_limit_in_force():
 
     assert delivered(loop, counters, 5.0) == pytest.approx(0.3 * R, rel=0.002)
     assert len(counters.written) == written
-
-
-def test_one_that_is_given_portions_is_only_followed():
-    """Nothing is owed for what it gets beside its limit, which keeps up with its speed."""
-    loop, counters = begun(0.3)
-    counters.rationed = (KEY,)
-    counters.rate[KEY] = 2.0 * R  # it gets twice what it books by this limit
-
-    delivered(loop, counters, 3.0)
-    assert counters.limits[KEY].cores == pytest.approx(0.15, rel=0.02)
-    counters.rationed = ()
-
-    assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.01)
-
-
-def test_portions_are_for_those_that_bank_nothing_and_the_default_controller():
-    """What a burst may have beyond its booking is the controller's to say."""
-    banks = replace(governed(0.2), terms=Terms(0.2 * R, burst_s=2.0))
-    for controller, expected in (("default", {KEY: 0.3 * R}), ("printed", {})):
-        loop = FastLoop(Counters(KEY, OTHER), controller)
-        loop.govern({KEY: governed(0.3), OTHER: banks})
-        assert loop.rations() == expected
 
 
 def test_no_correction_is_left_behind():

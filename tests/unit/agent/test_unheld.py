@@ -16,9 +16,6 @@ class Port:
     def __init__(self):
         self.limits = {}
 
-    def exact(self):
-        return {("free", 0)}
-
     def throttle(self, limits):
         self.limits.update(limits)
         return {("free", 1): Failure("refused", "no")} if ("free", 1) in limits else {}
@@ -46,8 +43,3 @@ def test_nothing_is_written_while_another_command_changes_limits():
 
     assert port.limits == {}
     assert {f.reason for f in failures.values()} == {"held"}
-
-
-def test_it_says_who_is_given_portions():
-    """As the port does that it stands before."""
-    assert Unheld(Port(), dict, contextlib.nullcontext).exact() == {("free", 0)}

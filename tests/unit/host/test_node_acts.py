@@ -211,23 +211,3 @@ def test_release_tries_everything(node):
 def test_release_of_an_instance_that_left_does_nothing(node):
     """An instance that is not here has nothing to put back."""
     assert node.node.release(R) == ()
-
-
-def test_a_lower_limit_does_not_wait_while_the_higher_one_is_used_up(node, monkeypatch):
-    """What it leaves of the period under way is written at once, then the limit itself."""
-    node.start()
-    node.see()
-    node.node.apply([change(0)])
-    seen = []
-    monkeypatch.setattr(
-        "amp_nova.host.node.at_period_start",
-        lambda groups, act: (seen.append(node.host.limit(index=0)), [act(key) for key in groups]),
-    )
-    monkeypatch.setattr(
-        "amp_nova.host.charging.Charger.rest", lambda *_: Bandwidth(1500, LIMIT.period_us)
-    )
-
-    node.node.apply([change(0, Step(bandwidth=Bandwidth(2500, LIMIT.period_us)))])
-
-    assert seen == ["1500 20000"]
-    assert node.host.limit(index=0) == "2500 20000"
