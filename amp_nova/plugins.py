@@ -8,7 +8,7 @@ from typing import Any
 from stevedore.extension import ExtensionManager
 
 from amp_nova.exceptions import ConfigInvalid, PolicyNotFound
-from amp_nova.policies.policy import Policy
+from amp_nova.policies.api import Policy
 
 POLICIES = "amp_nova.policies"
 

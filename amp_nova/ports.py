@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.combined_usage import IoReading
-from amp_nova.core.observation import Observation, Sample, VcpuKey
-from amp_nova.core.plan import Change, Failure
-from amp_nova.core.topology import Topology
+from amp_nova.model.allocation import Change, Failure
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Observation, Sample, VcpuKey
+from amp_nova.model.topology import Topology
+from amp_nova.profiling.io_overlap import IoReading
 
 
 class Sensor(Protocol):

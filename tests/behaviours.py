@@ -5,9 +5,9 @@ The physics is written out here once more, apart from the package's: a core comp
 
 from dataclasses import dataclass
 
-from amp_nova.core.behaviour import Behaviour, Window, learn
-from amp_nova.core.estimate import Miss, Platform
-from amp_nova.core.topology import CoreType
+from amp_nova.model.topology import CoreType
+from amp_nova.profiling.counter_windows import Behaviour, Window, learn
+from amp_nova.profiling.speedup import Miss, Platform
 
 
 @dataclass(frozen=True)

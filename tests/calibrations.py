@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from amp_nova.core.calibrate import Kernel, Sample
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.hardware.calibration import Kernel, Sample
+from amp_nova.model.topology import CoreType, PCpu, Topology
 
 INTEGER = Kernel("integer", True, "--cpu 1 --cpu-method int64")
 FLOAT = Kernel("float", True, "--cpu 1 --cpu-method double")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.core.topology import CoreType, PCpu, Topology
-from amp_nova.host import cgroup
-from amp_nova.host.domain_xml import parse
+from amp_nova.host.cgroup import groups
+from amp_nova.host.libvirt.domain_xml import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
 
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 MOUNTS = {
@@ -104,7 +104,7 @@ class Kernel:
     def install(self, monkeypatch):
         """Answer in the kernel's place until the test ends."""
         self._pread, self._getaffinity = os.pread, os.sched_getaffinity
-        monkeypatch.setattr(cgroup, "_write", self.write)
+        monkeypatch.setattr(groups, "_write", self.write)
         monkeypatch.setattr(os, "pread", self.pread)
         monkeypatch.setattr(os, "sched_getaffinity", self.get)
         monkeypatch.setattr(os, "sched_setaffinity", self.set)

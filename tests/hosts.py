@@ -6,11 +6,11 @@ another one unless a test says so.
 
 from dataclasses import dataclass, field, replace
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Domain, DomainReading, Observation, VcpuReading
-from amp_nova.core.plan import Failure
-from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.model.allocation import Failure
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
+from amp_nova.model.topology import CoreType, PCpu, Topology
 
 HYBRID = {"slow": (2, 1.0), "fast": (1, 2.0)}
 """Core types by name: how many pCPUs, and the coefficient. Ids count up: slow 0 and 1, fast 2."""

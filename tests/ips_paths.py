@@ -10,11 +10,11 @@ import random
 from dataclasses import dataclass
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.booking import parse
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenario import Guest
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.sim.scenarios.scenario import Guest
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 REFERENCE_IPS = 2e9
 COEFFICIENT = 2.375

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from amp_nova.core.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.facts import CpuFacts, MachineFacts
 
 RAPTOR_LAKE_P = {"vendor": "GenuineIntel", "family": 6, "model": 0xBA}
 METEOR_LAKE = {"vendor": "GenuineIntel", "family": 6, "model": 0xAA}

@@ -1,13 +1,14 @@
 """A host that only packs: the agent's own promises and reports, and no time that passes."""
 
-from amp_nova.agent.reports import About, snapshot_of
-from amp_nova.core import contract
-from amp_nova.core.account import Account
-from amp_nova.core.booking import examine
-from amp_nova.core.contract import Booked, Terms
-from amp_nova.core.observation import Domain, VcpuReading
-from amp_nova.core.report import CycleReport, DomainReport, Insight, Totals, VcpuReport
-from amp_nova.core.snapshot import Origin, encode
+from amp_nova.accounting.delivery import Account
+from amp_nova.agent.cycle import CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.agent.publish.host_reports import About, snapshot_of
+from amp_nova.control import entitlement
+from amp_nova.control.entitlement import Booked, Terms
+from amp_nova.flavor.extra_specs import examine
+from amp_nova.model.observation import Domain, VcpuReading
+from amp_nova.profiling.insight import Insight
+from amp_nova.wire.host_report import Origin, encode
 from tests.snapshots import NOW_S
 
 
@@ -43,7 +44,7 @@ class PackingHost:
             for d in self.domains.values()
         ]
         terms = Terms(self.about.reserve_ratio)
-        self.promises = contract.promises(booked, self.topology, terms, self.promises)
+        self.promises = entitlement.promises(booked, self.topology, terms, self.promises)
 
     def homeless(self):
         """vCPUs whose booking found no room."""

@@ -7,11 +7,11 @@ is moved as on a real host: others come that need the cores it is on, so the loo
 from dataclasses import dataclass, field
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.adaptive import Choice
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.control.own_coefficients import Choice
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.guest import Counting
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.workload import Phase
+from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest
 
 RATIO = 2.375

@@ -1,13 +1,13 @@
 """Builders of cycle reports, as the loop makes them."""
 
-from amp_nova.core.account import Account
-from amp_nova.core.booking import VcpuBooking
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.contract import Promise
-from amp_nova.core.observation import Domain, VcpuReading
-from amp_nova.core.plan import Grant
-from amp_nova.core.report import CycleReport, DomainReport, Totals, VcpuReport
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.accounting.delivery import Account
+from amp_nova.agent.cycle import CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.control.entitlement import Promise
+from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model.allocation import Grant
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Domain, VcpuReading
+from amp_nova.model.topology import CoreType, PCpu, Topology
 
 HALF = Bandwidth(25000, 100000)
 

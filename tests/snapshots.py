@@ -1,8 +1,8 @@
 """Builders of hosts' reports to the schedulers."""
 
-from amp_nova.core.booking import parse
-from amp_nova.core.room import ask_of
-from amp_nova.core.snapshot import HostSnapshot, InstanceShare, Origin, VcpuShare
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.scheduling.host_fit import ask_of
+from amp_nova.wire.host_report import HostSnapshot, InstanceShare, Origin, VcpuShare
 from tests import hosts
 
 NOW_S = 1_800_000_000.0

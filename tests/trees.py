@@ -1,6 +1,6 @@
 """Writes the files with which a machine says its facts."""
 
-from amp_nova.core import cpulist
+from amp_nova.model import cpulist
 
 
 def write(root, facts, mask=True):

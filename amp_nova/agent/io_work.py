@@ -1,6 +1,6 @@
 """Moves the I/O work of domains that are insensitive to it to slow cores, and back.
 
-The rule is ``core.combined_usage``; here it is asked once an interval, and what it says is carried
+The rule is ``profiling.io_overlap``; here it is asked once an interval, and what it says is carried
 out by thread affinity. The host holds the truth: affinities are read back every time, and one that
 somebody else set is left alone.
 """
@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_nova.core import combined_usage as rule_of
-from amp_nova.core import cpulist, drift
-from amp_nova.core.combined_usage import Case, IoReading, IoUse, Rule
-from amp_nova.core.topology import Topology
+from amp_nova.control import drift
 from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.model import cpulist
+from amp_nova.model.topology import Topology
 from amp_nova.ports import IoPort
+from amp_nova.profiling import io_overlap as rule_of
+from amp_nova.profiling.io_overlap import Case, IoReading, IoUse, Rule
 
 LOG = logging.getLogger(__name__)
 FOREIGN = "somebody else keeps its I/O threads where they are"

@@ -12,28 +12,25 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from amp_nova.agent.best_effort import BestEffort, Known
-from amp_nova.agent.books import Books, tenures
-from amp_nova.agent.estimates import Estimates, Recall, no_lessons
-from amp_nova.agent.fast import FastLoop, Governed
-from amp_nova.agent.promises import Promises
-from amp_nova.agent.watch import Watch
-from amp_nova.core import burst, contract, ips, plan
-from amp_nova.core.adaptive import Choice
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.contract import Promise, Terms
-from amp_nova.core.estimate import Lesson, Miss
-from amp_nova.core.observation import (
-    DomainReading,
-    Observation,
-    VcpuKey,
-    VcpuReading,
-)
-from amp_nova.core.plan import Change, Failure, Grant
-from amp_nova.core.report import Cycle, CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.agent.cycle import Cycle, CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.agent.fast_loop import FastLoop, Governed
+from amp_nova.agent.state.accounts import Books, tenures
+from amp_nova.agent.state.entitlements import Promises
+from amp_nova.agent.state.foreign_changes import Watch
+from amp_nova.agent.state.policy_runner import BestEffort, Known
+from amp_nova.agent.state.profiles import Estimates, Recall, no_lessons
+from amp_nova.control import burst, changes, entitlement
+from amp_nova.control import ips_controller as ips_controller_
+from amp_nova.control.entitlement import Promise, Terms
+from amp_nova.control.own_coefficients import Choice
+from amp_nova.model import allocation
+from amp_nova.model.allocation import Change, Failure, Grant
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
-from amp_nova.policies.policy import Policy
 from amp_nova.ports import Actuator, FastPort, Sensor
+from amp_nova.profiling.speedup import Lesson, Miss
 
 LOG = logging.getLogger(__name__)
 STAGES = ("observe", "account", "decide", "apply", "report")
@@ -203,7 +200,7 @@ class Loop:
         now = _readings(seen)
         for change in self.changes:
             for step in change.steps if change.key not in failures else ():
-                now[change.key] = plan.after(now[change.key], step)
+                now[change.key] = allocation.after(now[change.key], step)
         vcpus = {}
         for grant in self._governed(promises):
             promise, limit = promises[grant.key], now[grant.key].bandwidth
@@ -212,7 +209,9 @@ class Loop:
             if limit is not None and promise.booking.ips is not None:
                 most = 1.0 if promise.most_cores is None else promise.most_cores
                 vcpus[grant.key] = Governed(
-                    ips.Terms(promise.booking.ips, booking.burst_s, self.fast.sp_s, most),
+                    ips_controller_.Terms(
+                        promise.booking.ips, booking.burst_s, self.fast.sp_s, most
+                    ),
                     limit,
                     core_type.name if core_type else None,
                     core_type.nominal_ips if core_type else None,
@@ -261,9 +260,9 @@ class Loop:
             place = placed.get(granted.key, granted)
             if place is not granted and granted.limits:
                 core_type = seen.topology.only_type(place.pcpus)
-                place = contract.within_room(place, promises[place.key].rooms, core_type)
+                place = entitlement.within_room(place, promises[place.key].rooms, core_type)
             placed[granted.key] = place
-        return plan.diff(_readings(seen), placed.values())
+        return changes.diff(_readings(seen), placed.values())
 
     def _known(self, key: VcpuKey) -> Known:
         """What a policy may know of a vCPU."""
@@ -309,7 +308,7 @@ class Loop:
             self._writes += len(change.steps)
             for step in change.steps:
                 before = now[change.key]
-                now[change.key] = plan.after(before, step)
+                now[change.key] = allocation.after(before, step)
                 if step.pcpus is not None:
                     self._count_move(seen, before.pcpus, step.pcpus)
             self._estimates.moved(seen, change.key, now[change.key])

@@ -14,42 +14,42 @@ from typing import Any
 
 from oslo_config import cfg
 
-from amp_nova.agent import control, views
-from amp_nova.agent.exporter import Exporter
-from amp_nova.agent.fast import FastLoop
-from amp_nova.agent.holds import Holds
+from amp_nova.agent.cycle import Cycle, CycleReport
+from amp_nova.agent.fast_loop import FastLoop
 from amp_nova.agent.io_work import IoSettings, IoWork, because
-from amp_nova.agent.lessons import Lessons
-from amp_nova.agent.locks import locked
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.outbound import Outbound
+from amp_nova.agent.operator import control_socket, status
+from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Holds
+from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.agent.state.speedup_history import Lessons
 from amp_nova.agent.unheld import Unheld
-from amp_nova.core import adaptive, ips_limit
-from amp_nova.core.booking import examine, vcpus_named
-from amp_nova.core.combined_usage import Rule
-from amp_nova.core.contract import Terms
-from amp_nova.core.estimate import SPREAD_RATIO, Miss
-from amp_nova.core.observation import DomainReading
-from amp_nova.core.plan import Change
-from amp_nova.core.report import Cycle, CycleReport
-from amp_nova.core.topology import Topology
+from amp_nova.control import ips_limit, own_coefficients
+from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import (
     AmpError,
     CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
 )
-from amp_nova.host import perf
-from amp_nova.host.calibration import SOURCE, made_s
-from amp_nova.host.counters import AUTO, NONE, PERF, TCG, Counters
-from amp_nova.host.domain_xml import Fallback
-from amp_nova.host.hypervisor import Hypervisor
-from amp_nova.host.io_node import IoHost
+from amp_nova.flavor.extra_specs import examine, vcpus_named
+from amp_nova.host.calibration.measure import SOURCE, made_s
+from amp_nova.host.counters import perf
+from amp_nova.host.counters.sources import AUTO, NONE, PERF, TCG, Counters
+from amp_nova.host.io.node import IoHost
+from amp_nova.host.libvirt.domain_xml import Fallback
+from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
 from amp_nova.host.node import LibvirtHost
-from amp_nova.host.sysfs import online_mask
+from amp_nova.host.sysfs.tree import online_mask
+from amp_nova.model.allocation import Change
+from amp_nova.model.observation import DomainReading
+from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
-from amp_nova.policies.policy import Policy
+from amp_nova.policies.api import Policy
+from amp_nova.profiling.io_overlap import Rule
+from amp_nova.profiling.speedup import SPREAD_RATIO, Miss
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
@@ -151,7 +151,7 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     cycles = conf.agent.miss_cycles
     return Settings(
         terms,
-        adaptive.choice(conf.agent.coefficients, conf.agent.coefficients_of),
+        own_coefficients.choice(conf.agent.coefficients, conf.agent.coefficients_of),
         None if cycles is None else Miss(cycles, SPREAD_RATIO),
         cycle_s=conf.agent.cycle_s,
         policy_interval_s=conf.agent.policy_interval_s,
@@ -240,7 +240,7 @@ class Service:
     def run(self) -> None:
         """Run until a signal says stop. Limits stay in force: they hold without the agent."""
         with locked(self._state_path, "agent.lock", wait=False):
-            server = control.Control(self._state_path, self._answer)
+            server = control_socket.Control(self._state_path, self._answer)
             try:
                 if (options := self._conf.exporter).enabled:
                     where = self.exporter.start_http(options.address, options.port)
@@ -354,10 +354,10 @@ class Service:
                 d.domain.resource: (d.domain.name, d.domain.display_name) for d in report.domains
             }
             resource_id = resolve(str(question.get("instance")), here)
-            answer = views.explain(report, resource_id)
+            answer = status.explain(report, resource_id)
             answer["because"] += because(self.io.report, resource_id)
             return {"explain": answer}
-        return {"status": views.status(report)}
+        return {"status": status.status(report)}
 
 
 def describe(changes: tuple[Change, ...], report: CycleReport) -> list[str]:

@@ -7,10 +7,10 @@ what they do. So every write asks for the lock that they hold meanwhile, and loo
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Sample, VcpuKey
-from amp_nova.core.plan import Failure
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.model.allocation import Failure
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Sample, VcpuKey
 from amp_nova.ports import FastPort
 
 

@@ -12,14 +12,15 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd import calibration_table
-from amp_nova.core import calibrate
-from amp_nova.core.calibrate import Calibration, Kernel, Reference, Sample
-from amp_nova.core.configured import SOURCE as CONFIGURED
-from amp_nova.core.topology import Topology
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
-from amp_nova.host import calibration, idleness, perf, stressng
+from amp_nova.hardware import calibration
+from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample
+from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
+from amp_nova.host.calibration import idleness, measure, stress_ng
+from amp_nova.host.calibration.stress_ng import StressNg
+from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
-from amp_nova.host.stressng import StressNg
+from amp_nova.model.topology import Topology
 
 FORCE = "wait until the machine is idle, or pass --force"
 REPEAT = 6
@@ -49,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
     add("--reference", metavar="FILE", help="calibration of the host that has the reference core")
     add("--repeat", type=_count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
     add("--seconds", type=_count, default=1, metavar="S", help="length of one run; default 1")
-    names = ",".join(k.name for k in stressng.KERNELS)
+    names = ",".join(k.name for k in stress_ng.KERNELS)
     add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
     add("--force", action="store_true", help="measure a busy machine, write noisy results")
     add("--dry-run", action="store_true", help="measure and show, but write nothing")
@@ -65,13 +66,13 @@ def _count(text: str) -> int:
 
 
 def _kernels(text: str) -> tuple[Kernel, ...]:
-    known = {k.name: k for k in stressng.KERNELS}
+    known = {k.name: k for k in stress_ng.KERNELS}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:
             raise argparse.ArgumentTypeError(f"no kernel '{name}'; there are {', '.join(known)}")
     if not any(known[name].cpu_bound for name in names):
-        bound = ", ".join(k.name for k in stressng.KERNELS if k.cpu_bound)
+        bound = ", ".join(k.name for k in stress_ng.KERNELS if k.cpu_bound)
         raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
     return tuple(known[name] for name in names)
 
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     result = _conclude(task, args, samples)
     if not args.dry_run:
-        calibration.write(output, result)
+        measure.write(output, result)
     if args.format == "json":
         # The single runs are for the file: thousands of lines, and nobody reads them here.
         print(json.dumps(dataclasses.asdict(dataclasses.replace(result, samples=())), indent=2))
@@ -130,7 +131,7 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
     conf.set_override("calibration_file", "", "topology")
     conf.set_override("reference", None, "topology")
     topology = load_topology(conf)
-    generator = stressng.find()
+    generator = stress_ng.find()
     types = [t.name for t in topology.core_types]
     reference, host = _foreign(args, generator, types) if args.reference else (None, None)
     if reference and named and named != reference.name.partition("@")[0]:
@@ -144,7 +145,7 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
             f" {', '.join(types)}; pass --reference FILE, the calibration of a host that has it"
         )
     if not args.dry_run:
-        calibration.check_writable(output)
+        measure.check_writable(output)
     pcpus, warnings = _idle(topology, args.force)
     warnings += [
         f"[topology] core_type sets the coefficient of '{t.name}', and wins over a measured one"
@@ -158,7 +159,7 @@ def _foreign(
     args: argparse.Namespace, generator: StressNg, types: Sequence[str]
 ) -> tuple[Reference, str]:
     """The reference core of another host, and that host."""
-    path, found = args.reference, calibration.read(args.reference)
+    path, found = args.reference, measure.read(args.reference)
     made = found.provenance
     if found.reference_host is not None:
         raise CalibrationInvalid(
@@ -212,7 +213,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
     siblings = {p.id: [p.id, *(s for s in p.siblings if s != p.id)] for p in task.topology.pcpus}
     cores = {name: siblings[pcpu] for name, pcpu in task.pcpus.items()}
     kernels = {k.name: k for k in args.kernels}
-    steps = calibrate.schedule(
+    steps = calibration.schedule(
         {name: len(core) > 1 for name, core in cores.items()}, list(kernels), args.repeat
     )
     started_s = time.monotonic()
@@ -228,7 +229,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
             sample = task.generator.run(
                 step, kernels[step.kernel], cores[step.core_type], args.seconds
             )
-            if sample.cpu_share_ratio >= calibrate.MIN_CPU_SHARE_RATIO:
+            if sample.cpu_share_ratio >= calibration.MIN_CPU_SHARE_RATIO:
                 break  # else something passed by: once more before the whole is given up
         samples.append(sample)
     _progress("")
@@ -247,8 +248,8 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Ca
     pcpus = {
         t.name: tuple(sorted(task.topology.pcpus_of(t.name))) for t in task.topology.core_types
     }
-    results = calibrate.summarise(samples, pcpus, args.kernels, reference)
-    noisy = calibrate.noise(results, samples)
+    results = calibration.summarise(samples, pcpus, args.kernels, reference)
+    noisy = calibration.noise(results, samples)
     if noisy and not args.force:
         raise CalibrationInvalid(f"{noisy}; nothing was written: {FORCE}")
     warnings += [f"forced although {noisy}"] if noisy else []
@@ -258,10 +259,10 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Ca
             "the counter of instructions was never free; something else holds it"
         )
     return Calibration(
-        schema=calibrate.SCHEMA,
+        schema=calibration.SCHEMA,
         reference=reference.name,
         reference_host=task.reference_host,
-        provenance=calibration.provenance(
+        provenance=measure.provenance(
             task.generator.version, args.seconds, args.repeat, args.force
         ),
         kernels=args.kernels,
@@ -281,7 +282,7 @@ def _own_reference(
     first = task.fixed or (
         task.topology.reference if task.topology.reference in types else types[0]
     )
-    slowest = calibrate.slowest(samples, [first, *(t for t in types if t != first)], cpu_bound)
+    slowest = calibration.slowest(samples, [first, *(t for t in types if t != first)], cpu_bound)
     if slowest != first:
         warnings.append(
             f"'{slowest}' was measured slower than '{first}', the reference core that [topology]"

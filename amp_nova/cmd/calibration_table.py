@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from amp_nova.core import cpulist
-from amp_nova.core.calibrate import Calibration, Estimate, TypeResult
+from amp_nova.hardware.calibration import Calibration, Estimate, TypeResult
+from amp_nova.model import cpulist
 
 
 def lines(found: Calibration) -> list[str]:

@@ -19,7 +19,7 @@ COMMANDS = (
     "topology",
     "calibrate",
     "status",
-    "hold",
+    "pause",
     "flavor",
     "simulate",
     "compare",

@@ -10,10 +10,11 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.exceptions import AmpError, ConfigInvalid
-from amp_nova.policies.policy import Policy
-from amp_nova.sim import report, scenario
+from amp_nova.policies.api import Policy
+from amp_nova.sim import report
 from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result
+from amp_nova.sim.scenarios.scenario import load
 
 EPILOG = """examples:
   amp-nova compare scenario.yaml
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if len(set(names)) < len(names):
         raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: keep one")
     wanted = {text: _policy(text) for text in names}
-    loaded = [scenario.load(path) for path in args.scenarios]
+    loaded = [load(path) for path in args.scenarios]
     plot = None if args.plot is None else _plotter(args.plot)
     rows = []
     for number, made in enumerate(loaded):

@@ -6,8 +6,9 @@ import re
 import sys
 from typing import Any
 
-from amp_nova.core.booking import TABLE, Booking, examine, placement, vcpus_named
 from amp_nova.exceptions import BookingInvalid
+from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
+from amp_nova.flavor.placement_resources import placement
 
 EXAMPLE = """example:
   amp-nova flavor check --vcpus 2 amp:pref_core=0.5 amp:pref_core.1=1.5

@@ -10,9 +10,11 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.exceptions import ScenarioInvalid
-from amp_nova.sim import report, scenario, slots
+from amp_nova.sim import report
 from amp_nova.sim import run as simulation
-from amp_nova.sim.scenario import DURATION_MAX_S, SEED_MAX, Scenario
+from amp_nova.sim.scenarios import scenario
+from amp_nova.sim.scenarios.scenario import DURATION_MAX_S, SEED_MAX, Scenario
+from amp_nova.sim.slots import run as run_
 
 EPILOG = """examples:
   amp-nova simulate scenario.yaml
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     wanted, params = _settle(wanted, settings)
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **params)
-    simulate = slots.run if by_slots else simulation.run
+    simulate = run_.run if by_slots else simulation.run
     result = simulate(wanted, policy, progress=_progress(wanted.duration_s))
     print(report.to_json(result) if args.format == "json" else report.to_table(result))
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import conf as options
-from amp_nova.agent import control
+from amp_nova.agent.operator import control_socket
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _ask(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] | None:
     state_path = Path(options.load(files=args.config_file).agent.state_path)
-    reply = control.ask(state_path, question)
+    reply = control_socket.ask(state_path, question)
     if reply is None:
         print(f"amp-nova: no agent answers in {state_path}: start amp-nova-agent", file=sys.stderr)
     elif "error" in reply:

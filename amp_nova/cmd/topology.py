@@ -9,10 +9,10 @@ from typing import Any
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.core import cpulist
-from amp_nova.core.combined_usage import slow_pcpus
-from amp_nova.core.topology import Topology
 from amp_nova.host.machine import load_topology
+from amp_nova.model import cpulist
+from amp_nova.model.topology import Topology
+from amp_nova.profiling.io_overlap import slow_pcpus
 
 HEAD = (
     "core type",

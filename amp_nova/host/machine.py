@@ -4,11 +4,11 @@ import os
 
 from oslo_config import cfg
 
-from amp_nova.core import configured
-from amp_nova.core.classify import classify
-from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.host.sysfs import read_facts
+from amp_nova.hardware import operator_types
+from amp_nova.hardware.detect import classify
+from amp_nova.host.sysfs.tree import read_facts
+from amp_nova.model.topology import Topology
 
 
 def load_topology(conf: cfg.ConfigOpts) -> Topology:
@@ -20,11 +20,11 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
         CalibrationInvalid: the calibration cannot be read or is another machine's.
     """
     options = conf.topology
-    lines = [configured.parse(line) for line in options.core_type]
+    lines = [operator_types.parse(line) for line in options.core_type]
     topology = classify(read_facts(options.root), lines, options.reference)
     if options.calibration_file and os.path.exists(options.calibration_file):
         # Needed only where somebody has calibrated.
-        from amp_nova.host.calibration import apply
+        from amp_nova.host.calibration.measure import apply
 
         topology = apply(topology, options.calibration_file, options.root)
     _check_reference(topology)

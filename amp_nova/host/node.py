@@ -12,24 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from amp_nova.core import cpulist
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import (
-    DomainReading,
-    Observation,
-    Sample,
-    VcpuKey,
-    VcpuReading,
-)
-from amp_nova.core.plan import Change, Failure, Step
-from amp_nova.core.topology import Topology
 from amp_nova.exceptions import ActuationFailed, AmpError
-from amp_nova.host.cgroup import GONE, READ_ONLY, mounts
-from amp_nova.host.counters import NONE, Counters
-from amp_nova.host.domain_xml import DomainXml
-from amp_nova.host.hypervisor import Hypervisor, with_incarnation
-from amp_nova.host.pacing import at_period_start
-from amp_nova.host.threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.host.cgroup.groups import GONE, READ_ONLY, mounts
+from amp_nova.host.cgroup.period_start import at_period_start
+from amp_nova.host.counters.sources import NONE, Counters
+from amp_nova.host.libvirt.domain_xml import DomainXml
+from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.model import cpulist
+from amp_nova.model.allocation import Change, Failure, Step
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey, VcpuReading
+from amp_nova.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
 THOROUGH_EVERY = 6

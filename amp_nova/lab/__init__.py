@@ -1,4 +1,1 @@
-"""A laboratory on one machine: real guests that count their work, and an honest slow core.
-
-Used by ``amp-nova demo --libvirt``, the integration tests and the benchmarks; no agent imports it.
-"""
+"""Real guests on one machine, for tests and demonstrations: a slow core made of instructions."""

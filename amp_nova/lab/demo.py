@@ -21,16 +21,16 @@ from pathlib import Path
 import libvirt
 
 from amp_nova import conf as options
-from amp_nova.agent.exporter import Exporter
 from amp_nova.agent.loop import Loop
+from amp_nova.agent.publish.metrics import Exporter
 from amp_nova.agent.service import settings
-from amp_nova.core.topology import CoreType, PCpu, Topology
 from amp_nova.exceptions import AmpError, TopologyUnknown
-from amp_nova.host.hypervisor import Hypervisor
+from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
 from amp_nova.host.node import LibvirtHost
 from amp_nova.lab import slowcore
 from amp_nova.lab.guest import Guest, GuestSpec, build
+from amp_nova.model.topology import CoreType, PCpu, Topology
 
 REFCORES = 0.5
 CALIBRATION_S = 4.0

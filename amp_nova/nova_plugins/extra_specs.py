@@ -9,7 +9,7 @@ import re
 from nova import exception
 from nova.api.validation.extra_specs import base
 
-from amp_nova.core.booking import NAMESPACE, TABLE, VCPU_INDEX, ExtraSpec, fault
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, VCPU_INDEX, ExtraSpec, fault
 
 
 class Validator(base.ExtraSpecValidator):  # type: ignore[misc]

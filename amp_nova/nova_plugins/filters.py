@@ -8,12 +8,13 @@ from typing import Any
 from nova.scheduler import filters
 from nova.scheduler.host_manager import HostState
 
-from amp_nova.core import room
-from amp_nova.core.booking import NAMESPACE, PLACEMENT_CLASS, Booking, examine, provider_uuid
-from amp_nova.core.room import Ask, Fit
+from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
+from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import Entry
 from amp_nova.nova_plugins.report_server import CONF
+from amp_nova.scheduling import host_fit
+from amp_nova.scheduling.host_fit import Ask, Fit
 
 LOG = logging.getLogger(__name__)
 HOSTS_NAMED_MAX = 5
@@ -67,7 +68,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         yield from self._filtered(filter_obj_list, spec_obj, booking)
 
     def _filtered(self, hosts: Any, spec_obj: Any, booking: Booking) -> Iterator[Any]:
-        ask, states = room.ask_of(booking), self._states
+        ask, states = host_fit.ask_of(booking), self._states
         claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
         question = _Question(ask, states.key(ask), spec_obj.instance_uuid)
         refused: list[tuple[str, str]] = []
@@ -140,15 +141,15 @@ class _Question:
     def answer(self, entry: Entry) -> Fit:
         """Whether it fits a host; remembered, but for an instance that is there already."""
         if self._resource in entry.snapshot.instance_of or self._resource in entry.pending:
-            return room.fit(entry.room_without(self._resource), self._ask)
+            return host_fit.fit(entry.room_without(self._resource), self._ask)
         found = entry.fits.get(self._key)
         if found is None:
-            found = room.quick(entry.room(), self._ask)
+            found = host_fit.quick(entry.room(), self._ask)
             if found is None:
                 if not self._repackings:
                     return Fit(refused="it has no room in one piece, and was not packed anew")
                 self._repackings -= 1
-                found = room.thorough(entry.room(), self._ask)
+                found = host_fit.thorough(entry.room(), self._ask)
             entry.fits[self._key] = found
         return found
 

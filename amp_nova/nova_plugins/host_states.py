@@ -16,12 +16,12 @@ from typing import TypeVar
 
 from oslo_config import cfg
 
-from amp_nova.core import prospect
-from amp_nova.core.booking import VcpuBooking
-from amp_nova.core.prospect import Market, Outlook
-from amp_nova.core.room import Ask, Fit, Room, fit, room
-from amp_nova.core.snapshot import HostSnapshot, InstanceShare, decode
 from amp_nova.exceptions import SnapshotInvalid
+from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.scheduling import placement_score
+from amp_nova.scheduling.host_fit import Ask, Fit, Room, fit, room
+from amp_nova.scheduling.placement_score import Market, Outlook
+from amp_nova.wire.host_report import HostSnapshot, InstanceShare, decode
 
 LOG = logging.getLogger(__name__)
 K = TypeVar("K")
@@ -99,7 +99,7 @@ class Entry:
         """Its best effort and what they share, worked out at the first question."""
         if self._market is None:
             free = {lane.core_type: lane.free_cores for lane in self.room().lanes}
-            self._market = prospect.market(self.snapshot, free)
+            self._market = placement_score.market(self.snapshot, free)
         return self._market
 
     def asks(self) -> dict[str, Ask]:
@@ -173,7 +173,7 @@ class HostStates:
     def _learn(self, snapshot: HostSnapshot) -> None:
         """Remember how much instances gain from fast cores, and what they were made from."""
         for instance in snapshot.instances:
-            found = prospect.measured(instance, snapshot.topology)
+            found = placement_score.measured(instance, snapshot.topology)
             if found is None:
                 continue
             _keep(self._measured, instance.resource, found, MEASURED_MAX)

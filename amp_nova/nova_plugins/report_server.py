@@ -16,9 +16,9 @@ import nova.rpc
 import nova.utils
 import oslo_messaging as messaging
 
-from amp_nova.core import bus
 from amp_nova.nova_plugins import options
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
@@ -28,7 +28,7 @@ RETRY_S = 5.0
 class Endpoint:
     """What agents call."""
 
-    target = messaging.Target(namespace=bus.NAMESPACE, version=bus.RPC_VERSION)
+    target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
 
     def __init__(self, states: HostStates) -> None:
         self._states = states
@@ -85,7 +85,7 @@ class ReportServer:
         server = messaging.get_rpc_server(
             transport,
             messaging.Target(
-                exchange=bus.EXCHANGE, topic=bus.SCHEDULERS, server=self._host or CONF.host
+                exchange=topics.EXCHANGE, topic=topics.SCHEDULERS, server=self._host or CONF.host
             ),
             [Endpoint(self.states)],
             executor="threading" if threads else "eventlet",
@@ -97,10 +97,10 @@ class ReportServer:
         messaging.get_rpc_client(
             transport,
             messaging.Target(
-                exchange=bus.EXCHANGE,
-                topic=bus.AGENTS,
-                namespace=bus.NAMESPACE,
-                version=bus.RPC_VERSION,
+                exchange=topics.EXCHANGE,
+                topic=topics.AGENTS,
+                namespace=topics.NAMESPACE,
+                version=topics.RPC_VERSION,
                 fanout=True,
             ),
         ).cast({}, "publish")

@@ -11,13 +11,13 @@ from typing import Any
 
 from nova.scheduler import utils, weights
 
-from amp_nova.core import prospect, room
-from amp_nova.core.booking import Booking, best_effort
-from amp_nova.core.prospect import Outlook
+from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates
 from amp_nova.nova_plugins.report_server import CONF
+from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.placement_score import Outlook
 
 NEUTRAL = Outlook(1.0, 1.0)
 
@@ -29,7 +29,7 @@ class _Question:
         flavor = spec_obj.flavor
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
-        self._ask = room.ask_of(self._booking)
+        self._ask = host_fit.ask_of(self._booking)
         self._oldest_s = states.oldest_s()
         image = spec_obj.image.id if spec_obj.image and "id" in spec_obj.image else ""
         self._known = states.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image or "")
@@ -54,14 +54,14 @@ class _Question:
         market, topology = entry.market(), entry.snapshot.topology
         own = self._known
         if own is None:
-            own = prospect.hinted(self._booking.efficiency, topology)
+            own = placement_score.hinted(self._booking.efficiency, topology)
         if own is None:
-            own = prospect.UNKNOWN
+            own = placement_score.UNKNOWN
         here = entry.room()
-        sizes = tuple(s.refcores for s in room.sizes_of(self._ask, topology) or ())
-        fit = entry.fits.get(self._fit_key) or room.quick(here, self._ask)
-        candidate = prospect.candidate_of(self._booking, sizes, own)
-        return prospect.outlook(market, candidate, fit.core_types if fit else ())
+        sizes = tuple(s.refcores for s in host_fit.sizes_of(self._ask, topology) or ())
+        fit = entry.fits.get(self._fit_key) or host_fit.quick(here, self._ask)
+        candidate = placement_score.candidate_of(self._booking, sizes, own)
+        return placement_score.outlook(market, candidate, fit.core_types if fit else ())
 
 
 class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
@@ -103,7 +103,7 @@ class AmpEfficiencyWeigher(_AmpWeigher):
     option = "amp_efficiency_weight_multiplier"
 
     def _score(self, outlook: Outlook) -> float:
-        most = prospect.GAIN_MAX
+        most = placement_score.GAIN_MAX
         return min(max((outlook.gain + 1.0) / (most + 1.0), 0.0), 1.0)
 
 
@@ -116,4 +116,4 @@ class AmpScalabilityWeigher(_AmpWeigher):
     option = "amp_scalability_weight_multiplier"
 
     def _score(self, outlook: Outlook) -> float:
-        return min(outlook.pace / prospect.GAIN_MAX, 1.0)
+        return min(outlook.pace / placement_score.GAIN_MAX, 1.0)

@@ -19,11 +19,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies import clocks, turns
-from amp_nova.policies.efficiency import gain
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.turns import Tallies
+from amp_nova.hardware.relative_speed import gain
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.placing import deficit, virtual_time
+from amp_nova.policies.placing.deficit import Tallies
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ADwrrPolicy:
         worth = [gain(types, at) or 1.0 + at for at in range(len(types))]
         steps = {}
         for vcpu in view.vcpus:
-            ran_s = clocks.wanted_all(view, vcpu)
+            ran_s = virtual_time.wanted_all(view, vcpu)
             steps[vcpu.key] = None if ran_s is None else _scaled_s(ran_s, worth) / vcpu.weight
-        clock_s = clocks.advance(view, memory.clock_s, steps)
-        so_far = turns.tallies(view, dict(memory.tallies))
+        clock_s = virtual_time.advance(view, memory.clock_s, steps)
+        so_far = deficit.tallies(view, dict(memory.tallies))
         claim = {key: -at_s for key, at_s in clock_s.items()}
-        places, so_far = turns.queue(view, so_far, claim)
+        places, so_far = deficit.queue(view, so_far, claim)
         return Decision(places, Memory(clock_s, so_far), early=True)
 
 

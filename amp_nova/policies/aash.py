@@ -19,9 +19,9 @@ instances.
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import evenly, room, vms
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import evenly, room, vms
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +34,4 @@ class AashPolicy:
         """Whoever had least of his part of the fast cores has them next."""
         here = room(view)
         count = {vm: len(vcpus) for vm, vcpus in vms(here).items()}
-        return turns.take(view, evenly(here, lambda v: v.weight / count[v.key[0]]))
+        return deficit.take(view, evenly(here, lambda v: v.weight / count[v.key[0]]))

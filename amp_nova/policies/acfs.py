@@ -33,13 +33,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies import clocks, turns
-from amp_nova.policies.efficiency import gain, measured, speed
+from amp_nova.hardware.relative_speed import gain, speed
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.parameters import at_least
-from amp_nova.policies.policy import Decision, HostView, VcpuView
-from amp_nova.policies.shares import is_active
-from amp_nova.policies.turns import Tallies
+from amp_nova.policies.placing import deficit, virtual_time
+from amp_nova.policies.placing.core_shares import is_active
+from amp_nova.policies.placing.deficit import Tallies
+from amp_nova.policies.placing.score import measured
 
 UNFAIRNESS_KEPT = 0.97
 """Part of the allowed unfairness that is aimed at: turns last seconds, and leave a remainder."""
@@ -73,14 +74,14 @@ class AcfsPolicy:
     def decide(self, view: HostView) -> Decision:
         """Whoever is furthest behind has a big core next."""
         memory = view.memory if isinstance(view.memory, Memory) else Memory()
-        so_far = turns.tallies(view, dict(memory.tallies))
+        so_far = deficit.tallies(view, dict(memory.tallies))
         known = {v.key: self._speedup(view, so_far, v) for v in view.vcpus}
         usual = _Usual(view, known)
         slower = {v.key: self._slowness(view, v, usual) for v in view.vcpus}
         steps: dict[VcpuKey, float | None] = {}
         pending: dict[VcpuKey, Sequence[float]] = {}
         for vcpu in view.vcpus:
-            ran_s = clocks.wanted_all(view, vcpu)
+            ran_s = virtual_time.wanted_all(view, vcpu)
             waits = memory.pending_s.get(vcpu.key)
             if ran_s is not None and waits is not None:
                 ran_s = [a + b for a, b in zip(ran_s, waits, strict=True)]
@@ -89,12 +90,12 @@ class AcfsPolicy:
                 steps[vcpu.key] = 0.0
             else:
                 steps[vcpu.key] = _progress_s(ran_s, slower[vcpu.key])
-        clock_s = clocks.advance(view, memory.clock_s, steps)
+        clock_s = virtual_time.advance(view, memory.clock_s, steps)
         claim = {
             key: -at_s - (_progress_s(pending.get(key), slower[key]) or 0.0)
             for key, at_s in clock_s.items()
         }
-        places, so_far = turns.queue(view, so_far, claim, self.swap_s * (1.0 - 1.0 / usual.mean))
+        places, so_far = deficit.queue(view, so_far, claim, self.swap_s * (1.0 - 1.0 / usual.mean))
         return Decision(places, Memory(clock_s, pending, so_far), early=True)
 
     def _speedup(self, view: HostView, so_far: Tallies, vcpu: VcpuView) -> float | None:

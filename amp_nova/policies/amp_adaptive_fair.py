@@ -25,11 +25,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import gains, measured, speed
+from amp_nova.hardware.relative_speed import speed
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least, ratio
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import deal, evenly, ranked_vcpus, room
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import deal, evenly, ranked_vcpus, room
+from amp_nova.policies.placing.score import gains, measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class AmpAdaptiveFairPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """Whoever is owed most of the fast cores has them next."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         score = gains(view, so_far, self.hysteresis_ratio)
         fair, types = evenly(here), view.topology.core_types
         floors = {}
@@ -59,7 +60,7 @@ class AmpAdaptiveFairPolicy:
                 speeds = [speed(types, at, own) for at in range(len(types))]
                 part = self._part(share, speeds)
             floors[vcpu.key] = tuple(part * s for s in share)
-        return turns.take(view, deal(here, ranked_vcpus(here, score), floors), so_far)
+        return deficit.take(view, deal(here, ranked_vcpus(here, score), floors), so_far)
 
     def _part(self, share: Sequence[float], speeds: Sequence[float]) -> float:
         """How much of its fair share of faster cores a vCPU needs at least."""

@@ -18,9 +18,9 @@ fast core takes as much of its time as one that runs twice as fast there.
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import evenly, room
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import evenly, room
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +31,4 @@ class AmpFairPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """Whoever had least of the fast cores has them next."""
-        return turns.take(view, evenly(room(view)))
+        return deficit.take(view, evenly(room(view)))

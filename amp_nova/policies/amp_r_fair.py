@@ -19,11 +19,11 @@ When not to use it: when what you want is a bound on the slowdown; ``amp-adaptiv
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import efficiency
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least, ratio
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing.score import efficiency
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ class AmpRFairPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """Whoever is owed most of the fast cores has them next."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         ranks = ranked_vms(here, efficiency(view, so_far, self.hysteresis_ratio))
-        return turns.take(view, by_rank(here, ranks, self.fair_ratio), so_far)
+        return deficit.take(view, by_rank(here, ranks, self.fair_ratio), so_far)

@@ -16,11 +16,11 @@ whose slower threads stay on slow cores with nobody to take turns with.
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import efficiency
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import by_rank, ranked_vcpus, room
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import by_rank, ranked_vcpus, room
+from amp_nova.policies.placing.score import efficiency
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,6 @@ class AmpVcpuPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The best vCPUs have the fast cores."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         ranks = ranked_vcpus(here, efficiency(view, so_far, self.hysteresis_ratio))
-        return turns.take(view, by_rank(here, ranks), so_far)
+        return deficit.take(view, by_rank(here, ranks), so_far)

@@ -24,11 +24,11 @@ ranks by measured speedup.
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import efficiency
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing.score import efficiency
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,6 @@ class AmpVmPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The best instances have the fast cores."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         ranks = ranked_vms(here, efficiency(view, so_far, self.hysteresis_ratio))
-        return turns.take(view, by_rank(here, ranks), so_far)
+        return deficit.take(view, by_rank(here, ranks), so_far)

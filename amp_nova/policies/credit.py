@@ -28,8 +28,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies.policy import HostView
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import HostView
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ When not to use it: with programs that have phases; ``acfs`` counts each at its 
 import math
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import gain, measured, speed
-from amp_nova.policies.policy import Decision, HostView
+from amp_nova.hardware.relative_speed import gain, speed
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.score import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class EqpPolicy:
     def decide(self, view: HostView) -> Decision:
         """Whoever was slowed down most has a big core next."""
         types = view.topology.core_types
-        so_far = turns.tallies(view)
+        so_far = deficit.tallies(view)
         known = {v.key: measured(view, so_far, v) for v in view.vcpus}
         found = [s for s in known.values() if s is not None]
         usual = math.fsum(found) / len(found) if found else gain(types, len(types) - 1) or 1.0
@@ -42,4 +43,4 @@ class EqpPolicy:
             ran_s = so_far[vcpu.key].ran_s
             progress_s = math.fsum(s * speed(types, at, own) / own for at, s in enumerate(ran_s))
             claim[vcpu.key] = math.fsum(ran_s) / progress_s if progress_s > 0.0 else 1.0
-        return Decision(*turns.queue(view, so_far, claim), early=True)
+        return Decision(*deficit.queue(view, so_far, claim), early=True)

@@ -19,11 +19,11 @@ When not to use it: when tenants compare. It has the worst unfairness of all in 
 
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import gains
+from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import by_rank, ranked_vms, room
+from amp_nova.policies.placing.score import gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,6 @@ class HspPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The instances that gain most have the big cores."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         ranks = ranked_vms(here, gains(view, so_far, self.hysteresis_ratio))
-        return turns.take(view, by_rank(here, ranks), so_far)
+        return deficit.take(view, by_rank(here, ranks), so_far)

@@ -24,7 +24,7 @@ each: an instance on fast cores runs less often. An agent has no slots: who shar
 every interval, how it is shared by the kernel. Co-scheduling is what principle 1 gives: with a core
 of its own each, the vCPUs of an instance run at the same time. Where cores are shared nothing
 aligns them: the kernel starts the bandwidth period of each cgroup on its own, and cannot be told
-when. The algorithm in slots is ``sim.slots_integrated``: ``amp-nova simulate --set slots=true``.
+when. The algorithm in slots is ``sim.slots.integrated``: ``amp-nova simulate --set slots=true``.
 
 Cost. Moves when instances start or end, few otherwise; ``N`` times the number of pCPUs.
 
@@ -36,12 +36,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies.efficiency import gain
+from amp_nova.hardware.relative_speed import gain
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.parameters import at_least, ratio
-from amp_nova.policies.policy import Decision, HostView, VcpuView
-from amp_nova.policies.seats import affinity, has_time
-from amp_nova.policies.shares import room, vms
+from amp_nova.policies.placing.assignment import affinity, has_time
+from amp_nova.policies.placing.core_shares import room, vms
 
 _NOISE = 1e-9
 Vm = Sequence[VcpuView]

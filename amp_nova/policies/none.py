@@ -11,8 +11,8 @@ the fast cores by a rule rather than by chance.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies.policy import HostView
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import HostView
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ When not to use it: when instances should share the fast cores. It is there to b
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.core.observation import VcpuKey
-from amp_nova.policies.policy import HostView, VcpuView
-from amp_nova.policies.seats import has_time
+from amp_nova.model.observation import VcpuKey
+from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing.assignment import has_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ but "high unfairness in some cases".
 import math
 from dataclasses import dataclass
 
-from amp_nova.policies import turns
-from amp_nova.policies.efficiency import measured
-from amp_nova.policies.policy import Decision, HostView
-from amp_nova.policies.shares import evenly, room
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.placing import deficit
+from amp_nova.policies.placing.core_shares import evenly, room
+from amp_nova.policies.placing.score import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,10 @@ class PropSpPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """Whoever is owed most of the big cores has them next."""
-        here, so_far = room(view), turns.tallies(view)
+        here, so_far = room(view), deficit.tallies(view)
         known = {v.key: measured(view, so_far, v) for v in here.vcpus}
         found = [s for s in known.values() if s is not None]
         usual = math.fsum(found) / len(found) if found else 1.0
-        return turns.take(view, evenly(here, lambda v: v.weight * (known[v.key] or usual)), so_far)
+        return deficit.take(
+            view, evenly(here, lambda v: v.weight * (known[v.key] or usual)), so_far
+        )

@@ -10,7 +10,7 @@ ratios of clocks, so a workload's own speedup says how much of its time is memor
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.core.topology import Topology
+from amp_nova.model.topology import Topology
 
 REFERENCE_IPS = 2.0e9
 """Instructions per second of the reference core where a scenario does not say."""

@@ -9,15 +9,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from amp_nova.agent.cycle import CycleReport, VcpuReport
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.booking import Booking, best_effort, parse
-from amp_nova.core.observation import VcpuKey
-from amp_nova.core.report import CycleReport, VcpuReport
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.flavor.extra_specs import Booking, best_effort, parse
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenario import Guest
+from amp_nova.sim.scenarios.scenario import Guest
+from amp_nova.sim.scenarios.workload import Phase, Workload
 from amp_nova.sim.windows import WINDOW_S, Windows
-from amp_nova.sim.workload import Phase, Workload
 
 FAST = CoreType("fast", 2.0, "demo")
 SLOW = CoreType("slow", 1.0, "demo")

@@ -5,12 +5,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Counts, Domain, Sample, VcpuReading
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Counts, Domain, Sample, VcpuReading
 from amp_nova.sim.cores import Share
 from amp_nova.sim.counters import Hardware, Rates
-from amp_nova.sim.scenario import Guest
-from amp_nova.sim.workload import Turn, turns
+from amp_nova.sim.scenarios.scenario import Guest
+from amp_nova.sim.scenarios.workload import Turn, turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import DomainReading, Observation, Sample, VcpuKey
-from amp_nova.core.plan import Change, Failure, Step
-from amp_nova.core.topology import Topology
+from amp_nova.model.allocation import Change, Failure, Step
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
+from amp_nova.model.topology import Topology
 from amp_nova.sim.cores import Cores, Share
 from amp_nova.sim.counters import REFERENCE_IPS, Hardware
 from amp_nova.sim.guest import Counting, Meter, SimGuest, SimVcpu
-from amp_nova.sim.scenario import Guest
-from amp_nova.sim.workload import CYCLE_S
+from amp_nova.sim.scenarios.scenario import Guest
+from amp_nova.sim.scenarios.workload import CYCLE_S
 
 TURN, REACHED = 0, 1
 

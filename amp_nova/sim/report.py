@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from amp_nova.core import fairness
-from amp_nova.core.booking import VcpuBooking
+from amp_nova.accounting import slowdown as slowdown_
+from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.sim.host import Outcome
-from amp_nova.sim.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.windows import Delivered
 
 DIGITS = 6
@@ -89,7 +89,7 @@ def of_run(
         duration_s=scenario.duration_s,
         throughput=sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
         asp=sum(gains) if vms else None,
-        unfairness=fairness.unfairness(slowdowns),
+        unfairness=slowdown_.unfairness(slowdowns),
         migrations=sum(o.migrations for o in outcomes),
         cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes),
         fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.plugins import load_policy
-from amp_nova.policies.policy import Policy
+from amp_nova.policies.api import Policy
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import Result
-from amp_nova.sim.scenario import Scenario
+from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.windows import WINDOW_S, Windows
 
 TOGETHER_S = 1e-9

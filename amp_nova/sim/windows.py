@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from amp_nova.core.account import DEMAND_LEAST_RATIO, owed
-from amp_nova.core.booking import Booking
-from amp_nova.core.observation import Usage
-from amp_nova.core.topology import Topology
+from amp_nova.accounting.delivery import DEMAND_LEAST_RATIO, owed
+from amp_nova.flavor.extra_specs import Booking
+from amp_nova.model.observation import Usage
+from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import REFERENCE_IPS
 from amp_nova.sim.guest import Meter
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from amp_nova.agent.fast import FastLoop, Governed
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.ips import Terms
-from amp_nova.core.topology import CoreType, PCpu, Topology
-from amp_nova.host.counters import Counters
+from amp_nova.agent.fast_loop import FastLoop, Governed
+from amp_nova.control.ips_controller import Terms
+from amp_nova.host.counters.sources import Counters
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.lab import FAST, SLOW, Lab, opened
 
 WATCH_S = 6.0
@@ -84,7 +84,7 @@ def spent(look: Callable[[], object], tick_s: float) -> tuple[float, float]:
 
 def host_of(lab: Lab) -> Any:
     """The lab's domains as an agent has them."""
-    from amp_nova.host.hypervisor import Hypervisor
+    from amp_nova.host.libvirt.hypervisor import Hypervisor
     from amp_nova.host.node import LibvirtHost
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))

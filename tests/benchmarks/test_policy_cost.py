@@ -10,9 +10,9 @@ import statistics
 import time
 from dataclasses import replace
 
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
-from amp_nova.policies.policy import Decision, HostView, VcpuView
+from amp_nova.policies.api import Decision, HostView, VcpuView
 
 SIZES = (10, 100, 1000)
 DECISIONS = 15

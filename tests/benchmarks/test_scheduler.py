@@ -28,16 +28,16 @@ from nova.scheduler.host_manager import HostState
 from nova.scheduler.weights import cpu as cpu_weight
 from oslo_messaging._drivers.common import serialize_msg
 
-from amp_nova.core import bus
-from amp_nova.core.booking import parse
-from amp_nova.core.room import ask_of
-from amp_nova.core.snapshot import InstanceShare, Speedup, VcpuShare, encode
+from amp_nova.flavor.extra_specs import parse
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.weights import (
     AmpEfficiencyWeigher,
     AmpScalabilityWeigher,
 )
+from amp_nova.scheduling.host_fit import ask_of
+from amp_nova.wire import topics
+from amp_nova.wire.host_report import InstanceShare, Speedup, VcpuShare, encode
 from tests import hosts
 from tests.snapshots import snapshot
 
@@ -183,8 +183,8 @@ def report_all(states, count, sequence):
 def on_the_wire(number):
     """Bytes of a report as oslo.messaging sends it: JSON in JSON in JSON."""
     text = encode(snapshot(*instances(number), topology=TOPOLOGY, policy="amp-vm"))
-    call = {"method": "report", "args": {"snapshot": text}, "namespace": bus.NAMESPACE}
-    call |= {"version": bus.RPC_VERSION, "_unique_id": uuid.uuid4().hex}
+    call = {"method": "report", "args": {"snapshot": text}, "namespace": topics.NAMESPACE}
+    call |= {"version": topics.RPC_VERSION, "_unique_id": uuid.uuid4().hex}
     return len(json.dumps(serialize_msg(call)))
 
 

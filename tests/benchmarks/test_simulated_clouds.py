@@ -3,11 +3,11 @@
 The same script of arrivals and departures runs through Nova's own handlers with each way of
 placing. Hosts are of several makes; instances book reference cores, book instructions per second or
 book nothing and gain more or less from fast cores. Every host packs and shares as its agent does
-(``core.contract``, ``policies.shares``), whatever placed the instances, and reports by the agent's
-own snapshot. What the cloud does is added up from those shares and from how each workload *really*
-depends on the speed of a core, which neither agent nor weigher is told: part of its time waits for
-memory, which is the same everywhere. Placement is replaced by its arithmetic, vCPUs times 4.0 and
-memory times 1.0. Run it where Nova is installed::
+(``control.entitlement``, ``policies.placing.core_shares``), whatever placed the instances, and
+reports by the agent's own snapshot. What the cloud does is added up from those shares and from how
+each workload *really* depends on the speed of a core, which neither agent nor weigher is told: part
+of its time waits for memory, which is the same everywhere. Placement is replaced by its arithmetic,
+vCPUs times 4.0 and memory times 1.0. Run it where Nova is installed::
 
     .venv-nova/bin/python -m pytest tests/benchmarks/test_simulated_clouds.py -s
 """
@@ -32,14 +32,14 @@ from nova.scheduler.host_manager import HostState
 from nova.scheduler.weights.cpu import CPUWeigher
 from nova.scheduler.weights.ram import RAMWeigher
 
-from amp_nova.core.estimate import Estimate
-from amp_nova.core.report import Insight
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
-from amp_nova.policies import shares
-from amp_nova.policies.policy import HostView, VcpuView
+from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing import core_shares
+from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.speedup import Estimate
 from tests import hosts
 from tests.packing import PackingHost
 from tests.snapshots import NOW_S
@@ -224,11 +224,11 @@ class Host(PackingHost):
         for key in over:
             pcpus = self.promises[key].grant.pcpus if self.promises[key].grant else frozenset()
             views.append(VcpuView(key, pcpus, pcpus))
-        here = shares.room(HostView(self.topology, tuple(views), free))
-        given = shares.evenly(here)
+        here = core_shares.room(HostView(self.topology, tuple(views), free))
+        given = core_shares.evenly(here)
         if self.about.policy != "amp-fair":
-            ranks = shares.ranked_vms(here, lambda v: -best[v.key] if v.key in best else None)
-            given = shares.by_rank(here, ranks)
+            ranks = core_shares.ranked_vms(here, lambda v: -best[v.key] if v.key in best else None)
+            given = core_shares.by_rank(here, ranks)
         return {
             v.key: sum(
                 cores * speed(best.get(v.key, 0.0), t.coefficient)

@@ -15,7 +15,7 @@ from functools import cache
 import pytest
 
 from amp_nova.plugins import load_policy
-from amp_nova.sim import slots
+from amp_nova.sim.slots import run
 from tests.unit.sim.builders import guest, scenario
 
 SIZES = (2, 2, 6, 8)
@@ -34,7 +34,7 @@ def times(policy, parallel, barrier_s, gain):
             for i, n in enumerate(SIZES)
         ]
         made = scenario(*guests, seed=seed, duration_s=DURATION_S, fast=2, slow=6, coefficient=gain)
-        result = slots.run(made, load_policy(policy))
+        result = run.run(made, load_policy(policy))
         found.append([1.0 / vm.progress_refcores for vm in result.vms.values()])
     return [statistics.mean(column) for column in zip(*found, strict=True)]
 
@@ -51,7 +51,7 @@ def scaled_completion_spread(policy, barrier_s):
     for seed in SEEDS:
         guests = [guest(f"vm{i}", 2, speed=1.8, barrier=barrier_s) for i in range(5)]
         made = scenario(*guests, seed=seed, duration_s=30, fast=2, slow=6, coefficient=1.8)
-        result = slots.run(made, load_policy(policy))
+        result = run.run(made, load_policy(policy))
         took = [1.0 / vm.progress_refcores for vm in result.vms.values()]
         spreads.append(statistics.pstdev(t / sum(took) for t in took))
     return statistics.mean(spreads)

@@ -7,8 +7,8 @@ from oslo_config import cfg
 
 from amp_nova import conf as agent_conf
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.reports import About, Publisher
-from amp_nova.core.contract import Terms
+from amp_nova.agent.publish.host_reports import About, Publisher
+from amp_nova.control.entitlement import Terms
 from tests import hosts
 
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 import keystoneauth1.adapter
 import keystoneauth1.session
 
-from amp_nova.agent.inventory import Inventory
-from amp_nova.core.booking import PLACEMENT_CLASS, parse, placement, provider_uuid
-from amp_nova.core.providers import providers
+from amp_nova.agent.publish.placement import Inventory
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, placement, provider_uuid, providers
 from tests import hosts
 from tests.functional.cloud import CloudTestCase
 

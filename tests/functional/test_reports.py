@@ -5,9 +5,9 @@ from typing import ClassVar
 import nova.rpc
 import oslo_messaging
 
-from amp_nova.core import bus
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
+from amp_nova.wire import topics
 from tests.functional.cloud import CloudTestCase
 
 
@@ -54,10 +54,10 @@ class ReportsTest(CloudTestCase):
     def test_nonsense_on_the_bus_is_refused_and_the_rest_heard(self):
         """Whoever it comes from, it does not silence the others."""
         target = oslo_messaging.Target(
-            exchange=bus.EXCHANGE,
-            topic=bus.SCHEDULERS,
-            namespace=bus.NAMESPACE,
-            version=bus.RPC_VERSION,
+            exchange=topics.EXCHANGE,
+            topic=topics.SCHEDULERS,
+            namespace=topics.NAMESPACE,
+            version=topics.RPC_VERSION,
             fanout=True,
         )
         client = oslo_messaging.get_rpc_client(nova.rpc.TRANSPORT, target)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from amp_nova.core.snapshot import Speedup, encode
+from amp_nova.wire.host_report import Speedup, encode
 from tests.functional.cloud import CloudTestCase
 
 WEIGHERS = "amp_nova.nova_plugins.weights."

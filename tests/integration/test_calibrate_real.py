@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.core.calibrate import Step
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host import calibration, perf, stressng
+from amp_nova.hardware.calibration import Step
+from amp_nova.host.calibration import measure, stress_ng
+from amp_nova.host.counters import perf
 
 pytestmark = pytest.mark.skipif(
     shutil.which("stress-ng") is None, reason="stress-ng is not installed"
@@ -47,7 +48,7 @@ def test_the_real_stress_ng_gives_plausible_figures(tmp_path):
     out, err = process.communicate(timeout=120)
 
     assert process.returncode == 0, err
-    found = calibration.read(tmp_path / "c.json")
+    found = measure.read(tmp_path / "c.json")
     assert min(t.coefficient.value for t in found.core_types) == 1, out
     for kernel in found.core_types[0].kernels:
         assert kernel.ops_per_cpu_s.value > 1, kernel
@@ -98,6 +99,6 @@ def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
         pytest.skip(f"no performance counters here: {exc}")
     pcpu = max(os.sched_getaffinity(0))
     step = Step(0, "core", "integer", False)
-    found = stressng.find().run(step, stressng.KERNELS[0], [pcpu], 1)
+    found = stress_ng.find().run(step, stress_ng.KERNELS[0], [pcpu], 1)
 
     assert found.ips == pytest.approx(1e9, rel=0.05)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.host.counters import Counters
+from amp_nova.host.counters.sources import Counters
 from tests.lab import FAST, SLOW, until
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -57,9 +57,9 @@ def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
 @pytest.fixture
 def host(lab):
     """The real host as the agent has it."""
-    from amp_nova.core.topology import CoreType, PCpu, Topology
-    from amp_nova.host.hypervisor import Hypervisor
+    from amp_nova.host.libvirt.hypervisor import Hypervisor
     from amp_nova.host.node import LibvirtHost
+    from amp_nova.model.topology import CoreType, PCpu, Topology
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
@@ -176,9 +176,9 @@ def test_garbage_in_the_file_is_a_reason_and_heals(guests, host):
 
 def test_software_events_count_a_real_vcpu_thread(guests):
     """The way of hardware counters, with the task clock in the place of instructions."""
-    from amp_nova.host.perf import Pmu
-    from amp_nova.host.perf_vcpu import PerfCounter
-    from tests.unit.host.test_perf_vcpu import SOFTWARE
+    from amp_nova.host.counters.perf import Pmu
+    from amp_nova.host.counters.perf_vcpu import PerfCounter
+    from tests.unit.host.counters.test_perf_vcpu import SOFTWARE
 
     guest = guests.guest("software", cpuset=str(FAST))
     (tid,) = (
@@ -197,7 +197,7 @@ def test_software_events_count_a_real_vcpu_thread(guests):
 
 def test_the_header_is_what_the_reader_expects(guests):
     """Both sides of the file were written by hand: they agree."""
-    from amp_nova.host.tcg import MAGIC, VERSION
+    from amp_nova.host.counters.tcg import MAGIC, VERSION
 
     guest = guests.guest("header", counter=True, vcpus=2)
     raw = guest.spec.counter_path.read_bytes()

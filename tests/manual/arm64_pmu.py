@@ -65,7 +65,7 @@ import os, signal, sys
 sys.path.insert(0, "/amp")
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host import perf
-from amp_nova.host.perf_vcpu import PerfCounter
+from amp_nova.host.counters.perf_vcpu import PerfCounter
 
 print("PMUs:", perf.pmus(), "mediated:", perf.mediated(), flush=True)
 for guest_only in (False, True):

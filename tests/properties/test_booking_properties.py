@@ -6,7 +6,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core.booking import TABLE, examine, placement, vcpus_named
+from amp_nova.flavor.extra_specs import TABLE, examine, vcpus_named
+from amp_nova.flavor.placement_resources import placement
 
 names = st.sampled_from([spec.name for spec in TABLE])
 indices = st.none() | st.integers(0, 12).map(str) | st.text(max_size=3)

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core import calibrate
-from amp_nova.core.calibrate import Reference
+from amp_nova.hardware import calibration
+from amp_nova.hardware.calibration import Reference
 from tests.calibrations import FLOAT, INTEGER, sample
 
 RATES = st.floats(1.0, 1e9)
@@ -32,7 +32,7 @@ def coefficient(samples, core_type, reference):
 @given(st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=40))
 def test_the_interval_encloses_the_median(values):
     """The estimate is within its interval, and the interval within the values."""
-    found = calibrate.estimate(values)
+    found = calibration.estimate(values)
 
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
     assert 0 <= found.confidence_ratio < 1
@@ -41,7 +41,7 @@ def test_the_interval_encloses_the_median(values):
 @given(st.integers(6, 60))
 def test_six_rounds_or_more_have_the_wanted_confidence(n):
     """From six values on the interval has 95 %, and never needs to be the whole range again."""
-    found = calibrate.estimate(list(range(n)))
+    found = calibration.estimate(list(range(n)))
 
     assert found.confidence_ratio >= 0.95
     assert n < 9 or found.low > 0
@@ -79,7 +79,7 @@ def test_drift_between_rounds_cancels(samples, drift):
 @given(measured())
 def test_results_are_slowest_first(samples):
     """Whatever was measured, rows ascend and the reference core is 1."""
-    results = calibrate.summarise(
+    results = calibration.summarise(
         samples, {"a": (0,), "b": (1,)}, (INTEGER, FLOAT), Reference("a", tuple(samples))
     )
     values = [r.coefficient.value for r in results]
@@ -91,7 +91,7 @@ def test_results_are_slowest_first(samples):
 @given(st.dictionaries(st.text(), st.booleans(), min_size=1), st.integers(1, 5))
 def test_every_type_runs_every_kernel_in_every_round(types, repeat):
     """The schedule leaves nothing out and does nothing twice."""
-    steps = calibrate.schedule(types, KERNELS, repeat)
+    steps = calibration.schedule(types, KERNELS, repeat)
 
     assert len(set(steps)) == len(steps)
     assert len(steps) == repeat * len(KERNELS) * (len(types) + sum(types.values()))

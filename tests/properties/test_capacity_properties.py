@@ -6,17 +6,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from amp_nova.core.capacity import (
-    PERIOD_MAX_US,
-    QUOTA_MIN_US,
-    Demand,
-    bandwidth,
-    cores,
-    fits,
-    pack,
-    period_us,
-)
-from amp_nova.core.topology import CoreType
+from amp_nova.admission.packing import Demand, cores, fits, pack
+from amp_nova.model.bandwidth import PERIOD_MAX_US, QUOTA_MIN_US, bandwidth, period_us
+from amp_nova.model.topology import CoreType
 from tests.hosts import topology
 
 NOISE = 1e-6

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core.account import Account, Tenure, owed, settle
-from amp_nova.core.booking import Booking, VcpuBooking
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.contract import Booked, Terms, promises
-from amp_nova.core.observation import Usage
-from amp_nova.core.plan import Grant, change
+from amp_nova.accounting.delivery import Account, Tenure, owed, settle
+from amp_nova.control.changes import change
+from amp_nova.control.entitlement import Booked, Terms, promises
+from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.model.allocation import Grant
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Usage
 from tests.hosts import reading, topology
 from tests.properties.test_capacity_properties import hosts, sizes
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.contract import Terms
+from amp_nova.control.entitlement import Terms
 from tests import hosts
 from tests.hosts import FakeHost, state
 

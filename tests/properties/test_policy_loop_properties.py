@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.booking import parse
-from amp_nova.core.contract import Terms
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.control.entitlement import Terms
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenario import Guest
+from amp_nova.sim.scenarios.scenario import Guest
+from amp_nova.sim.scenarios.workload import Phase, Workload
 from amp_nova.sim.windows import Windows
-from amp_nova.sim.workload import Phase, Workload
 
 INTERVAL_S = 2.5
 INTERVALS = 6

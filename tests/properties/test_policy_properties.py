@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_nova.core import plan
-from amp_nova.core.booking import parse
-from amp_nova.core.plan import Grant
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.allocation import Grant
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
-from amp_nova.policies.policy import Decision, HostView, VcpuView
-from amp_nova.policies.shares import by_rank, evenly, ranked_vms, room
+from amp_nova.policies import api
+from amp_nova.policies.api import Decision, HostView, VcpuView
+from amp_nova.policies.placing.core_shares import by_rank, evenly, ranked_vms, room
 from amp_nova.sim.run import run
-from amp_nova.sim.scenario import Guest, Scenario
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 SHARING = (
     "amp-fair",
@@ -99,7 +99,7 @@ def test_a_plan_is_good_and_complete(policy, view):
     for _ in range(3):
         decided = decide(policy, view)
         grants = [Grant(k, p) for k, p in decided.places.items()]
-        plan.check(grants, {v.key: v for v in view.vcpus}, view.topology)
+        api.check(grants, {v.key: v for v in view.vcpus}, view.topology)
         if policy != "pinned":
             awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
             assert set(decided.places) == awake

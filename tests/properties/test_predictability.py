@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from amp_nova.core import estimate
-from amp_nova.core.behaviour import Behaviour, learn, smooth
-from amp_nova.core.estimate import Estimate
+from amp_nova.profiling import speedup as speedup_
+from amp_nova.profiling.counter_windows import Behaviour, learn, smooth
+from amp_nova.profiling.speedup import Estimate
 from tests.behaviours import Work, platform
 from tests.predictability import ADAPTIVE, FIXED, SPEEDUPS, after_both, moved, spread, stay
 
@@ -46,7 +46,7 @@ def test_the_printed_solution_is_exact_for_what_its_coefficient_fits():
 )
 def test_own_coefficients_are_bounded(value, se, coefficient):
     """Between 1 and the hardware's, whatever the estimate; and between the estimate and that."""
-    found = estimate.shrunk(Estimate(value, se, "x"), coefficient)
+    found = speedup_.shrunk(Estimate(value, se, "x"), coefficient)
     low, high = sorted((1.0, coefficient))
     nearer = min(high, max(low, value))
 
@@ -77,7 +77,7 @@ def cases(draw):
 def test_an_estimate_is_a_number(case):
     """Never NaN nor infinite nor negative, and the error no less than none."""
     ratio, _, known = case
-    for estimator in estimate.ESTIMATORS:
+    for estimator in speedup_.ESTIMATORS:
         found = estimator.speedup(platform(ratio), known, FAST, SLOW, 60.0)
         if found is not None:
             assert math.isfinite(found.value)
@@ -90,7 +90,7 @@ def test_an_estimate_is_a_number(case):
 def test_noise_makes_it_little_worse_than_the_hardware(case):
     """With windows that are 3 % off, the error is at most the fixed coefficient's, plus 6 %."""
     ratio, work, known = case
-    found = estimate.own_coefficient(platform(ratio), known, FAST, SLOW, 60.0)
+    found = speedup_.own_coefficient(platform(ratio), known, FAST, SLOW, 60.0)
     assume(found is not None)
 
     wrong, fixed = (abs(c / work.speedup - 1.0) for c in (found[0], ratio))
@@ -102,7 +102,7 @@ def test_noise_makes_it_little_worse_than_the_hardware(case):
 def test_over_and_under_are_the_two_ends_of_one_ratio(case):
     """Fast over slow is one over slow over fast."""
     ratio, _, known = case
-    for estimator in estimate.ESTIMATORS:
+    for estimator in speedup_.ESTIMATORS:
         there = estimator.speedup(platform(ratio), known, FAST, SLOW, 60.0)
         back = estimator.speedup(platform(ratio), known, SLOW, FAST, 60.0)
         assert (there is None) == (back is None)
@@ -114,9 +114,9 @@ def test_over_and_under_are_the_two_ends_of_one_ratio(case):
 def test_the_order_of_estimators_does_not_matter(case, order):
     """The most certain one wins, wherever it stands."""
     ratio, _, known = case
-    among = [estimate.ESTIMATORS[i] for i in order]
+    among = [speedup_.ESTIMATORS[i] for i in order]
 
-    assert estimate.speedup(platform(ratio), known, FAST, SLOW, 60.0, among) == estimate.speedup(
+    assert speedup_.speedup(platform(ratio), known, FAST, SLOW, 60.0, among) == speedup_.speedup(
         platform(ratio), known, FAST, SLOW, 60.0
     )
 

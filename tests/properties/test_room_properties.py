@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core.booking import parse
-from amp_nova.core.room import ask_of, fit, room
-from amp_nova.core.snapshot import decode
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.scheduling.host_fit import ask_of, fit, room
+from amp_nova.wire.host_report import decode
 from tests.hosts import topology
 from tests.packing import PackingHost
 

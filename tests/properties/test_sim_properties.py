@@ -6,15 +6,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.core.booking import parse
-from amp_nova.core.topology import CoreType, PCpu, Topology
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim import report
 from amp_nova.sim.cores import share_equally, throttled
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
-from amp_nova.sim.scenario import Guest, Scenario
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 QUOTA_ROUNDING = 0.0006
 """A quota is whole microseconds, at least 1000: half a microsecond of that, and a bit."""

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.plugins import load_policy
-from amp_nova.sim import report, slots
-from amp_nova.sim.board import Board
+from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
+from amp_nova.sim.slots import run
+from amp_nova.sim.slots.board import Board
 from tests.unit.sim.builders import guest, scenario
 
 POLICIES = ("credit", "aash", "integrated")
@@ -31,20 +32,20 @@ def scenarios(draw, utilization=True):
         )
         for i in range(draw(st.integers(1, 5)))
     ]
-    return scenario(*guests, duration_s=SLOTS * slots.SLOT_S, fast=fast, slow=slow)
+    return scenario(*guests, duration_s=SLOTS * run.SLOT_S, fast=fast, slow=slow)
 
 
 def watch(made, policy, look):
     """Run slot by slot; ``look`` sees the board as each slot begins."""
     board = Board(made.topology)
-    scheduler = slots.scheduler(load_policy(policy), made, board)
-    cores = slots.SlotCores(board, scheduler)
+    scheduler = run.scheduler(load_policy(policy), made, board)
+    cores = run.SlotCores(board, scheduler)
     host = SimHost(made.topology, made.guests, made.seed, scheduler=cores)
     for slot in range(SLOTS):
         # The host settles, and so the slot is decided, before any time passes.
-        host.advance(slot * slots.SLOT_S)
+        host.advance(slot * run.SLOT_S)
         look(board)
-        host.advance((slot + 1) * slots.SLOT_S)
+        host.advance((slot + 1) * run.SLOT_S)
         cores.next_slot()
 
 
@@ -101,7 +102,7 @@ def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
 @given(scenarios(), st.sampled_from(POLICIES))
 def test_the_same_seed_gives_the_same_bytes(made, policy):
     """Nothing hangs on the order of sets or on time."""
-    texts = {report.to_json(slots.run(made, load_policy(policy))) for _ in range(2)}
+    texts = {report.to_json(run.run(made, load_policy(policy))) for _ in range(2)}
 
     assert len(texts) == 1
 
@@ -111,7 +112,7 @@ def test_the_same_seed_gives_the_same_bytes(made, policy):
 @given(made=scenarios())
 def test_no_more_is_done_than_the_cores_can(policy, made):
     """Cores times time bound the running time, and fast ones theirs."""
-    result = slots.run(made, load_policy(policy))
+    result = run.run(made, load_policy(policy))
 
     assert 0.0 <= result.fast_idle_ratio <= 1.0
     cores = sum(2.0 if p.core_type == "fast" else 1.0 for p in made.topology.pcpus)

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.core import cpulist
-from amp_nova.core.classify import classify
-from amp_nova.core.designs import NAME
-from amp_nova.core.facts import CpuFacts, MachineFacts
 from amp_nova.exceptions import TopologyUnknown
-from amp_nova.host.sysfs import read_facts
+from amp_nova.hardware.designs import NAME
+from amp_nova.hardware.detect import classify
+from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.host.sysfs.tree import read_facts
+from amp_nova.model import cpulist
 from tests import machines, trees
 
 KINDS = [

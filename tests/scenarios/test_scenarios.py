@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amp_nova.sim import report, scenario
+from amp_nova.sim import report
 from amp_nova.sim.run import run
+from amp_nova.sim.scenarios import scenario
 
 HERE = Path(__file__).parent
 NAMES = sorted(p.name.removesuffix(".expect.yaml") for p in HERE.glob("*.expect.yaml"))

@@ -1,1 +1,1 @@
-"""The papers' tables and figures again: what was published, and what the simulator gives."""
+"""The papers' tables and figures, published values beside simulated ones."""

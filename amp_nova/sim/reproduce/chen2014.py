@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Iterator
 
 from amp_nova.plugins import load_policy
-from amp_nova.sim import slots
 from amp_nova.sim.reproduce.figure import Figure, guest, host, scenario
+from amp_nova.sim.slots import run
 
 PAPER = "chen2014"
 SIZES = (2, 2, 6, 8)
@@ -29,7 +29,7 @@ def _times(policy: str, parallel: int) -> list[float]:
             for i, n in enumerate(SIZES)
         )
         made = scenario(host(2, 6, GAIN), guests, DURATION_S, seed)
-        result = slots.run(made, load_policy(policy))
+        result = run.run(made, load_policy(policy))
         found.append([1.0 / vm.progress_refcores for vm in result.vms.values()])
     return [statistics.mean(column) for column in zip(*found, strict=True)]
 

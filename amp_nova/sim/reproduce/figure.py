@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from amp_nova.core.booking import parse
-from amp_nova.core.topology import CoreType, PCpu, Topology
-from amp_nova.sim.scenario import Guest, Scenario
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ means at most 100 %.
 
 from collections.abc import Iterator
 
-from amp_nova.core.combined_usage import Case, IoUse, Rule, judge
+from amp_nova.profiling.io_overlap import Case, IoUse, Rule, judge
 from amp_nova.sim.reproduce.figure import Figure
 
 PAPER = "kumar2009"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from amp_nova.plugins import load_policy
 from amp_nova.sim.reproduce.figure import Figure, guest, host, scenario
 from amp_nova.sim.run import run
-from amp_nova.sim.scenario import Scenario
+from amp_nova.sim.scenarios.scenario import Scenario
 
 PAPER = "kwon2011"
 FIGURE_4 = {1.0: (1.5, 1.375, 1.25), 1.5: (1.5, 1.4375, 1.375), 2.0: (1.5, 1.5, 1.5)}

@@ -3,12 +3,12 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from amp_nova.agent.exporter import Exporter
-from amp_nova.agent.io_metrics import io_metrics
 from amp_nova.agent.io_work import IoSettings, IoWork, because
-from amp_nova.core.combined_usage import Interface, IoReading, IoThread
-from amp_nova.core.plan import Failure
+from amp_nova.agent.publish.io_metrics import io_metrics
+from amp_nova.agent.publish.metrics import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.model.allocation import Failure
+from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
 from tests.fakehost import topology
 
 HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})

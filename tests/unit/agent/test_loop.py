@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from amp_nova.agent.best_effort import FAULTS_MAX
 from amp_nova.agent.loop import STAGES, Loop, Settings
-from amp_nova.core.contract import Terms
+from amp_nova.agent.state.policy_runner import FAULTS_MAX
+from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import HypervisorUnavailable
 from tests import hosts
 from tests.hosts import FakeHost, state

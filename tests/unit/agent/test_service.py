@@ -11,14 +11,15 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova import conf as options  # only where libvirt is
-from amp_nova.agent import control, service
-from amp_nova.agent.holds import Holds
-from amp_nova.agent.lessons import Lessons
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.estimate import Lesson
-from amp_nova.core.plan import Change, Step
+from amp_nova.agent import service
+from amp_nova.agent.operator import control_socket
+from amp_nova.agent.operator.pause import Holds
+from amp_nova.agent.state.speedup_history import Lessons
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
-from amp_nova.host.io_node import IoHost
+from amp_nova.host.io.node import IoHost
+from amp_nova.model.allocation import Change, Step
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.profiling.speedup import Lesson
 from tests import reports
 from tests.fakehost import Node, resource
 
@@ -54,7 +55,7 @@ class Setup:
 def setup(tmp_path, monkeypatch):
     """A fake node with its configuration."""
     (tmp_path / "host").mkdir()
-    monkeypatch.setattr(control, "_POLL_S", 0.01)
+    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     return Setup(tmp_path, monkeypatch)
 
 
@@ -204,10 +205,10 @@ def test_service_runs_until_it_is_told_to_stop(setup):
     running = service.Service(setup.conf())
     state = setup.tmp_path / "state"
 
-    run_until(running, lambda: "status" in (control.ask(state, {"ask": "status"}) or {}))
+    run_until(running, lambda: "status" in (control_socket.ask(state, {"ask": "status"}) or {}))
 
     assert setup.node.host.limit().split()[0] != "max"
-    assert not control.path(state).exists()
+    assert not control_socket.path(state).exists()
     assert running.exporter.lateness_s is not None
 
 

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
-from amp_nova.host.counters import Counters
+from amp_nova.host.counters.sources import Counters
 from tests.unit.agent.test_service import NAME, Setup, run_until
-from tests.unit.host.test_tcg import PID, file_of, started
+from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 
 class Works(Setup):

@@ -3,9 +3,9 @@
 import contextlib
 
 from amp_nova.agent.unheld import Unheld
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.plan import Failure
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.model.allocation import Failure
+from amp_nova.model.bandwidth import Bandwidth
 
 LIMITS = {("paused", 0): Bandwidth(1_000, 20_000), ("free", 0): Bandwidth(2_000, 20_000)}
 

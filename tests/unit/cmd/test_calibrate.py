@@ -8,11 +8,12 @@ import pytest
 
 from amp_nova.cmd import calibrate as command
 from amp_nova.cmd import cli
-from amp_nova.core.topology import PCpu, Topology
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host import calibration, idleness, perf
-from amp_nova.host.idleness import Load
-from amp_nova.host.stressng import StressNg
+from amp_nova.host.calibration import idleness, measure
+from amp_nova.host.calibration.idleness import Load
+from amp_nova.host.calibration.stress_ng import StressNg
+from amp_nova.host.counters import perf
+from amp_nova.model.topology import PCpu, Topology
 from tests.calibrations import fake_stress_ng, topology
 
 QUICK = ("--repeat", "3", "--kernels", "integer,memory")
@@ -58,7 +59,7 @@ def refused(host, capsys, *arguments, conf="amp.conf"):
 
 
 def written(host, name="calibration.json"):
-    return calibration.read(host / name)
+    return measure.read(host / name)
 
 
 def test_it_measures_shows_and_writes(host, capsys):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from amp_nova.agent import control, views
+from amp_nova.agent.operator import control_socket
+from amp_nova.agent.operator import status as status_
 from amp_nova.cmd.cli import main
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
@@ -29,7 +30,7 @@ def run(tmp_path, capsys):
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
     """Answers with one report, as the agent does."""
-    monkeypatch.setattr(control, "_POLL_S", 0.01)
+    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     servers = []
 
     def serve_(*domains, error=None):
@@ -39,10 +40,10 @@ def serve(tmp_path, monkeypatch):
             if error:
                 return {"error": error}
             if question["ask"] == "explain":
-                return {"explain": views.explain(report, question["instance"])}
-            return {"status": views.status(report)}
+                return {"explain": status_.explain(report, question["instance"])}
+            return {"status": status_.status(report)}
 
-        servers.append(control.Control(tmp_path, answer))
+        servers.append(control_socket.Control(tmp_path, answer))
 
     yield serve_
     for server in servers:

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.observation import Counts
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host.counters import Counters
+from amp_nova.host.counters.sources import Counters
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Counts
 from tests.fakehost import Node, put, resource
-from tests.unit.host.test_tcg import PID, file_of, started
+from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 NAME = "instance-00000001"
 KEYS = [(resource(NAME), 0), (resource(NAME), 1)]

@@ -3,9 +3,9 @@
 import pytest
 
 from amp_nova import conf as options
-from amp_nova.core.coefficients import with_coefficients
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.host import calibration
+from amp_nova.hardware.coefficients import with_coefficients
+from amp_nova.host.calibration import measure
 from amp_nova.host.machine import load_topology
 from tests import machines, trees
 
@@ -29,7 +29,7 @@ def calibrated(conf, monkeypatch):
         measured = {"e-core": (1.2, None), "p-core": (2.2, None)}
         return with_coefficients(topology, measured, "calibration")
 
-    monkeypatch.setattr(calibration, "apply", apply)
+    monkeypatch.setattr(measure, "apply", apply)
     with open(conf.topology.calibration_file, "w") as file:
         file.write("{}")
     return conf

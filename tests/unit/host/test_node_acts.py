@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.plan import Change, Step
-from amp_nova.host.domain_xml import parse
+from amp_nova.host.libvirt.domain_xml import parse
+from amp_nova.model.allocation import Change, Step
+from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, nova_xml, put, resource
 
 NAME = "instance-00000001"

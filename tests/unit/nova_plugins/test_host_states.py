@@ -2,10 +2,10 @@
 
 import pytest
 
-from amp_nova.core.room import fit
-from amp_nova.core.snapshot import encode
 from amp_nova.nova_plugins import options
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.scheduling.host_fit import fit
+from amp_nova.wire.host_report import encode
 from tests.snapshots import NOW_S, ask, instance, snapshot
 
 oslo_config = pytest.importorskip("oslo_config.cfg")

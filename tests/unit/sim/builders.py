@@ -1,9 +1,9 @@
 """Hosts and guests for tests of the simulator, with defaults that make sense."""
 
-from amp_nova.core.booking import parse
-from amp_nova.core.topology import CoreType, PCpu, Topology
-from amp_nova.sim.scenario import Guest, Scenario
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 
 def topology(fast=1, slow=1, coefficient=2.0, llc=None):

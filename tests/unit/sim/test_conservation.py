@@ -3,7 +3,7 @@
 import pytest
 
 from amp_nova.sim.run import run
-from amp_nova.sim.workload import Phase
+from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, scenario
 
 RANKING = ("amp-vm", "amp-vcpu", "hsp")

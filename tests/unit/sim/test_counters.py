@@ -2,12 +2,12 @@
 
 import pytest
 
-from amp_nova.core.capacity import Bandwidth
-from amp_nova.core.plan import Change, Step
+from amp_nova.model.allocation import Change, Step
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.counters import Hardware
 from amp_nova.sim.guest import Counting
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.workload import Phase
+from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0}), frozenset({1})

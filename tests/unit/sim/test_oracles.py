@@ -2,11 +2,11 @@
 
 import pytest
 
-from amp_nova.core.booking import parse
+from amp_nova.flavor.extra_specs import parse
 from amp_nova.plugins import load_policy
 from amp_nova.sim.run import run
-from amp_nova.sim.scenario import Guest, Scenario
-from amp_nova.sim.workload import Phase, Workload
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Phase, Workload
 from tests.unit.sim.builders import topology
 
 DURATION_S = 600.0

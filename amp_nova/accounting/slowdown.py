@@ -1,0 +1,76 @@
+"""Slowdown and unfairness (saez2015, section 2): what sharing a host costs its best effort.
+
+``Slowdown`` of an instance: the speed that it would have alone on cores of the fastest type, for
+the time it wanted to run, over the speed it got. ``Unfairness`` of a host: the greatest over the
+least. Both look back about a minute, since policies share fast cores by turns of seconds.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from amp_nova.hardware.relative_speed import speed
+from amp_nova.model.observation import Usage
+from amp_nova.model.topology import CoreType
+
+MEMORY_S = 60.0
+"""Time after which an interval counts for a third of what it did."""
+DEMAND_LEAST_S = 1.0
+"""An instance that wanted to run for less than this lately says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """CPU seconds by core type, and seconds of demand, of about the last minute."""
+
+    cpu_s: tuple[float, ...] = ()
+    demand_s: float = 0.0
+
+
+NOTHING = Recent()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One vCPU: its speedup on the fastest core type over the slowest, and what it did lately."""
+
+    speedup: float | None
+    recent: Recent
+
+
+def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
+    """Add an interval on one core type; what was before fades."""
+    kept = math.exp(-used.wall_s / MEMORY_S)
+    known = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
+    cpu_s = [s * kept for s in known]
+    cpu_s[position] += used.run_s
+    return Recent(tuple(cpu_s), recent.demand_s * kept + used.demand_s)
+
+
+def fade(recent: Recent, wall_s: float) -> Recent:
+    """As ``enter``, for an interval in which it did not want to run."""
+    if recent.demand_s == 0.0:
+        return recent
+    kept = math.exp(-wall_s / MEMORY_S)
+    return Recent(tuple(s * kept for s in recent.cpu_s), recent.demand_s * kept)
+
+
+def slowdown(vcpus: Iterable[Shared], types: tuple[CoreType, ...]) -> float | None:
+    """Of an instance; ``None`` when the speedup of one of those that want to run is not known."""
+    got = alone = demand_s = 0.0
+    for vcpu in vcpus:
+        if vcpu.recent.demand_s <= 0.0:
+            continue
+        if vcpu.speedup is None or len(vcpu.recent.cpu_s) != len(types):
+            return None
+        demand_s += vcpu.recent.demand_s
+        alone += vcpu.recent.demand_s * speed(types, len(types) - 1, vcpu.speedup)
+        got += math.fsum(
+            s * speed(types, at, vcpu.speedup) for at, s in enumerate(vcpu.recent.cpu_s)
+        )
+    return alone / got if got > 0.0 and demand_s >= DEMAND_LEAST_S else None
+
+
+def unfairness(slowdowns: Sequence[float]) -> float | None:
+    """Of a host; ``None`` without instances."""
+    return max(slowdowns) / min(slowdowns) if slowdowns else None

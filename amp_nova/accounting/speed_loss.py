@@ -1,0 +1,99 @@
+"""What CPU time was worth less than its coefficient says: slow clocks and busy siblings.
+
+A coefficient holds for a core at its nominal clock whose other hardware threads are idle. Where the
+clock is counted and the calibration measured what busy siblings cost, both are told apart from what
+a limit or neighbours took.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
+from amp_nova.model.topology import CoreType, Topology
+
+CLOCK_TOLERANCE_RATIO = 0.02
+"""A clock that is less than this below the nominal one is taken for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Reference-core seconds lost, in the order of ``account.CAUSES``."""
+
+    frequency_ref_s: float = 0.0
+    smt_ref_s: float = 0.0
+
+    @property
+    def total_ref_s(self) -> float:
+        """Both."""
+        return self.frequency_ref_s + self.smt_ref_s
+
+
+NOTHING = Losses()
+
+
+def losses(
+    used: Usage, coefficient: float, clock_hz: float | None, smt_busy_factor: float | None
+) -> Losses:
+    """What an interval's CPU time lost, as far as it is measured.
+
+    Args:
+        used: the interval; its clock, and how often siblings were busy.
+        coefficient: what a second of this CPU time is worth.
+        clock_hz: the nominal clock, ``None`` where not known.
+        smt_busy_factor: speed with busy siblings over that with idle ones, ``None`` if unknown.
+    """
+    if smt_busy_factor is None and (clock_hz is None or used.clock_hz is None):
+        return NOTHING
+    worth = used.run_s * coefficient
+    clock_ratio, smt_ratio = 1.0, 1.0
+    if clock_hz is not None and used.clock_hz is not None:
+        clock_ratio = used.clock_hz / clock_hz
+        if clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
+            clock_ratio = 1.0
+    if smt_busy_factor is not None:
+        smt_ratio = 1.0 - used.siblings_busy_ratio * max(0.0, 1.0 - smt_busy_factor)
+    return Losses(worth * (1.0 - clock_ratio), worth * clock_ratio * (1.0 - smt_ratio))
+
+
+def measured(core_type: CoreType | None, reading: VcpuReading) -> Mapping[str, bool]:
+    """Whether these causes of shortfall can be told of a vCPU on a core type."""
+    counted = reading.counts is not None and reading.counts.cycles is not None
+    return {
+        "frequency": core_type is not None and counted and core_type.clock_hz is not None,
+        "smt": core_type is not None and core_type.smt_busy_factor is not None,
+    }
+
+
+def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dict[VcpuKey, float]:
+    """How likely some other hardware thread of its core was busy, for every vCPU.
+
+    By the vCPUs whose place is known: the one pCPU they are kept on or, where they may choose, the
+    one they were seen on. What else runs on the host is not in it.
+    """
+    places = {
+        (reading.domain.resource, vcpu.index): pcpu
+        for reading in seen.domains
+        for vcpu in reading.vcpus
+        if (pcpu := _place(vcpu)) is not None
+    }
+    load: dict[int, float] = {}
+    for key, pcpu in places.items():
+        load[pcpu] = load.get(pcpu, 0.0) + ran_ratios.get(key, 0.0)
+    siblings = _siblings(seen.topology)
+    found = {}
+    for key, pcpu in places.items():
+        idle = 1.0
+        for other in siblings.get(pcpu, ()):
+            idle *= 1.0 - min(1.0, load.get(other, 0.0))
+        found[key] = 1.0 - idle
+    return found
+
+
+def _place(vcpu: VcpuReading) -> int | None:
+    if len(vcpu.pcpus) == 1:
+        return min(vcpu.pcpus)
+    return vcpu.last_pcpu if vcpu.last_pcpu in vcpu.pcpus else None
+
+
+def _siblings(topology: Topology) -> dict[int, tuple[int, ...]]:
+    return {p.id: tuple(s for s in p.siblings if s != p.id) for p in topology.pcpus}

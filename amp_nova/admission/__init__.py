@@ -1,0 +1,4 @@
+"""What fits on a host: bin packing of booked vCPUs onto pCPUs, and the headroom they leave.
+
+The agent, Nova's scheduler and the simulator call the same functions. Limits are ``control``.
+"""

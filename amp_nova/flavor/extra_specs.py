@@ -1,0 +1,276 @@
+"""What a flavor promises: the one table of ``amp:*`` extra specs and the booking it spells.
+
+Validators, filter, agent, command line and simulator all read this table; nothing else knows the
+grammar.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from amp_nova.exceptions import BookingInvalid
+from amp_nova.model import cpulist
+
+Kind = Literal["pref_core", "ips", "best_effort"]
+Limit = Literal["hard", "soft"]
+
+NAMESPACE = "amp"
+FOREIGN_QUOTA = "quota:cpu_"
+"""Prefix of Nova's own CPU tuning keys: a second owner of the same quota."""
+EFFICIENCY_HINTS = ("low", "medium", "high")
+
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_IPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
+_CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+VCPU_INDEX = "0|[1-9][0-9]{0,3}"
+"""Pattern of the ``N`` in keys for one vCPU."""
+VCPUS_NAMED_MAX = 10_000
+_KEY = re.compile(rf"amp:([a-z_]+)(?:\.({VCPU_INDEX}))?")
+_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_GREATEST = 1e15
+"""Above every unit's useful range; keeps sums and quotas finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraSpec:
+    """One key of the grammar: what it allows, in words and as a parser (``ValueError`` if not)."""
+
+    name: str
+    per_vcpu: bool
+    allowed: str
+    meaning: str
+    parse: Callable[[str], float | str]
+
+
+def _decimal(text: str, low: float, high: float, *, above: bool = False) -> float:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    value = float(text)
+    if not (low < value if above else low <= value) or value > high:
+        raise ValueError(text)
+    return value
+
+
+def _refcores(text: str) -> float:
+    return _decimal(text, 0.0, _GREATEST, above=True)
+
+
+def _ips(text: str) -> float:
+    if not (match := _IPS.fullmatch(text)):
+        raise ValueError(text)
+    value = float(match[1]) * _FACTORS[match[2]]
+    if not 0.0 < value <= _GREATEST:
+        raise ValueError(text)
+    return value
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _core_type(text: str) -> str:
+    if not _CORE_TYPE.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _efficiency(text: str) -> float | str:
+    return text if text in EFFICIENCY_HINTS else _decimal(text, 1.0, _GREATEST)
+
+
+TABLE: tuple[ExtraSpec, ...] = (
+    ExtraSpec(
+        "pref_core",
+        True,
+        "a decimal above 0 and up to 1e15, such as 0.5",
+        "capacity of each vCPU, in reference cores",
+        _refcores,
+    ),
+    ExtraSpec(
+        "ips",
+        True,
+        "a decimal above 0 and up to 1000T, with an optional k, M, G or T, such as 2.5G",
+        "capacity of each vCPU, in instructions per second",
+        _ips,
+    ),
+    ExtraSpec(
+        "limit",
+        False,
+        "hard or soft",
+        "never more than booked, or more when idle capacity is there",
+        _one_of("hard", "soft"),
+    ),
+    ExtraSpec(
+        "burst_s",
+        False,
+        "a decimal from 0 to 10",
+        "seconds of booked capacity that unused time may bank",
+        lambda text: _decimal(text, 0.0, 10.0),
+    ),
+    ExtraSpec(
+        "core_type",
+        False,
+        "a core type's name, as 'amp-nova topology' shows it",
+        "the vCPUs may run on that type only",
+        _core_type,
+    ),
+    ExtraSpec(
+        "efficiency",
+        False,
+        "a decimal from 1 to 1e15, or low, medium or high",
+        "speedup on fast cores, before anything has been measured",
+        _efficiency,
+    ),
+    ExtraSpec(
+        "weight",
+        False,
+        "a decimal from 0.01 to 100",
+        "priority among best-effort instances",
+        lambda text: _decimal(text, 0.01, 100.0),
+    ),
+)
+_BY_NAME = {spec.name: spec for spec in TABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuBooking:
+    """What one vCPU is promised: ``refcores`` or ``ips``, neither when it is best effort."""
+
+    index: int
+    kind: Kind = "best_effort"
+    refcores: float | None = None
+    ips: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What an instance is promised, vCPU by vCPU."""
+
+    vcpus: tuple[VcpuBooking, ...]
+    limit: Limit = "hard"
+    burst_s: float = 0.0
+    core_type: str | None = None
+    efficiency: float | str | None = None
+    weight: float = 1.0
+
+    @property
+    def booked(self) -> bool:
+        """Whether any vCPU has a booking."""
+        return any(v.kind != "best_effort" for v in self.vcpus)
+
+
+def best_effort(vcpus: int) -> Booking:
+    """The booking of an instance that books nothing."""
+    return Booking(tuple(VcpuBooking(i) for i in range(vcpus)))
+
+
+Values = dict[tuple[str, int | None], float | str]
+
+
+def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
+    """Parse every ``amp:`` key by the table: the values, and a sentence per problem."""
+    values: Values = {}
+    errors = []
+    for key in sorted(k for k in specs if k.startswith(f"{NAMESPACE}:")):
+        match = _KEY.fullmatch(key)
+        spec = _BY_NAME.get(match[1]) if match else None
+        if match is None or spec is None or (match[2] is not None and not spec.per_vcpu):
+            errors.append(_unknown(key, vcpus))
+            continue
+        index = None if match[2] is None else int(match[2])
+        if index is not None and index >= vcpus:
+            errors.append(f"{key} names a vCPU that is not there: use 0 to {vcpus - 1}")
+            continue
+        try:
+            values[spec.name, index] = spec.parse(str(specs[key]))
+        except ValueError:
+            errors.append(f"{key}={_shown(specs[key])} is not allowed: give {spec.allowed}")
+    return values, errors
+
+
+def fault(key: str, value: str) -> str | None:
+    """What is wrong with one extra spec for itself, whatever the flavor; ``None`` if nothing."""
+    _, errors = _read({key: value}, VCPUS_NAMED_MAX)
+    return errors[0] if errors else None
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _unknown(key: str, vcpus: int) -> str:
+    name, dot, _ = key.removeprefix(f"{NAMESPACE}:").partition(".")
+    hint = f"allowed: {', '.join(f'{NAMESPACE}:{known}' for known in _BY_NAME)}"
+    if near := difflib.get_close_matches(name, _BY_NAME, n=1):
+        index = f".N, with N from 0 to {vcpus - 1}" if dot and _BY_NAME[near[0]].per_vcpu else ""
+        hint = f"did you mean {NAMESPACE}:{near[0]}{index}?"
+    return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
+
+
+def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
+    """One vCPU's booking; ``twice`` takes the index of one that has two."""
+    refcores = values.get(("pref_core", index), values.get(("pref_core", None)))
+    ips = values.get(("ips", index), values.get(("ips", None)))
+    if refcores is not None and ips is not None:
+        twice.append(index)
+    if refcores is not None:
+        return VcpuBooking(index, "pref_core", refcores=float(refcores))
+    if ips is not None:
+        return VcpuBooking(index, "ips", ips=float(ips))
+    return VcpuBooking(index)
+
+
+def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:
+    """Read extra specs as a booking for ``vcpus`` vCPUs: the booking or, if not, why not.
+
+    Keys outside ``amp:`` are other people's and ignored, but for ``quota:cpu_*``, which excludes a
+    booking.
+    """
+    values, errors = _read(specs, vcpus)
+    twice: list[int] = []
+    booked = tuple(_vcpu(i, values, twice) for i in range(vcpus))
+    if twice:
+        errors.append(
+            f"vCPU {cpulist.show(twice)} is booked both by amp:pref_core and by amp:ips: "
+            "keep one of them"
+        )
+    foreign = sorted(k for k in specs if k.startswith(FOREIGN_QUOTA))
+    if foreign and any(v.kind != "best_effort" for v in booked):
+        errors.append(
+            f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
+        )
+    if errors:
+        return None, tuple(dict.fromkeys(errors))
+    efficiency = values.get(("efficiency", None))
+    core_type = values.get(("core_type", None))
+    booking = Booking(
+        vcpus=booked,
+        limit="soft" if values.get(("limit", None)) == "soft" else "hard",
+        burst_s=float(values.get(("burst_s", None), 0.0)),
+        core_type=None if core_type is None else str(core_type),
+        efficiency=efficiency,
+        weight=float(values.get(("weight", None), 1.0)),
+    )
+    return booking, ()
+
+
+def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
+    """Read extra specs as a booking; ``BookingInvalid`` with every problem if they are none."""
+    booking, errors = examine(specs, vcpus)
+    if booking is None:
+        raise BookingInvalid("; ".join(errors))
+    return booking
+
+
+def vcpus_named(specs: Mapping[str, str]) -> int:
+    """The least number of vCPUs for which every vCPU that is named is there; at least 1."""
+    named = (m[2] for key in specs if (m := _KEY.fullmatch(key)))
+    return max((int(index) + 1 for index in named if index is not None), default=1)

@@ -1,0 +1,157 @@
+"""Core designs: which one a CPU is of, what it is called, and which is known to be the faster.
+
+A design is a microarchitecture: every Cortex-A715, every Intel E-core. Its name becomes the core
+type's and so a Placement trait; it must be the same after every boot, and thus depends on nothing
+but what the CPU says it is.
+"""
+
+import re
+from dataclasses import dataclass
+
+from amp_nova.hardware.facts import CpuFacts
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+"""What a core type may be called."""
+
+PMU_DESIGNS = {
+    "cpu_core": ("p-core", 2),
+    "cpu_atom": ("e-core", 1),
+    "cpu_lowpower": ("lp-e-core", 0),
+}
+"""Intel's counter units, the design behind each and its rank."""
+
+LITTLE, BIG, PRIME = 0, 1, 2
+
+ARM_DESIGNS = {
+    (0x41, 0xC07): ("cortex-a7", LITTLE),
+    (0x41, 0xC0F): ("cortex-a15", BIG),
+    (0x41, 0xC0E): ("cortex-a17", BIG),
+    (0x41, 0xD03): ("cortex-a53", LITTLE),
+    (0x41, 0xD04): ("cortex-a35", LITTLE),
+    (0x41, 0xD05): ("cortex-a55", LITTLE),
+    (0x41, 0xD07): ("cortex-a57", BIG),
+    (0x41, 0xD08): ("cortex-a72", BIG),
+    (0x41, 0xD09): ("cortex-a73", BIG),
+    (0x41, 0xD0A): ("cortex-a75", BIG),
+    (0x41, 0xD0B): ("cortex-a76", BIG),
+    (0x41, 0xD0C): ("neoverse-n1", None),
+    (0x41, 0xD0D): ("cortex-a77", BIG),
+    (0x41, 0xD40): ("neoverse-v1", None),
+    (0x41, 0xD41): ("cortex-a78", BIG),
+    (0x41, 0xD44): ("cortex-x1", PRIME),
+    (0x41, 0xD46): ("cortex-a510", LITTLE),
+    (0x41, 0xD47): ("cortex-a710", BIG),
+    (0x41, 0xD48): ("cortex-x2", PRIME),
+    (0x41, 0xD49): ("neoverse-n2", None),
+    (0x41, 0xD4A): ("neoverse-e1", None),
+    (0x41, 0xD4B): ("cortex-a78c", BIG),
+    (0x41, 0xD4C): ("cortex-x1c", PRIME),
+    (0x41, 0xD4D): ("cortex-a715", BIG),
+    (0x41, 0xD4E): ("cortex-x3", PRIME),
+    (0x41, 0xD4F): ("neoverse-v2", None),
+    (0x41, 0xD80): ("cortex-a520", LITTLE),
+    (0x41, 0xD81): ("cortex-a720", BIG),
+    (0x41, 0xD82): ("cortex-x4", PRIME),
+    (0x41, 0xD84): ("neoverse-v3", None),
+    (0x41, 0xD85): ("cortex-x925", PRIME),
+    (0x41, 0xD87): ("cortex-a725", BIG),
+    (0x41, 0xD8A): ("c1-nano", LITTLE),
+    (0x41, 0xD8B): ("c1-pro", BIG),
+    (0x41, 0xD8C): ("c1-ultra", PRIME),
+    (0x41, 0xD8E): ("neoverse-n3", None),
+    (0x46, 0x001): ("a64fx", None),
+    (0x48, 0xD01): ("kunpeng-920", None),
+    (0x51, 0x001): ("oryon", None),
+    (0x51, 0x802): ("kryo-3xx-gold", BIG),
+    (0x51, 0x803): ("kryo-3xx-silver", LITTLE),
+    (0x51, 0x804): ("kryo-4xx-gold", BIG),
+    (0x51, 0x805): ("kryo-4xx-silver", LITTLE),
+    (0x61, 0x022): ("apple-icestorm", LITTLE),
+    (0x61, 0x023): ("apple-firestorm", BIG),
+    (0x61, 0x024): ("apple-icestorm-pro", LITTLE),
+    (0x61, 0x025): ("apple-firestorm-pro", BIG),
+    (0x61, 0x028): ("apple-icestorm-max", LITTLE),
+    (0x61, 0x029): ("apple-firestorm-max", BIG),
+    (0x61, 0x032): ("apple-blizzard", LITTLE),
+    (0x61, 0x033): ("apple-avalanche", BIG),
+    (0x61, 0x034): ("apple-blizzard-pro", LITTLE),
+    (0x61, 0x035): ("apple-avalanche-pro", BIG),
+    (0x61, 0x038): ("apple-blizzard-max", LITTLE),
+    (0x61, 0x039): ("apple-avalanche-max", BIG),
+    (0x6D, 0xD49): ("azure-cobalt-100", None),
+    (0xC0, 0xAC3): ("ampere-1", None),
+    (0xC0, 0xAC4): ("ampere-1a", None),
+}
+"""MIDR implementer and part: the design's name, and its rank where the vendor's line-up gives one.
+
+Ranks compare designs of one chip: an in-order or efficiency core is slower than a big one, and that
+slower than a prime one. A server core has no such neighbours.
+"""
+
+INTEL_HYBRID_MODELS = frozenset(
+    # Lakefield; Alder, Raptor, Meteor, Arrow, Lunar and Panther Lake, with their variants.
+    (0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAA, 0xAC, 0xB5, 0xC5, 0xC6, 0xBD, 0xCC)
+)
+"""Models of family 6 that are sold with P- and E-cores; the model is the same on both."""
+
+RANKING_VENDORS = frozenset(("AuthenticAMD", "HygonGenuine"))
+"""Their CPPC highest_perf ranks cores for the scheduler: it is an order of preference, no speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A microarchitecture. ``rank`` orders the designs of one chip, ``None`` when not known."""
+
+    name: str
+    origin: str
+    """What says so, for people."""
+    rank: int | None = None
+    named: bool = True
+    """A core type is called after it even if it is the only one."""
+
+
+def of_pmu(pmu: str) -> Design:
+    """The design whose counters a unit counts."""
+    name, rank = PMU_DESIGNS[pmu]
+    return Design(name, "PMU lists", rank)
+
+
+def of_cpu(cpu: CpuFacts) -> Design | None:
+    """The design that a CPU says it is of, ``None`` when it does not say."""
+    if cpu.implementer is not None and cpu.part is not None:
+        unknown = (f"arm-{cpu.implementer:x}-{cpu.part:x}", None)
+        name, rank = ARM_DESIGNS.get((cpu.implementer, cpu.part), unknown)
+        return Design(name, "CPU implementer and part", rank)
+    if cpu.family is not None and cpu.model is not None:
+        name = f"{_plain(cpu.vendor or 'x86')}-{cpu.family}-{cpu.model}"
+        return Design(name, "CPU family and model", named=False)
+    if cpu.uarch:
+        return Design(_plain(cpu.uarch), "CPU uarch", named=False)
+    return None
+
+
+def sold_as_hybrid(cpu: CpuFacts) -> bool:
+    """Whether this CPU's model comes with cores of several types."""
+    intel = cpu.vendor == "GenuineIntel" and cpu.family == 6
+    return intel and cpu.model in INTEL_HYBRID_MODELS
+
+
+def class_names(stem: str, count: int, hybrid: bool, taken: frozenset[str]) -> list[str]:
+    """Names of the ``count`` speed classes of one design, slowest first.
+
+    ``stem`` is the design's name, empty for the only design of a machine that is not called after
+    it; ``taken`` are the names of the machine's other designs.
+    """
+    if stem == "e-core" and count == 2 and "lp-e-core" not in taken:
+        return ["lp-e-core", "e-core"]  # Meteor Lake lists its low-power island as E-cores
+    if hybrid and not stem and count in (2, 3):
+        return ["lp-e-core", "e-core", "p-core"][-count:]
+    speeds = {1: [""], 2: ["slow", "fast"], 3: ["slow", "medium", "fast"]}
+    suffixes = speeds.get(count) or [f"speed-{i + 1}" for i in range(count)]
+    return ["-".join(filter(None, (stem, s))) or "core" for s in suffixes]
+
+
+def _plain(text: str) -> str:
+    short = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
+    text = short.get(text, text).lower()
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "cpu"

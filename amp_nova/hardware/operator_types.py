@@ -1,0 +1,121 @@
+"""Core types as the operator names them: ``NAME CPUS [COEFFICIENT]``, one line each."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.hardware.designs import NAME
+from amp_nova.model import cpulist
+
+SOURCE = "configuration ([topology] core_type)"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredType:
+    """One line of ``[topology] core_type``."""
+
+    name: str
+    cpus: tuple[int, ...]
+    coefficient: float | None = None
+
+
+def parse(line: str) -> ConfiguredType:
+    """Read one line; ``ConfigInvalid`` names what is wrong with it."""
+    words = line.split()
+    if len(words) not in (2, 3):
+        raise ConfigInvalid(
+            f"[topology] core_type '{line}' must be 'NAME CPUS [COEFFICIENT]', "
+            "such as 'fast 0-7 1.85'"
+        )
+    name, cpus, *coefficient = words
+    if not NAME.fullmatch(name):
+        raise ConfigInvalid(
+            f"[topology] core_type '{name}' must be lower-case letters, digits, '-' and '_', "
+            "a letter or digit first"
+        )
+    try:
+        ids = cpulist.parse(cpus)
+    except ValueError as exc:
+        raise ConfigInvalid(
+            f"[topology] core_type {name} has pCPUs '{cpus}', but {exc}; write them as '0-7,16-23'"
+        ) from exc
+    return ConfiguredType(name, ids, _coefficient(name, coefficient[0]) if coefficient else None)
+
+
+def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) -> None:
+    """Every online pCPU must be named once, and none that this machine does not have."""
+    owner: dict[int, str] = {}
+    names: set[str] = set()
+    for line in lines:
+        if line.name in names:
+            raise ConfigInvalid(f"[topology] core_type {line.name} is given twice; join its pCPUs")
+        names.add(line.name)
+        if unknown := set(line.cpus) - present:
+            raise ConfigInvalid(
+                f"[topology] core_type {line.name} names pCPUs {cpulist.show(unknown)}, which this "
+                f"machine does not have; it has {cpulist.show(present)}"
+            )
+        for cpu in line.cpus:
+            if cpu in owner:
+                raise ConfigInvalid(
+                    f"[topology] core_type names pCPU {cpu} twice, for {owner[cpu]} and {line.name}"
+                )
+            owner[cpu] = line.name
+    if left := online - set(owner):
+        raise ConfigInvalid(
+            f"[topology] core_type leaves out online pCPUs {cpulist.show(left)}; add them to a type"
+        )
+
+
+def known_coefficients(
+    lines: Sequence[ConfiguredType], reference: str | None = None
+) -> dict[str, float]:
+    """What the lines say, and 1 for the reference core where that follows."""
+    given = {t.name: t.coefficient for t in lines if t.coefficient is not None}
+    missing = [t.name for t in lines if t.coefficient is None]
+    if reference in missing:
+        given[reference] = 1.0
+    elif reference is None and len(missing) == 1 and 1.0 not in given.values():
+        given[missing[0]] = 1.0
+    return given
+
+
+def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], wanted: str | None) -> str:
+    """The reference core: ``wanted``, else the type of coefficient 1, else the slowest left open.
+
+    Args:
+        lines: the operator's core types.
+        ordered: names of those that have an online pCPU, slowest first.
+        wanted: name of the reference core in ``[topology] reference``, ``None`` if not set.
+    """
+    known = known_coefficients(lines, wanted)
+    if wanted is not None:
+        if known.get(wanted, 1.0) != 1.0:
+            raise ConfigInvalid(
+                f"[topology] core_type {wanted} has coefficient {known[wanted]:g}, but is the "
+                "reference core, whose coefficient is 1"
+            )
+        return wanted
+    for name, coefficient in known.items():
+        if coefficient == 1.0:
+            return name
+    missing = [t.name for t in lines if t.name not in known]
+    if not missing:
+        raise ConfigInvalid(
+            "[topology] core_type gives no type the coefficient 1; name the reference core of your "
+            "cloud in [topology] reference"
+        )
+    return next((n for n in ordered if n in missing), missing[0])
+
+
+def _coefficient(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigInvalid(
+            f"[topology] core_type {name} has coefficient '{text}', which must be a number above 0"
+        )
+    return value

@@ -1,0 +1,207 @@
+"""A vCPU's own CPU cgroup, version 1 or 2, through kept file descriptors.
+
+A read or write by a kept descriptor costs about 1 us, one through libvirt 1 to 2 ms. The kernel
+refills a group's bandwidth and forgives its debt at every write, also of the same value, so callers
+write changes only.
+"""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.model.bandwidth import Bandwidth
+
+GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
+"""What a file says once its process or group has gone."""
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""What a file says that may not be written."""
+PERIOD_US = 100_000
+"""The kernel's period, which whoever sets a quota without a period takes for granted."""
+_READ_BYTES = 512
+PERIOD_EVERY = 8
+"""How many reads of an unchanged quota share one of the period (version 1)."""
+
+
+def mounts(root: Path) -> dict[str, Path]:
+    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted."""
+    found: dict[str, Path] = {}
+    for line in (root / "proc/self/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            found.setdefault("", root / where.lstrip("/"))
+        elif kind == "cgroup" and "cpu" in options.split(","):
+            found.setdefault("cpu", root / where.lstrip("/"))
+    return found
+
+
+def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | None:
+    """Folder and version of the CPU cgroup that ``/proc/PID/task/TID/cgroup`` names."""
+    unified = None
+    for line in cgroup_file.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") and "cpu" in mounted:
+            return mounted["cpu"] / path.lstrip("/"), 1
+        if not controllers and "" in mounted:
+            unified = mounted[""] / path.lstrip("/")
+    return None if unified is None else (unified, 2)
+
+
+def _number(raw: bytes, key: bytes) -> int:
+    """The number after ``key`` in a ``cpu.stat`` file, 0 when it has no such line."""
+    at = raw.find(key)
+    return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
+
+
+def _write(path: Path, value: str, kept: int | None = None) -> None:
+    # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
+    if kept is not None:
+        os.pwrite(kept, value.encode(), 0)
+        return
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def _shown(limit: Bandwidth | None) -> str:
+    return "no limit" if limit is None else f"the limit {limit.quota_us}/{limit.period_us} us"
+
+
+class VcpuGroup:
+    """The CPU cgroup of one vCPU; every method raises ``OSError`` (``GONE`` once it has gone)."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.path = path
+        self.version = version
+        self._fds: list[int] = []
+        self._kept: dict[str, int] = {}
+        names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        try:
+            self._fds.append(os.open(path / "cpu.stat", os.O_RDONLY))
+            for name in names:
+                self._fds.append(self._open(name))
+        except OSError:
+            self.close()
+            raise
+        self._raw = self._quota = b""
+        self._reads = 0
+        self._bandwidth: Bandwidth | None = None
+
+    def _open(self, name: str) -> int:
+        """For writing too, where that is allowed: where not, a write says why."""
+        try:
+            self._kept[name] = os.open(self.path / name, os.O_RDWR)
+            return self._kept[name]
+        except OSError as exc:
+            if exc.errno not in READ_ONLY:
+                raise
+            return os.open(self.path / name, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for fd in self._fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds, self._kept = [], {}
+
+    def throttled_ns(self) -> int:
+        """Time the vCPU was kept from running by its limit, cumulative."""
+        raw = os.pread(self._fds[0], _READ_BYTES, 0)
+        if self.version == 1:
+            return _number(raw, b"throttled_time ")
+        return _number(raw, b"throttled_usec ") * 1000
+
+    def periods(self) -> int:
+        """Bandwidth periods that began while there was demand, cumulative."""
+        return _number(os.pread(self._fds[0], _READ_BYTES, 0), b"nr_periods ")
+
+    def bandwidth(self) -> Bandwidth | None:
+        """The limit in force, ``None`` when there is none."""
+        raw = os.pread(self._fds[1], 64, 0)
+        if self.version == 1:
+            # A period that changed beside an equal quota is rare: it is looked for now and then.
+            self._reads += 1
+            if raw == self._quota and self._reads % PERIOD_EVERY:
+                return self._bandwidth
+            self._quota = raw
+            raw += os.pread(self._fds[2], 64, 0)
+        if raw != self._raw:
+            quota, period = raw.split()
+            unlimited = quota == b"max" or quota.startswith(b"-")
+            self._bandwidth = None if unlimited else Bandwidth(int(quota), int(period))
+            self._raw = raw
+        return self._bandwidth
+
+    def set_bandwidth(self, wanted: Bandwidth | None) -> None:
+        """Write a limit and read it back; ``ActuationFailed`` when the kernel has another."""
+        if self.version == 2:
+            quota = "max" if wanted is None else wanted.quota_us
+            self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
+        else:
+            self._set_v1(wanted)
+        self._quota = b""
+        found = self.bandwidth()
+        if found != wanted:
+            raise ActuationFailed(
+                f"{self.path.name} has {_shown(found)} after {_shown(wanted)} was set"
+            )
+
+    def _set_v1(self, wanted: Bandwidth | None) -> None:
+        """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
+        now = self.bandwidth()
+        period = int(os.pread(self._fds[2], 64, 0))
+        if wanted is None:
+            self._put("cpu.cfs_quota_us", "-1")
+            return None if period == PERIOD_US else self._put("cpu.cfs_period_us", str(PERIOD_US))
+        to_quota = ("cpu.cfs_quota_us", str(wanted.quota_us))
+        if period == wanted.period_us:
+            return self._put(*to_quota)
+        to_period = ("cpu.cfs_period_us", str(wanted.period_us))
+        if now is None or now.quota_us / wanted.period_us < wanted.quota_us / period:
+            return self._put_both(to_period, to_quota, str(period))
+        return self._put_both(to_quota, to_period, str(now.quota_us))
+
+    def _put_both(self, first: tuple[str, str], then: tuple[str, str], before: str) -> None:
+        """Write two files; when the kernel refuses the second, the first is put back."""
+        self._put(*first)
+        try:
+            self._put(*then)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._put(first[0], before)
+            raise
+
+    def _put(self, name: str, text: str) -> None:
+        _write(self.path / name, text, self._kept.get(name))
+
+
+class DomainGroup:
+    """The CPU cgroup of a whole domain; every method raises ``OSError`` (``GONE`` once it went)."""
+
+    def __init__(self, vcpu: Path) -> None:
+        """``vcpu``: the folder of one of its vCPUs. Version 2 has a level in between."""
+        above = vcpu.parent.parent if vcpu.parent.name == "libvirt" else vcpu.parent
+        self._path = above / "cpu.idle"
+        self._fd: int | None = None
+        with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
+            self._fd = os.open(self._path, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def yields(self) -> bool | None:
+        """Whether it runs only when its neighbours do not; ``None``: the kernel has no such."""
+        return None if self._fd is None else os.pread(self._fd, 8, 0)[:1] == b"1"
+
+    def set_yields(self, yields: bool) -> None:
+        """Write it and read it back; ``ActuationFailed`` when the kernel has it otherwise."""
+        _write(self._path, "1" if yields else "0")
+        if self.yields() != yields:
+            raise ActuationFailed(f"{self._path.parent.name} does not change its precedence")

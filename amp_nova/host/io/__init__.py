@@ -1,0 +1,1 @@
+"""The threads that do domains' I/O, and the interfaces they serve."""

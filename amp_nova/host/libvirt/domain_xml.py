@@ -1,0 +1,96 @@
+"""What a libvirt domain's XML says that matters here, Nova's metadata included."""
+
+import fnmatch
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from amp_nova.flavor.extra_specs import NAMESPACE
+from amp_nova.host.libvirt import io_definition
+from amp_nova.host.libvirt.cpuset import cpus
+from amp_nova.host.libvirt.io_definition import IoDefinition
+from amp_nova.model.observation import Domain
+
+NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
+"""Namespace of Nova's metadata; it holds the flavor's extra specs since Nova 32.0."""
+VCPUS_MAX = 1 << 13
+"""No hypervisor runs more; what claims to is garbage, and must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A configured booking: extra specs for domains whose name matches a shell pattern."""
+
+    pattern: str
+    specs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainXml:
+    """A running domain as its XML describes it; ``pins`` are by vCPU, ``cpuset`` is for the rest.
+
+    ``None`` stands for no restriction.
+    """
+
+    domain: Domain
+    cpuset: frozenset[int] | None
+    pins: dict[int, frozenset[int]]
+    io: IoDefinition = field(default_factory=IoDefinition)
+
+
+def _specs(root: ET.Element) -> dict[str, str]:
+    path = f"metadata/{NOVA}instance/{NOVA}flavor/{NOVA}extraSpecs/{NOVA}extraSpec"
+    return {name: e.text or "" for e in root.iterfind(path) if (name := e.get("name"))}
+
+
+def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
+    element = root.find(path)
+    if element is None:
+        return ""
+    return (element.get(attribute) if attribute else element.text) or ""
+
+
+def _limited(root: ET.Element) -> bool:
+    """Whether the definition has a vCPU quota: then libvirt, not we, owns it."""
+    text = _text(root, "cputune/quota").strip() or "-1"
+    return not text.startswith("-") and text != "0"
+
+
+def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
+    """Read a domain's XML; ``ValueError`` when it is not one."""
+    try:
+        root = ET.fromstring(xml)
+    except ET.ParseError as exc:
+        raise ValueError(f"not XML: {exc}") from exc
+    name, uuid, count = _text(root, "name"), _text(root, "uuid"), _text(root, "vcpu").strip()
+    if not name or not uuid:
+        raise ValueError("it has no name or no UUID")
+    if not count.isdecimal() or len(count) > 6 or not 0 < int(count) <= VCPUS_MAX:
+        raise ValueError(f"'{count[:20]}' is no number of vCPUs")
+    specs = _specs(root)
+    if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
+        for fallback in fallbacks:
+            if fnmatch.fnmatchcase(name, fallback.pattern):
+                specs = {**specs, **fallback.specs}
+                break
+    instance = f"metadata/{NOVA}instance"
+    domain = Domain(
+        resource=uuid,
+        name=name,
+        vcpus=int(count),
+        specs=specs,
+        project=_text(root, f"{instance}/{NOVA}owner/{NOVA}project", "uuid"),
+        display_name=_text(root, f"{instance}/{NOVA}name"),
+        flavor=_text(root, f"{instance}/{NOVA}flavor", "name"),
+        flavor_id=_text(root, f"{instance}/{NOVA}flavor", "id"),
+        image=_text(root, f"{instance}/{NOVA}root[@type='image']", "uuid"),
+        limited_elsewhere=_limited(root),
+        weighted_elsewhere=root.find("cputune/shares") is not None,
+    )
+    cpuset = _text(root, "vcpu", "cpuset")
+    pins = {
+        int(pin.get("vcpu") or -1): cpus(pin.get("cpuset") or "")
+        for pin in root.iterfind("cputune/vcpupin")
+    }
+    io = io_definition.parse(root)
+    return DomainXml(domain, cpus(cpuset) if cpuset else None, pins, io)

@@ -1,0 +1,1 @@
+"""The processors as ``/sys`` and ``/proc`` describe them."""

@@ -1,0 +1,223 @@
+"""The vCPU threads of one QEMU process: counters, affinity and limit of each."""
+
+import contextlib
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
+from amp_nova.host.counters.sources import Counters, VcpuCounts
+from amp_nova.model.allocation import Step
+from amp_nova.model.observation import DomainReading, Sample, VcpuReading
+
+_COMM = re.compile(r"CPU (\d+)/(\w*)")
+"""QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
+
+
+class VcpuThread:
+    """One vCPU's thread. Every method raises ``OSError`` when the thread has gone."""
+
+    def __init__(
+        self, index: int, tid: int, task: Path, group: VcpuGroup, counts: VcpuCounts
+    ) -> None:
+        self.index = index
+        self.tid = tid
+        self.group = group
+        self.counts = counts
+        self.task = task
+        self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
+        self._pcpus: frozenset[int] = frozenset()
+        self._raw = b""
+        self._last: VcpuReading | None = None
+        self._sampled: tuple[bytes, Sample] | None = None
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with contextlib.suppress(OSError):
+            os.close(self._schedstat)
+        self.group.close()
+        self.counts.end()
+
+    def read(self, allowed: frozenset[int], *, closely: bool = True) -> VcpuReading:
+        """Counters and limits at this moment.
+
+        Unless ``closely``, the limits of a vCPU that slept since the last time are not read again:
+        most vCPUs do most of the time, and a limit matters to one that runs.
+        """
+        raw = os.pread(self._schedstat, 128, 0)
+        last = self._last
+        slept = last is not None and raw == self._raw
+        if slept and not closely and last is not None and last.allowed is allowed:
+            return last
+        limit, pcpus = self.group.bandwidth(), self.pcpus()
+        if slept and last is not None:
+            same = last.bandwidth is limit and last.pcpus is pcpus and last.allowed is allowed
+            if not same:
+                last = replace(last, bandwidth=limit, pcpus=pcpus, allowed=allowed)
+        else:
+            run, wait, _ = raw.split()
+            throttled_ns = self.group.throttled_ns()
+            counts = self.counts.read()
+            last = VcpuReading(
+                self.index,
+                int(run),
+                int(wait),
+                throttled_ns,
+                limit,
+                pcpus,
+                allowed,
+                counts=counts,
+                uncounted=self.counts.failure,
+            )
+        self._raw, self._last = raw, last
+        return last
+
+    def sample(self) -> Sample | None:
+        """What the fast loop needs; ``None`` while nothing counts the vCPU."""
+        raw, last = os.pread(self._schedstat, 128, 0), self._sampled
+        if last is not None and raw == last[0]:  # it sleeps: nothing can have been counted
+            was = last[1]
+            return Sample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
+        counts = self.counts.read()
+        if counts is None:
+            self._sampled = None
+            return None
+        run, wait, _ = raw.split()
+        sample = Sample(time.monotonic_ns(), int(run), int(wait), counts.instructions)
+        self._sampled = (raw, sample)
+        return sample
+
+    def pcpus(self) -> frozenset[int]:
+        """The pCPUs the thread may run on; the same object as long as nothing changes."""
+        now = os.sched_getaffinity(self.tid)
+        if now != self._pcpus:
+            self._pcpus = frozenset(now)
+        return self._pcpus
+
+    def take(self, step: Step) -> None:
+        """Carry out one step; ``ActuationFailed`` when the kernel made something else of it."""
+        self._raw = b""  # whatever comes of it, the next reading looks closely
+        if step.pcpus is None:
+            if self.group.bandwidth() != step.bandwidth:  # the same one would refill the group
+                self.group.set_bandwidth(step.bandwidth)
+            return
+        os.sched_setaffinity(self.tid, step.pcpus)
+        if self.pcpus() != step.pcpus:
+            raise ActuationFailed(
+                f"vCPU {self.index} is kept on pCPUs {sorted(self.pcpus())}, not on the "
+                f"{sorted(step.pcpus)} that were asked for: its cpuset does not hold them"
+            )
+
+
+def incarnation(root: Path, pid: int) -> str:
+    """What tells one life of a process from another of the same PID: PID and start time."""
+    stat = (root / f"proc/{pid}/stat").read_text()
+    return f"{pid}:{stat.rsplit(')', 1)[1].split()[19]}"
+
+
+Found = dict[int, tuple[int, Path, int, str]]
+"""Thread id, CPU cgroup folder, its version and what runs the vCPU, by vCPU index."""
+
+
+def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
+    """The vCPUs of a process, and those left out; ``OSError`` if the process went.
+
+    A vCPU that libvirt gave no cgroup of its own is left out: a limit there would hit others.
+    """
+    found: Found = {}
+    groupless = set()
+    tasks = root / f"proc/{pid}/task"
+    for tid in os.listdir(tasks):
+        try:
+            match = _COMM.match((tasks / tid / "comm").read_text())
+            if match is None:
+                continue
+            where = path_of((tasks / tid / "cgroup").read_text(), mounted)
+        except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
+            continue
+        if where is not None and where[0].name == f"vcpu{match[1]}":
+            found[int(match[1])] = (int(tid), *where, match[2])
+        else:
+            groupless.add(int(match[1]))
+    return found, frozenset(groupless)
+
+
+class VcpuThreads:
+    """All vCPU threads of one QEMU process, found again when they change.
+
+    ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``;
+    ``unsettled``: another look may find more.
+    """
+
+    def __init__(self, root: Path, pid: int, mounted: dict[str, Path], counters: Counters) -> None:
+        self.pid = pid
+        self.incarnation = incarnation(root, pid)
+        self.by_index: dict[int, VcpuThread] = {}
+        self.groupless: frozenset[int] = frozenset()
+        self.domain: DomainGroup | None = None
+        self.unsettled = False
+        self.reading: DomainReading | None = None
+        """The domain's last reading, as long as nothing else than its vCPUs can have changed."""
+        self._listed: frozenset[str] = frozenset()
+        self._root = root
+        self._mounted = mounted
+        self._counters = counters
+        try:
+            self.rescan()
+        except BaseException:
+            self.close()
+            raise
+
+    def follow(self) -> None:
+        """Look again if threads came or went since the last look: cheaper than ``rescan``."""
+        if self.unsettled or self._listed != self._listing():
+            self.rescan()
+
+    def _listing(self) -> frozenset[str]:
+        return frozenset(os.listdir(self._root / f"proc/{self.pid}/task"))
+
+    def rescan(self) -> None:
+        """Look for vCPUs that were plugged, unplugged or moved to another group."""
+        self.reading = None
+        self._listed = self._listing()
+        found, self.groupless = find(self._root, self.pid, self._mounted)
+        for index, thread in list(self.by_index.items()):
+            if found.get(index, ())[:2] != (thread.tid, thread.group.path):
+                self.drop(index)
+        tasks = self._root / f"proc/{self.pid}/task"
+        for index, (tid, path, version, accelerator) in found.items():
+            if index not in self.by_index:
+                group, counts = VcpuGroup(path, version), self._counts(index, tid, accelerator)
+                try:
+                    self.by_index[index] = VcpuThread(index, tid, tasks / str(tid), group, counts)
+                except OSError:
+                    group.close()
+                    raise
+        self.by_index = dict(sorted(self.by_index.items()))
+        if self.domain is None and self.by_index:
+            self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
+        # libvirt moves a new thread to its group a moment after it began.
+        self.unsettled = bool(self.groupless)
+
+    def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
+        counters = self._counters
+        return VcpuCounts(
+            lambda: counters.open(self.pid, tid, index, accelerator), counters.retry_s
+        )
+
+    def drop(self, index: int) -> None:
+        """Forget one vCPU and give its descriptors back."""
+        self.by_index.pop(index).close()
+        self.reading = None
+        self.unsettled = True
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for thread in self.by_index.values():
+            thread.close()
+        self.by_index = {}
+        if self.domain is not None:
+            self.domain.close()

@@ -1,0 +1,1 @@
+"""Scenario files: parsing, validation, and the workloads they describe."""

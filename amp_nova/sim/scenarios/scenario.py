@@ -1,0 +1,230 @@
+"""A scenario: a host, its guests and what they do.
+
+The keys are in ``doc/source/user/simulator.rst``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from amp_nova.exceptions import BookingInvalid
+from amp_nova.flavor.extra_specs import Booking, parse
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.sim.scenarios import document
+from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.workload import Phase, Workload
+
+PCPUS_MAX = 4096
+VCPUS_MAX = 4096
+DURATION_MAX_S = 31 * 86_400.0
+STEP_MIN_S = 0.001
+"""Least length of a phase and of the work between two barriers: each costs an event."""
+SEED_MAX = 2**63 - 1
+RATE_LEAST, RATE_MOST = 1e-3, 1e3
+"""Bounds of coefficients, speeds and instructions per cycle: counters stay finite within them."""
+_CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """One virtual machine of a scenario."""
+
+    name: str
+    booking: Booking
+    workload: Workload
+    specs: Mapping[str, str]
+    start_on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A host, its guests, how long to run them and which best-effort policy with."""
+
+    name: str
+    duration_s: float
+    topology: Topology
+    guests: tuple[Guest, ...]
+    policy: str = "none"
+    seed: int = 0
+    reference_ips: float | None = None
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario file; ``ScenarioInvalid`` says in one sentence what is wrong with it."""
+    return read(document.load(path), path.stem)
+
+
+def read(top: Value, name: str) -> Scenario:
+    """Read a scenario from a document; ``name`` is its name unless it says another."""
+    keys = top.fields(
+        ("name", "duration_s", "seed", "host", "vms", "policy"), ("duration_s", "host", "vms")
+    )
+    host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
+    ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
+    topology = _topology(host, ips)
+    guests: list[Guest] = []
+    room = VCPUS_MAX
+    for value in keys["vms"].items("a list of VMs"):
+        guest = _guest(value, topology, room, {g.name for g in guests})
+        room -= len(guest.booking.vcpus)
+        guests.append(guest)
+    return Scenario(
+        name=keys["name"].text() if "name" in keys else name,
+        duration_s=keys["duration_s"].number(0, DURATION_MAX_S, above=True),
+        topology=topology,
+        guests=tuple(guests),
+        policy=keys["policy"].text() if "policy" in keys else "none",
+        seed=keys["seed"].whole(0, SEED_MAX) if "seed" in keys else 0,
+        reference_ips=ips,
+    )
+
+
+def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topology:
+    types: dict[str, CoreType] = {}
+    caches: list[tuple[str, int]] = []
+    for value in host["core_types"].items("a list of core types"):
+        core_type, llcs = _core_type(value, PCPUS_MAX - len(caches), reference_ips)
+        if core_type.name in types:
+            raise value.wrong(f"core type '{core_type.name}' is given twice")
+        types[core_type.name] = core_type
+        caches += [(core_type.name, llc) for llc in llcs]
+    if not types:
+        raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
+    slowest_first = sorted(types.values(), key=lambda t: t.coefficient or 0.0)
+    first = {llc: number for number, (_, llc) in reversed(list(enumerate(caches)))}
+    pcpus = (PCpu(i, name, (i,), llc=first[llc]) for i, (name, llc) in enumerate(caches))
+    reference = slowest_first[0].name
+    if "reference" in host:
+        reference = host["reference"].text()
+        known = types.get(reference)
+        if known is None and any(t.coefficient == 1.0 for t in types.values()):
+            raise host["reference"].refused(
+                f"a core type of the host: {', '.join(types)}, or leave coefficient 1 to the "
+                "reference core type of another host"
+            )
+        if known is not None and known.coefficient != 1.0:
+            raise host["reference"].wrong(
+                f"'{reference}' is the reference core type, so its coefficient is 1 by definition, "
+                f"not {known.coefficient:g}"
+            )
+    return Topology(tuple(slowest_first), tuple(pcpus), reference, "scenario")
+
+
+def _core_type(
+    value: Value, room: int, reference_ips: float | None
+) -> tuple[CoreType, Sequence[int]]:
+    """A core type and the last-level cache of each of its cores."""
+    keys = value.fields(("name", "count", "coefficient", "llc"), ("name", "count", "coefficient"))
+    name = keys["name"].text()
+    if not _CORE_TYPE.fullmatch(name):
+        raise keys["name"].refused("letters, digits, '-', '_' and '.', at most 64")
+    count = keys["count"].whole(1, PCPUS_MAX)
+    if count > room:
+        raise keys["count"].wrong(f"the host has more than {PCPUS_MAX} pCPUs: take fewer")
+    coefficient = keys["coefficient"].number(RATE_LEAST, RATE_MOST)
+    llcs = [0] * count
+    if "llc" in keys:
+        llcs = [v.whole(0, 1 << 31) for v in keys["llc"].items("a list with one id for each core")]
+        if len(llcs) != count:
+            raise keys["llc"].wrong(f"{keys['llc'].path} has {len(llcs)} ids for {count} cores")
+    ips = None if reference_ips is None else reference_ips * coefficient
+    return CoreType(name, coefficient, "scenario", nominal_ips=ips), llcs
+
+
+def _guest(value: Value, topology: Topology, room: int, taken: set[str]) -> Guest:
+    keys = value.fields(("name", "vcpus", "extra_specs", "workload", "start_on"), ("name",))
+    name = keys["name"].text()
+    if name in taken:
+        raise keys["name"].wrong(f"there are two VMs called '{name}'")
+    vcpus = keys["vcpus"].whole(1, VCPUS_MAX) if "vcpus" in keys else 1
+    if vcpus > room:
+        raise keys["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: take fewer")
+    types = [t.name for t in topology.core_types]
+    specs: dict[str, str] = {}
+    if "extra_specs" in keys:
+        specs = {k: v.raw() for k, v in keys["extra_specs"].entries().items()}
+    try:
+        booking = parse(specs, vcpus)
+    except BookingInvalid as exc:
+        raise keys["extra_specs"].wrong(f"VM '{name}': {exc}") from exc
+    if booking.core_type not in (None, *types):
+        raise keys["extra_specs"].wrong(
+            f"VM '{name}': amp:core_type={booking.core_type} is not on this host: "
+            f"it has {', '.join(types)}"
+        )
+    start_on = None
+    if "start_on" in keys:
+        start_on = keys["start_on"].one_of(types, "a core type of the host")
+    workload = Workload((Phase(_coefficients(topology)),))
+    if "workload" in keys:
+        workload = _workload(keys["workload"], topology)
+    return Guest(name, booking, workload, specs, start_on)
+
+
+def _workload(value: Value, topology: Topology) -> Workload:
+    keys = value.fields(("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases"))
+    usual = _phase(keys, topology, Phase(_coefficients(topology)))
+    phases = [usual]
+    if "phases" in keys:
+        phases = []
+        for item in keys["phases"].items("a list of phases"):
+            fields = item.fields(("for_s", "speedup", "utilization", "ipc_ratio"), ("for_s",))
+            phases.append(_phase(fields, topology, usual))
+        if not phases:
+            raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
+    work, barrier = keys.get("work_refcore_s"), keys.get("barrier_s")
+    return Workload(
+        tuple(phases),
+        work.number(0, above=True) if work else None,
+        barrier.number(STEP_MIN_S) if barrier else None,
+        _by_type(keys["ipc"], topology) if "ipc" in keys else {},
+    )
+
+
+def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase:
+    speeds, utilization, for_s = keys.get("speedup"), keys.get("utilization"), keys.get("for_s")
+    ipc_ratio = keys.get("ipc_ratio")
+    return Phase(
+        _speeds(speeds, topology) if speeds else usual.speeds,
+        utilization.number(0, 1) if utilization else usual.utilization_ratio,
+        for_s.number(STEP_MIN_S) if for_s else usual.for_s,
+        ipc_ratio.number(RATE_LEAST, RATE_MOST) if ipc_ratio else usual.ipc_ratio,
+    )
+
+
+def _coefficients(topology: Topology) -> tuple[float, ...]:
+    """Speeds of a workload that gains from a core what the coefficient says."""
+    known = [t.coefficient or 1.0 for t in topology.core_types]
+    return tuple(c / known[0] for c in known)
+
+
+def _by_type(value: Value, topology: Topology) -> dict[str, float]:
+    """Numbers by core type."""
+    types = [t.name for t in topology.core_types]
+    found = {}
+    for key, number in value.entries("a mapping of core types to numbers").items():
+        if key not in types:
+            raise number.wrong(
+                f"{value.path} names core type '{key}', which is not on this host: "
+                f"it has {', '.join(types)}"
+            )
+        found[key] = number.number(RATE_LEAST, RATE_MOST)
+    return found
+
+
+def _speeds(value: Value, topology: Topology) -> tuple[float, ...]:
+    """Speeds on every core type over the slowest; the slowest may be left out."""
+    given = _by_type(value, topology)
+    slowest = topology.core_types[0].name
+    if not given:
+        return _coefficients(topology)
+    if given.get(slowest, 1.0) != 1.0:
+        raise value.wrong(
+            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are over that type, "
+            "the slowest: give 1 or leave it out"
+        )
+    for core_type in topology.core_types[1:]:
+        if core_type.name not in given:
+            raise value.wrong(f"{value.path} has no '{core_type.name}': add it")
+    return tuple(given.get(t.name, 1.0) for t in topology.core_types)

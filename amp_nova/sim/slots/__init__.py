@@ -1,0 +1,1 @@
+"""Schedulers that decide in time slots, to compare with policies of published hypervisors."""

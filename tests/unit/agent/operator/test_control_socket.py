@@ -1,0 +1,190 @@
+"""The control socket: one question, one answer."""
+
+import contextlib
+import json
+import socket
+import stat
+import threading
+
+import pytest
+
+from amp_nova.agent.operator import control_socket
+from amp_nova.exceptions import AmpError, ConfigInvalid
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Serves answers of a function below the test's folder."""
+    servers = []
+
+    def serve_(answer=lambda question: {"you asked": question}):
+        servers.append(control_socket.Control(tmp_path, answer))
+        return servers[-1]
+
+    yield serve_
+    for server in servers:
+        server.close()
+
+
+def raw(tmp_path, data):
+    """What comes back for these bytes."""
+    with socket.socket(socket.AF_UNIX) as conn:
+        conn.settimeout(5)
+        conn.connect(str(control_socket.path(tmp_path)))
+        conn.sendall(data)
+        return conn.makefile("rb").read()
+
+
+def test_question_is_answered(serve, tmp_path):
+    """An object goes in, an object comes back."""
+    serve()
+
+    assert control_socket.ask(tmp_path, {"ask": "status"}) == {"you asked": {"ask": "status"}}
+
+
+def test_large_answer_arrives_whole(serve, tmp_path):
+    """A host of many instances has a long answer."""
+    serve(lambda _: {"status": ["x" * 100] * 50_000})
+
+    assert len(control_socket.ask(tmp_path, {})["status"]) == 50_000
+
+
+def test_socket_is_for_its_owner_alone(serve, tmp_path):
+    """Nobody else may ask."""
+    serve()
+
+    assert stat.S_IMODE(control_socket.path(tmp_path).stat().st_mode) == 0o600
+
+
+def test_no_agent_is_none(tmp_path):
+    """Neither a missing nor a left-over socket is an error."""
+    assert control_socket.ask(tmp_path, {}) is None
+
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(control_socket.path(tmp_path)))
+
+    assert control_socket.ask(tmp_path, {}) is None
+
+
+def test_left_over_socket_is_replaced(serve, tmp_path):
+    """An agent that was killed does not keep the next one from serving."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(control_socket.path(tmp_path)))
+
+    serve()
+
+    assert control_socket.ask(tmp_path, {}) == {"you asked": {}}
+
+
+def test_closing_leaves_nothing(tmp_path):
+    """No socket stays behind."""
+    control_socket.Control(tmp_path, lambda question: question).close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [b"garbage\n", b"\n", b"\xff\xfe\n", b"[" * 3000 + b"\n"])
+def test_broken_question_is_answered_with_an_error(serve, tmp_path, data):
+    """Whatever is asked, the answer is an object that says what was wrong."""
+    serve()
+
+    assert json.loads(raw(tmp_path, data)) == {
+        "error": "the question is not JSON of at most 4096 bytes"
+    }
+
+
+def test_question_that_is_no_object_is_an_error(serve, tmp_path):
+    """A list or a number is no question."""
+    serve()
+
+    assert json.loads(raw(tmp_path, b"[1]\n")) == {"error": "the question is not an object"}
+
+
+def test_oversized_question_is_refused(serve, tmp_path):
+    """A question has a limit, on either side of the socket."""
+    serve()
+
+    with pytest.raises(AmpError, match="the question is too long for the agent"):
+        control_socket.ask(tmp_path, {"instance": "x" * 4096})
+    with contextlib.suppress(OSError):  # it hangs up while it is being asked
+        raw(tmp_path, b"x" * 1_000_000)
+    assert control_socket.ask(tmp_path, {}) == {"you asked": {}}
+
+
+def test_error_of_the_agent_is_told(serve, tmp_path):
+    """A sentence for the user goes through; a fault is in the log, and nothing falls silent."""
+    faults = iter([AmpError("no instance 'x'"), KeyError("fault")])
+
+    def answer(_question):
+        raise next(faults)
+
+    serve(answer)
+
+    assert control_socket.ask(tmp_path, {}) == {"error": "no instance 'x'"}
+    assert control_socket.ask(tmp_path, {}) == {"error": "the agent could not answer: see its log"}
+
+
+def test_one_who_does_not_wait_is_no_news(serve, tmp_path, capfd):
+    """A client that hangs up prints no traceback into the agent's log."""
+    asked = threading.Event()
+    go = threading.Event()
+
+    def answer(_question):
+        asked.set()
+        go.wait(5)
+        return {"long": "x" * 1_000_000}
+
+    serve(answer)
+    with socket.socket(socket.AF_UNIX) as conn:
+        conn.connect(str(control_socket.path(tmp_path)))
+        conn.sendall(b"{}\n")
+        assert asked.wait(5)
+    go.set()
+
+    assert "long" in control_socket.ask(tmp_path, {})
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("reply", [b"", b"garbage\n", b'{"status": [', b"[1]\n", b"\xff\n"])
+def test_answer_that_cannot_be_read_is_one_sentence(tmp_path, reply):
+    """An agent that dies while it answers is an error, not a traceback."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(control_socket.path(tmp_path)))
+        listener.listen()
+
+        def answer():
+            conn, _ = listener.accept()
+            with conn:
+                conn.recv(4096)
+                conn.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(AmpError, match="gave no answer that can be read: see its log"):
+            control_socket.ask(tmp_path, {})
+        thread.join()
+
+
+def test_agent_that_hangs_is_one_sentence(tmp_path, monkeypatch):
+    """An answer that never comes is given up."""
+    monkeypatch.setattr(control_socket, "_TIMEOUT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(control_socket.path(tmp_path)))
+        listener.listen()
+
+        with pytest.raises(AmpError, match="does not answer: timed out"):
+            control_socket.ask(tmp_path, {})
+
+
+def test_folder_that_cannot_hold_a_socket_is_one_sentence(tmp_path):
+    """A path that is missing or too long is named, with what to do."""
+    for folder in (tmp_path / "missing", tmp_path / ("x" * 120)):
+        with pytest.raises(ConfigInvalid, match="set \\[agent\\] state_path to a folder") as caught:
+            control_socket.Control(folder, lambda question: question)
+        assert str(folder) in str(caught.value)
+        assert "None" not in str(caught.value)

@@ -1,0 +1,162 @@
+"""Estimates from cycle to cycle: windows, own coefficients in force, and who goes by them."""
+
+import pytest
+
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.control.own_coefficients import Choice
+from amp_nova.model.allocation import Change, Step
+from amp_nova.policies.hsp import HspPolicy
+from amp_nova.profiling.speedup import Miss
+from amp_nova.sim.guest import Counting
+from amp_nova.sim.host import SimHost
+from tests.unit.sim.builders import guest, topology
+
+FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
+KNOWN = Miss(100.0, 0.02)
+ADAPTIVE = Settings(coefficients=Choice(adaptive=True), miss=KNOWN)
+
+
+def hosted(*guests, coefficient=2.0, settings=ADAPTIVE, **counting):
+    host = SimHost(
+        topology(fast=2, slow=2, coefficient=coefficient), guests, counting=Counting(**counting)
+    )
+    return host, Loop(host, host, settings, stopwatch=lambda: 0.0)
+
+
+def cycles(host, loop, count, every_s=1.0):
+    """So many cycles; the last report."""
+    for _ in range(count):
+        report = loop.cycle()
+        host.advance(host.now_s + every_s)
+    return report
+
+
+def quota(report, name="vm"):
+    (domain,) = (d for d in report.domains if d.domain.name == name)
+    return domain.vcpus[0].reading.bandwidth.cores
+
+
+def test_the_quota_follows_what_the_work_gains():
+    """After one window on the fast type the share is booked / own coefficient, not / 2."""
+    host, loop = hosted(guest(speed=1.2, start_on="fast", pref_core="0.5"))
+
+    begun, known = cycles(host, loop, 2), cycles(host, loop, 3)
+
+    assert quota(begun) == pytest.approx(0.25)
+    assert quota(known) == pytest.approx(0.5 / 1.2, rel=0.02)
+    (line,) = {v.promise.grant.why for d in known.domains for v in d.vcpus}
+    assert "its own coefficient" in line
+
+
+def test_what_is_delivered_is_counted_at_the_coefficient_in_force():
+    """Reference seconds are CPU seconds times the coefficient of that very time."""
+    host, loop = hosted(guest(speed=1.2, start_on="fast", pref_core="0.5"))
+    account = cycles(host, loop, 21).domains[0].vcpus[0].account
+
+    assert account.ref_s == pytest.approx(20 * 0.5, rel=0.01)
+    assert account.cpu_s[1] == pytest.approx(2 * 0.25 + 18 * 0.5 / 1.2, rel=0.02)
+    assert account.ratio == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("choice", "adaptive"),
+    [
+        (Choice(), False),
+        (Choice(exceptions=(("v*", True),)), True),
+        (Choice(adaptive=True, exceptions=(("web-*", True), ("vm", False))), False),
+    ],
+)
+def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
+    """By default nobody; by pattern, and the first that matches counts."""
+    host, loop = hosted(
+        guest(speed=1.2, start_on="fast", pref_core="0.5"),
+        settings=Settings(coefficients=choice, miss=KNOWN),
+    )
+
+    assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_writes_no_quotas(seed):
+    """Counters that are 3 % off from reading to reading: two writes in ten minutes at the most."""
+    host, loop = hosted(
+        guest(speed=1.3, start_on="fast", pref_core="0.5"), noise_ratio=0.03, seed=seed
+    )
+    begun = cycles(host, loop, 60).totals.writes
+
+    assert cycles(host, loop, 600).totals.writes - begun <= 2
+
+
+def test_who_ran_on_both_types_is_known_without_a_model():
+    """Moved there by others, not by the estimator, which moves nobody to measure it."""
+    host, loop = hosted(guest(speed=1.4), settings=Settings())
+    for where in (SLOW, FAST):
+        host.apply([Change(("vm", 0), (Step(pcpus=where),))])
+        report = cycles(host, loop, 6)
+
+    insight = report.domains[0].vcpus[0].insight
+    assert insight.speedup.value == pytest.approx(1.4, rel=1e-6)
+    assert insight.speedup.source == "sampling"
+    assert report.totals.migrations == {}
+
+
+def test_a_window_across_a_move_is_none():
+    """What ran on both types within one window is no rate of either."""
+    host, loop = hosted(guest(speed=1.4), settings=Settings())
+    for where in (SLOW, FAST) * 4:
+        host.apply([Change(("vm", 0), (Step(pcpus=where),))])
+        report = cycles(host, loop, 2)
+
+    assert report.domains[0].vcpus[0].insight.speedup is None
+
+
+def test_without_counters_everything_is_as_the_hardware_says():
+    """Nothing is guessed: no estimate, and the type's own coefficient."""
+    host, loop = hosted(guest(speed=1.2, start_on="fast", pref_core="0.5"), works=False)
+    report = cycles(host, loop, 6)
+
+    assert report.domains[0].vcpus[0].insight.speedup is None
+    assert quota(report) == pytest.approx(0.25)
+
+
+def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
+    """Per best-effort vCPU: smoothed IPC, speed-up, CPU seconds by type since the last decision."""
+    views = []
+
+    class Watching:
+        name = "watching"
+
+        def decide(self, view):
+            views.append(view.vcpus[0])
+            return {}
+
+    host = SimHost(topology(fast=1, slow=1), [guest(speed=1.5)])
+    host.apply([Change(("vm", 0), (Step(pcpus=frozenset({0})),))])
+    loop = Loop(host, host, Settings(miss=KNOWN), Watching(), stopwatch=lambda: 0.0)
+    cycles(host, loop, 11, every_s=0.5)
+
+    assert views[0].ipc is None
+    assert views[-1].ipc == pytest.approx(host_ipc(host))
+    assert views[-1].speedup == pytest.approx(1.5, rel=0.01)
+    assert views[-1].cpu_s == (0.0, pytest.approx(2.5))
+
+
+@pytest.mark.parametrize("interval_s", [0.5, 1.0, 2.5])
+def test_turns_are_not_too_short_to_learn_from(interval_s):
+    """However often a policy is asked: it sees what those gain that change places each time."""
+    guests = [guest("gains", speed=1.9), guest("waits", speed=1.1)]
+    host = SimHost(topology(fast=1, slow=1), guests)
+    settings = Settings(miss=KNOWN, policy_interval_s=interval_s, cycle_s=0.5)
+    loop = Loop(host, host, settings, HspPolicy(), stopwatch=lambda: 0.0)
+    cycles(host, loop, 40, every_s=0.5)
+
+    moves = [c for _ in range(20) if cycles(host, loop, 1, every_s=0.5) for c in loop.changes]
+
+    (gains, _) = host.observe().domains
+    assert moves == []
+    assert gains.vcpus[0].pcpus == {0}
+
+
+def host_ipc(host):
+    counts = host.observe().domains[0].vcpus[0].counts
+    return counts.instructions / counts.cycles

@@ -1,0 +1,233 @@
+"""The fast loop over a FAKE of counters that do what a test needs."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.agent.fast_loop import FastLoop, Governed
+from amp_nova.control import ips_controller
+from amp_nova.control.ips_controller import Terms
+from amp_nova.model.allocation import Failure
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Sample
+
+R = 2e9
+KEY, OTHER = ("vm", 0), ("vm", 1)
+HALF = Bandwidth(10_000, 20_000)
+
+
+class Counters:
+    """A FAKE FastPort: vCPUs run as their limits say, each at a rate of its own."""
+
+    def __init__(self, *keys, rate=R):
+        self.now_ns = 0
+        self.rate = dict.fromkeys(keys, rate)
+        self.wants = dict.fromkeys(keys, True)
+        self.limits = dict.fromkeys(keys, HALF)
+        self.samples = {key: Sample(0, 0, 0, 0) for key in keys}
+        self.refuse = {}
+        self.written = []
+
+    def let(self, seconds):
+        """Time passes."""
+        self.now_ns += round(seconds * 1e9)
+        for key, was in self.samples.items():
+            run_ns = round(self.wants[key] * seconds * 1e9 * self.limits[key].cores)
+            wait_ns = round(self.wants[key] * seconds * 1e9) - run_ns
+            self.samples[key] = Sample(
+                self.now_ns,
+                was.run_ns + run_ns,
+                was.wait_ns + wait_ns,
+                was.instructions + round(run_ns / 1e9 * self.rate[key]),
+            )
+
+    def shift(self, key=KEY, **by):
+        """What counters say jumps."""
+        was = self.samples[key]
+        self.samples[key] = replace(was, **{k: getattr(was, k) + v for k, v in by.items()})
+
+    def sample(self, keys):
+        return {key: self.samples[key] for key in keys if key in self.samples}
+
+    def throttle(self, limits):
+        done = {k: v for k, v in limits.items() if k not in self.refuse}
+        self.limits |= done
+        self.written += done.items()
+        return {k: self.refuse[k] for k in limits if k in self.refuse}
+
+
+def governed(booked, limit=HALF, place="slow", nominal_ips=R):
+    return Governed(Terms(booked * R), limit, place, nominal_ips)
+
+
+def begun(booked=0.3, *, settled_s=2.0, **more):
+    """A loop that governs one vCPU for a while already."""
+    counters = Counters(KEY, **more)
+    loop = FastLoop(counters)
+    loop.govern({KEY: governed(booked)})
+    delivered(loop, counters, settled_s)
+    return loop, counters
+
+
+def delivered(loop, counters, seconds, key=KEY):
+    """Let time pass with the loop running; instructions per second of a vCPU over it."""
+    before = counters.samples[key].instructions
+    for _ in range(round(seconds / loop.tick_s)):
+        counters.let(loop.tick_s)
+        loop.tick()
+    return (counters.samples[key].instructions - before) / seconds
+
+
+def test_it_looks_several_times_in_a_sampling_period():
+    """As often as it says, and writes only what has to change."""
+    loop, counters = begun()
+    written = len(counters.written)
+
+    assert loop.tick_s == pytest.approx(0.1 / ips_controller.TICKS)
+    assert delivered(loop, counters, 10.0) == pytest.approx(0.3 * R, rel=0.001)
+    assert len(counters.written) == written == loop.writes
+
+
+def test_every_vcpu_has_its_own_booking():
+    """Two of one VM, at different rates."""
+    counters = Counters(KEY, OTHER)
+    counters.rate[OTHER] = 0.7 * R
+    loop = FastLoop(counters)
+    loop.govern({KEY: governed(0.2), OTHER: governed(0.6)})
+    delivered(loop, counters, 1.0)
+    before = counters.samples[OTHER].instructions
+
+    assert delivered(loop, counters, 5.0) == pytest.approx(0.2 * R, rel=0.01)
+    assert counters.samples[OTHER].instructions - before == pytest.approx(3.0 * R, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "jump",
+    [
+        {"instructions": -(10**12)},
+        {"run_ns": -(10**12)},
+        {"wait_ns": -(10**12)},
+        {"time_ns": -(10**10)},
+        {"time_ns": 10**10},
+        {"time_ns": 10**10, "instructions": 10**12, "run_ns": 10**9},
+    ],
+    ids=["reset", "run back", "wait back", "clock back", "clock ahead", "slept"],
+)
+def test_counters_and_clocks_that_jump_change_nothing(jump):
+    """Neither the limit nor what is delivered afterwards."""
+    loop, counters = begun()
+    limit = counters.limits[KEY]
+
+    counters.shift(**jump)
+    counters.now_ns += jump.get("time_ns", 0)
+    loop.tick()
+
+    assert counters.limits[KEY] == limit
+    assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.01)
+
+
+def test_a_suspended_guest_gets_no_credit():
+    """Half a minute without demand, then its booking and not more."""
+    loop, counters = begun()
+    counters.wants[KEY] = False
+    assert delivered(loop, counters, 30.0) == 0.0
+
+    counters.wants[KEY] = True
+
+    assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.01)
+
+
+def test_one_that_cannot_be_read_is_left_as_it_is():
+    """Until it can be; meanwhile the others are looked after."""
+    loop, counters = begun()
+    gone = counters.samples.pop(KEY)
+    limit = counters.limits[KEY]
+    for _ in range(50):
+        counters.let(loop.tick_s)
+        loop.tick()
+    assert counters.limits[KEY] == limit
+
+    counters.samples[KEY] = gone
+
+    assert delivered(loop, counters, 2.0) == pytest.approx(0.3 * R, rel=0.01)
+
+
+def test_a_hot_plugged_vcpu_is_governed_from_then_on():
+    """The one that was there does not notice; one that left is forgotten."""
+    loop, counters = begun()
+    counters.samples[OTHER] = Sample(counters.now_ns, 0, 0, 0)
+    counters.rate[OTHER], counters.wants[OTHER], counters.limits[OTHER] = R, True, HALF
+    both = {
+        KEY: replace(governed(0.3), limit=counters.limits[KEY]),
+        OTHER: governed(0.1),
+    }
+    loop.govern(both)
+
+    assert delivered(loop, counters, 2.0, OTHER) == pytest.approx(0.1 * R, rel=0.01)
+    assert delivered(loop, counters, 1.0, KEY) == pytest.approx(0.3 * R, rel=0.001)
+    loop.govern({})
+    assert not loop.governs
+    assert loop.limit(KEY) is None
+
+
+def test_a_limit_that_somebody_else_wrote_is_noticed():
+    """What is in force counts, not what was written last."""
+    loop, counters = begun()
+    counters.limits[KEY] = Bandwidth(16_000, 20_000)
+    loop.govern({KEY: replace(governed(0.3), limit=counters.limits[KEY])})
+
+    delivered(loop, counters, 0.5)
+
+    assert counters.limits[KEY].cores == pytest.approx(0.3, rel=0.02)
+
+
+def test_a_limit_that_cannot_be_written_is_tried_again():
+    """It is counted, and what is in force is known."""
+    counters = Counters(KEY)
+    counters.refuse = {KEY: Failure("refused", "no")}
+    loop = FastLoop(counters)
+    loop.govern({KEY: governed(0.1)})
+    delivered(loop, counters, 1.0)
+    assert loop.limit(KEY) == HALF
+    assert loop.failed["refused"] >= 5
+    assert loop.writes == 0
+
+    counters.refuse = {}
+    delivered(loop, counters, 6.0)
+
+    assert delivered(loop, counters, 1.0) == pytest.approx(0.1 * R, rel=0.01)
+
+
+@pytest.mark.parametrize("gain", [1.0, 1.3, 2.0])
+def test_a_move_to_another_core_type_costs_little(gain):
+    """Whatever the work gains there, within 3 % of the first second."""
+    loop, counters = begun()
+    share = counters.limits[KEY].cores
+    counters.limits[KEY] = ips_controller.limit(share / 2)
+    counters.rate[KEY] = R * gain
+    loop.govern({KEY: Governed(Terms(0.3 * R), counters.limits[KEY], "fast", 2 * R)})
+
+    assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.03)
+
+
+def test_after_a_restart_it_goes_on_from_the_limit_in_force():
+    """A new loop that finds the limit of the last one writes nothing."""
+    _, counters = begun()
+    written = len(counters.written)
+    loop = FastLoop(counters)
+    loop.govern({KEY: governed(0.3, limit=counters.limits[KEY])})
+
+    assert delivered(loop, counters, 5.0) == pytest.approx(0.3 * R, rel=0.002)
+    assert len(counters.written) == written
+
+
+def test_no_correction_is_left_behind():
+    """A vCPU that had too much just now is not held low for as long as nobody looks."""
+    loop, counters = begun(0.3)
+    counters.shift(instructions=round(0.06 * R))  # too many by a fifth of a second's
+    delivered(loop, counters, 0.1)
+    assert counters.limits[KEY].cores < 0.2
+
+    loop.settle()
+
+    assert counters.limits[KEY].cores == pytest.approx(0.3, rel=0.1)

@@ -1,0 +1,345 @@
+"""The grammar of ``amp:*`` extra specs: the contract of the flavor, key by key."""
+
+import pytest
+
+from amp_nova.exceptions import BookingInvalid
+from amp_nova.flavor.extra_specs import TABLE, best_effort, examine, parse, vcpus_named
+from amp_nova.flavor.placement_resources import placement
+
+NO_DECIMAL = [
+    "",
+    " ",
+    "-1",
+    "+1",
+    "1e3",
+    "nan",
+    "inf",
+    "-inf",
+    "1,5",
+    "1.5.0",
+    ".5",
+    "5.",
+    "٣",
+    "１",
+    "1_000",
+    "0x10",
+    " 1",
+    "1 ",
+    "1\n",
+    "half",
+    "None",
+    "9" * 400,
+    "9" * 5000,
+]
+
+
+def booked(vcpus=1, **specs):
+    """The booking of extra specs that are given without their prefix; ``__`` stands for a dot."""
+    return parse({f"amp:{k.replace('__', '.')}": v for k, v in specs.items()}, vcpus)
+
+
+def errors(specs, vcpus=2):
+    """Why these extra specs are no booking."""
+    booking, found = examine(specs, vcpus)
+    assert (booking is None) == bool(found)
+    return list(found)
+
+
+class TestCapacity:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [("1", 1.0), ("0.5", 0.5), ("1.5", 1.5), ("007", 7.0), ("0.001", 0.001), ("64", 64.0)],
+    )
+    def test_pref_core_is_a_decimal_of_reference_cores(self, text, value):
+        """Every vCPU gets the capacity of the general key, in reference cores."""
+        booking = booked(vcpus=2, pref_core=text)
+
+        assert [(v.index, v.kind, v.refcores, v.ips) for v in booking.vcpus] == [
+            (0, "pref_core", value, None),
+            (1, "pref_core", value, None),
+        ]
+        assert booking.booked
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("2.5G", 2.5e9),
+            ("800M", 8e8),
+            ("12k", 12e3),
+            ("1T", 1e12),
+            ("1000T", 1e15),
+            ("123456", 123456.0),
+            ("0.5", 0.5),
+        ],
+    )
+    def test_ips_takes_factors_of_a_thousand(self, text, value):
+        """k, M, G and T are powers of 1000; none means instructions."""
+        booking = booked(ips=text)
+
+        assert [(v.kind, v.refcores, v.ips) for v in booking.vcpus] == [("ips", None, value)]
+
+    def test_an_index_overrides_the_general_key(self):
+        """``amp:pref_core.1`` is for vCPU 1 alone, whatever the general key says."""
+        booking = booked(vcpus=3, pref_core="0.5", pref_core__1="1.5")
+
+        assert [v.refcores for v in booking.vcpus] == [0.5, 1.5, 0.5]
+
+    def test_vcpus_of_one_instance_may_differ_in_kind(self):
+        """An AMP VM: one vCPU by reference cores, one by Ips, one best effort."""
+        booking = booked(vcpus=3, pref_core__0="1", ips__2="1G")
+
+        assert [v.kind for v in booking.vcpus] == ["pref_core", "best_effort", "ips"]
+        assert booking.booked
+
+    @pytest.mark.parametrize("text", [*NO_DECIMAL, "0", "0.0", "000", "0." + "0" * 400 + "1"])
+    def test_what_is_no_decimal_above_zero_is_no_capacity(self, text):
+        """Each is refused in one line with the value and what is allowed."""
+        for key in ("amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"):
+            (error,) = errors({key: text})
+
+            assert error.startswith(f"{key}=")
+            assert repr(text[:40])[:-1] in error
+            assert "a decimal above 0" in error
+            assert len(error.splitlines()) == 1
+            assert len(error) < 250
+
+    @pytest.mark.parametrize("text", ["2.5g", "1K", "1m", "1 G", "1GG", "1Gi", "G", "1P", "1001T"])
+    def test_other_factors_are_refused(self, text):
+        """Only k, M, G, T, and only as written."""
+        (error,) = errors({"amp:ips": text})
+
+        assert repr(text) in error
+        assert "k, M, G or T" in error
+
+    @pytest.mark.parametrize("text", ["1k", "1G", "2.5G"])
+    def test_reference_cores_have_no_factors(self, text):
+        """Factors belong to Ips."""
+        assert len(errors({"amp:pref_core": text})) == 1
+
+    def test_the_greatest_capacity_is_named(self):
+        """Who asks for more is told how much is allowed."""
+        (error,) = errors({"amp:pref_core": "1" + "0" * 16})
+
+        assert "up to 1e15" in error
+
+
+class TestExclusion:
+    @pytest.mark.parametrize("cores", ["amp:pref_core", "amp:pref_core.1"])
+    @pytest.mark.parametrize("ips", ["amp:ips", "amp:ips.1"])
+    def test_one_vcpu_has_one_unit(self, cores, ips):
+        """Both units on one vCPU are refused, however they are given, and the vCPU is named."""
+        (found,) = errors({cores: "1", ips: "1G"})
+
+        whom = "0-1" if cores + ips == "amp:pref_coreamp:ips" else "1"
+        both = "is booked both by amp:pref_core and by amp:ips: keep one of them"
+        assert found == f"vCPU {whom} {both}"
+
+    def test_different_vcpus_may_have_different_units(self):
+        """The units exclude each other on one vCPU, not in one flavor."""
+        assert errors({"amp:pref_core.0": "1", "amp:ips.1": "1G"}) == []
+
+    @pytest.mark.parametrize("key", ["amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"])
+    @pytest.mark.parametrize("foreign", ["quota:cpu_quota", "quota:cpu_period", "quota:cpu_shares"])
+    def test_a_booking_excludes_novas_quota(self, key, foreign):
+        """Two owners of one quota are refused, and Nova's key is named."""
+        (error,) = errors({key: "1", foreign: "1000"})
+
+        assert foreign in error
+        assert "keep one of them" in error
+
+    def test_novas_quota_alone_is_none_of_our_business(self):
+        """Without a booking, and beside keys that book nothing, it stands."""
+        specs = {"quota:cpu_quota": "x", "amp:weight": "2", "amp:core_type": "fast"}
+
+        assert errors(specs) == []
+
+    def test_other_quotas_are_no_owners_of_ours(self):
+        """Disk and network quotas go with a booking."""
+        assert errors({"amp:pref_core": "1", "quota:disk_read_iops_sec": "9"}) == []
+
+    def test_a_foreign_key_cannot_break_the_line(self):
+        """Whatever a key contains, the error is one line."""
+        (error,) = errors({"amp:pref_core": "1", "quota:cpu_\nquota": "1"})
+
+        assert len(error.splitlines()) == 1
+
+
+class TestOtherKeys:
+    def test_defaults(self):
+        """Hard limit, no burst, any core type, weight 1."""
+        booking = parse({}, 2)
+
+        assert booking == best_effort(2)
+        assert not booking.booked
+        assert (booking.limit, booking.burst_s, booking.weight) == ("hard", 0.0, 1.0)
+        assert booking.core_type is None
+        assert booking.efficiency is None
+
+    @pytest.mark.parametrize(
+        ("key", "text", "value"),
+        [
+            ("limit", "hard", "hard"),
+            ("limit", "soft", "soft"),
+            ("burst_s", "0", 0.0),
+            ("burst_s", "10", 10.0),
+            ("burst_s", "2.5", 2.5),
+            ("core_type", "fast", "fast"),
+            ("core_type", "p-core", "p-core"),
+            ("core_type", "Cortex-A78.2_x", "Cortex-A78.2_x"),
+            ("core_type", "x" * 64, "x" * 64),
+            ("efficiency", "low", "low"),
+            ("efficiency", "medium", "medium"),
+            ("efficiency", "high", "high"),
+            ("efficiency", "1", 1.0),
+            ("efficiency", "2.4", 2.4),
+            ("weight", "0.01", 0.01),
+            ("weight", "100", 100.0),
+        ],
+    )
+    def test_good_values(self, key, text, value):
+        """Every key takes its whole range, ends included."""
+        assert getattr(booked(**{key: text}), key) == value
+
+    @pytest.mark.parametrize(
+        ("key", "texts"),
+        [
+            ("limit", ["", "HARD", "Soft", "none", "hard ", "1"]),
+            ("burst_s", [*NO_DECIMAL, "10.1", "11"]),
+            ("core_type", ["", " ", "-fast", ".x", "a b", "ümlaut", "x" * 65, "a/b", "fast\n"]),
+            ("efficiency", [*NO_DECIMAL, "0", "0.99", "LOW", "highest", "low,high"]),
+            ("weight", [*NO_DECIMAL, "0", "0.009", "100.1"]),
+        ],
+    )
+    def test_bad_values(self, key, texts):
+        """Each is refused in one line that names key, value and what is allowed."""
+        allowed = next(s.allowed for s in TABLE if s.name == key)
+        for text in texts:
+            (error,) = errors({f"amp:{key}": text})
+
+            assert error.startswith(f"amp:{key}={repr(text[:40])[:-1]}")
+            assert error.endswith(f"give {allowed}")
+            assert len(error.splitlines()) == 1
+
+    def test_a_long_value_is_shortened(self):
+        """Errors stay readable whatever was typed."""
+        (error,) = errors({"amp:weight": "9" * 10_000})
+
+        assert len(error) < 150
+        assert "..." in error
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("key", "meant"),
+        [
+            ("amp:prefcore", "amp:pref_core?"),
+            ("amp:pref-core", "amp:pref_core?"),
+            ("amp:Limit", "amp:limit?"),
+            ("amp:coretype", "amp:core_type?"),
+            ("amp:burst", "amp:burst_s?"),
+            ("amp:limit.0", "amp:limit?"),
+            ("amp:prefcore.0", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.00", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.01", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.x", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.-1", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:pref_core.٣", "amp:pref_core.N, with N from 0 to 1?"),
+            ("amp:ips.123456", "amp:ips.N, with N from 0 to 1?"),
+            ("amp:ips.0.0", "amp:ips.N, with N from 0 to 1?"),
+        ],
+    )
+    def test_a_near_miss_gets_a_hint(self, key, meant):
+        """A typing error is answered with the key that was meant."""
+        (error,) = errors({key: "1"})
+
+        assert error == f"{key!r} is not an extra spec of amp-nova: did you mean {meant}"
+
+    @pytest.mark.parametrize("key", ["amp:", "amp:turbo_boost_everything", "amp:\n"])
+    def test_an_unknown_key_gets_the_list(self, key):
+        """When nothing is near, all keys are named, in one line."""
+        (error,) = errors({key: "1"})
+
+        assert all(f"amp:{spec.name}" in error for spec in TABLE)
+        assert len(error.splitlines()) == 1
+
+    def test_a_vcpu_that_is_not_there(self):
+        """An index out of range is named with the range; vCPUs count from 0."""
+        assert errors({"amp:pref_core.2": "1"}) == [
+            "amp:pref_core.2 names a vCPU that is not there: use 0 to 1"
+        ]
+        assert errors({"amp:pref_core.1": "1"}) == []
+
+    @pytest.mark.parametrize(
+        "key", ["hw:cpu_policy", "ampere:x", "AMP:pref_core", ":amp", "amp", "trait:CUSTOM_AMP"]
+    )
+    def test_other_peoples_keys_are_ignored(self, key):
+        """Only the ``amp:`` namespace is read, as it is written."""
+        assert parse({key: "whatever"}, 1) == best_effort(1)
+
+    def test_every_problem_is_told(self):
+        """One look shows all there is to mend, without repetition."""
+        found = errors({"amp:pref_core": "x", "amp:weight": "0", "amp:wait": "1"})
+
+        assert len(found) == len(set(found)) == 3
+
+    def test_parse_raises_with_every_problem(self):
+        """``parse`` is for callers that want an exception."""
+        with pytest.raises(BookingInvalid, match=r"amp:pref_core='x'.*; .*amp:weight='0'"):
+            parse({"amp:pref_core": "x", "amp:weight": "0"}, 1)
+
+    def test_vcpus_named(self):
+        """Without a count of vCPUs, those that are named are there."""
+        assert vcpus_named({}) == 1
+        assert vcpus_named({"amp:pref_core": "1"}) == 1
+        assert vcpus_named({"amp:pref_core.3": "1", "amp:ips.1": "1G", "hw:x.7": "1"}) == 4
+
+
+class TestPlacement:
+    def claim(self, vcpus=1, reference_ips=None, **specs):
+        return placement(booked(vcpus, **specs), reference_ips)
+
+    def amount(self, **rest):
+        return self.claim(**rest)["resources_AMP:CUSTOM_AMP_MREFCORE"]
+
+    def test_the_whole_instance_in_thousandths(self):
+        """Two vCPUs of 2.0 reference cores claim 4000, in one group."""
+        assert self.claim(vcpus=2, pref_core="2.0") == {"resources_AMP:CUSTOM_AMP_MREFCORE": "4000"}
+
+    @pytest.mark.parametrize(
+        ("vcpus", "text", "amount"),
+        [
+            (3, "0.1", "300"),
+            (7, "0.7", "4900"),
+            (4096, "0.1", "409600"),
+            (1, "0.0001", "1"),
+            (1, "0.0011", "2"),
+            (1, "1.0001", "1001"),
+        ],
+    )
+    def test_rounds_up_but_not_for_noise(self, vcpus, text, amount):
+        """A part of a thousandth counts whole; the noise of adding decimals does not."""
+        assert self.amount(vcpus=vcpus, pref_core=text) == amount
+
+    def test_best_effort_vcpus_claim_nothing(self):
+        """Only what is booked is claimed; who books nothing adds nothing to the flavor."""
+        assert self.amount(vcpus=4, pref_core__2="0.5") == "500"
+        assert self.claim(vcpus=4, weight="2", core_type="fast") == {}
+
+    @pytest.mark.parametrize(
+        ("name", "trait"), [("fast", "FAST"), ("p-core", "P_CORE"), ("A78.x", "A78_X")]
+    )
+    def test_a_core_type_is_a_required_trait(self, name, trait):
+        """Spelled as Placement spells traits."""
+        claim = self.claim(pref_core="1", core_type=name)
+
+        assert claim[f"trait_AMP:CUSTOM_AMP_CORE_{trait}"] == "required"
+
+    def test_ips_needs_the_reference_core(self):
+        """Ips are converted by the reference core's Ips; unknown, nothing is claimed."""
+        assert self.claim(ips="1G") == {}
+        assert self.claim(vcpus=2, pref_core__0="1", ips__1="1G") == {}
+        assert self.claim(vcpus=2, pref_core__0="1", ips__1="1G", reference_ips=3e9) == {
+            "resources_AMP:CUSTOM_AMP_MREFCORE": "1334",
+            "trait_AMP:CUSTOM_AMP_IPS": "required",
+        }

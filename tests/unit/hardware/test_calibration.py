@@ -1,0 +1,190 @@
+"""What a calibration makes of its measurements."""
+
+import pytest
+
+from amp_nova.exceptions import CalibrationInvalid
+from amp_nova.hardware import calibration
+from amp_nova.hardware.calibration import Reference
+from tests.calibrations import FLOAT, INTEGER, MEMORY, sample
+
+PCPUS = {"slow": (1,), "fast": (0,)}
+
+
+def rounds(core_type, values, **more):
+    return [sample(core_type, ops, number, **more) for number, ops in enumerate(values)]
+
+
+def summary(samples, kernels=(INTEGER,), reference="slow"):
+    results = calibration.summarise(samples, PCPUS, kernels, Reference(reference, tuple(samples)))
+    return {r.name: r for r in results}
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "confidence"),
+    [
+        ([5], 5, 5, 0.0),
+        ([1, 2, 9], 1, 9, 0.75),
+        ([1, 2, 3, 4, 5, 6], 1, 6, 0.96875),
+        # n = 10: the textbook's second and ninth, 97.9 %
+        (list(range(1, 11)), 2, 9, 1 - 2 * 11 / 1024),
+        (list(range(1, 21)), 6, 15, 0.9586),
+    ],
+)
+def test_the_interval_is_that_of_the_order_statistics(values, low, high, confidence):
+    """The interval is the narrowest of 95 %, and few values say how little they know."""
+    found = calibration.estimate(values)
+
+    assert (found.low, found.high) == (low, high)
+    assert found.confidence_ratio == pytest.approx(confidence, abs=1e-4)
+
+
+def test_the_median_of_an_even_number_is_in_the_middle():
+    """Four values give the mean of the two in the middle."""
+    assert calibration.median([4, 1, 3, 2]) == 2.5
+
+
+def test_an_estimate_of_nothing_is_refused():
+    """Nothing measured gives no figure."""
+    with pytest.raises(ValueError, match="at least one"):
+        calibration.estimate([])
+
+
+def test_drift_that_slows_both_types_cancels():
+    """A machine that gets slower from round to round has the same coefficient all the time."""
+    samples = rounds("slow", [1000, 800, 600]) + rounds("fast", [2000, 1600, 1200])
+
+    found = summary(samples)["fast"].coefficient
+    assert (found.low, found.high, found.confidence_ratio) == pytest.approx((2, 2, 0.75))
+
+
+def test_one_bad_round_does_not_move_the_coefficient():
+    """The median ignores a round that something disturbed, and the interval shows it."""
+    samples = rounds("slow", [1000] * 5) + rounds("fast", [2000, 2000, 600, 2000, 2000])
+    found = summary(samples)["fast"].coefficient
+
+    assert (found.value, found.low, found.high) == pytest.approx((2, 0.6, 2))
+
+
+def test_cpu_bound_kernels_join_and_memory_is_beside():
+    """The coefficient is the geometric mean of CPU-bound kernels; each kernel keeps its own."""
+    samples = []
+    for kernel, ratio in (("integer", 2.0), ("float", 8.0), ("memory", 1.1)):
+        samples += rounds("slow", [100], kernel=kernel)
+        samples += rounds("fast", [100 * ratio], kernel=kernel)
+    found = summary(samples, (INTEGER, FLOAT, MEMORY))["fast"]
+
+    assert found.coefficient.value == pytest.approx(4)
+    assert [k.ratio.value for k in found.kernels] == pytest.approx([2, 8, 1.1])
+
+
+def test_types_are_slowest_first_and_the_reference_is_one():
+    """The reference core has coefficient 1 exactly, and rows are ordered by speed."""
+    samples = rounds("fast", [2100, 2000]) + rounds("slow", [1000, 990])
+    results = calibration.summarise(samples, PCPUS, (INTEGER,), Reference("slow", tuple(samples)))
+
+    assert [r.name for r in results] == ["slow", "fast"]
+    assert results[0].coefficient.width_ratio == 0
+    assert results[0].coefficient.value == 1
+
+
+def test_one_core_type_has_coefficient_one_and_ips():
+    """A machine with one core type is measured too, for its nominal Ips."""
+    samples = rounds("only", [1000, 1100], ips=2e9)
+    (found,) = calibration.summarise(
+        samples, {"only": (0,)}, (INTEGER,), Reference("only", tuple(samples))
+    )
+
+    assert found.coefficient.value == 1
+    assert found.nominal_ips.value == pytest.approx(2e9)
+
+
+def test_without_a_counter_there_is_no_nominal_ips():
+    """Ips that nobody counted are unknown, not guessed."""
+    assert summary(rounds("slow", [1]) + rounds("fast", [2]))["fast"].nominal_ips is None
+
+
+def test_busy_siblings_give_a_factor_and_stay_out_of_the_coefficient():
+    """The SMT factor is speed with busy siblings over speed with idle ones."""
+    samples = rounds("slow", [1000, 1000]) + rounds("fast", [2000, 2000])
+    samples += rounds("fast", [1200, 1200], smt_busy=True)
+    found = summary(samples)
+
+    assert found["fast"].smt_busy_factor.value == pytest.approx(0.6)
+    assert found["fast"].coefficient.value == pytest.approx(2)
+    assert found["slow"].smt_busy_factor is None
+
+
+def test_a_foreign_reference_has_the_doubt_of_both_machines():
+    """Rates of two machines are divided by their medians, with the widest interval."""
+    theirs = tuple(rounds("old", [100, 110, 120]))
+    mine = rounds("slow", [220, 220, 231]) + rounds("fast", [440, 440, 440])
+    results = calibration.summarise(mine, PCPUS, (INTEGER,), Reference("old", theirs, foreign=True))
+
+    assert results[0].coefficient.value == pytest.approx(2)
+    assert results[0].coefficient.low == pytest.approx(220 / 120)
+    assert results[0].coefficient.high == pytest.approx(231 / 100)
+    assert results[0].coefficient.confidence_ratio == pytest.approx(0.5)
+    assert results[1].coefficient.value == pytest.approx(4)
+
+
+def test_a_kernel_the_reference_lacks_is_an_error_with_a_remedy():
+    """Types that have no kernel in common cannot be compared, and the message says what to do."""
+    mine = rounds("slow", [1]) + rounds("fast", [1])
+    theirs = tuple(rounds("old", [1], kernel="float"))
+
+    with pytest.raises(CalibrationInvalid, match=r"'slow'.*'old'.*integer.*--kernels"):
+        calibration.summarise(mine, PCPUS, (INTEGER,), Reference("old", theirs, foreign=True))
+
+
+@pytest.mark.parametrize(
+    ("fast", "slowest"),
+    [([2000, 2000], "slow"), ([500, 600], "fast"), ([999, 1001], "slow"), ([1000, 1000], "slow")],
+)
+def test_the_preferred_reference_stays_unless_another_is_slower_for_sure(fast, slowest):
+    """Two types that are equal within the noise do not change places."""
+    samples = rounds("slow", [1000, 1000]) + rounds("fast", fast)
+
+    assert calibration.slowest(samples, ["slow", "fast"], ["integer"]) == slowest
+
+
+def test_types_take_turns_there_and_back():
+    """A B, then B A: a steady drift is shared out between the types."""
+    steps = calibration.schedule({"a": False, "b": False}, ["integer"], 3)
+
+    assert "".join(s.core_type for s in steps) == "abbaab"
+
+
+def test_only_types_with_siblings_run_with_busy_siblings():
+    """The SMT run comes right after its quiet twin."""
+    steps = calibration.schedule({"p": True, "e": False}, ["integer"], 1)
+
+    assert [(s.core_type, s.smt_busy) for s in steps] == [("p", False), ("p", True), ("e", False)]
+
+
+def test_good_results_are_not_noisy():
+    """A tight interval measured alone is fit to book by."""
+    samples = rounds("slow", [1000, 1001]) + rounds("fast", [2000, 2001])
+
+    assert calibration.noise(tuple(summary(samples).values()), samples) is None
+
+
+def test_a_wide_interval_is_noisy():
+    """A spread above the limit is named with its figures."""
+    samples = rounds("slow", [1000, 1000]) + rounds("fast", [1500, 2500])
+
+    why = calibration.noise(tuple(summary(samples).values()), samples)
+
+    assert why == (
+        "the coefficient of 'fast' is 2 somewhere between 1.5 and 2.5, a spread of 50% where 10%"
+        " is allowed"
+    )
+
+
+def test_a_shared_pcpu_is_noisy():
+    """A kernel that got part of its pCPU did not run alone, and the round is named."""
+    samples = [*rounds("slow", [1000, 1000]), sample("fast", number=1, share=0.6)]
+    samples += rounds("fast", [1000])
+
+    why = calibration.noise(tuple(summary(samples).values()), samples)
+
+    assert why == ("'integer' got only 60% of pCPU 0 in round 2, so something else ran there")

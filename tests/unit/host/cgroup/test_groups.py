@@ -1,0 +1,287 @@
+"""A vCPU's CPU cgroup, on fake cgroup trees of both versions."""
+
+import errno
+import os
+import random
+
+import pytest
+
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.host.cgroup import groups
+from amp_nova.host.cgroup.groups import VcpuGroup
+from amp_nova.model.bandwidth import Bandwidth
+from tests.fakehost import FakeHost, descriptors
+
+NAME = "instance-00000001"
+FORTY = Bandwidth(40000, 100000)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def host(request, tmp_path, monkeypatch):
+    """A fake host of either version."""
+    found = FakeHost(tmp_path, request.param)
+    found.kernel.install(monkeypatch)
+    return found
+
+
+def group(host, index=0):
+    """The group of one vCPU."""
+    return VcpuGroup(host.group(NAME, f"vcpu{index}"), host.version)
+
+
+def test_no_limit_reads_as_none(host):
+    """'max' and -1 mean that there is no limit."""
+    assert group(host).bandwidth() is None
+
+
+def test_limit_is_written_and_read_back(host):
+    """What was set is what is read, and what the kernel's files say."""
+    found = group(host)
+
+    found.set_bandwidth(FORTY)
+
+    assert found.bandwidth() == FORTY
+    assert host.limit() == "40000 100000"
+
+
+def test_limit_is_taken_off(host):
+    """Taking a limit off leaves none, and the period that the kernel began with."""
+    found = group(host)
+    before = host.limit()
+    found.set_bandwidth(Bandwidth(5000, 20000))
+
+    found.set_bandwidth(None)
+
+    assert found.bandwidth() is None
+    assert host.limit() == before
+
+
+def test_throttled_time_is_in_nanoseconds(host):
+    """Version 1 counts nanoseconds and version 2 microseconds: both read as nanoseconds."""
+    assert group(host).throttled_ns() == 3000
+
+
+def test_group_that_counts_nothing_was_never_throttled(host):
+    """A cpu.stat without the line for throttling reads as 0."""
+    (host.group(NAME, "vcpu0") / "cpu.stat").write_text("usage_usec 9\n")
+
+    assert group(host).throttled_ns() == 0
+
+
+def test_longest_cpu_stat_is_read_whole(host):
+    """The figure is found behind everything that newer kernels put before it."""
+    stat = host.group(NAME, "vcpu0") / "cpu.stat"
+    key = "throttled_time 8" if host.version == 1 else "throttled_usec 8"
+    names = ("usage_usec", "user_usec", "system_usec", "core_sched.force_idle_usec", "nice_usec")
+    longest = "".join(f"{name} {2**64 - 1}\n" for name in (*names, "nr_periods", "nr_throttled"))
+    stat.write_text(longest + key + "\n")
+
+    assert group(host).throttled_ns() == (8 if host.version == 1 else 8000)
+
+
+def test_foreign_change_is_seen(host):
+    """A limit that somebody else wrote is read, not the one that was set."""
+    found = group(host)
+    found.set_bandwidth(FORTY)
+    other = group(host)
+
+    other.set_bandwidth(Bandwidth(70000, 100000))
+
+    assert found.bandwidth() == Bandwidth(70000, 100000)
+
+
+def test_equal_readings_are_the_same_object(host):
+    """A reading that says the same is not parsed again."""
+    found = group(host)
+    found.set_bandwidth(FORTY)
+
+    assert found.bandwidth() is found.bandwidth()
+
+
+def test_order_of_version_1_writes_never_passes_a_higher_share(tmp_path, monkeypatch):
+    """Quota and period are two files: between the writes the share is never above both ends."""
+    host = FakeHost(tmp_path, 1)
+    kernel = host.kernel.install(monkeypatch)
+    found = group(host)
+    draw = random.Random(1)
+    limits = [Bandwidth(draw.randint(1000, p), p) for p in (20000, 50000, 100000, 1000000) * 50]
+    draw.shuffle(limits)
+    found.set_bandwidth(before := limits[0])
+
+    for wanted in limits[1:]:
+        kernel.ratios.clear()
+        found.set_bandwidth(wanted)
+        assert max(kernel.ratios) <= max(before.cores, wanted.cores)
+        before = wanted
+
+
+def test_first_version_1_limit_starts_with_the_period(tmp_path, monkeypatch):
+    """Without a limit the period may change first: no share but the wanted one is ever in force."""
+    host = FakeHost(tmp_path, 1)
+    kernel = host.kernel.install(monkeypatch)
+
+    group(host).set_bandwidth(Bandwidth(5000, 20000))
+
+    assert kernel.written == [("cpu.cfs_period_us", "20000"), ("cpu.cfs_quota_us", "5000")]
+
+
+def test_equal_period_is_not_written_again(tmp_path, monkeypatch):
+    """A change of the quota alone is one write: every write gives a period's quota away."""
+    host = FakeHost(tmp_path, 1)
+    kernel = host.kernel.install(monkeypatch)
+
+    group(host).set_bandwidth(FORTY)
+
+    assert kernel.written == [("cpu.cfs_quota_us", "40000")]
+
+
+@pytest.mark.parametrize("wanted", [Bandwidth(9000, 10000), Bandwidth(18000, 20000)])
+def test_refused_second_version_1_write_leaves_what_was(tmp_path, monkeypatch, wanted):
+    """When the kernel takes the first file and refuses the second, the old limit is put back."""
+    host = FakeHost(tmp_path, 1)
+    kernel = host.kernel.install(monkeypatch)
+    found = group(host)
+    found.set_bandwidth(FORTY)
+    kernel.ratio_max = 0.6
+
+    with pytest.raises(OSError, match="Invalid argument"):
+        found.set_bandwidth(wanted)
+
+    assert found.bandwidth() == FORTY
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENODEV])
+def test_kernels_refusal_is_not_hidden(host, code):
+    """Whatever the kernel answers to a write is what the caller gets."""
+    names = ("cpu.max", "cpu.cfs_quota_us")
+    host.kernel.refuse = dict.fromkeys(names, code)
+
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
+        group(host).set_bandwidth(FORTY)
+
+    assert caught.value.errno == code
+
+
+def test_quota_under_a_millisecond_is_refused(host):
+    """The kernel's EINVAL for too small a quota comes out."""
+    with pytest.raises(OSError, match="Invalid argument"):
+        group(host).set_bandwidth(Bandwidth(500, 100000))
+
+
+def test_another_limit_than_asked_for_is_a_failure(host):
+    """A kernel that says yes and does something else is found out, in words."""
+    host.kernel.twist = {"cpu.max": "50000 100000\n", "cpu.cfs_quota_us": "50000\n"}
+
+    with pytest.raises(ActuationFailed) as caught:
+        group(host).set_bandwidth(FORTY)
+
+    assert str(caught.value) == (
+        "vcpu0 has the limit 50000/100000 us after the limit 40000/100000 us was set"
+    )
+
+
+def test_real_write_reports_what_the_kernel_says():
+    """A raw descriptor gives the answer at once: /dev/full takes nothing."""
+    with pytest.raises(OSError, match="No space left"):
+        groups._write("/dev/full", "1")
+
+
+def test_real_write_leaves_no_descriptor_behind():
+    """Neither a write that works nor one that fails keeps its descriptor."""
+    before = descriptors()
+
+    groups._write("/dev/null", "1")
+    with pytest.raises(OSError, match="No space left"):
+        groups._write("/dev/full", "1")
+
+    assert descriptors() == before
+
+
+def test_group_that_has_gone_says_so(host):
+    """Reading through kept descriptors fails with what callers take for gone."""
+    found = group(host)
+    host.start()
+    host.stop()
+
+    for read in (found.bandwidth, found.throttled_ns):
+        with pytest.raises(OSError, match="No such device") as caught:
+            read()
+        assert caught.value.errno in groups.GONE
+
+
+def test_writing_to_a_group_that_has_gone_says_so(host):
+    """So does a write."""
+    found = group(host)
+    host.start()
+    host.stop()
+
+    with pytest.raises(OSError, match="No such") as caught:
+        found.set_bandwidth(FORTY)
+
+    assert caught.value.errno in groups.GONE
+
+
+def test_descriptors_are_given_back(host):
+    """Closing gives back all that opening took, twice as well as once."""
+    before = descriptors()
+    found = group(host)
+    assert descriptors() > before
+
+    found.close()
+    found.close()
+
+    assert descriptors() == before
+
+
+def test_group_that_cannot_be_opened_leaks_nothing(host):
+    """A group that lacks one of its files keeps no descriptor of the others."""
+    before = descriptors()
+    for name in ("cpu.max", "cpu.cfs_period_us"):
+        (host.group(NAME, "vcpu0") / name).unlink(missing_ok=True)
+
+    with pytest.raises(FileNotFoundError):
+        group(host)
+
+    assert descriptors() == before
+
+
+def test_version_1_controller_beside_the_unified_tree_counts(tmp_path):
+    """Where both trees are mounted, the process's own file says which one has the controller."""
+    host = FakeHost(tmp_path, 1, hybrid=True)
+    mounted = groups.mounts(tmp_path)
+
+    found = groups.path_of("5:memory:/a\n2:cpu,cpuacct:/machine/v/vcpu0\n0::/other\n", mounted)
+
+    assert found == (host.mount / "machine/v/vcpu0", 1)
+
+
+def test_unified_tree_counts_when_no_version_1_controller_is_named(tmp_path):
+    """A process that names no version 1 cpu controller has its limit in the unified tree."""
+    FakeHost(tmp_path, 1, hybrid=True)
+
+    found = groups.path_of("5:cpuset:/a\n0::/other/vcpu0\n", groups.mounts(tmp_path))
+
+    assert found == (tmp_path / "sys/fs/cgroup/unified/other/vcpu0", 2)
+
+
+def test_cpuacct_and_cpuset_are_not_the_cpu_controller(tmp_path):
+    """Controllers whose names begin alike are told apart."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_text(
+        "cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n"
+        "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"
+    )
+
+    assert groups.mounts(tmp_path) == {}
+    assert groups.path_of("4:cpuacct:/a\n3:cpuset:/a\n", groups.mounts(tmp_path)) is None
+
+
+@pytest.mark.parametrize("prefix", ["lv1", "lv1/deep", ""])
+def test_prefix_of_a_nested_host_is_kept(tmp_path, prefix):
+    """Groups of a libvirt that itself runs in a group are found below that group."""
+    host = FakeHost(tmp_path, 2, prefix)
+    inside = f"/{prefix}/machine/d/vcpu1".replace("//", "/")
+
+    found = groups.path_of(f"0::{inside}\n", groups.mounts(tmp_path))
+
+    assert found == (host.mount / inside.lstrip("/"), 2)

@@ -1,0 +1,138 @@
+"""The choice of what counts a vCPU, and how a counter that fails comes back."""
+
+import errno
+
+import pytest
+
+from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host.counters import perf, sources
+from amp_nova.host.counters.sources import Counters, VcpuCounts
+from amp_nova.model.observation import Counts
+from tests.fakehost import put
+from tests.unit.host.counters.test_tcg import PID, file_of, started
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A machine without a PMU, on which QEMU runs with the plugin."""
+    started(tmp_path)
+    file_of(tmp_path, 1000)
+
+    def refuse(*_):
+        raise OSError(errno.ENOENT, "no PMU")
+
+    monkeypatch.setattr(perf, "_perf_event_open", refuse)
+    return tmp_path
+
+
+def refusal(source, accelerator, root):
+    with pytest.raises(CountersUnavailable) as caught:
+        Counters(source, root).open(PID, 1, 0, accelerator)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["auto", "tcg"])
+def test_an_emulated_guest_is_counted_by_its_plugin(root, source):
+    """That is the only thing that sees its instructions."""
+    counter = Counters(source, root).open(PID, 1, 0, "TCG")
+
+    assert (counter.source, counter.read()) == ("tcg", Counts(1000))
+    counter.close()
+
+
+def test_hardware_counters_are_not_asked_about_an_emulated_guest(root):
+    """They would count the emulator, ten times too much and more."""
+    assert "emulator's instructions" in refusal("perf", "TCG", root)
+
+
+def test_a_guest_under_kvm_is_counted_by_hardware_or_not_at_all(root):
+    """Without a PMU there is a reason, whatever is configured."""
+    assert "no hardware counter" in refusal("auto", "KVM", root)
+    assert "no hardware counter" in refusal("perf", "KVM", root)
+    assert "not emulated" in refusal("tcg", "KVM", root)
+    assert "source is none" in refusal("none", "KVM", root)
+    put(root / "sys/module/kvm_amd/parameters/enable_mediated_pmu", "Y")
+    assert "mediated vPMU" in refusal("auto", "KVM", root)
+
+
+class Scripted:
+    """A FAKE counter that does what it is told, reading by reading."""
+
+    source, note = "perf", "others use it"
+
+    def __init__(self, *readings):
+        self.readings, self.closed = list(readings), False
+
+    def read(self):
+        found = self.readings.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self):
+        self.closed = True
+
+
+class Opener:
+    """A FAKE way to open counters: one after the other, or a refusal."""
+
+    def __init__(self, *results):
+        self.results, self.now = list(results), 0.0
+
+    def __call__(self):
+        found = self.results.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def counts(self):
+        return VcpuCounts(self, 30.0, lambda: self.now)
+
+
+def test_a_refusal_is_tried_again_after_a_while_and_heals():
+    """Not at every reading, and without anybody's help."""
+    opener = Opener(CountersUnavailable("busy"), OSError(24, "no fd"), Scripted(Counts(5)))
+    counts = opener.counts()
+
+    assert counts.read() is None
+    assert counts.state == ("none", "busy")
+    opener.now = 29.0
+    assert counts.read() is None
+    assert len(opener.results) == 2
+    opener.now = 31.0
+    assert counts.read() is None
+    assert "no fd" in counts.failure
+    opener.now = 62.0
+    assert counts.read() == Counts(5)
+    assert (counts.failure, counts.state) == (None, ("perf", "others use it"))
+
+
+def test_a_counter_that_is_lost_is_opened_again_at_the_next_reading():
+    """One reading is missing, and it says why."""
+    broken = Scripted(Counts(5), CountersUnavailable("backwards"))
+    counts = Opener(broken, Scripted(Counts(1))).counts()
+
+    assert counts.read() == Counts(5)
+    assert counts.read() is None
+    assert (counts.failure, broken.closed) == ("backwards", True)
+    assert counts.read() == Counts(1)
+    assert counts.failure is None
+
+
+def test_a_counter_that_has_no_turn_is_kept():
+    """It will have one; until then the reason stands."""
+    patient = Scripted(None, Counts(7))
+    counts = Opener(patient).counts()
+
+    assert counts.read() is None
+    assert counts.state == ("none", "others use it")
+    assert not patient.closed
+    assert counts.read() == Counts(7)
+
+
+def test_every_source_that_can_be_configured_is_known():
+    """The configuration's choices and the code's are the same."""
+    from amp_nova.conf import COUNTERS_OPTS
+
+    (option,) = (o for o in COUNTERS_OPTS if o.name == "source")
+    assert tuple(value for value, _ in option.type.choices.items()) == sources.SOURCES

@@ -1,0 +1,234 @@
+"""I/O threads and interfaces of a fake node: which threads count, what limits them, who moves."""
+
+import os
+
+import pytest
+
+from amp_nova.host.io.interfaces import line_rate_bytes_s
+from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, topology
+
+NAME = "instance-00000001"
+NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
+LIMITS = '<bandwidth><inbound average="1000"/><outbound average="500" peak="900"/></bandwidth>'
+
+
+class IoNode:
+    """A fake node with one domain and the code under test."""
+
+    def __init__(self, root, monkeypatch, version=2):
+        pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+        from amp_nova.host.io.node import IoHost
+
+        self.host = FakeHost(root, version)
+        self.kernel = self.host.kernel.install(monkeypatch)
+        self.kernel.pcpus = frozenset(range(4))
+        self.root, self.libvirt = root, FakeLibvirt()
+        self.io = IoHost(self.libvirt, self.host.run_path, root)
+        self.host.start(NAME, vcpus=1)
+
+    def define(self, nic="", **said):
+        """What libvirt says of the domain; ``nic`` are its devices."""
+        from amp_nova.host.libvirt.domain_xml import parse
+        from tests.fakehost import nova_xml
+
+        text = nova_xml(NAME, vcpus=1, **said).replace("</domain>", f"{nic}</domain>")
+        self.libvirt.known[resource(NAME)] = parse(text)
+
+    def thread(self, comm, group="emulator"):
+        return self.host.thread(4000, comm, self.host.group(NAME, group))
+
+    def see(self):
+        (reading,) = self.io.read(topology())
+        return reading
+
+    def kinds(self):
+        return sorted((t.kind, sorted(t.home)) for t in self.see().threads)
+
+
+@pytest.fixture(params=[1, 2])
+def node(request, tmp_path, monkeypatch):
+    made = IoNode(tmp_path, monkeypatch, request.param)
+    made.define()
+    return made
+
+
+def count(root, received, sent, device="tap0"):
+    put(root / f"sys/class/net/{device}/statistics/rx_bytes", received)
+    put(root / f"sys/class/net/{device}/statistics/tx_bytes", sent)
+
+
+ALL = [0, 1, 2, 3]
+
+
+def test_all_threads_but_vcpus_do_io(node):
+    """Emulator and its workers, iothreads, vhost workers; migration is told apart."""
+    for comm in ("IO iothread1", "IO mon_iothread", "worker", "vhost-4000", "live_migration"):
+        node.thread(comm)
+
+    assert node.kinds() == [
+        ("emulator", ALL),
+        ("emulator", ALL),
+        ("emulator", ALL),
+        ("iothread", ALL),
+        ("migration", ALL),
+        ("vhost", ALL),
+    ]
+
+
+def test_vhost_workers_of_older_kernels_are_found_in_the_domains_group(node):
+    """Before Linux 6.4 they are no threads of QEMU; nobody else in that group is touched."""
+    group = node.host.group(NAME, "emulator")
+    of_process = node.root / "proc/4000/cgroup"
+    texts = [p.read_text() for p in (node.root / "proc/4000/task").glob("*/cgroup")]
+    of_process.write_text(next(t for t in texts if "emulator" in t))
+    inside = []
+    for number, comm in ((6001, "vhost-4000"), (6002, "swtpm")):
+        put(node.root / f"proc/{number}/comm", comm)
+        put(node.root / f"proc/{number}/schedstat", "77 0 1")
+        node.kernel.affinity[number] = {0, 1, 2, 3}
+        inside.append(number)
+    names = "tasks" if node.host.version == 1 else "cgroup.threads"
+    put(group / names, "\n".join(str(n) for n in [*inside, 4001]))
+
+    assert [t.tid for t in node.see().threads if t.kind == "vhost"] == [6001]
+    assert 6002 not in {t.tid for t in node.see().threads}
+
+
+def test_every_thread_has_the_home_its_definition_gives_it(node):
+    """emulatorpin, iothreadpin, else the domain's cpuset."""
+    node.thread("IO iothread1")
+    node.thread("IO iothread2")
+    tune = '<emulatorpin cpuset="0-2"/><iothreadpin iothread="2" cpuset="3"/>'
+    node.define(cpuset="1-3", cputune=tune)
+
+    assert node.kinds() == [("emulator", [0, 1, 2]), ("iothread", [1, 2, 3]), ("iothread", [3])]
+
+
+def test_without_pins_isolated_pcpus_are_no_home(node):
+    """As for vCPUs: they are used by those who ask for them."""
+    (reading,) = node.io.read(topology(isolated=(3,)))
+
+    assert reading.threads[0].home == frozenset({0, 1, 2})
+
+
+def test_cpu_time_is_the_kernels(node):
+    """Nanoseconds of schedstat."""
+    tid = node.thread("IO iothread1")
+    put(node.root / f"proc/4000/task/{tid}/schedstat", "123456789 5 6")
+
+    assert {t.tid: t.run_ns for t in node.see().threads}[tid] == 123456789
+
+
+def test_a_thread_that_gets_its_vcpus_name_late_is_never_moved(node):
+    """A plugged vCPU is called as its process for a moment."""
+    tid = node.thread("qemu-system-x86")
+    assert tid in {t.tid for t in node.see().threads}
+    put(node.root / f"proc/4000/task/{tid}/comm", "CPU 1/KVM")
+
+    assert node.io.move(resource(NAME), {tid: frozenset({0})}) is None
+    assert node.kernel.affinity[tid] != {0}
+    assert tid not in {t.tid for t in node.see().threads}
+
+
+def test_bytes_are_counted_as_the_guest_sees_them(node):
+    """What the host receives from a tap the guest has sent; macvtap counts the other way."""
+    count(node.root, received=700, sent=30)
+    node.define(NIC.format("bridge", LIMITS))
+    (nic,) = node.see().interfaces
+    assert (nic.in_bytes, nic.out_bytes) == (30, 700)
+    assert (nic.in_limit_bytes_s, nic.out_limit_bytes_s) == (1_000_000, 500_000)
+
+    node.define(NIC.format("direct", ""))
+    (nic,) = node.see().interfaces
+    assert (nic.in_bytes, nic.out_bytes) == (700, 30)
+
+
+def test_an_interface_without_limit_has_the_line_of_the_fastest_physical_link(node):
+    """A tap's own speed is a constant; a link that is down has none."""
+    count(node.root, 1, 1)
+    put(node.root / "sys/class/net/tap0/speed", 10000)
+    node.define(NIC.format("bridge", ""))
+    assert node.see().interfaces[0].in_limit_bytes_s is None
+
+    for name, speed in (("eth0", 25000), ("eth1", -1), ("eth2", 1000)):
+        put(node.root / f"sys/class/net/{name}/device/vendor", "x")
+        put(node.root / f"sys/class/net/{name}/speed", speed)
+    assert line_rate_bytes_s(node.root) == 25e9 / 8
+
+
+def test_an_interface_that_is_not_there_is_unknown_until_it_is(node):
+    """Unplugged, or not plugged yet."""
+    node.define(NIC.format("bridge", ""))
+    assert node.see().interfaces[0].in_bytes is None
+    count(node.root, 5, 6)
+    assert node.see().interfaces[0].in_bytes == 6
+    remove(node.root / "sys/class/net/tap0")
+    assert node.see().interfaces[0].in_bytes in (None, 6)
+
+
+@pytest.mark.parametrize("kind", ["hostdev", "vhostuser", "vdpa"])
+def test_traffic_that_no_thread_of_the_domain_carries_is_left_out(node, kind):
+    """The card or another process does that."""
+    node.define(NIC.format(kind, ""))
+    assert node.see().interfaces == ()
+
+
+def test_a_definition_that_cannot_be_read_costs_its_io_only(node):
+    """The booking of the domain is still read."""
+    node.define(cputune='<emulatorpin cpuset="x"/>')
+    reading = node.see()
+    assert "cannot be read" in reading.failure
+    assert node.libvirt.known[resource(NAME)].domain.problem is None
+
+
+def test_a_domain_that_went_says_so_and_its_descriptors_are_closed(node):
+    """The listing may be older than its end."""
+    node.see()
+    before = len(os.listdir("/proc/self/fd"))
+    node.host.stop(NAME)
+
+    assert "cannot be read" in node.see().failure
+    assert len(os.listdir("/proc/self/fd")) < before
+
+
+def test_threads_and_processes_that_come_later_are_seen_at_the_next_look(node):
+    """However long nothing has changed; looks in which nothing has do not list the threads."""
+    for _ in range(3):
+        node.see()
+    tid = node.thread("IO iothread1")
+    assert tid in {t.tid for t in node.see().threads}
+
+    life = node.see().incarnation
+    node.host.stop(NAME)
+    node.host.start(NAME, vcpus=1, pid=4100, began=99)
+    again = node.see()
+    assert again.failure is None
+    assert again.incarnation != life
+    assert tid not in {t.tid for t in again.threads}
+
+
+def test_threads_move_and_what_the_kernel_refuses_is_told(node):
+    """A failure of one names its reason; a thread that ended is none."""
+    tid = node.thread("IO iothread1")
+    node.see()
+    assert node.io.move(resource(NAME), {tid: frozenset({1}), 99: frozenset({1})}) is None
+    assert node.kernel.affinity[tid] == {1}
+
+    node.kernel.twist["affinity"] = {0}
+    assert (
+        "its cpuset does not hold them"
+        in node.io.move(resource(NAME), {tid: frozenset({1})}).message
+    )
+    node.kernel.refuse["affinity"] = 1
+    assert node.io.move(resource(NAME), {tid: frozenset({1})}).reason == "read_only"
+
+
+def test_what_was_moved_is_found_with_its_home(node):
+    """Slow part of the home: ours. Anything else: somebody else's."""
+    tid = node.thread("IO iothread1")
+    node.see()
+    assert node.io.moved(topology()) == {}
+    node.kernel.affinity[tid] = {0, 1}
+    assert node.io.moved(topology()) == {resource(NAME): {tid: frozenset(ALL)}}
+    node.kernel.affinity[tid] = {1, 2}
+    assert node.io.moved(topology()) == {}

@@ -1,0 +1,166 @@
+"""What libvirt's XML of a domain says, on XML as Nova 34 writes it."""
+
+import pytest
+
+from amp_nova.host.libvirt.cpuset import cpus
+from amp_nova.host.libvirt.domain_xml import Fallback, parse
+from tests.fakehost import nova_metadata, nova_xml, resource
+
+SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}
+
+
+def test_novas_domain_is_understood():
+    """Names, project, flavor and every extra spec of a domain that Nova defined."""
+    found = parse(nova_xml(specs=SPECS)).domain
+
+    assert found.resource == resource("instance-00000001")
+    assert (found.name, found.vcpus) == ("instance-00000001", 2)
+    assert found.specs == SPECS
+    assert (found.project, found.display_name, found.flavor) == (
+        "5ac0ffee",
+        "web & shop",
+        "m1.half",
+    )
+    assert found.problem is None
+
+
+@pytest.mark.parametrize("said", [{}, {"metadata": "<other xmlns='urn:x'/>"}])
+def test_domain_that_is_not_novas_has_no_booking(said):
+    """Without Nova's metadata there are no specs, no project and no problem."""
+    found = parse(nova_xml(**said)).domain
+
+    assert (found.specs, found.project, found.display_name, found.flavor) == ({}, "", "", "")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/>",
+        nova_metadata(SPECS, namespace="urn:not-nova"),
+        nova_metadata(SPECS).replace("extraSpec", "spec"),
+        nova_metadata(SPECS).replace("name=", "label="),
+        "words that are no element",
+    ],
+    ids=["empty", "foreign", "other element", "no names", "text"],
+)
+def test_metadata_that_says_something_else_is_no_booking(metadata):
+    """Elements of other namespaces and shapes are other people's."""
+    assert parse(nova_xml(metadata=metadata)).domain.specs == {}
+
+
+def test_values_are_taken_as_they_stand():
+    """Judging a value is the grammar's work, however odd or long it is."""
+    odd = {"amp:pref_core": "9" * 5000, "amp:ips": "", "amp:weight": "<&>", "amp:limit": "härd"}
+
+    assert parse(nova_xml(specs=odd)).domain.specs == odd
+
+
+def test_cpuset_and_pins_say_where_vcpus_may_run():
+    """The cpuset is for vCPUs that have no pin of their own."""
+    found = parse(nova_xml(cpuset="0-3,^2", cputune='<vcpupin vcpu="1" cpuset="6,8-9"/>'))
+
+    assert found.cpuset == {0, 1, 3}
+    assert found.pins == {1: frozenset({6, 8, 9})}
+
+
+def test_no_cpuset_is_no_restriction():
+    """A domain of Nova without cpu_shared_set may run anywhere."""
+    found = parse(nova_xml())
+
+    assert (found.cpuset, found.pins) == (None, {})
+
+
+def test_vcpus_are_counted_to_the_greatest():
+    """Vcpus that are not plugged yet have their place."""
+    assert parse(nova_xml(vcpus=4, current=1)).domain.vcpus == 4
+
+
+@pytest.mark.parametrize(
+    ("cputune", "limited"),
+    [
+        ("<quota>50000</quota><period>100000</period>", True),
+        ("<shares>512</shares>", False),
+        ("<quota>-1</quota>", False),
+        ("<quota> -1 </quota>", False),
+        ("<quota>0</quota>", False),
+        ("<quota/>", False),
+        ("<period>20000</period>", False),
+        ("<emulator_quota>50000</emulator_quota>", False),
+        ("<quota>17592186044415</quota>", True),
+    ],
+)
+def test_quota_of_the_definition_belongs_to_libvirt(cputune, limited):
+    """A vCPU quota in the definition is somebody else's; -1, 0 and none at all are none."""
+    assert parse(nova_xml(cputune=cputune)).domain.limited_elsewhere is limited
+
+
+FALLBACKS = (
+    Fallback("web-*", {"amp:pref_core": "0.5"}),
+    Fallback("*", {"amp:pref_core": "0.1", "amp:limit": "soft"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "specs", "expected"),
+    [
+        ("web-1", None, {"amp:pref_core": "0.5"}),
+        ("WEB-1", None, {"amp:pref_core": "0.1", "amp:limit": "soft"}),
+        ("web-2", {"hw:x": "1"}, {"hw:x": "1", "amp:pref_core": "0.5"}),
+        ("web-3", {"amp:weight": "2"}, {"amp:weight": "2"}),
+        ("web-4", {"amplitude": "2"}, {"amplitude": "2", "amp:pref_core": "0.5"}),
+    ],
+)
+def test_configured_booking_is_for_domains_without_one(name, specs, expected):
+    """The first pattern that matches counts, only where no amp:* key is, and adds to the rest."""
+    assert parse(nova_xml(name, specs=specs), FALLBACKS).domain.specs == expected
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "",
+        "garbage",
+        "<domain",
+        "<domain/>",
+        "<html><body>502</body></html>",
+        nova_xml(vcpus=""),
+        nova_xml(vcpus="two"),
+        nova_xml(vcpus=0),
+        nova_xml(vcpus=-1),
+        nova_xml(vcpus="9" * 30),
+        nova_xml(name=""),
+        nova_xml(uuid=""),
+        nova_xml(cpuset="all"),
+        nova_xml(cpuset="0-99999999999"),
+        nova_xml(cputune='<vcpupin vcpu="x" cpuset="1"/>'),
+        nova_xml(cputune='<vcpupin vcpu="1"/>'),
+        nova_xml(metadata="<broken>"),
+        nova_xml() + "\ud800",
+    ],
+)
+def test_what_is_no_domain_is_a_value_error(xml):
+    """Garbage is refused with a ValueError, never with something else, and fills no memory."""
+    with pytest.raises(ValueError, match=r"."):
+        parse(xml)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", {0}),
+        ("0-3,8", {0, 1, 2, 3, 8}),
+        ("0-3,^2", {0, 1, 3}),
+        (" 1 - 2 , 4 ", {1, 2, 4}),
+        ("0-7,^4-5", {0, 1, 2, 3, 6, 7}),
+    ],
+)
+def test_cpuset_is_read_as_libvirt_writes_it(text, expected):
+    """Ranges, single CPUs and exceptions."""
+    assert cpus(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "-1", "1-", "^", "3-1", "65536", "0-4294967295"])
+def test_what_is_no_cpuset_is_a_value_error(text):
+    """Neither is guessed, nor does a huge number fill the memory."""
+    with pytest.raises(ValueError, match=r"."):
+        cpus(text)

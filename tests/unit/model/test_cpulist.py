@@ -1,0 +1,40 @@
+"""CPU lists as the kernel has them."""
+
+import pytest
+
+from amp_nova.model import cpulist
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("", ()), ("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("8,0-1\n", (0, 1, 8)), ("1,1-2", (1, 2))],
+)
+def test_lists_are_read(text, cpus):
+    """Ranges and single ids, in any order, each once."""
+    assert cpulist.parse(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["0-", "-1", "a", "3-1", "0,,1", "0-3:1/2", "99999999", "0-65536"])
+def test_garbage_is_refused(text):
+    """What is no list of CPUs is a ValueError, without filling the memory."""
+    with pytest.raises(ValueError, match="'"):
+        cpulist.parse(text)
+
+
+def test_masks_are_read():
+    """Older kernels write hexadecimal masks with commas."""
+    assert cpulist.parse_mask("00000001,0000000f") == (0, 1, 2, 3, 32)
+
+
+@pytest.mark.parametrize("text", ["xyz", "-1", "", "f" * 20_000])
+def test_garbage_masks_are_refused(text):
+    """What is no mask is a ValueError."""
+    with pytest.raises(ValueError, match=r"mask|literal|digits"):
+        cpulist.parse_mask(text)
+
+
+def test_ids_are_shown_as_ranges():
+    """The shortest form; nothing is the empty string."""
+    assert cpulist.show([]) == ""
+    assert cpulist.show([8, 0, 1, 2, 2]) == "0-2,8"
+    assert cpulist.show(range(12)) == "0-11"

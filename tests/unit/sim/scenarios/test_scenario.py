@@ -1,0 +1,240 @@
+"""Reading scenarios: what is wrong is said in one sentence with file, line, value and remedy."""
+
+import re
+
+import pytest
+
+from amp_nova.exceptions import ScenarioInvalid
+from amp_nova.sim.scenarios import scenario
+
+HOST = """\
+duration_s: 10
+host:
+  reference: slow
+  core_types:
+    - {name: fast, count: 1, coefficient: 2.0}
+    - {name: slow, count: 2, coefficient: 1.0}
+"""
+ONE_VM = HOST + "vms:\n  - name: vm1\n"
+
+
+def load(tmp_path, text):
+    """The scenario in a file of that text."""
+    path = tmp_path / "made.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return scenario.load(path)
+
+
+def refusal(tmp_path, text):
+    """The sentence that refuses it."""
+    with pytest.raises(ScenarioInvalid) as refused:
+        load(tmp_path, text)
+    sentence = str(refused.value)
+    assert "\n" not in sentence
+    assert "made.yaml" in sentence
+    return sentence
+
+
+def test_the_example_of_the_contract_is_read(tmp_path):
+    """Every key of the interface is known, and numbers are taken as people write them."""
+    made = load(
+        tmp_path,
+        """
+name: two-vms
+duration_s: 600
+seed: 1
+host:
+  reference: slow
+  core_types:
+    - {name: fast, count: 1, coefficient: 2.0, llc: [0]}
+    - {name: slow, count: 1, coefficient: 1.0, llc: [0]}
+  reference_ips: 2.0e9
+vms:
+  - name: vm1
+    vcpus: 1
+    extra_specs: {}
+    workload:
+      speedup: {fast: 2.0}
+      ipc: {fast: 1.6, slow: 1.6}
+      utilization: 1.0
+      work_refcore_s: null
+      barrier_s: null
+      phases: null
+    start_on: null
+policy: amp-vm
+""",
+    )
+
+    assert (made.name, made.duration_s, made.seed, made.policy) == ("two-vms", 600, 1, "amp-vm")
+    assert made.reference_ips == 2e9
+    assert [t.name for t in made.topology.core_types] == ["slow", "fast"]
+    assert [t.nominal_ips for t in made.topology.core_types] == [2e9, 4e9]
+    assert [p.core_type for p in made.topology.pcpus] == ["fast", "slow"]
+    assert made.guests[0].workload.phases[0].speeds == (1.0, 2.0)
+    assert made.guests[0].workload.ipc == {"fast": 1.6, "slow": 1.6}
+    assert made.guests[0].start_on is None
+
+
+def test_what_is_left_out_has_a_default(tmp_path):
+    """The file's name, no seed, no policy, one best-effort vCPU that gains what the core does."""
+    made = load(tmp_path, ONE_VM)
+
+    assert (made.name, made.seed, made.policy) == ("made", 0, "none")
+    assert len(made.guests[0].booking.vcpus) == 1
+    assert not made.guests[0].booking.booked
+    assert made.guests[0].workload.phases[0].speeds == (1.0, 2.0)
+    assert made.topology.reference == "slow"
+
+
+def test_a_host_without_guests_is_a_scenario(tmp_path):
+    """An empty list of VMs is allowed."""
+    assert load(tmp_path, HOST + "vms: []").guests == ()
+
+
+def test_the_reference_core_may_be_elsewhere(tmp_path):
+    """A host may have only cores that are faster than the reference of the cloud."""
+    text = ONE_VM.replace("reference: slow", "reference: old").replace("1.0", "1.25")
+
+    made = load(tmp_path, text)
+
+    assert made.topology.reference == "old"
+    assert made.guests[0].workload.phases[0].speeds == (1.0, 1.6)
+
+
+def test_caches_are_named_by_their_first_pcpu(tmp_path):
+    """``llc`` ids are any numbers; the topology names a cache by its lowest pCPU."""
+    text = ONE_VM.replace("coefficient: 2.0", "coefficient: 2.0, llc: [7]").replace(
+        "coefficient: 1.0", "coefficient: 1.0, llc: [3, 7]"
+    )
+
+    assert [p.llc for p in load(tmp_path, text).topology.pcpus] == [0, 1, 0]
+
+
+def test_phases_inherit_from_the_workload(tmp_path):
+    """A phase says only what is different in it."""
+    made = load(
+        tmp_path,
+        ONE_VM + "    workload:\n      utilization: 0.5\n      speedup: {fast: 1.5}\n"
+        "      phases: [{for_s: 2}, {for_s: 1, utilization: 1, speedup: {fast: 3, slow: 1}}]\n",
+    )
+
+    phases = made.guests[0].workload.phases
+    assert [(p.speeds, p.utilization_ratio, p.for_s) for p in phases] == [
+        ((1.0, 1.5), 0.5, 2.0),
+        ((1.0, 3.0), 1.0, 1.0),
+    ]
+
+
+def test_bookings_are_read_as_written(tmp_path):
+    """Extra specs need no quotes: their text is what counts."""
+    text = ONE_VM + "    vcpus: 2\n    extra_specs: {amp:pref_core: 0.50, amp:pref_core.1: 1.5}\n"
+
+    booked = load(tmp_path, text).guests[0].booking.vcpus
+
+    assert [v.refcores for v in booked] == [0.5, 1.5]
+
+
+WORKLOAD = ONE_VM + "    workload: "
+SPECS = ONE_VM + "    extra_specs: "
+FAULTS = {
+    "empty file": ("", "is empty"),
+    "not text": (b"\xff\xfe\x00", "not text in UTF-8"),
+    "control characters": ("name: \x01", "not the YAML of a scenario"),
+    "not YAML": (HOST + "vms: [", "line 7: is not the YAML"),
+    "several documents": (ONE_VM + "---\na: 1\n", "not the YAML of a scenario"),
+    "a list": ("- 1\n", "a list: give a mapping with the keys name, duration_s"),
+    "a word": ("hello\n", "the scenario is 'hello': give a mapping"),
+    "an alias": (HOST + "vms: &a [*a]\n", "line 7: .* alias"),
+    "nested too deep": (HOST + "vms: " + "[" * 500 + "]" * 500, "nested too deep"),
+    "too big": (b"#" * (1 << 21), "at most 1048576 bytes"),
+    "a key twice": (ONE_VM + "vms: []\n", "line 9: vms is given twice"),
+    "an unknown key": (ONE_VM + "polizy: none\n", "line 9: 'polizy' .* did you mean 'policy'"),
+    "a strange key": (ONE_VM + "zzz: 1\n", "'zzz' is not a key of a scenario: it has name"),
+    "an unknown key of a VM": (ONE_VM + "    vcpu: 1\n", "line 9: 'vcpu' .* 'vcpus'"),
+    "a key that is a list": (ONE_VM + "? [a]\n: 1\n", "a key of the scenario is a list"),
+    "no VMs": (HOST, "a scenario has no 'vms': add it"),
+    "VMs are a mapping": (HOST + "vms: {}\n", "vms is a mapping: give a list of VMs"),
+    "a VM without name": (HOST + "vms: [{vcpus: 1}]\n", r"vms\[0\] has no 'name'"),
+    "half a letter": (HOST + 'vms: [{name: "\\ud800"}]\n', "name is .*: give text of one line"),
+    "an empty name": (HOST + "vms: [{name: ''}]\n", r"vms\[0\].name is empty"),
+    "two VMs of one name": (ONE_VM + "  - name: vm1\n", "line 9: there are two VMs called 'vm1'"),
+    "no vCPU": (ONE_VM + "    vcpus: 0\n", "'0': give a whole number from 1 to 4096"),
+    "half a vCPU": (ONE_VM + "    vcpus: 1.5\n", "'1.5': give a whole number"),
+    "too many vCPUs": (ONE_VM + "    vcpus: 4096\n  - name: vm2\n    vcpus: 1\n", "more than 4096"),
+    "a huge count": (ONE_VM + "    vcpus: " + "9" * 5000, "give a whole number"),
+    "no time": (ONE_VM.replace("10", "0", 1), "line 1: duration_s is '0': give a number above 0"),
+    "negative time": (ONE_VM.replace("10", "-5", 1), "'-5': give a number above 0"),
+    "endless": (ONE_VM.replace("10", ".inf", 1), "'.inf': give a number"),
+    "not a number": (ONE_VM.replace("10", ".nan", 1), "'.nan': give a number"),
+    "too large": (ONE_VM.replace("10", "1e400", 1), "'1e400': give a number"),
+    "quoted": (ONE_VM.replace("10", "'10'", 1), "duration_s is '10': give a number"),
+    "true": (ONE_VM.replace("10", "true", 1), "'true': give a number"),
+    "sexagesimal": (ONE_VM.replace("10", "1:30", 1), "'1:30': give a number"),
+    "negative seed": (ONE_VM + "seed: -1\n", "seed is '-1': give a whole number from 0"),
+    "zero cores": (ONE_VM.replace("count: 1", "count: 0"), "line 5: .*count is '0'"),
+    "too many cores": (ONE_VM.replace("count: 2", "count: 4096"), "more than 4096 pCPUs"),
+    "no core type": (
+        "duration_s: 1\nvms: []\nhost: {core_types: []}\n",
+        "line 3: host.core_types is empty",
+    ),
+    "a core type twice": (ONE_VM.replace("name: fast", "name: slow"), "'slow' is given twice"),
+    "a core type's name": (ONE_VM.replace("name: fast", "name: a b"), "'a b': give letters"),
+    "no coefficient": (ONE_VM.replace(", coefficient: 2.0", ""), "has no 'coefficient': add it"),
+    "coefficient 0": (ONE_VM.replace("2.0", "0"), "coefficient is '0': give a number of at least"),
+    "not the reference": (
+        ONE_VM.replace("reference: slow", "reference: fast"),
+        "line 3: 'fast' is the reference core type, so its coefficient is 1 .* not 2",
+    ),
+    "no such reference": (
+        ONE_VM.replace("reference: slow", "reference: slwo"),
+        "line 3: host.reference is 'slwo': give a core type of the host: fast, slow",
+    ),
+    "llc ids": (ONE_VM.replace("2.0}", "2.0, llc: [0, 1]}"), "llc has 2 ids for 1 cores"),
+    "policy is a list": (ONE_VM + "policy: [none]\n", "policy is a list"),
+    "start on nothing": (ONE_VM + "    start_on: gold\n", "a core type of the host: slow, fast"),
+    "bad booking": (SPECS + "{amp:pref_core: -1}\n", "line 9: VM 'vm1': amp:pref_core='-1'"),
+    "unknown booking": (SPECS + "{amp:pref: 1}\n", "VM 'vm1': .* did you mean amp:pref_core"),
+    "booking of a list": (SPECS + "{amp:pref_core: [1]}\n", "is a list: give text"),
+    "foreign core type": (SPECS + "{amp:core_type: gold}\n", "it has slow, fast"),
+    "busier than always": (WORKLOAD + "{utilization: 1.1}\n", "of at least 0 and at most 1"),
+    "no work": (WORKLOAD + "{work_refcore_s: 0}\n", "give a number above 0"),
+    "tiny barriers": (WORKLOAD + "{barrier_s: 1e-9}\n", "of at least 0.001"),
+    "speed of nothing": (WORKLOAD + "{speedup: {gold: 2}}\n", "core type 'gold', which is not on"),
+    "slowest is faster": (WORKLOAD + "{speedup: {fast: 2, slow: 2}}\n", "give 1 or leave it out"),
+    "speed is negative": (WORKLOAD + "{speedup: {fast: -2}}\n", "give a number of at least 0.001"),
+    "speed is one number": (WORKLOAD + "{speedup: 2}\n", "a mapping of core types to numbers"),
+    "ipc of nothing": (WORKLOAD + "{ipc: {gold: 2}}\n", "ipc names core type 'gold'"),
+    "hardly an instruction": (WORKLOAD + "{ipc: {slow: 1e-320}}\n", "at least 0.001 and at most"),
+    "no phases": (WORKLOAD + "{phases: []}\n", "phases is empty"),
+    "a phase without time": (WORKLOAD + "{phases: [{utilization: 1}]}\n", "has no 'for_s'"),
+    "an endless phase": (WORKLOAD + "{phases: [{for_s: .inf}]}\n", "for_s is '.inf'"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_scenario_is_refused_in_a_sentence(tmp_path, fault):
+    """The sentence names the place, the value and what is allowed."""
+    text, said = FAULTS[fault]
+
+    sentence = refusal(tmp_path, text)
+
+    assert re.search(said, sentence), sentence
+
+
+def test_a_speed_that_is_missing_is_asked_for(tmp_path):
+    """With three core types a workload that has speeds has one for each but the slowest."""
+    text = ONE_VM.replace(
+        "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
+    )
+
+    assert "speedup has no 'big': add it" in refusal(
+        tmp_path, text + "    workload: {speedup: {fast: 2}}\n"
+    )
+
+
+def test_a_file_that_is_not_there_is_no_scenario(tmp_path):
+    """What cannot be read is said with the system's reason."""
+    with pytest.raises(ScenarioInvalid, match="cannot be read: No such file"):
+        scenario.load(tmp_path / "nothing.yaml")
+    with pytest.raises(ScenarioInvalid, match="cannot be read: Is a directory"):
+        scenario.load(tmp_path)

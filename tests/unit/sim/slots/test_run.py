@@ -1,0 +1,136 @@
+"""The schedulers in slots: what chen2014 writes down, computed by hand."""
+
+import pytest
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.plugins import load_policy
+from amp_nova.sim.slots import run
+from amp_nova.sim.slots.board import Board
+from amp_nova.sim.slots.integrated import IntegratedSlots, view
+from tests.unit.sim.builders import guest, scenario, topology
+
+PAPER = {"fast": 2, "slow": 6, "coefficient": 1.8}
+FAST, SLOW = {0, 1}, {2, 3, 4, 5, 6, 7}
+
+
+def first_places(*guests, **params):
+    """Where the initial mapping puts each instance's vCPUs."""
+    policy = load_policy("integrated", **params)
+    _, on = policy.first_places(view(Board(topology(**PAPER)), guests))
+    return {g.name: [on[g.name, i] for i in range(len(g.booking.vcpus))] for g in guests}
+
+
+def test_initial_mapping_of_the_papers_machines():
+    """2 fast cores of 2.7 and 6 slow ones of 1.5 GHz; 2, 2, 6 and 8 vCPUs of equal weight.
+
+    UF is 0 for the first; for the second 0.4 x (1/8 / 1.8) = 0.028; for the third
+    0.6 x (6 - 2) / 6 = 0.4 and more, above 0.3; the fourth has more than N(SC) vCPUs.
+    """
+    found = first_places(*(guest(f"vm{i}", n) for i, n in enumerate((2, 2, 6, 8))))
+
+    assert [set(pcpus) for pcpus in found.values()] == [FAST, FAST, SLOW, FAST | SLOW]
+
+
+@pytest.mark.parametrize(("threshold", "there"), [(0.108, SLOW), (0.110, FAST)])
+def test_load_of_the_fast_cores_counts(threshold, there):
+    """Ten of 10.2 weights are there: Load = 10 / 10.2 / 2 / 1.8 = 0.2723, UF = 0.1089."""
+    found = first_places(
+        guest("a", 2, weight="10"), guest("b", 2, weight="0.2"), threshold=threshold
+    )
+
+    assert set(found["b"]) <= there
+
+
+def test_resources_of_a_cycle():
+    """SR_total = 3 x (2 x 1.8 + 6) = 28.8, by weight, then evenly; a slot costs SF."""
+    guests = (guest("a", 2), guest("b", 8, weight="3"))
+    board = Board(topology(**PAPER))
+    made = IntegratedSlots(board, guests, load_policy("integrated"))
+
+    made.allocate(3)
+    made.allocate(3)
+
+    assert made.resources()["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
+    assert made.resources()["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
+
+
+def progress(result):
+    return [vm.progress_refcores for vm in result.vms.values()]
+
+
+def test_equal_weights_get_equal_work_done_on_unequal_cores():
+    """Four vCPUs of one instance each on cores of speed 2 and 1: 3 / 4 each."""
+    made = scenario(*(guest(name) for name in "abcd"), fast=1, slow=1)
+
+    result = run.run(made, load_policy("integrated"))
+
+    assert progress(result) == pytest.approx([0.75] * 4, rel=0.02)
+
+
+def test_weights_are_kept():
+    """As much more work as weight, where everybody can use his part: 3 x 1.25 / 4.25, 3 / 4.25."""
+    made = scenario(
+        guest("a", weight="1.25"), *(guest(name) for name in "bcd"), fast=1, slow=1, duration_s=60
+    )
+
+    result = run.run(made, load_policy("integrated"))
+
+    assert progress(result) == pytest.approx([0.882, 0.706, 0.706, 0.706], rel=0.02)
+
+
+def test_credit_shares_time_and_not_work():
+    """Two vCPUs, two cores: each has one, and chance says who has the fast one."""
+    made = [scenario(guest("a"), guest("b"), seed=seed) for seed in range(8)]
+
+    found = {tuple(progress(run.run(m, load_policy("credit")))) for m in made}
+
+    assert found == {(1.0, 2.0), (2.0, 1.0)}
+
+
+def test_aash_shares_the_fast_core():
+    """Three vCPUs of one instance each: a third of the fast core's time each."""
+    made = scenario(guest("a"), guest("b"), guest("c"), fast=1, slow=2, duration_s=60)
+
+    result = run.run(made, load_policy("aash"))
+
+    assert progress(result) == pytest.approx([4 / 3] * 3, rel=0.03)
+
+
+def test_spinning_at_barriers_is_lost_under_credit_and_not_when_all_run_at_once():
+    """Eight parallel vCPUs among eighteen, on eight cores: they must meet every 20 ms."""
+    guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]
+    made = scenario(*guests, guest("parallel", 8, speed=1.8, barrier=0.02), **PAPER)
+
+    at_once = run.run(made, load_policy("integrated")).vms["parallel"].progress_refcores
+    apart = run.run(made, load_policy("credit")).vms["parallel"].progress_refcores
+
+    assert at_once > 1.4 * apart
+
+
+@pytest.mark.parametrize("barrier", [None, 0.005, 0.02])
+def test_equal_instances_end_together(barrier):
+    """Section 4.2.2: five instances of two vCPUs share 9.6 slow cores: 0.96 for each vCPU."""
+    guests = [guest(f"vm{i}", 2, speed=1.8, barrier=barrier) for i in range(5)]
+
+    found = progress(run.run(scenario(*guests, **PAPER), load_policy("integrated")))
+
+    assert found == pytest.approx([0.96] * 5, rel=0.02)
+
+
+def test_work_ends_and_what_it_leaves_is_shared_anew():
+    """10 s of work beside an endless neighbour take 20 s; then the neighbour has it all."""
+    guests = (guest("a", 2, speed=1.0, work=10.0), guest("b", 2, speed=1.0))
+    made = scenario(*guests, fast=1, slow=1, coefficient=1.0)
+
+    result = run.run(made, load_policy("integrated"))
+
+    assert result.vms["a"].completion_s == pytest.approx(20.0, rel=0.02)
+    assert result.vms["b"].progress_refcores == pytest.approx((10 + 10) / 30, rel=0.02)
+
+
+def test_bookings_and_other_policies_are_refused():
+    """A sentence, not a wrong result."""
+    with pytest.raises(ConfigInvalid, match="credit, aash and integrated"):
+        run.run(scenario(guest()), load_policy("acfs"))
+    with pytest.raises(ConfigInvalid, match="VM 'vm' has one"):
+        run.run(scenario(guest(pref_core="0.5")), load_policy("credit"))
