@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from amp_nova.model.allocation import Change, Failure
+from amp_nova.model.allocation import Changes, Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
@@ -11,34 +11,26 @@ from amp_nova.profiling.io_overlap import IoReading
 
 
 class Sensor(Protocol):
-    """Where readings come from."""
+    """Reads the host. It reports what the kernel says, never what was meant to be in force."""
 
     def observe(self) -> Observation:
-        """Read the host; ``HypervisorUnavailable`` if nothing can be known in this cycle."""
+        """Everything once; ``HypervisorUnavailable`` if nothing can be known in this cycle."""
         ...
-
-
-class FastPort(Protocol):
-    """The short way to vCPUs that book Ips: kept descriptors, a few microseconds a call."""
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
-        """Counters of these vCPUs now; one that went, or cannot be counted, is left out."""
-        ...
-
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
-        """Write limits at once, without waiting for a period to begin; and say what failed."""
+        """Counters of these vCPUs now; a vCPU that is gone, or not counted, is left out."""
         ...
 
 
 class Actuator(Protocol):
-    """What carries changes out."""
+    """The only writer of limits, affinities and idle flags."""
 
-    def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
-        """Carry changes out, each on its own, and say what failed; a vCPU that went is none."""
+    def apply(self, changes: Changes) -> Outcome:
+        """Make changes, each on its own; a vCPU that is gone is not a failure."""
         ...
 
-    def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
-        """Make instances, by UUID, yield to all others or no longer; and say what failed."""
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits at once, without waiting for a bandwidth period to begin."""
         ...
 
 
@@ -50,5 +42,5 @@ class IoPort(Protocol):
         ...
 
     def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
-        """Keep threads, by id, on these pCPUs; those that went are no failure."""
+        """Keep threads, by id, on these pCPUs; a thread that is gone is not a failure."""
         ...

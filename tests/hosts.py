@@ -7,7 +7,7 @@ another one unless a test says so.
 from dataclasses import dataclass, field, replace
 
 from amp_nova.exceptions import HypervisorUnavailable
-from amp_nova.model.allocation import Failure
+from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -73,7 +73,7 @@ class FakeDomain:
     domain: Domain
     vcpus: dict
     failure: str | None = None
-    yields: bool | None = False
+    idle: bool | None = False
 
 
 @dataclass
@@ -83,7 +83,7 @@ class FakeHost:
     topology: Topology = field(default_factory=topology)
     time_ns: int = 1_000_000_000
     domains: dict = field(default_factory=dict)
-    held: dict = field(default_factory=dict)
+    paused: dict = field(default_factory=dict)
     refuses: set = field(default_factory=set)
     """vCPUs, as (UUID, index), that cannot be changed."""
     available: bool = True
@@ -159,19 +159,16 @@ class FakeHost:
                     domain.domain,
                     () if domain.failure else vcpus,
                     domain.failure,
-                    domain.yields,
+                    domain.idle,
                 )
             )
-        return Observation(self.time_ns, self.topology, tuple(found), dict(self.held))
-
-    def precede(self, yielding):
-        for resource, yields in yielding.items():
-            self.domains[resource].yields = yields
-        return {}
+        return Observation(self.time_ns, self.topology, tuple(found), dict(self.paused))
 
     def apply(self, changes):
         failures = {}
-        for change in changes:
+        for resource, idle in changes.idle.items():
+            self.domains[resource].idle = idle
+        for change in changes.vcpus:
             if change.key in self.refuses:
                 failures[change.key] = Failure("refused", "it is read-only")
                 continue
@@ -182,7 +179,11 @@ class FakeHost:
                     vcpu.pcpus = step.pcpus
                 else:
                     vcpu.bandwidth = step.bandwidth
-        return failures
+        return Outcome(failures)
+
+    def sample(self, keys):
+        """Nothing is counted here."""
+        return {}
 
 
 def state(host):

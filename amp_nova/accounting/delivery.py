@@ -4,8 +4,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 """
 
 import bisect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
@@ -25,54 +24,92 @@ DEMAND_LEAST_RATIO = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
-    """Under what terms a vCPU ran: the core type it was on, and its booking if it has one.
+class Booked:
+    """What a vCPU books: reference cores or instructions per second, and the time it may bank."""
 
-    ``position`` is the core type's place in the topology and ``types`` their number;
-    ``coefficient`` is ``None`` where unknown; ``period_s`` that of the bandwidth limit; a booking
-    is in ``refcores`` or in ``ips``; the others are as in ``CoreType``.
+    refcores: float | None = None
+    ips: float | None = None
+    burst_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under what conditions a vCPU ran: the core type it was on, and its booking.
+
+    ``position`` is the core type's place in the topology and ``types`` the number of core types;
+    ``coefficient`` is ``None`` where unknown; ``edge_s``: how far demand and delivery may be apart
+    at the end of an interval, one period of the bandwidth limit. The others are as in ``CoreType``.
     """
 
     position: int
     types: int
     coefficient: float | None
-    refcores: float | None = None
-    period_s: float = 0.0
+    booked: Booked = Booked()
+    edge_s: float = 0.0
     clock_hz: float | None = None
     smt_busy_factor: float | None = None
-    ips: float | None = None
     nominal_ips: float | None = None
-    burst_s: float = 0.0
-    """What of a booking in reference cores may be banked (``control.burst``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was owed and delivered since the window began.
+
+    ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` where nothing
+    counts them.
+    """
+
+    wall_s: float = 0.0
+    owed: float = 0.0
+    ref_s: float = 0.0
+    instructions: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Delivered ratios of windows: counts by bucket of ``RATIO_BUCKETS``, and their sum."""
+
+    counts: tuple[int, ...] = (0,) * (len(RATIO_BUCKETS) + 1)
+    total: float = 0.0
+
+    def with_one(self, ratio: float) -> "Ratios":
+        """One more."""
+        at = bisect.bisect_left(RATIO_BUCKETS, ratio)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Ratios(counts, self.total + ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last whole window: delivered over owed, and what was delivered per second of wall time.
+
+    ``ratio`` is ``None`` where there was too little demand, the others where they are not measured.
+    """
+
+    ratio: float | None = None
+    refcores: float | None = None
+    ips: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one vCPU was promised and got since it is looked after.
+    """What one vCPU was owed and got since the agent first saw it.
 
     ``cpu_s``: CPU seconds by core type, in the topology's order; ``ref_s``: the same times the
     coefficient in force. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``. ``balance``:
-    owed and not yet counted as short. ``ratio``, ``delivered_refcores`` and ``delivered_ips`` are
-    those of the last whole window, of which there were ``windows``. What is owed, the balance too,
-    is in the unit of the booking times seconds: reference-core seconds or instructions.
+    owed and not yet counted as short, in the unit of the booking times seconds. ``banked_ref_s``:
+    unused booked time it may still use. ``recent``: the last minute or so, for its slowdown.
     """
 
     cpu_s: tuple[float, ...] = ()
     ref_s: float = 0.0
     shortfall_ref_s: tuple[float, ...] = (0.0,) * len(CAUSES)
     balance: float = 0.0
-    window_s: float = 0.0
-    window_owed: float = 0.0
-    window_ref_s: float = 0.0
-    window_instructions: float | None = None
-    windows: int = 0
-    ratio: float | None = None
-    delivered_refcores: float | None = None
-    delivered_ips: float | None = None
+    window: Window = Window()
+    last: Last = Last()
+    ratios: Ratios = Ratios()
     banked_ref_s: float = 0.0
-    """Unused booked time that it may still have."""
     recent: Recent = slowdown.NOTHING
-    """What it did lately, to tell how much sharing the host slows it down."""
 
 
 def owed(used: Usage, booked_per_s: float, got: float) -> float:
@@ -117,39 +154,38 @@ class _Interval:
     lost: Losses
 
 
-def _in_refcores(used: Usage, tenure: Tenure, lost: Losses) -> _Interval | None:
-    if tenure.refcores is None or tenure.coefficient is None:
+def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
+    refcores = ran.booked.refcores
+    if refcores is None or ran.coefficient is None:
         return None
-    worth = used.run_s * tenure.coefficient
-    delivered = worth - lost.total_ref_s
-    return _Interval(tenure.refcores, worth, delivered, tenure.coefficient, 1.0, lost)
+    worth = used.run_s * ran.coefficient
+    return _Interval(refcores, worth, worth - lost.total_ref_s, ran.coefficient, 1.0, lost)
 
 
-def _in_ips(used: Usage, tenure: Tenure, lost: Losses) -> _Interval | None:
+def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
     """A second gives what this work retires in it, without losses; nominal when it did not run."""
-    if tenure.ips is None or used.instructions is None:
+    if ran.booked.ips is None or used.instructions is None:
         return None
-    worth = used.run_s * (tenure.coefficient or 0.0)
+    worth = used.run_s * (ran.coefficient or 0.0)
     kept_ratio = 1.0 - lost.total_ref_s / worth if worth > 0.0 else 1.0
-    gives = tenure.nominal_ips or 0.0
+    gives = ran.nominal_ips or 0.0
     if used.run_s > 0.0 and kept_ratio > 0.0:
         gives = used.instructions / used.run_s / kept_ratio
-    per_ref_s = gives / tenure.coefficient if tenure.coefficient else 0.0
+    per_ref_s = gives / ran.coefficient if ran.coefficient else 0.0
     lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
     got, ref_s = used.instructions, 1.0 / per_ref_s if per_ref_s else 0.0
-    return _Interval(tenure.ips, got, got, gives, ref_s, lost)
+    return _Interval(ran.booked.ips, got, got, gives, ref_s, lost)
 
 
 def _shortfall(
-    account: Account, used: Usage, tenure: Tenure, unit: _Interval, due: float
+    account: Account, used: Usage, edge: float, unit: _Interval, owes: float
 ) -> tuple[float, tuple[float, ...]]:
     """The new balance, and the shortfall by cause with this interval's share added.
 
-    A limit lets a vCPU run in bursts, one a period, and an interval cuts them anywhere: up to one
-    period's capacity is carried over, either way, before it counts.
+    A limit lets a vCPU run in bursts, one in each period, and an interval ends anywhere in one: a
+    balance of up to one period's capacity (``edge``) is carried over, either way.
     """
-    edge = unit.booked_per_s * tenure.period_s
-    balance = max(-edge, account.balance + due - unit.delivered)
+    balance = max(-edge, account.balance + owes - unit.delivered)
     if balance <= edge:
         return balance, account.shortfall_ref_s
     parts = causes(balance - edge, used, unit.booked_per_s, unit.gives_per_s, unit.lost)
@@ -157,104 +193,73 @@ def _shortfall(
     return edge, tuple(a + b * unit.ref_s for a, b in added)
 
 
-def settle(account: Account, used: Usage, tenure: Tenure, window_s: float) -> Account:
-    """Enter one interval, all on one core type; closes the window when ``window_s`` are full."""
-    cpu_s = account.cpu_s if len(account.cpu_s) == tenure.types else (0.0,) * tenure.types
-    at = tenure.position
+def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
+    """Add one interval, all of it on one core type; closes the window once it is full."""
+    cpu_s = account.cpu_s if len(account.cpu_s) == ran.types else (0.0,) * ran.types
+    at, coefficient = ran.position, ran.coefficient or 0.0
     cpu_s = (*cpu_s[:at], cpu_s[at] + used.run_s, *cpu_s[at + 1 :])
-    worth = used.run_s * (tenure.coefficient or 0.0)
-    lost = losses(used, tenure.coefficient or 0.0, tenure.clock_hz, tenure.smt_busy_factor)
-    due, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
-    banked_ref_s = 0.0
-    unit = (_in_refcores if tenure.ips is None else _in_ips)(used, tenure, lost)
+    worth = used.run_s * coefficient
+    lost = losses(used, coefficient, ran.clock_hz, ran.smt_busy_factor)
+    owes, balance, shortfall, banked_ref_s = 0.0, account.balance, account.shortfall_ref_s, 0.0
+    unit = (_in_refcores if ran.booked.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
-        due = owed(used, unit.booked_per_s, unit.got)
-        balance, shortfall = _shortfall(account, used, tenure, unit, due)
-        if tenure.burst_s:
-            before = account.banked_ref_s
-            banked_ref_s = burst.banked(before, used, unit.booked_per_s, unit.got, tenure.burst_s)
-    instructions = account.window_instructions
+        owes = owed(used, unit.booked_per_s, unit.got)
+        edge = unit.booked_per_s * ran.edge_s
+        balance, shortfall = _shortfall(account, used, edge, unit, owes)
+        if ran.booked.burst_s:
+            before_ref_s, burst_s = account.banked_ref_s, ran.booked.burst_s
+            banked_ref_s = burst.banked(before_ref_s, used, unit.booked_per_s, unit.got, burst_s)
+    window = account.window
+    instructions = window.instructions
     if used.instructions is not None:
         instructions = (instructions or 0.0) + used.instructions
-    settled = Account(
+    added = Account(
         cpu_s,
         account.ref_s + worth,
         shortfall,
         balance,
-        account.window_s + used.wall_s,
-        account.window_owed + due,
-        account.window_ref_s + worth - lost.total_ref_s,
-        instructions,
-        account.windows,
-        account.ratio,
-        account.delivered_refcores,
-        account.delivered_ips,
+        Window(
+            window.wall_s + used.wall_s,
+            window.owed + owes,
+            window.ref_s + worth - lost.total_ref_s,
+            instructions,
+        ),
+        account.last,
+        account.ratios,
         banked_ref_s,
-        slowdown.enter(account.recent, used, tenure.position, tenure.types),
+        slowdown.enter(account.recent, used, ran.position, ran.types),
     )
-    return _closed(settled, tenure) if closes(settled, window_s) else settled
+    return _closed(added, ran) if added.window.wall_s >= window_s * 0.999 else added
 
 
-def closes(account: Account, window_s: float, more_s: float = 0.0) -> bool:
-    """Whether ``more_s`` fill the window of an account."""
-    return account.window_s + more_s >= window_s * 0.999
-
-
-def rest(
-    account: Account, wall_s: float, tenure: Tenure, window_s: float, *, counted: bool
+def add_idle(
+    account: Account, wall_s: float, ran: Conditions, window_s: float, *, counted: bool
 ) -> Account:
-    """As ``settle``, for an interval in which the vCPU did not want to run: cheaper.
-
-    Some interval before it must have been settled under the same terms. Intervals may be entered
-    as one, up to the first that closes the window. ``counted``: whether its instructions are.
-    """
-    instructions = account.window_instructions
-    if counted and instructions is None:
-        instructions = 0.0
-    banked_ref_s = account.banked_ref_s
-    if tenure.burst_s and tenure.refcores is not None and tenure.coefficient is not None:
-        asleep = Usage(wall_s, 0.0, 0.0, 0.0)
-        banked_ref_s = burst.banked(banked_ref_s, asleep, tenure.refcores, 0.0, tenure.burst_s)
-    rested = Account(
-        account.cpu_s,
-        account.ref_s,
-        account.shortfall_ref_s,
-        account.balance,
-        account.window_s + wall_s,
-        account.window_owed,
-        account.window_ref_s,
-        instructions,
-        account.windows,
-        account.ratio,
-        account.delivered_refcores,
-        account.delivered_ips,
-        banked_ref_s,
-        slowdown.fade(account.recent, wall_s),
-    )
-    return _closed(rested, tenure) if closes(rested, window_s) else rested
+    """Add time in which the vCPU did not want to run; ``counted``: whether instructions are."""
+    instructions = 0.0 if counted else None
+    while wall_s > 0.0:
+        # All windows after the next one are alike: one of them stands for the whole of them.
+        part_s = min(wall_s, max(window_s - account.window.wall_s, 1e-9))
+        if part_s == window_s and wall_s > 2.0 * window_s:
+            part_s = wall_s - wall_s % window_s or window_s
+        idle = Usage(part_s, 0.0, 0.0, 0.0, instructions=instructions)
+        account = add_interval(account, idle, ran, window_s)
+        wall_s -= part_s
+    return account
 
 
-def _closed(account: Account, tenure: Tenure) -> Account:
+def _closed(account: Account, ran: Conditions) -> Account:
     """The account with its window's results, and a new window begun."""
-    wall_s, counted = account.window_s, account.window_instructions
-    booked, delivered = tenure.refcores, account.window_ref_s
-    if tenure.ips is not None:
-        booked, delivered = tenure.ips, counted or 0.0
-    least = DEMAND_LEAST_RATIO * (booked or 0.0) * wall_s
-    return Account(
-        account.cpu_s,
-        account.ref_s,
-        account.shortfall_ref_s,
-        account.balance,
-        windows=account.windows + 1,
-        ratio=delivered / account.window_owed if account.window_owed > least else None,
-        delivered_refcores=None if tenure.coefficient is None else account.window_ref_s / wall_s,
-        delivered_ips=None if counted is None else counted / wall_s,
-        banked_ref_s=account.banked_ref_s,
-        recent=account.recent,
+    window, booked = account.window, ran.booked
+    counted = window.instructions
+    size, delivered = booked.refcores, window.ref_s
+    if booked.ips is not None:
+        size, delivered = booked.ips, counted or 0.0
+    least = DEMAND_LEAST_RATIO * (size or 0.0) * window.wall_s
+    last = Last(
+        delivered / window.owed if window.owed > least else None,
+        None if ran.coefficient is None else window.ref_s / window.wall_s,
+        None if counted is None else counted / window.wall_s,
     )
-
-
-def bucket(ratio: float, bounds: Sequence[float] = RATIO_BUCKETS) -> int:
-    """Index of the histogram bucket a ratio falls in; ``len(bounds)`` is the one without bound."""
-    return bisect.bisect_left(bounds, ratio)
+    ratios = account.ratios if last.ratio is None else account.ratios.with_one(last.ratio)
+    return replace(account, window=Window(), last=last, ratios=ratios)

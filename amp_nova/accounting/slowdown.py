@@ -47,14 +47,6 @@ def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
     return Recent(tuple(cpu_s), recent.demand_s * kept + used.demand_s)
 
 
-def fade(recent: Recent, wall_s: float) -> Recent:
-    """As ``enter``, for an interval in which it did not want to run."""
-    if recent.demand_s == 0.0:
-        return recent
-    kept = math.exp(-wall_s / MEMORY_S)
-    return Recent(tuple(s * kept for s in recent.cpu_s), recent.demand_s * kept)
-
-
 def slowdown(vcpus: Iterable[Shared], types: tuple[CoreType, ...]) -> float | None:
     """Of an instance; ``None`` when the speedup of one of those that want to run is not known."""
     got = alone = demand_s = 0.0

@@ -1,4 +1,4 @@
 """The compute-node daemon: the control loop, the fast loop, and the service that runs them.
 
-``state`` is what survives a cycle, ``publish`` what others read, ``operator`` what they may ask for.
+``state`` is what survives a cycle, ``publish`` what others read, ``operator`` what they can ask.
 """

@@ -1,37 +1,45 @@
-"""What one control cycle found and did: the one thing exporter, status and log read."""
+"""The record of one control cycle: all that metrics, status, host reports and the log read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_nova.accounting.delivery import Account
-from amp_nova.control.entitlement import Promise
-from amp_nova.model.observation import Domain, VcpuReading
+from amp_nova.accounting.accounts import Accounts, of_instance
+from amp_nova.accounting.delivery import Account, Ratios
+from amp_nova.agent.state.bookings import Bookings
+from amp_nova.control.entitlement import Entitlement
+from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.profiles import Profiles
+
+STAGES = ("observe", "account", "decide", "apply")
 
 
 @dataclass(frozen=True, slots=True)
-class VcpuReport:
-    """One vCPU after a cycle."""
+class VcpuRecord:
+    """One vCPU after a cycle; ``failure``: why a change of it could not be made."""
 
     reading: VcpuReading
-    promise: Promise
-    account: Account
+    entitlement: Entitlement
+    account: Account = field(default_factory=Account)
     failure: str | None = None
     insight: Insight = field(default_factory=Insight)
 
 
 @dataclass(frozen=True, slots=True)
-class DomainReport:
-    """One domain after a cycle. ``problem``: why its booking is not kept as a whole."""
+class DomainRecord:
+    """One domain after a cycle.
+
+    ``ratios``: delivered ratios of its vCPUs' windows; ``problem``: why its booking is not enforced
+    as a whole; ``idle``: whether it runs in the idle class.
+    """
 
     domain: Domain
-    vcpus: tuple[VcpuReport, ...]
-    ratios: tuple[int, ...] = ()
-    """Counts of delivered ratios by bucket of ``account.RATIO_BUCKETS``."""
-    ratio_sum: float = 0.0
+    vcpus: tuple[VcpuRecord, ...]
+    ratios: Ratios = field(default_factory=Ratios)
     problem: str | None = None
-    yields: bool = False
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +56,57 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One control cycle in short; ``CycleReport`` says what it found of every instance.
+    """What one control cycle observed, concluded, decided and did.
 
-    ``stage_s``: what its parts took and, as ``report``, what reports took since the one before.
-    ``promises``: the same object as long as everybody is promised what they were before.
+    ``stage_s``: seconds that each of ``STAGES`` took; ``policy``: the best-effort policy in force.
     """
 
-    time_ns: int
-    topology: Topology
-    stage_s: Mapping[str, float]
-    promises: object
+    observation: Observation
+    bookings: Bookings
+    accounts: Accounts
+    profiles: Profiles
+    entitlements: Mapping[VcpuKey, Entitlement]
+    changes: Changes = field(default_factory=Changes)
+    outcome: Outcome = NOTHING_DONE
+    totals: Totals = field(default_factory=Totals)
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+    policy: str = "none"
 
+    @property
+    def time_ns(self) -> int:
+        """Time of the observation, on the sensor's clock."""
+        return self.observation.time_ns
 
-@dataclass(frozen=True, slots=True)
-class CycleReport:
-    """One control cycle, at ``time_ns`` of the sensor's clock."""
+    @property
+    def topology(self) -> Topology:
+        """The host's core types and pCPUs."""
+        return self.observation.topology
 
-    time_ns: int
-    topology: Topology
-    domains: tuple[DomainReport, ...]
-    changes: int
-    totals: Totals
-    stage_s: Mapping[str, float]
-    coefficient_drift: Mapping[str, float] = field(default_factory=dict)
-    """Speed-up that guests show over the one that coefficients say, by core type where known."""
+    @property
+    def coefficient_drift(self) -> Mapping[str, float]:
+        """Speedup that guests show over the one that coefficients say, by core type."""
+        return self.profiles.drift(self.time_ns)
+
+    @property
+    def domains(self) -> tuple[DomainRecord, ...]:
+        """The record by domain and vCPU; made anew at each call."""
+        return tuple(self._domain(d) for d in self.observation.domains)
+
+    def _domain(self, seen: DomainReading) -> DomainRecord:
+        resource = seen.domain.resource
+        vcpus = []
+        for reading in seen.vcpus:
+            key = (resource, reading.index)
+            failed = self.outcome.failures.get(key)
+            vcpus.append(
+                VcpuRecord(
+                    reading,
+                    self.entitlements[key],
+                    self.accounts.of(key),
+                    failed.message if failed else None,
+                    self.profiles.insight(key),
+                )
+            )
+        ratios = of_instance(v.account.ratios for v in vcpus)
+        problem = self.bookings[resource].problem or seen.failure
+        return DomainRecord(seen.domain, tuple(vcpus), ratios, problem, idle=bool(seen.idle))

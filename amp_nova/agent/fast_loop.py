@@ -1,11 +1,10 @@
-"""The fast loop: keeps bookings of instructions per second, many times between two cycles.
+"""The fast loop: enforces bookings of instructions per second, many times between two cycles.
 
-Of every vCPU that it governs it reads a few counters, asks a controller
-(``control.ips_controller``), and writes the limit if that is another one now. Which vCPUs those
-are, and where they run, is the cycle's.
+The control loop in small: sample a few counters of each vCPU whose entitlement is governed by Ips,
+ask the controller (``control.ips_controller``), and write the limits that changed. Which vCPUs
+those are, and where they run, is decided by the cycle.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,45 +13,54 @@ from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import State, Terms, Work
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Sample, VcpuKey
-from amp_nova.ports import FastPort
+from amp_nova.ports import Actuator, Sensor
 
-LOG = logging.getLogger(__name__)
 GAP_MAX_NS = 1_000_000_000
-"""After a longer time without a look nothing is made of what happened in it: the loop hung, the
-machine slept, or a clock jumped."""
+"""Samples further apart than this say nothing: the loop hung, the machine was suspended, or a clock
+jumped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Governed:
-    """One vCPU as the cycle hands it over: its booking, the limit in force, and where it runs.
+class IpsSettings:
+    """How bookings of instructions per second are enforced.
 
-    ``place`` names its core type, where it is kept on one, ``nominal_ips`` are those of that type.
+    ``controller``: one of ``ips_controller.CONTROLLERS``; ``sp_s``: its sampling period.
+    """
+
+    controller: str = "default"
+    sp_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One vCPU as a cycle hands it over: its booking, the limit in force, and where it runs.
+
+    ``core_type``: the one it is kept on, if any; ``nominal_ips``: those of that core type.
     """
 
     terms: Terms
     limit: Bandwidth
-    place: str | None = None
+    core_type: str | None = None
     nominal_ips: float | None = None
 
 
 @dataclass(slots=True)
 class _Vcpu:
-    """What the loop remembers of one vCPU: samples when its controller last acted, and last."""
+    """What is known of one vCPU: samples when its controller last acted, and the last ones.
 
-    governed: Governed
+    Mutable, because it is updated 80 times per second.
+    """
+
+    target: Target
     state: State
     since: Sample | None = None
     last: Sample | None = None
 
-    def forget(self, sample: Sample | None) -> None:
-        """Begin anew with this sample: what was before tells nothing."""
-        self.since = self.last = sample
-
 
 def _goes_on(before: Sample, after: Sample) -> bool:
-    """Whether the difference of two samples tells something.
+    """Whether the difference of two samples means something.
 
-    It does not when counters began anew, a clock went back, or too long a time has passed.
+    It does not after counters began anew, a clock went back, or too much time has passed.
     """
     return (
         0 < after.time_ns - before.time_ns <= GAP_MAX_NS
@@ -72,107 +80,102 @@ def _work(before: Sample, after: Sample) -> Work:
 
 
 class FastLoop:
-    """Governs the limits of vCPUs that book Ips. One thread runs it and the cycles."""
+    """Sets the limits of vCPUs that book Ips. It shares one thread with the control loop."""
 
-    def __init__(self, port: FastPort, controller: str = "default", sp_s: float = 0.1) -> None:
-        self._port = port
-        self._controller = ips_controller.CONTROLLERS[controller]
+    def __init__(
+        self, sensor: Sensor, actuator: Actuator, settings: IpsSettings | None = None
+    ) -> None:
+        settings = settings or IpsSettings()
+        self._sensor, self._actuator = sensor, actuator
+        self._controller = ips_controller.CONTROLLERS[settings.controller]
         self._vcpus: dict[VcpuKey, _Vcpu] = {}
-        self.sp_s = sp_s
-        self.tick_s = sp_s / ips_controller.TICKS
-        """Time between two looks."""
+        self.sp_s = settings.sp_s
+        self.tick_s = settings.sp_s / ips_controller.TICKS
+        """Time between two samples."""
         self.writes = 0
         self.failed: Counter[str] = Counter()
 
     @property
-    def governs(self) -> bool:
-        """Whether there is anything to do."""
+    def active(self) -> bool:
+        """Whether there is any vCPU to look after."""
         return bool(self._vcpus)
 
-    def limit(self, key: VcpuKey) -> Bandwidth | None:
-        """The limit in force of a vCPU that it governs, as far as it knows."""
-        known = self._vcpus.get(key)
-        return known.governed.limit if known else None
+    @property
+    def limits(self) -> dict[VcpuKey, Bandwidth]:
+        """The limits that the controller last set, by vCPU."""
+        return {key: vcpu.target.limit for key, vcpu in self._vcpus.items()}
 
-    def govern(self, vcpus: Mapping[VcpuKey, Governed]) -> None:
-        """Govern these vCPUs from now on and no others.
+    def follow(self, targets: Mapping[VcpuKey, Target]) -> None:
+        """Look after these vCPUs from now on, and no others."""
+        new = targets.keys() - self._vcpus.keys()
+        self._vcpus = {key: self._taken_over(key, now) for key, now in targets.items()}
+        for key, sample in (self._sensor.sample(new) if new else {}).items():
+            self._vcpus[key].since = self._vcpus[key].last = sample
 
-        Limits that are not what was written last were changed by the cycle, or by somebody else.
-        """
-        new = vcpus.keys() - self._vcpus.keys()
-        self._vcpus = {key: self._handed(key, now) for key, now in vcpus.items()}
-        for key, sample in (self._port.sample(new) if new else {}).items():
-            self._vcpus[key].forget(sample)
-
-    def _handed(self, key: VcpuKey, now: Governed) -> _Vcpu:
+    def _taken_over(self, key: VcpuKey, now: Target) -> _Vcpu:
+        """A vCPU with what the last cycle made of it: another core type, or another limit."""
         known = self._vcpus.get(key)
         share = min(1.0, now.limit.cores)
         if known is None:
             return _Vcpu(now, State(share, rho=now.nominal_ips))
-        state, before = known.state, known.governed
-        if before.place != now.place:
-            done = _work(known.since, known.last) if known.since and known.last else None
-            state = ips_controller.moved(
-                state, before.terms, done, before.nominal_ips, now.nominal_ips
-            )
-            known.since = known.last
+        state, before, since = known.state, known.target, known.since
+        if before.core_type != now.core_type:
+            done = _work(since, known.last) if since and known.last else None
+            old, new = before.nominal_ips, now.nominal_ips
+            state = ips_controller.moved(state, before.terms, done, old, new)
+            since = known.last
         if before.limit != now.limit:
             state = replace(state, share=share, held_s=0.0)
-        known.governed, known.state = now, state
-        return known
+        return _Vcpu(now, state, since, known.last)
 
     def tick(self) -> None:
-        """Look at every vCPU once, and write the limits that have to change."""
-        samples = self._port.sample(self._vcpus.keys())
+        """Sample every vCPU once, and write the limits that have to change."""
+        samples = self._sensor.sample(self._vcpus.keys())
         wanted: dict[VcpuKey, Bandwidth] = {}
         for key, vcpu in self._vcpus.items():
-            if self._look(vcpu, samples.get(key)):
+            if self._add(vcpu, samples.get(key)):
                 limit = ips_controller.limit(vcpu.state.share)
-                if limit != vcpu.governed.limit:
+                if limit != vcpu.target.limit:
                     wanted[key] = limit
         self._write(wanted)
 
-    def settle(self) -> None:
-        """Write limits that neither pay back nor call in: nobody will be there to end that."""
+    def finish(self) -> None:
+        """Write steady-state limits, without corrections that nobody would be there to end."""
         limits = {
             key: ips_controller.limit(
-                ips_controller.first_share(vcpu.governed.terms.ips, vcpu.state.rho)
+                ips_controller.first_share(vcpu.target.terms.ips, vcpu.state.rho)
             )
             for key, vcpu in self._vcpus.items()
             if vcpu.state.rho is not None
         }
-        self._write({k: lim for k, lim in limits.items() if lim != self._vcpus[k].governed.limit})
+        self._write({k: lim for k, lim in limits.items() if lim != self._vcpus[k].target.limit})
 
-    def _write(self, wanted: Mapping[VcpuKey, Bandwidth]) -> None:
-        if not wanted:
-            return
-        failures = self._port.throttle(wanted)
-        self.writes += len(wanted) - len(failures)
-        self.failed.update(failure.reason for failure in failures.values())
-        for key, limit in wanted.items():
-            self._written(self._vcpus[key], limit, failed=key in failures)
-
-    def _look(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
-        """Take note of a sample; whether the controller wants another share."""
+    def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
+        """Add a sample; whether the controller wants another share."""
         last, since = vcpu.last, vcpu.since
         if sample is None or last is None or since is None or not _goes_on(last, sample):
-            vcpu.forget(sample)
+            vcpu.since = vcpu.last = sample
             return False
         vcpu.last = sample
-        state, terms = vcpu.state, vcpu.governed.terms
+        state, terms = vcpu.state, vcpu.target.terms
         wall_s = (sample.time_ns - since.time_ns) / 1e9
         run_s = (sample.run_ns - since.run_ns) / 1e9
         instructions = float(sample.instructions - since.instructions)
         if not self._controller.due(state, terms, wall_s, run_s, instructions):
             return False
-        latest = _work(last, sample)
-        vcpu.state = self._controller.act(state, terms, _work(since, sample), latest)
+        vcpu.state = self._controller.act(state, terms, _work(since, sample), _work(last, sample))
         vcpu.since = sample
         return vcpu.state.share != state.share
 
-    def _written(self, vcpu: _Vcpu, limit: Bandwidth, *, failed: bool) -> None:
-        """Remember what holds after a write: the limit as the kernel takes it, or the old one."""
-        if failed:
-            limit = vcpu.governed.limit
-        vcpu.governed = replace(vcpu.governed, limit=limit)
-        vcpu.state = replace(vcpu.state, share=min(1.0, limit.cores))
+    def _write(self, wanted: Mapping[VcpuKey, Bandwidth]) -> None:
+        if not wanted:
+            return
+        failures = self._actuator.throttle(wanted)
+        self.writes += len(wanted) - len(failures)
+        self.failed.update(failure.reason for failure in failures.values())
+        for key, limit in wanted.items():
+            vcpu = self._vcpus[key]
+            # A limit as the kernel takes it, or the old one where it could not be written.
+            limit = vcpu.target.limit if key in failures else limit
+            vcpu.target = replace(vcpu.target, limit=limit)
+            vcpu.state = replace(vcpu.state, share=min(1.0, limit.cores))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_nova.control import drift
+from amp_nova.control.foreign_changes import Backoff
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
@@ -77,7 +77,7 @@ class _State:
         self.reading: IoReading | None = None
         self.case = Case()
         self.expected: dict[int, frozenset[int]] | None = None
-        self.quarrel = drift.Quarrel()
+        self.quarrel = Backoff()
         self.freed_s = 0.0
         self.note: str | None = None
 
@@ -177,9 +177,9 @@ class IoWork:
             # A new home is libvirt's doing: it pins the threads itself, and says so.
             if kept != thread.pcpus and homes.get(thread.tid) == thread.home:
                 self._drift += 1
-                state.quarrel = drift.quarrel(state.quarrel, now_s, self._settings.repairs_max)
+                state.quarrel = state.quarrel.repaired(now_s, self._settings.repairs_max)
                 break
-        if now_s < state.quarrel.yielded_until_s:
+        if now_s < state.quarrel.excluded_until_s:
             state.expected = {t.tid: t.pcpus for t in reading.threads}
             return f"{FOREIGN}: use 'amp-nova pause' to do so by hand"
         return None

@@ -1,65 +1,70 @@
-"""One control cycle: the same code on a real host and in the simulator.
+"""One control cycle, from an observation to a record: the same code on a host and in the simulator.
 
-observe -> account -> decide (booked, then best effort) -> diff -> apply; and a report when somebody
-asks for one. The host holds the truth: what holds now is read back in every cycle, so a restart
-adopts what is there, and acting twice changes nothing.
+The host holds the truth: what is in force is read back in every cycle, so a restart adopts what it
+finds, and acting twice changes nothing.
 """
 
 import logging
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from amp_nova.agent.cycle import Cycle, CycleReport, DomainReport, Totals, VcpuReport
-from amp_nova.agent.fast_loop import FastLoop, Governed
-from amp_nova.agent.state.accounts import Books, tenures
-from amp_nova.agent.state.entitlements import Promises
-from amp_nova.agent.state.foreign_changes import Watch
-from amp_nova.agent.state.policy_runner import BestEffort, Known
-from amp_nova.agent.state.profiles import Estimates, Recall, no_lessons
-from amp_nova.control import burst, changes, entitlement
-from amp_nova.control import ips_controller as ips_controller_
-from amp_nova.control.entitlement import Promise, Terms
+from amp_nova.accounting import accounts
+from amp_nova.accounting.accounts import Accounts
+from amp_nova.agent.cycle import STAGES, Cycle, Totals
+from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
+from amp_nova.agent.state import bookings, policy_runner
+from amp_nova.agent.state.bookings import Bookings
+from amp_nova.agent.state.memo import Memo
+from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
+from amp_nova.control import foreign_changes, homes, ips_controller
+from amp_nova.control.changes import changes
+from amp_nova.control.entitlement import Context, Current, Entitlement, Terms, entitle
+from amp_nova.control.foreign_changes import ForeignChanges
+from amp_nova.control.homes import Instance, VcpuFacts
 from amp_nova.control.own_coefficients import Choice
-from amp_nova.model import allocation
-from amp_nova.model.allocation import Change, Failure, Grant
-from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.model.allocation import NOTHING_DONE, Allocation, Changes, Outcome, in_force
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
-from amp_nova.ports import Actuator, FastPort, Sensor
-from amp_nova.profiling.speedup import Lesson, Miss
+from amp_nova.ports import Actuator, Sensor
+from amp_nova.profiling import profiles
+from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
-STAGES = ("observe", "account", "decide", "apply", "report")
-
-
-_Done = tuple[Cycle, Observation, Mapping[VcpuKey, Promise], Mapping[VcpuKey, Failure]]
-"""What a report is made from."""
+OWN_QUOTA = "its definition has a CPU quota of its own: remove that or the booking"
+Entitlements = Mapping[VcpuKey, Entitlement]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How the loop runs; see the options of the same names.
 
-    ``dry_run`` decides and changes nothing; without ``enforce`` bookings are accounted only.
+    ``dry_run`` decides and changes nothing; without ``memoize`` every stage runs in every cycle.
     """
 
     terms: Terms = field(default_factory=Terms)
     coefficients: Choice = field(default_factory=Choice)
-    miss: Miss | None = None
-    ips_controller: str = "default"
-    sp_s: float = 0.1
-    window_s: float = 3.0
-    cycle_s: float = 1.0
-    policy_interval_s: float = 2.5
-    policy_moves_max: int | None = None
+    profiles: ProfileSettings = field(default_factory=ProfileSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    ips: IpsSettings = field(default_factory=IpsSettings)
     drift_repairs_max: int = 3
     dry_run: bool = False
-    enforce: bool = True
-    seed: int = 0
+    memoize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that survives a cycle. ``packed``: the pCPU that each booked vCPU was packed onto."""
+
+    policy: PolicyState
+    bookings: Bookings = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=Accounts)
+    profiles: Profiles = field(default_factory=Profiles)
+    foreign: ForeignChanges = field(default_factory=ForeignChanges)
+    packed: Mapping[VcpuKey, int | None] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
 
 
 class Loop:
@@ -72,307 +77,226 @@ class Loop:
         settings: Settings | None = None,
         policy: Policy | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
-        fast: FastPort | None = None,
-        recall: Recall = no_lessons,
     ) -> None:
-        """Without ``fast`` nothing is kept by counting; ``recall``: earlier ``lessons``, if any."""
         self._sensor, self._actuator = sensor, actuator
         self._settings = settings = settings or Settings()
-        terms = _terms(settings.terms, counts=fast is not None)
-        self.fast = _fast_loop(settings, fast)
-        """The fast loop, to be run between the cycles while it governs anything."""
-        self._stopwatch, self._lock = stopwatch, threading.Lock()
-        self._books = Books(settings.window_s)
-        turn_s = settings.policy_interval_s
-        self._estimates = Estimates(settings.coefficients, settings.miss, recall, turn_s)
-        self._watch = Watch(settings.drift_repairs_max)
-        self._promises = Promises(terms, self._watch, self._estimates, self._limit)
-        lends = settings.enforce and settings.terms.best_effort_yields
-        self._best_effort = BestEffort(
-            policy or NonePolicy(), turn_s, settings.seed, settings.policy_moves_max, lends=lends
-        )
-        self._settled: Mapping[VcpuKey, Promise] | None = None
-        """The promises that hold as they are: there is nothing to change, nor to remember anew."""
-        self._governing: tuple[object, Sequence[Grant]] = (None, ())
-        self._banking: tuple[object, Mapping[VcpuKey, burst.Burst]] = (None, {})
-        self._bursts: Mapping[VcpuKey, Bandwidth | None] = {}
-        self._cycles, self._writes = 0, 0
-        self._failed: Counter[str] = Counter()
-        self._migrated: Counter[tuple[str, str]] = Counter()
-        self._done: _Done | None = None
-        self._report: CycleReport | None = None
-        self._report_s = 0.0
-        self.changes: tuple[Change, ...] = ()
-        """What the last cycle changed or, with ``dry_run``, would have changed."""
-        self.precedence: dict[str, bool] = {}
-        """Instances that it made yield, or yield no longer."""
+        self._stopwatch = stopwatch
+        self._memo = Memo(enabled=settings.memoize)
+        self._state = State(policy_runner.begin(policy or NonePolicy(), settings.policy))
+        self.fast = FastLoop(sensor, actuator, settings.ips)
+        """The fast loop, to be run between the cycles while it is active."""
 
-    @property
-    def policy(self) -> str:
-        """Name of the best-effort policy in force."""
-        return self._best_effort.policy.name
-
-    @property
-    def lessons(self) -> Mapping[VcpuKey, Lesson]:
-        """What vCPUs taught about the cost of a cache miss."""
-        return self._estimates.lessons
-
-    def cycle(self) -> CycleReport:
-        """``act`` once, and what came of it."""
-        self.act()
-        return self.report()
-
-    def act(self) -> Cycle:
+    def cycle(self) -> Cycle:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
         clock = [self._stopwatch()]
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
-        with self._lock:
-            promises, failures = self._decide_and_do(seen, clock)
-            took = {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)}
-            took["report"], self._report_s = self._report_s, 0.0
-            cycle = Cycle(seen.time_ns, seen.topology, took, promises)
-            self._done, self._report = (cycle, seen, promises, failures), None
-        return cycle
-
-    def _decide_and_do(
-        self, seen: Observation, clock: list[float]
-    ) -> tuple[Mapping[VcpuKey, Promise], Mapping[VcpuKey, Failure]]:
-        """What is promised and what failed; ``clock`` takes the time after every stage."""
-        self._books.enter(seen)
-        self._estimates.enter(seen)
-        self._watch.look(seen, self._limit)
+        state = self._measured(self._state, seen)
         clock.append(self._stopwatch())
-        governs = self.fast is not None and self.fast.governs
-        promises = self._promises.of(seen, governs=governs)
-        self._bursts = self._burst(seen, promises)
-        self.changes = self._changes(seen, promises)
+        state, entitlements = self._decided(state, seen)
+        wanted = changes(seen, entitlements)
         clock.append(self._stopwatch())
-        failures = {} if self._settings.dry_run else self._actuator.apply(self.changes)
-        self._precede(seen)
-        self._remember(seen, promises, failures)
-        self._govern(seen, promises, failures)
+        outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
+        made = Changes() if self._settings.dry_run else wanted
+        self._state = state = self._acted(state, seen, entitlements, made, outcome)
         clock.append(self._stopwatch())
-        return promises, failures
+        return Cycle(
+            seen,
+            state.bookings,
+            state.accounts,
+            state.profiles,
+            entitlements,
+            wanted,
+            outcome,
+            self._totals(state),
+            {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)},
+            state.policy.policy.name,
+        )
 
-    def report(self) -> CycleReport:
-        """What the last cycle found and did, from any thread; there must have been one.
+    def finish(self) -> None:
+        """Leave limits in force that are right with nobody there to correct them."""
+        self.fast.finish()
 
-        It is made when somebody asks: most cycles nobody does.
-        """
-        with self._lock:
-            if self._report is None:
-                assert self._done is not None
-                began = self._stopwatch()
-                cycle, seen, promises, failures = self._done
-                domains = tuple(self._domain_report(d, promises, failures) for d in seen.domains)
-                took_s = self._stopwatch() - began
-                self._report_s += took_s
-                self._report = CycleReport(
-                    cycle.time_ns,
-                    cycle.topology,
-                    domains,
-                    len(self.changes),
-                    self._totals(),
-                    {**cycle.stage_s, "report": took_s},
-                    self._estimates.drift(cycle.time_ns),
-                )
-            return self._report
+    def _measured(self, state: State, seen: Observation) -> State:
+        """The state with what vCPUs did since the last cycle, and what somebody else changed."""
+        repairs_max = self._settings.drift_repairs_max
+        foreign = foreign_changes.compare(state.foreign, seen, self.fast.limits, repairs_max)
+        for resource, name in foreign.instances.items():
+            excluded = foreign.excluded(resource, seen.time_ns)
+            does = "it is left alone for a while" if excluded else "they are repaired"
+            LOG.warning("%s: somebody else changed its limits: %s", name, does)
+        return replace(
+            state,
+            bookings=bookings.read(state.bookings, seen),
+            accounts=accounts.advance(state.accounts, seen),
+            profiles=profiles.advance(state.profiles, seen, self._settings.profiles),
+            foreign=foreign,
+        )
 
-    def settle(self) -> None:
-        """Leave limits behind that are right without anybody who looks after them."""
-        if self.fast is not None:
-            self.fast.settle()
+    def _decided(self, state: State, seen: Observation) -> tuple[State, Entitlements]:
+        """What every vCPU is entitled to from now on."""
+        terms, topology, memo = self._settings.terms, seen.topology, self._memo
+        instances = tuple(self._instance(state, d, seen) for d in seen.domains)
+        packed = memo(
+            homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
+        )
+        current = self._current(state, seen)
+        entitlements = memo(entitle, instances, Context(topology, terms, packed, current))
+        known = _known(state)
+        policy = policy_runner.decide(
+            state.policy, self._settings.policy, seen, entitlements, known
+        )
+        placed = memo(
+            policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
+        )
+        placed = policy_runner.let_go(placed, state.policy, policy)
+        return replace(state, policy=policy, packed=packed.pcpus()), placed
 
-    def _limit(self, key: VcpuKey) -> Bandwidth | None:
-        """The limit that the fast loop wrote last, if it governs that vCPU."""
-        return self.fast.limit(key) if self.fast is not None else None
-
-    def _govern(
-        self,
-        seen: Observation,
-        promises: Mapping[VcpuKey, Promise],
-        failures: Mapping[VcpuKey, Failure],
-    ) -> None:
-        """Hand the fast loop the vCPUs it governs, with the limits in force after this cycle."""
-        if self.fast is None or (not self.fast.governs and not self._governed(promises)):
-            return
-        now = _readings(seen)
-        for change in self.changes:
-            for step in change.steps if change.key not in failures else ():
-                now[change.key] = allocation.after(now[change.key], step)
-        vcpus = {}
-        for grant in self._governed(promises):
-            promise, limit = promises[grant.key], now[grant.key].bandwidth
-            core_type = seen.topology.only_type(now[grant.key].pcpus)
-            booking = self._promises.booking_of(grant.key[0])
-            if limit is not None and promise.booking.ips is not None:
-                most = 1.0 if promise.most_cores is None else promise.most_cores
-                vcpus[grant.key] = Governed(
-                    ips_controller_.Terms(
-                        promise.booking.ips, booking.burst_s, self.fast.sp_s, most
-                    ),
-                    limit,
-                    core_type.name if core_type else None,
-                    core_type.nominal_ips if core_type else None,
-                )
-        self.fast.govern(vcpus)
-
-    def _governed(self, promises: Mapping[VcpuKey, Promise]) -> Sequence[Grant]:
-        """Grants whose limits are the fast loop's."""
-        if promises is not self._governing[0]:
-            grants = [g for g in self._granted(promises) if g.governed]
-            self._governing = (promises, grants)
-        return self._governing[1]
-
-    def _granted(self, promises: Mapping[VcpuKey, Promise]) -> list[Grant]:
-        """What the contract grants, as far as it is enforced."""
-        if not self._settings.enforce:
-            return []
-        granted = [p.grant for p in promises.values() if p.grant is not None]
-        if not self._bursts:
-            return granted
-        return [replace(g, bandwidth=self._bursts.get(g.key, g.bandwidth)) for g in granted]
-
-    def _burst(
-        self, seen: Observation, promises: Mapping[VcpuKey, Promise]
-    ) -> Mapping[VcpuKey, Bandwidth | None]:
-        """Limits until the next cycle of those that may bank what they do not use."""
-        if promises is not self._banking[0]:
-            found = {key: p.burst for key, p in promises.items() if p.burst is not None}
-            self._banking = (promises, found)
-        bursts = self._banking[1]
-        if not bursts:
-            return {}
-        now, cycle_s = _readings(seen), self._settings.cycle_s
-        banked = {key: self._books.account(key).banked_ref_s for key in bursts}
-        return {k: burst.limit(b, banked[k], cycle_s, now[k].bandwidth) for k, b in bursts.items()}
-
-    def _changes(
-        self, seen: Observation, promises: Mapping[VcpuKey, Promise]
-    ) -> tuple[Change, ...]:
-        """What the policy asks for, and the contract for every vCPU it did not place."""
-        by_policy = self._best_effort.grants(seen, promises, self._known)
-        if not by_policy and promises is self._settled and not self._bursts:
-            return ()
-        placed = {g.key: g for g in by_policy}
-        for granted in self._granted(promises):
-            place = placed.get(granted.key, granted)
-            if place is not granted and granted.limits:
-                core_type = seen.topology.only_type(place.pcpus)
-                place = entitlement.within_room(place, promises[place.key].rooms, core_type)
-            placed[granted.key] = place
-        return changes.diff(_readings(seen), placed.values())
-
-    def _known(self, key: VcpuKey) -> Known:
-        """What a policy may know of a vCPU."""
-        insight = self._estimates.insight(key)
-        measured = insight.sampled or insight.speedup
-        speedup = None if measured is None else measured.value
-        cpu_s = self._books.cpu_s(key)
-        ipc = insight.per_ref_ns if insight.ipc is None else insight.ipc
-        hint = self._promises.booking_of(key[0]).efficiency
-        return Known(ipc, speedup, cpu_s, insight.sampled is not None, hint)
-
-    def _precede(self, seen: Observation) -> None:
-        """Let best effort yield to bookings, wherever that is not so yet."""
-        self.precedence = {}
-        if not (self._settings.enforce and self._settings.terms.best_effort_yields):
-            return
-        for reading in seen.domains:
-            resource, now = reading.domain.resource, reading.yields
-            yields = self._promises.yielding.get(resource)
-            if yields is not None and now is not None and yields != now:
-                self.precedence[resource] = yields
-        if self.precedence and not self._settings.dry_run:
-            failures = self._actuator.precede(self.precedence)
-            self._writes += len(self.precedence) - len(failures)
-            self._failed.update(f.reason for f in failures.values())
-
-    def _remember(
-        self,
-        seen: Observation,
-        promises: Mapping[VcpuKey, Promise],
-        failures: Mapping[VcpuKey, Failure],
-    ) -> None:
-        """Note what was done, and under what terms every vCPU runs until the next cycle."""
-        self._cycles += 1
-        if not self.changes and promises is self._settled and not self._bursts:
-            return
-        now = _readings(seen)
-        undone = set(failures)
-        for change in self.changes:
-            if self._settings.dry_run or change.key in failures:
-                undone.add(change.key)
-                continue
-            self._writes += len(change.steps)
-            for step in change.steps:
-                before = now[change.key]
-                now[change.key] = allocation.after(before, step)
-                if step.pcpus is not None:
-                    self._count_move(seen, before.pcpus, step.pcpus)
-            self._estimates.moved(seen, change.key, now[change.key])
-        self._failed.update(f.reason for f in failures.values())
-        # Where best effort is, and the limit that goes with it, is the policy's: no quarrel.
-        undone |= {key for key, promise in promises.items() if promise.rooms}
-        self._watch.expect(seen, (g for g in self._granted(promises) if g.key not in undone))
-        self._promises.forget_but(d.domain.resource for d in seen.domains)
-        self._books.agree(tenures(seen.topology, promises, now, self._settings.sp_s))
-        self._settled = None if self.changes else promises
-
-    def _count_move(self, seen: Observation, old: frozenset[int], new: frozenset[int]) -> None:
-        before, after = seen.topology.only_type(old), seen.topology.only_type(new)
-        if before is not None and after is not None and before is not after:
-            self._migrated[before.name, after.name] += 1
-
-    def _domain_report(
-        self,
-        seen: DomainReading,
-        promises: Mapping[VcpuKey, Promise],
-        failures: Mapping[VcpuKey, Failure],
-    ) -> DomainReport:
-        resource = seen.domain.resource
-        vcpus = []
-        for reading in seen.vcpus:
-            key = (resource, reading.index)
-            failed = failures.get(key)
-            vcpus.append(
-                VcpuReport(
-                    reading,
-                    promises[key],
-                    self._books.account(key),
-                    failed.message if failed else None,
-                    self._estimates.insight(key),
-                )
+    def _instance(self, state: State, reading: DomainReading, seen: Observation) -> Instance:
+        """A domain as the control stage sees it, its vCPUs where they were before foreign moves."""
+        domain, moved = reading.domain, state.foreign.moved
+        booking = state.bookings[domain.resource].booking
+        excluded = self._excluded(state, domain, seen)
+        own: Mapping[int, Mapping[str, float]] = {}
+        if excluded is None and self._settings.coefficients.adaptive_for(domain):
+            own = state.profiles.coefficients(domain.resource, domain.vcpus)
+        vcpus = tuple(
+            VcpuFacts(
+                v.index,
+                v.pcpus if excluded else moved.get((domain.resource, v.index), v.pcpus),
+                v.allowed,
+                None if v.counts is not None else v.uncounted or "",
             )
-        counts, total = self._books.ratios(resource)
-        problem = self._promises.booking(seen.domain)[1] or seen.failure
-        return DomainReport(
-            seen.domain, tuple(vcpus), counts, total, problem, yields=bool(seen.yields)
+            for v in reading.vcpus
         )
+        return Instance(domain.resource, booking, vcpus, excluded, reading.idle is True, own)
 
-    def _totals(self) -> Totals:
-        fast = self.fast
-        return Totals(
-            self._cycles,
-            self._writes + (fast.writes if fast else 0),
-            self._best_effort.rejected,
-            dict(self._failed + fast.failed if fast else self._failed),
-            dict(self._watch.counts),
-            dict(self._migrated),
-        )
-
-
-def _readings(seen: Observation) -> dict[VcpuKey, VcpuReading]:
-    return {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
-
-
-def _terms(terms: Terms, *, counts: bool) -> Terms:
-    """What the operator wants, as far as there are means."""
-    return terms if counts else replace(terms, ips=replace(terms.ips, counts=False))
-
-
-def _fast_loop(settings: Settings, port: FastPort | None) -> FastLoop | None:
-    if port is None or settings.dry_run or not settings.enforce:
+    def _excluded(self, state: State, domain: Domain, seen: Observation) -> str | None:
+        """Why nothing of an instance may be changed, if so."""
+        if (why := seen.paused.get(domain.resource)) is not None:
+            return why
+        if domain.limited_elsewhere and state.bookings[domain.resource].booking.booked:
+            return OWN_QUOTA
+        if state.foreign.excluded(domain.resource, seen.time_ns):
+            return foreign_changes.EXCLUDED
         return None
-    return FastLoop(port, settings.ips_controller, settings.sp_s)
+
+    def _current(self, state: State, seen: Observation) -> dict[VcpuKey, Current]:
+        """The inputs of limits that vary, for instances that burst or book Ips."""
+        limits = self.fast.limits
+        return {
+            (key := (d.domain.resource, v.index)): Current(
+                v.bandwidth, state.accounts.of(key).banked_ref_s, limits.get(key)
+            )
+            for d in seen.domains
+            if state.bookings[d.domain.resource].varies
+            for v in d.vcpus
+        }
+
+    def _acted(
+        self,
+        state: State,
+        seen: Observation,
+        entitlements: Entitlements,
+        made: Changes,
+        outcome: Outcome,
+    ) -> State:
+        """The state after these changes; the fast loop follows the vCPUs it governs."""
+        now = in_force(seen, made, outcome)
+        undone: set[VcpuKey] = set(outcome.failures)
+        if self._settings.dry_run:
+            undone = {c.key for c in changes(seen, entitlements).vcpus}
+        else:
+            self.fast.follow(_targets(state, seen, entitlements, now, self.fast.sp_s))
+        ran_under = self._memo(
+            accounts.conditions, seen.topology, entitlements, now, self.fast.sp_s
+        )
+        after = state.profiles
+        if made.vcpus:
+            after = profiles.moved(after, seen, now)
+        return replace(
+            state,
+            accounts=state.accounts.under(ran_under),
+            profiles=after,
+            foreign=foreign_changes.expect(state.foreign, seen, entitlements, undone),
+            totals=_counted(state.totals, seen, made, outcome),
+        )
+
+    def _totals(self, state: State) -> Totals:
+        """The counts so far, with those of the fast loop."""
+        totals, fast = state.totals, self.fast
+        return replace(
+            totals,
+            writes=totals.writes + fast.writes,
+            plans_rejected=state.policy.rejected,
+            failures=dict(Counter(totals.failures) + fast.failed),
+            drift=dict(state.foreign.counts),
+        )
+
+
+def _known(state: State) -> Callable[[VcpuKey], Known]:
+    """What a policy may know of vCPUs."""
+
+    def known(key: VcpuKey) -> Known:
+        insight, booking = state.profiles.insight(key), state.bookings[key[0]].booking
+        measured = insight.sampled or insight.speedup
+        return Known(
+            insight.per_ref_ns if insight.ipc is None else insight.ipc,
+            None if measured is None else measured.value,
+            state.accounts.cpu_s(key),
+            insight.sampled is not None,
+            booking.efficiency,
+            booking.weight,
+        )
+
+    return known
+
+
+def _targets(
+    state: State,
+    seen: Observation,
+    entitlements: Entitlements,
+    now: Mapping[VcpuKey, Allocation],
+    sp_s: float,
+) -> dict[VcpuKey, Target]:
+    """The vCPUs whose limits the fast loop sets until the next cycle."""
+    targets = {}
+    for key, entitlement in entitlements.items():
+        if entitlement.governed_by != "ips":
+            continue
+        pcpus, limit = now[key]
+        ips = entitlement.booking.ips
+        if limit is None or ips is None or entitlement.quota is None:
+            continue
+        max_cores = entitlement.home.max_cores
+        burst_s = state.bookings[key[0]].booking.burst_s
+        core_type = seen.topology.only_type(pcpus)
+        targets[key] = Target(
+            ips_controller.Terms(ips, burst_s, sp_s, 1.0 if max_cores is None else max_cores),
+            limit,
+            core_type.name if core_type else None,
+            core_type.nominal_ips if core_type else None,
+        )
+    return targets
+
+
+def _counted(totals: Totals, seen: Observation, made: Changes, outcome: Outcome) -> Totals:
+    """The counts with the changes of one cycle."""
+    migrations, failures = Counter(totals.migrations), Counter(totals.failures)
+    failures.update(f.reason for f in outcome.failures.values())
+    failures.update(f.reason for f in outcome.idle_failures.values())
+    writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
+    readings: dict[VcpuKey, VcpuReading] = {}
+    if made.vcpus:
+        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    for change in made.vcpus:
+        if change.key in outcome.failures:
+            continue
+        writes += len(change.steps)
+        for step in change.steps:
+            if step.pcpus is not None:
+                before = seen.topology.only_type(readings[change.key].pcpus)
+                after = seen.topology.only_type(step.pcpus)
+                if before is not None and after is not None and before is not after:
+                    migrations[before.name, after.name] += 1
+    return Totals(totals.cycles + 1, writes, 0, failures, {}, migrations)

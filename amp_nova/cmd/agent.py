@@ -35,23 +35,23 @@ def build_parser() -> Parser:
 
 
 def _single(arguments: argparse.Namespace) -> int:
-    from amp_nova.agent.service import Service, describe, describe_precedence
+    from amp_nova.agent.operator.status import describe
+    from amp_nova.agent.service import Service
 
     service = Service(options.load(files=arguments.config_file), dry_run=arguments.dry_run)
-    report = service.once()
-    for warning in report.topology.warnings:
+    cycle = service.once()
+    for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
-    lines = describe(service.loop.changes, report)
-    lines += describe_precedence(service.loop.precedence, report)
-    lines += service.glance_at_io() if arguments.dry_run else []
+    lines = describe(cycle)
+    lines += service.poll_io_twice() if arguments.dry_run else []
     print("\n".join(lines) or "nothing to change")
-    for domain in report.domains:
+    for domain in cycle.domains:
         if domain.problem:
             print(f"{domain.domain.name}: {domain.problem}")
         for vcpu in domain.vcpus:
-            if vcpu.promise.note:
-                print(f"{domain.domain.name} vCPU {vcpu.reading.index}: {vcpu.promise.note}")
-    return 1 if any(v.failure for d in report.domains for v in d.vcpus) else 0
+            if vcpu.entitlement.note:
+                print(f"{domain.domain.name} vCPU {vcpu.reading.index}: {vcpu.entitlement.note}")
+    return 1 if cycle.outcome.failures else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

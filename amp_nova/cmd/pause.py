@@ -1,4 +1,4 @@
-"""``amp-nova pause``, ``resume`` and ``release``: the agent's hands off an instance, or on it."""
+"""``amp-nova pause``, ``resume`` and ``release``: whether the agent manages an instance."""
 
 import argparse
 import json
@@ -7,39 +7,47 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import conf as options
-from amp_nova.agent.operator.pause import Holds
+from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
+
+NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``pause``, ``resume`` and ``release``."""
     pause = subparsers.add_parser(
         "pause",
-        help="the agent keeps its hands off one instance for a while",
+        help="stop managing one instance for a while",
+        description="Leave the limits and affinities of one instance as they are for a while.",
         epilog="example: amp-nova pause instance-0000002a --ttl 600",
     )
-    pause.add_argument("--ttl", type=_seconds, required=True, metavar="S", help="for how long")
+    pause.add_argument(
+        "--ttl", type=_seconds, required=True, metavar="S", help="for how many seconds"
+    )
     pause.set_defaults(run=run_pause)
     resume = subparsers.add_parser(
         "resume",
-        help="take an instance back that was paused or released",
+        help="manage an instance again that was paused or released",
         epilog="example: amp-nova resume instance-0000002a",
     )
     resume.set_defaults(run=run_resume)
-    release = subparsers.add_parser(
-        "release",
-        help="put back what the flavor alone asks for",
-        description="Put back what the flavor alone asks for, of one instance or of all that carry "
-        "amp:* keys. The agent keeps its hands off them until 'amp-nova resume'.",
-        epilog="example: amp-nova release",
-    )
-    release.set_defaults(run=run_release)
     for parser in (pause, resume):
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
-    release.add_argument("instance", metavar="INSTANCE", nargs="?")
+    release = subparsers.add_parser(
+        "release",
+        help="restore what the flavor alone asks for",
+        description="Remove the limits and affinities that amp-nova set, of some instances or of "
+        "all. The agent does not manage them again until 'amp-nova resume'.",
+        epilog="example: amp-nova release --all --dry-run",
+    )
+    release.add_argument("instances", metavar="INSTANCE", nargs="*")
+    release.add_argument("--all", action="store_true", help="every instance of this host")
+    release.add_argument("--dry-run", action="store_true", help="list the changes, make none")
+    release.add_argument("--format", choices=["table", "json"], default="table")
+    release.set_defaults(run=run_release)
     for parser in (pause, resume, release):
         parser.add_argument("--config-file", metavar="FILE", action="append")
-    release.add_argument("--format", choices=["table", "json"], default="table")
 
 
 def _seconds(text: str) -> float:
@@ -54,48 +62,56 @@ def _seconds(text: str) -> float:
 
 def _find(conf: Any, instance: str) -> str:
     try:
-        from amp_nova.agent.service import make_host, resolve
+        from amp_nova.agent.operator.instances import resolve
+        from amp_nova.agent.wiring import make_sensor
     except ImportError as exc:
-        raise AmpError("libvirt's Python binding is missing: install amp-nova[agent]") from exc
-    here = {r.domain.resource: r.domain for r in make_host(conf).observe().domains}
+        raise AmpError(NO_LIBVIRT) from exc
+    here = {r.domain.resource: r.domain for r in make_sensor(conf).observe().domains}
     return resolve(instance, {u: (d.name, d.display_name) for u, d in here.items()})
 
 
 def run_pause(args: argparse.Namespace) -> int:
-    """Hold one instance for a while."""
+    """Pause one instance. Nothing of it is written any more once this returns."""
     conf = options.load(files=args.config_file)
-    resource = _find(conf, args.instance)
-    Holds(Path(conf.agent.state_path)).hold(resource, "paused by an operator", args.ttl)
-    print(f"{args.instance} is left alone for {args.ttl:g} s")
+    resource, state_path = _find(conf, args.instance), Path(conf.agent.state_path)
+    with locked(state_path, "cycle.lock", wait=True):  # waits for writes that are under way
+        Pauses(state_path).pause(resource, "paused by an operator", args.ttl)
+    print(f"{args.instance} is paused for {args.ttl:g} s")
     return 0
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    """Take one instance back (0); it was not held (1)."""
+    """Resume one instance (0); it was not paused (1)."""
     conf = options.load(files=args.config_file)
-    holds = Holds(Path(conf.agent.state_path))
-    # A held instance may have left this host: its UUID alone is enough.
-    if holds.resume(args.instance) or holds.resume(_find(conf, args.instance)):
-        print(f"{args.instance} is looked after again")
+    pauses = Pauses(Path(conf.agent.state_path))
+    # A paused instance may have left this host: its UUID alone is enough.
+    if pauses.resume(args.instance) or pauses.resume(_find(conf, args.instance)):
+        print(f"{args.instance} is managed again")
         return 0
     print(f"amp-nova: {args.instance} was neither paused nor released", file=sys.stderr)
     return 1
 
 
 def run_release(args: argparse.Namespace) -> int:
-    """Release one instance or all (0); something was left over (1)."""
+    """Release some instances or all (0); something is left over (1)."""
+    if args.all == bool(args.instances):
+        raise AmpError("release: give either INSTANCE... or --all")
     try:
-        from amp_nova.agent.service import release
+        from amp_nova.agent.operator.release import release
     except ImportError as exc:
-        raise AmpError("libvirt's Python binding is missing: install amp-nova[agent]") from exc
+        raise AmpError(NO_LIBVIRT) from exc
     conf = options.load(files=args.config_file)
-    released, left = release(conf, None if args.instance is None else [args.instance])
+    done = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
     if args.format == "json":
-        print(json.dumps({"released": released, "leftovers": left}, indent=2))
+        found = {"released": done.names, "changes": done.changes, "leftovers": done.left}
+        print(json.dumps(found, indent=2))
     else:
-        for name in released:
+        for line in done.changes:
+            print(line)
+        for name in () if args.dry_run else done.names:
             print(f"released {name}")
-        print(f"{len(released)} released, {len(left)} leftovers")
-    for sentence in left:
+        would = "to release" if args.dry_run else "released"
+        print(f"{len(done.names)} {would}, {len(done.left)} leftovers")
+    for sentence in done.left:
         print(f"amp-nova: {sentence}", file=sys.stderr)
-    return 1 if left else 0
+    return 1 if done.left else 0

@@ -10,7 +10,6 @@ allow. (Bookings of instructions per second have their bank in the fast loop,
 
 from dataclasses import dataclass
 
-from amp_nova.model import bandwidth
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
 
@@ -24,14 +23,12 @@ away a period's quota."""
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
-    """What one vCPU may bank, and its limits as shares of the pCPU that it was counted on."""
+class Shares:
+    """A booking, and the shares of its pCPU that it needs and may use at most while it bursts."""
 
     refcores: float
-    burst_s: float
-    need_cores: float
-    most_cores: float
-    period_us: int
+    cores: float
+    max_cores: float
 
 
 def banked(
@@ -44,14 +41,12 @@ def banked(
     return max(-refcores * OVERDRAFT_S, min(refcores * burst_s, after_ref_s))
 
 
-def limit(
-    burst: Burst, banked_ref_s: float, cycle_s: float, now: Bandwidth | None
-) -> Bandwidth | None:
-    """The limit until the next cycle; ``now`` where that is as good."""
-    need = burst.need_cores
-    share = need * (1.0 + banked_ref_s / (burst.refcores * cycle_s))
-    share = min(max(share, need * LEAST_RATIO), burst.most_cores)
+def share(
+    shares: Shares, banked_ref_s: float, cycle_s: float, now: Bandwidth | None
+) -> float | None:
+    """The share of a pCPU until the next cycle; ``None`` where the present limit is as good."""
+    need = shares.cores
+    wanted = need * (1.0 + banked_ref_s / (shares.refcores * cycle_s))
+    wanted = min(max(wanted, need * LEAST_RATIO), shares.max_cores)
     in_force = 1.0 if now is None else now.cores
-    if abs(share - in_force) <= HYSTERESIS_RATIO * need:
-        return now
-    return bandwidth.bandwidth(share, burst.period_us)
+    return None if abs(wanted - in_force) <= HYSTERESIS_RATIO * need else wanted

@@ -1,32 +1,43 @@
-"""The writes that lead from what is in force to what shall be."""
+"""The writes that lead from what is in force to what vCPUs are entitled to.
 
-from collections.abc import Iterable, Mapping
+Acting twice changes nothing: an equal value is never written again, because the kernel refills a
+group's bandwidth and forgives its debt at every write of a quota.
+"""
 
-from amp_nova.model.allocation import Change, Grant, Step
-from amp_nova.model.observation import VcpuKey, VcpuReading
+from collections.abc import Mapping
+
+from amp_nova.control.entitlement import Entitlement
+from amp_nova.model.allocation import Change, Changes, Step
+from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 
 
-def change(reading: VcpuReading, grant: Grant) -> Change | None:
-    """What it takes to get from what holds to what shall hold; ``None`` when nothing.
+def change(reading: VcpuReading, entitlement: Entitlement) -> Change | None:
+    """The writes one vCPU needs, or ``None``.
 
-    A limit is lowered before the vCPU moves to a faster core and raised after it left for a slower
-    one. An equal limit is never written again: the write would refill the bandwidth and forgive the
-    debt. That of a governed grant is written where it begins to hold: in another place, or for a
-    vCPU without a limit.
+    A limit is lowered before the vCPU moves to a faster core and raised after it has moved to a
+    slower one, so that it never exceeds its booking in between.
     """
     steps = []
-    if not grant.met_by(reading.pcpus):
-        steps.append(Step(pcpus=grant.pcpus))
-    begins = bool(steps) or reading.bandwidth is None
-    if grant.limits and grant.bandwidth != reading.bandwidth and (begins or not grant.governed):
-        lowered = grant.bandwidth is not None and (
-            reading.bandwidth is None or grant.bandwidth.cores <= reading.bandwidth.cores
-        )
-        steps.insert(0 if lowered else len(steps), Step(bandwidth=grant.bandwidth))
-    return Change(grant.key, tuple(steps), grant.why) if steps else None
+    if entitlement.pcpus is not None and entitlement.pcpus != reading.pcpus:
+        steps.append(Step(pcpus=entitlement.pcpus))
+    quota = entitlement.quota
+    if quota is not None and quota.bandwidth != reading.bandwidth:
+        before, wanted = reading.bandwidth, quota.bandwidth
+        lowered = wanted is not None and (before is None or wanted.cores <= before.cores)
+        steps.insert(0 if lowered else len(steps), Step(bandwidth=wanted))
+    return Change(entitlement.key, tuple(steps), entitlement.reason) if steps else None
 
 
-def diff(current: Mapping[VcpuKey, VcpuReading], wanted: Iterable[Grant]) -> tuple[Change, ...]:
-    """Changes from what holds to what shall hold; acting twice changes nothing."""
-    changes = (change(current[g.key], g) for g in wanted if g.key in current)
-    return tuple(c for c in changes if c is not None)
+def changes(seen: Observation, entitlements: Mapping[VcpuKey, Entitlement]) -> Changes:
+    """All writes of a cycle."""
+    wanted = []
+    idle = {}
+    for domain in seen.domains:
+        resource = domain.domain.resource
+        for reading in domain.vcpus:
+            entitlement = entitlements[resource, reading.index]
+            if (needed := change(reading, entitlement)) is not None:
+                wanted.append(needed)
+            if entitlement.idle is not None and domain.idle not in (None, entitlement.idle):
+                idle[resource] = entitlement.idle
+    return Changes(tuple(wanted), idle)

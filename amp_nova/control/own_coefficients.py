@@ -8,11 +8,13 @@ what is free beyond it is shared out.
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from amp_nova.admission import packing as packing_
 from amp_nova.admission.packing import Demand, Packing
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.model.observation import Domain
 from amp_nova.model.topology import CoreType, Topology
 
 PARTS = (1.0, 0.75, 0.5, 0.25)
@@ -30,6 +32,13 @@ class Choice:
 
     adaptive: bool = False
     exceptions: tuple[tuple[str, bool], ...] = ()
+
+    def adaptive_for(self, domain: Domain) -> bool:
+        """Whether a domain's vCPUs go by their own coefficients."""
+        for pattern, adaptive in self.exceptions:
+            if fnmatchcase(domain.name, pattern) or domain.resource == pattern:
+                return adaptive
+        return self.adaptive
 
 
 def choice(default: str, lines: Iterable[str]) -> Choice:

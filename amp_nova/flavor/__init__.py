@@ -1,4 +1,4 @@
-"""What a tenant books: ``amp:*`` extra specs parsed into a ``Booking``, and its Placement resources.
+"""What a tenant books: ``amp:*`` extra specs as a ``Booking``, and its Placement resources.
 
 The package knows the grammar and nothing about hosts: whether a booking fits is ``admission``.
 """

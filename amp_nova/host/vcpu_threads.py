@@ -1,17 +1,16 @@
 """The vCPU threads of one QEMU process: counters, affinity and limit of each."""
 
 import contextlib
+import errno
 import os
 import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
 from amp_nova.host.counters.sources import Counters, VcpuCounts
-from amp_nova.model.allocation import Step
-from amp_nova.model.observation import DomainReading, Sample, VcpuReading
+from amp_nova.model.observation import Sample, VcpuReading
 
 _COMM = re.compile(r"CPU (\d+)/(\w*)")
 """QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
@@ -28,6 +27,7 @@ class VcpuThread:
         self.group = group
         self.counts = counts
         self.task = task
+        self._started = started(task)
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._raw = b""
@@ -97,25 +97,29 @@ class VcpuThread:
             self._pcpus = frozenset(now)
         return self._pcpus
 
-    def take(self, step: Step) -> None:
-        """Carry out one step; ``ActuationFailed`` when the kernel made something else of it."""
-        self._raw = b""  # whatever comes of it, the next reading looks closely
-        if step.pcpus is None:
-            if self.group.bandwidth() != step.bandwidth:  # the same one would refill the group
-                self.group.set_bandwidth(step.bandwidth)
-            return
-        os.sched_setaffinity(self.tid, step.pcpus)
-        if self.pcpus() != step.pcpus:
-            raise ActuationFailed(
-                f"vCPU {self.index} is kept on pCPUs {sorted(self.pcpus())}, not on the "
-                f"{sorted(step.pcpus)} that were asked for: its cpuset does not hold them"
-            )
+    def verify(self) -> None:
+        """``OSError`` (``GONE``) unless this is still the thread it was when it was found.
+
+        The descriptor belongs to the thread and fails once that has ended, whatever uses its id by
+        then; the start time tells one life of an id from another.
+        """
+        os.pread(self._schedstat, 1, 0)
+        if started(self.task) != self._started:
+            raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
+
+    def written(self) -> None:
+        """Something is about to be written: the next reading reads the limits again."""
+        self._raw = b""
+
+
+def started(task: Path) -> str:
+    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
+    return (task / "stat").read_text().rsplit(")", 1)[1].split()[19]
 
 
 def incarnation(root: Path, pid: int) -> str:
     """What tells one life of a process from another of the same PID: PID and start time."""
-    stat = (root / f"proc/{pid}/stat").read_text()
-    return f"{pid}:{stat.rsplit(')', 1)[1].split()[19]}"
+    return f"{pid}:{started(root / f'proc/{pid}')}"
 
 
 Found = dict[int, tuple[int, Path, int, str]]
@@ -159,8 +163,6 @@ class VcpuThreads:
         self.groupless: frozenset[int] = frozenset()
         self.domain: DomainGroup | None = None
         self.unsettled = False
-        self.reading: DomainReading | None = None
-        """The domain's last reading, as long as nothing else than its vCPUs can have changed."""
         self._listed: frozenset[str] = frozenset()
         self._root = root
         self._mounted = mounted
@@ -181,7 +183,6 @@ class VcpuThreads:
 
     def rescan(self) -> None:
         """Look for vCPUs that were plugged, unplugged or moved to another group."""
-        self.reading = None
         self._listed = self._listing()
         found, self.groupless = find(self._root, self.pid, self._mounted)
         for index, thread in list(self.by_index.items()):
@@ -211,7 +212,6 @@ class VcpuThreads:
     def drop(self, index: int) -> None:
         """Forget one vCPU and give its descriptors back."""
         self.by_index.pop(index).close()
-        self.reading = None
         self.unsettled = True
 
     def close(self) -> None:

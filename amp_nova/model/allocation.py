@@ -1,31 +1,19 @@
-"""What shall hold for every vCPU, and the changes that lead there."""
+"""Changes to what is in force for a vCPU: its CPU bandwidth limit, affinity and idle class."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from amp_nova.model import cpulist
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import VcpuKey, VcpuReading
+from amp_nova.model.observation import Observation, VcpuKey
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What one vCPU shall have: pCPUs and, if ``limits``, a bandwidth limit (``None``: none).
+class Allocation(NamedTuple):
+    """What is in force for one vCPU: the pCPUs it is kept on, and its limit (``None``: none)."""
 
-    A grant that does not ``limit`` leaves the bandwidth to whoever set it; a ``loose`` one is
-    content with fewer of its pCPUs, so that a policy may choose among them. Of a ``governed`` one
-    ``bandwidth`` is the limit to begin with: from then on the fast loop sets it.
-    """
-
-    key: VcpuKey
     pcpus: frozenset[int]
-    bandwidth: Bandwidth | None = None
-    limits: bool = False
-    why: str = ""
-    loose: bool = False
-    governed: bool = False
-
-    def met_by(self, pcpus: frozenset[int]) -> bool:
-        """Whether a vCPU that is kept on these pCPUs has what it shall have."""
-        return pcpus == self.pcpus or (self.loose and bool(pcpus) and pcpus <= self.pcpus)
+    bandwidth: Bandwidth | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +24,69 @@ class Step:
     bandwidth: Bandwidth | None = None
 
 
+def described(step: Step) -> str:
+    """A step in words."""
+    if step.pcpus is not None:
+        return f"pCPUs {cpulist.show(step.pcpus)}"
+    if step.bandwidth is None:
+        return "no quota"
+    return f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us"
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The writes one vCPU needs, in the order that never gives more than is booked."""
+    """The writes one vCPU needs, in the order that never grants more than is booked."""
 
     key: VcpuKey
     steps: tuple[Step, ...]
-    why: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All writes of one cycle. ``idle``: instances to put into the idle class or take out of it."""
+
+    vcpus: tuple[Change, ...] = ()
+    idle: Mapping[str, bool] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.vcpus or self.idle)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a change could not be carried out: a word to count by, and a sentence."""
+    """Why a change could not be made: a short reason to count by, and a sentence."""
 
     reason: str
     message: str
 
 
-def after(reading: VcpuReading, step: Step) -> VcpuReading:
-    """A vCPU's reading once a step has been taken."""
-    if step.pcpus is None:
-        return replace(reading, bandwidth=step.bandwidth)
-    return replace(reading, pcpus=step.pcpus)
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of ``Changes``: failures by vCPU, and by instance for the idle class.
+
+    A vCPU or instance that is gone by the time of the write is not a failure.
+    """
+
+    failures: Mapping[VcpuKey, Failure] = field(default_factory=dict)
+    idle_failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+NOTHING_DONE = Outcome()
+
+
+def in_force(seen: Observation, changes: Changes, outcome: Outcome) -> dict[VcpuKey, Allocation]:
+    """The allocation of every vCPU once these changes were made, except those that failed."""
+    now = {
+        (d.domain.resource, v.index): Allocation(v.pcpus, v.bandwidth)
+        for d in seen.domains
+        for v in d.vcpus
+    }
+    for change in changes.vcpus:
+        for step in change.steps if change.key not in outcome.failures else ():
+            before = now[change.key]
+            if step.pcpus is None:
+                now[change.key] = before._replace(bandwidth=step.bandwidth)
+            else:
+                now[change.key] = before._replace(pcpus=step.pcpus)
+    return now

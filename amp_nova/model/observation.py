@@ -89,49 +89,23 @@ class Domain:
 class DomainReading:
     """One domain at this moment; ``vcpus`` holds those that could be read.
 
-    A Sensor may give the same object again, or the same ``VcpuReading`` within, where nothing ran
-    and nothing else is known to have changed: whoever looks at it every cycle may go by that.
-    ``yields``: whether it runs only when no other domain wants the pCPU; ``None``: not ours to say.
+    ``idle``: whether it runs in the idle class (``cpu.idle``); ``None``: not ours to say.
     """
 
     domain: Domain
     vcpus: tuple[VcpuReading, ...]
     failure: str | None = None
-    yields: bool | None = None
-
-
-def only_ran(before: DomainReading, after: DomainReading) -> bool:
-    """Whether the very same limits hold for the very same vCPUs: only counters may be others.
-
-    Goes by identity, so that it is cheap: a Sensor may say no where nothing has changed.
-    """
-    return (
-        before.domain is after.domain
-        and before.failure == after.failure
-        and before.yields == after.yields
-        and len(before.vcpus) == len(after.vcpus)
-        and all(
-            a is b
-            or (
-                a.index == b.index
-                and a.bandwidth is b.bandwidth
-                and a.pcpus is b.pcpus
-                and a.allowed is b.allowed
-                and (a.counts is None) == (b.counts is None)
-            )
-            for a, b in zip(before.vcpus, after.vcpus, strict=True)
-        )
-    )
+    idle: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The host at one moment. ``held``: instances to keep hands off, and why."""
+    """The host at one moment. ``paused``: instances not to be changed, and why."""
 
     time_ns: int
     topology: Topology
     domains: tuple[DomainReading, ...]
-    held: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """What a best-effort policy is given and gives back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from amp_nova.exceptions import InvalidPlan
-from amp_nova.model.allocation import Grant
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
@@ -19,24 +18,19 @@ class Confined(Protocol):
         ...
 
 
-def check(grants: Iterable[Grant], view: Mapping[VcpuKey, Confined], topology: Topology) -> None:
-    """Refuse a plan that names vCPUs or pCPUs that are not there, or leaves a vCPU none to run on.
-
-    Raises ``InvalidPlan``. What a policy returned is checked before anything is done.
-    """
-    seen = set()
-    for grant in grants:
-        if grant.key in seen:
-            raise InvalidPlan(f"vCPU {grant.key} is granted twice")
-        seen.add(grant.key)
-        if (vcpu := view.get(grant.key)) is None:
-            raise InvalidPlan(f"vCPU {grant.key} is not there to be placed")
-        if not grant.pcpus:
-            raise InvalidPlan(f"vCPU {grant.key} is left no pCPU to run on")
-        if extra := grant.pcpus - vcpu.allowed:
-            raise InvalidPlan(f"vCPU {grant.key} may not use pCPU {min(extra)}")
-        if any(topology.type_of(p) is None for p in grant.pcpus):
-            raise InvalidPlan(f"vCPU {grant.key} is sent to a pCPU that is offline")
+def check(
+    places: Mapping[VcpuKey, frozenset[int]], view: Mapping[VcpuKey, Confined], topology: Topology
+) -> None:
+    """Raise ``InvalidPlan`` if places name vCPUs or pCPUs that are not there, or no pCPU at all."""
+    for key, pcpus in places.items():
+        if (vcpu := view.get(key)) is None:
+            raise InvalidPlan(f"vCPU {key} is not there to be placed")
+        if not pcpus:
+            raise InvalidPlan(f"vCPU {key} is left no pCPU to run on")
+        if extra := pcpus - vcpu.allowed:
+            raise InvalidPlan(f"vCPU {key} may not use pCPU {min(extra)}")
+        if any(topology.type_of(p) is None for p in pcpus):
+            raise InvalidPlan(f"vCPU {key} is sent to a pCPU that is offline")
 
 
 @dataclass(frozen=True, slots=True)

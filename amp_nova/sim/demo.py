@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amp_nova.agent.cycle import CycleReport, VcpuReport
+from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.control.entitlement import Terms
 from amp_nova.flavor.extra_specs import Booking, best_effort, parse
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -92,10 +93,10 @@ class Side:
     def __init__(self, *, enforce: bool) -> None:
         self._enforce = enforce
         self._host = SimHost(TOPOLOGY)
-        self._loop = Loop(self._host, self._host, Settings(enforce=enforce))
+        self._loop = Loop(self._host, self._host, Settings(Terms(enforce=enforce)))
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}
-        self.report: CycleReport | None = None
+        self.report: Cycle | None = None
         self.rows: dict[VcpuKey, Row] = {}
         self.ratios: dict[VcpuKey, list[float]] = {}
         """Delivered ratios of every booked vCPU, second by second."""
@@ -125,7 +126,7 @@ class Side:
                 key = (domain.domain.resource, vcpu.reading.index)
                 self.rows[key] = self._row(key, vcpu)
 
-    def _row(self, key: VcpuKey, vcpu: VcpuReport) -> Row:
+    def _row(self, key: VcpuKey, vcpu: VcpuRecord) -> Row:
         meter = self._host.meters(key[0])[key[1]]
         window = self._windows[key]
         window.close((meter,), WINDOW_S)

@@ -8,11 +8,12 @@ does nothing by itself that a real one would not: limits and affinities are the 
 import heapq
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from amp_nova.model.allocation import Change, Failure, Step
+from amp_nova.model import allocation
+from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
@@ -136,12 +137,12 @@ class SimHost:
             for vcpu in guest.vcpus:
                 vcpu.accrue(self.now_s)
             vcpus = tuple(v.reading() for v in guest.vcpus)
-            readings.append(DomainReading(guest.domain, vcpus, yields=guest.yields))
+            readings.append(DomainReading(guest.domain, vcpus, idle=guest.yields))
         return Observation(round(self.now_s * 1e9), self.topology, tuple(readings))
 
-    def apply(self, changes: Sequence[Change]) -> Mapping[VcpuKey, Failure]:
-        """Carry changes out; nothing fails here, and a guest that is gone needs nothing."""
-        for change in changes:
+    def apply(self, changes: Changes) -> allocation.Outcome:
+        """Make changes; nothing fails here, and a guest that is gone needs nothing."""
+        for change in changes.vcpus:
             guest = self._guests.get(change.key[0])
             if guest is None:
                 continue
@@ -150,7 +151,13 @@ class SimHost:
                 self._write(vcpu, step)
             if vcpu.runs:
                 self._cores.changed(vcpu)
-        return {}
+        for name, idle in changes.idle.items():
+            if (guest := self._guests.get(name)) is not None:
+                guest.yields = idle
+                for vcpu in guest.vcpus:
+                    if vcpu.runs:
+                        self._cores.changed(vcpu)
+        return NOTHING_DONE
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """What the fast loop sees of these vCPUs."""
@@ -167,18 +174,8 @@ class SimHost:
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits; nothing fails here."""
         steps = {key: Step(bandwidth=limit) for key, limit in limits.items()}
-        return self.apply([Change(key, (step,)) for key, step in steps.items()])
-
-    def precede(self, yielding: Mapping[str, bool]) -> Mapping[str, Failure]:
-        """Make guests yield, or no longer."""
-        for name, yields in yielding.items():
-            if (guest := self._guests.get(name)) is None:
-                continue
-            guest.yields = yields
-            for vcpu in guest.vcpus:
-                if vcpu.runs:
-                    self._cores.changed(vcpu)
-        return {}
+        changes = tuple(Change(key, (step,)) for key, step in steps.items())
+        return self.apply(Changes(changes)).failures
 
     def _write(self, vcpu: SimVcpu, step: Step) -> None:
         if step.pcpus is not None:

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control.entitlement import Terms
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
+from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import Result
@@ -62,19 +66,18 @@ def moments(duration_s: float, pace: Pace, tick_s: float | None = None) -> Itera
 
 def _loop(host: SimHost, scenario: Scenario, policy: Policy, pace: Pace) -> Loop:
     settings = Settings(
-        cycle_s=pace.cycle_s,
-        policy_interval_s=pace.policy_interval_s,
-        enforce=pace.enforce,
-        seed=scenario.seed,
-        ips_controller=pace.ips_controller,
+        Terms(cycle_s=pace.cycle_s, enforce=pace.enforce),
+        profiles=ProfileSettings(interval_s=pace.policy_interval_s),
+        policy=PolicySettings(pace.policy_interval_s, seed=scenario.seed, idle_class=pace.enforce),
+        ips=IpsSettings(pace.ips_controller),
     )
-    return Loop(host, host, settings, policy, stopwatch=lambda: 0.0, fast=host)
+    return Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
 
 
 def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
     """How often the fast loop looks, if there is anything for it."""
     counts = any(v.ips is not None for g in scenario.guests for v in g.booking.vcpus)
-    return loop.fast.tick_s if loop.fast is not None and counts else None
+    return loop.fast.tick_s if counts else None
 
 
 def run(
@@ -102,7 +105,7 @@ def run(
                 if window.booked:
                     window.close(host.meters(name), moment.at_s - opened_s)
             opened_s = moment.at_s
-        if moment.tick and loop.fast is not None and loop.fast.governs:
+        if moment.tick and loop.fast.active:
             loop.fast.tick()
         if moment.cycle:
             loop.cycle()

@@ -76,5 +76,5 @@ class Agent:
             (d.domain.resource, v.reading.index)
             for d in self.report.domains
             for v in d.vcpus
-            if v.promise.booking.kind != "best_effort" and v.promise.pcpu is None
+            if v.entitlement.booking.kind != "best_effort" and v.entitlement.home.pcpu is None
         ]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.entitlement import Terms
 from tests import hosts
 from tests.hosts import FakeHost, state
@@ -107,7 +108,7 @@ class Life(RuleBasedStateMachine):
     )
     def begin(self, types, numbers, one):
         self.host = FakeHost(hosts.topology(types))
-        settings = Settings(Terms(0.0, one), policy_interval_s=2.0)
+        settings = Settings(Terms(0.0, one), policy=PolicySettings(2.0))
         self.loop = Loop(self.host, self.host, settings, Chance(numbers))
         self.count = 0
         self.report = None
@@ -148,8 +149,8 @@ class Life(RuleBasedStateMachine):
     @rule(at=st.integers(0, 9))
     def hold_or_let_go(self, at):
         name = self.some(at)
-        if self.host.held.pop(name, None) is None:
-            self.host.held[name] = "paused"
+        if self.host.paused.pop(name, None) is None:
+            self.host.paused[name] = "paused"
 
     @precondition(lambda self: self.host.domains)
     @rule(at=st.integers(0, 9))
@@ -163,7 +164,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def new_agent(self):
-        self.loop = Loop(self.host, self.host, Settings(policy_interval_s=2.0))
+        self.loop = Loop(self.host, self.host, Settings(policy=PolicySettings(2.0)))
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 60.0, 400.0]), times=st.integers(1, 3))
     def cycle(self, seconds, times):
@@ -171,7 +172,7 @@ class Life(RuleBasedStateMachine):
         for _ in range(times):
             self.host.wait(seconds)
             self.report = self.loop.cycle()
-        for name in self.host.held:
+        for name in self.host.paused:
             after = state(self.host)
             assert all(after[k] == before[k] for k in after if k[0] == name)
 
@@ -186,7 +187,7 @@ class Life(RuleBasedStateMachine):
                 self.check(vcpu, now[key], self.host.vcpu(*key).allowed)
 
     def check(self, vcpu, kept, allowed):
-        promise, (pcpus, cores) = vcpu.promise, kept
+        promise, (pcpus, cores) = vcpu.entitlement, kept
         assert min(vcpu.account.shortfall_ref_s) >= -1e-9
         assert promise.booking.refcores is None or promise.grant or promise.note
         if promise.grant is None or vcpu.failure:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.entitlement import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -70,7 +71,7 @@ def cycles(policy, host):
     """Every second, and every decision, as the agent would."""
     # On the one pCPU it was packed onto a booking is exact; on a nearly full core type the host's
     # scheduler may not find the way to pack all.
-    how = Settings(Terms(one_pcpu=True), policy_interval_s=INTERVAL_S)
+    how = Settings(Terms(one_pcpu=True), policy=PolicySettings(INTERVAL_S))
     loop = Loop(host, host, how, load_policy(policy), lambda: 0.0)
     for at_s in sorted({*range(1, DURATION_S + 1), *(INTERVAL_S * n for n in range(1, 18))}):
         yield loop.cycle()
@@ -89,7 +90,7 @@ def test_booked_never_below_booking_and_nobody_starves(policy, seed):
     windows = {g.name: Windows(g.booking, host.topology, None) for g in guests}
     ran_s, since_s, second, unpacked = {}, {}, 0, set()
     for report in cycles(policy, host):
-        unpacked |= {d.domain.name for d in report.domains for v in d.vcpus if v.promise.note}
+        unpacked |= {d.domain.name for d in report.domains for v in d.vcpus if v.entitlement.note}
         closes = host.now_s >= second + 1
         second += closes
         for guest in guests:

@@ -1,4 +1,4 @@
-"""Instances the agent keeps its hands off: one small file each, which outlives the agent."""
+"""Instances that the agent must not change: one small file each, which survives the agent."""
 
 import contextlib
 import json
@@ -15,35 +15,32 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 """An instance's UUID: nothing else may become the name of a file."""
 
 
-class Holds:
-    """The folder of holds. ``clock`` gives wall time in seconds: a hold outlives the agent."""
+class Pauses:
+    """The folder of pauses. ``clock``: wall time in seconds, because a pause survives the agent."""
 
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = state_path / "holds"
         self._clock = clock
         self._stamp = 0
-        self._holds: dict[str, tuple[float | None, str]] = {}
+        self._read: dict[str, tuple[float | None, str]] = {}
 
     def current(self) -> Mapping[str, str]:
-        """Instances held now, by UUID, and why."""
+        """The instances that are paused now, by UUID, and why."""
         try:
             stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return {}
-        # As long as the folder may change again without a new time, its time says nothing.
+        # While the folder may change again without a newer time stamp, the stamp says nothing.
         if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
-            self._holds, self._stamp = self._load(), stamp
-        if not self._holds:
-            return {}
+            self._read, self._stamp = self._load(), stamp
         now = self._clock()
-        ended = {r for r, (until, _) in self._holds.items() if until is not None and until <= now}
-        return {r: why for r, (_, why) in self._holds.items() if r not in ended}
+        return {r: why for r, (until, why) in self._read.items() if until is None or until > now}
 
     def _load(self) -> dict[str, tuple[float | None, str]]:
         found = {}
         for path in self._folder.glob("*.json"):
-            # A file that cannot be read holds as well: hands off is the safe side.
-            until, why = None, "its hold file cannot be read; use 'amp-nova resume'"
+            # An unreadable file pauses as well: that is the safe side.
+            until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 content = json.loads(path.read_text())
                 until = None if content["until_s"] is None else float(content["until_s"])
@@ -51,8 +48,8 @@ class Holds:
             found[path.stem] = (until, why)
         return found
 
-    def hold(self, resource: str, why: str, ttl_s: float | None = None) -> None:
-        """Keep hands off an instance, for ``ttl_s`` seconds or until it is resumed."""
+    def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
+        """Pause an instance, by its UUID, for ``ttl_s`` seconds or until it is resumed."""
         until_s = None if ttl_s is None else self._clock() + ttl_s
         if not _NAME.fullmatch(resource):
             raise AmpError(f"'{resource}' is not the UUID of an instance")
@@ -66,7 +63,7 @@ class Holds:
             raise AmpError(f"cannot write {path}: {exc.strerror}; run this as root") from exc
 
     def resume(self, resource: str) -> bool:
-        """Take an instance back, by its UUID; whether it was held."""
+        """Resume an instance, by its UUID; whether it was paused."""
         if not _NAME.fullmatch(resource):
             return False
         path = self._folder / f"{resource}.json"

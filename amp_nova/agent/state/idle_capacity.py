@@ -1,96 +1,148 @@
-"""Notices between two decisions of a policy that the last one was overtaken by events.
+"""Capacity that is idle now: of sleeping vCPUs, and of bookings that are not used.
 
-A fast core idles when the vCPU that it was given goes to sleep, and whoever wakes up without a
-place shares one with somebody else. Waiting for the next decision would waste the core for an
-interval; and a guest that sleeps every other interval would have its turns just while it sleeps.
+A fast core idles when the vCPU it was given goes to sleep, and a vCPU that wakes up without a place
+shares one. Waiting for the next decision of the policy would waste the core for an interval. And
+what a booking does not use is best effort's to use: the kernel gives a booked vCPU its time back at
+once, so all that is decided here is where best effort looks for time.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova.policies.placing.core_shares import ACTIVE_LEAST_RATIO
 
-LOOK_S = 0.9
-"""A shorter sleep is a pause: nothing is moved for it."""
+SPAN_S = 0.9
+"""Demand is taken over at least this time: nothing is moved for a shorter pause."""
 BUSY_LEAST_RATIO = 0.75
-"""Who wanted to run for so much of a look could use a faster core."""
+"""A vCPU that wanted to run for this share of the time could use a faster core."""
 WAIT_LEAST_RATIO = 0.2
-"""Who has no place and waited for so much of a look needs one."""
+"""A vCPU without a place that waited for this share of the time needs one."""
+USUAL_S = 30.0
+"""A booking that is used more counts at once; one that is used less, this much later."""
+BACK_LEAST_RATIO = 0.2
+"""A booked vCPU that wants to run for this share of the time is back; idle guests also wake up."""
+WORTH_LEAST_CORES = 0.25
+"""A booking below this leaves too little for a decision of its own when it falls asleep."""
 
 Places = Mapping[VcpuKey, frozenset[int]]
+Readings = Mapping[VcpuKey, VcpuReading]
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
-    """Where a look begins: all vCPUs' counters at one moment."""
+class Demand:
+    """Demand over about the last second: shares of the time a vCPU wanted to run, and waited.
 
-    time_ns: int
-    readings: Mapping[VcpuKey, VcpuReading]
+    ``marks``: the last two observations that demand is measured from, newest first.
+    """
 
-
-class Vacancies:
-    """Looks at the counters of every cycle, each time back to the last mark that is old enough."""
-
-    def __init__(self) -> None:
-        self._marks: list[_Mark] = []
-        """The last two, the newest first."""
-        self._wanted: dict[VcpuKey, float] = {}
-        self._waited: dict[VcpuKey, float] = {}
-
-    def note(self, seen: Observation, readings: Mapping[VcpuKey, VcpuReading]) -> None:
-        """Take note of the counters."""
-        if any(mark.time_ns > seen.time_ns for mark in self._marks):  # a clock that went back
-            self._marks.clear()
-        old = [m for m in self._marks if seen.time_ns - m.time_ns >= LOOK_S * 1e9]
-        self._wanted, self._waited = {}, {}
-        if old:
-            self._measure(old[0], seen.time_ns, readings)
-        if old == self._marks:
-            self._marks = [_Mark(seen.time_ns, readings), *self._marks[:1]]
-
-    def _measure(self, since: _Mark, now_ns: int, readings: Mapping[VcpuKey, VcpuReading]) -> None:
-        passed_ns = now_ns - since.time_ns
-        for key, now in readings.items():
-            before = since.readings.get(key)
-            if before is not None and now.run_ns >= before.run_ns:
-                wait_ns = max(0, now.wait_ns - before.wait_ns)
-                self._wanted[key] = (now.run_ns - before.run_ns + wait_ns) / passed_ns
-                self._waited[key] = wait_ns / passed_ns
-
-    def wanted_ratio(self, key: VcpuKey) -> float:
-        """Share of the last look that it wanted to run; 0 where that is not known."""
-        return self._wanted.get(key, 0.0)
+    marks: tuple[tuple[int, Readings], ...] = ()
+    wanted: Mapping[VcpuKey, float] = field(default_factory=dict)
+    waited: Mapping[VcpuKey, float] = field(default_factory=dict)
 
     def asleep(self, key: VcpuKey) -> bool:
-        """Whether a vCPU slept through the last look."""
-        return self._wanted.get(key, 1.0) < ACTIVE_LEAST_RATIO
+        """Whether a vCPU did not want to run."""
+        return self.wanted.get(key, 1.0) < ACTIVE_LEAST_RATIO
 
-    def overtaken(self, topology: Topology, placed: Places, movable: Places) -> bool:
-        """Whether a policy would hardly decide as it did.
+    def after(self, seen: Observation, readings: Readings) -> "Demand":
+        """Demand up to this observation."""
+        marks = self.marks
+        if any(time_ns > seen.time_ns for time_ns, _ in marks):  # the clock went back
+            marks = ()
+        old = tuple(m for m in marks if seen.time_ns - m[0] >= SPAN_S * 1e9)
+        wanted, waited = _measured(old[0], seen.time_ns, readings) if old else ({}, {})
+        if old == marks:
+            marks = ((seen.time_ns, readings), *marks[:1])
+        return Demand(marks, wanted, waited)
 
-        ``placed``: whom it put where, or found there with a booking; ``movable``: the pCPUs that
-        each vCPU of its may use now.
-        """
-        homeless = movable.keys() - placed.keys()
-        if any(self._waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in homeless):
-            return True
-        sleepers = [key for key in placed if self.asleep(key)]
-        left = {at for key in sleepers if (at := _position(topology, placed[key])) is not None}
-        if not left:
-            return False
-        for key in placed.keys() & movable.keys():
-            at = _position(topology, placed[key])
-            if at is None or self.wanted_ratio(key) < BUSY_LEAST_RATIO:
-                continue
-            faster = (topology.core_types[f].name for f in left if f > at)
-            if any(movable[key] & topology.pcpus_of(name) for name in faster):
-                return True
+
+def _measured(
+    since: tuple[int, Readings], now_ns: int, readings: Readings
+) -> tuple[dict[VcpuKey, float], dict[VcpuKey, float]]:
+    since_ns, earlier = since
+    wanted, waited = {}, {}
+    for key, now in readings.items():
+        before = earlier.get(key)
+        if before is not None and now.run_ns >= before.run_ns:
+            wait_ns = max(0, now.wait_ns - before.wait_ns)
+            wanted[key] = (now.run_ns - before.run_ns + wait_ns) / (now_ns - since_ns)
+            waited[key] = wait_ns / (now_ns - since_ns)
+    return wanted, waited
+
+
+def overtaken(demand: Demand, topology: Topology, placed: Places, movable: Places) -> bool:
+    """Whether a policy would hardly decide as it did.
+
+    ``placed``: the pCPUs of vCPUs that it placed, or that have a booking; ``movable``: the pCPUs
+    that each vCPU it may place can use now.
+    """
+    unplaced = movable.keys() - placed.keys()
+    if any(demand.waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
+        return True
+    sleepers = [key for key in placed if demand.asleep(key)]
+    left = {at for key in sleepers if (at := _position(topology, placed[key])) is not None}
+    if not left:
         return False
+    for key in placed.keys() & movable.keys():
+        at = _position(topology, placed[key])
+        if at is None or demand.wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
+            continue
+        faster = (topology.core_types[f].name for f in left if f > at)
+        if any(movable[key] & topology.pcpus_of(name) for name in faster):
+            return True
+    return False
 
 
 def _position(topology: Topology, pcpus: frozenset[int]) -> int | None:
     """Place of the one core type of some pCPUs, slowest first."""
     core_type = topology.only_type(pcpus)
     return None if core_type is None else topology.core_types.index(core_type)
+
+
+@dataclass(frozen=True, slots=True)
+class BookedUse:
+    """How much of their bookings vCPUs use, as of the last decision of the policy.
+
+    ``cores``: as usual, by vCPU; ``asleep``: those that slept; ``awake``: the pCPU of each other
+    one with a large booking.
+    """
+
+    cores: Mapping[VcpuKey, float] = field(default_factory=dict)
+    asleep: frozenset[VcpuKey] = frozenset()
+    awake: Places = field(default_factory=dict)
+
+    def in_use(self, key: VcpuKey) -> float | None:
+        """The share of a pCPU that best effort leaves to a booked vCPU; ``None``: not known."""
+        return 0.0 if key in self.asleep else self.cores.get(key)
+
+    def back(self, demand: Demand) -> bool:
+        """Whether a vCPU that slept at the last decision wants to run again."""
+        return any(demand.wanted.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)
+
+
+def booked_use(
+    before: BookedUse,
+    entitlements: Mapping[VcpuKey, Entitlement],
+    wanted: Mapping[VcpuKey, float],
+    demand: Demand,
+    elapsed_s: float,
+) -> BookedUse:
+    """The use of bookings now; ``wanted``: share of the time since the last decision."""
+    cores, awake = {}, {}
+    asleep = set()
+    for key, entitlement in entitlements.items():
+        home = entitlement.home
+        if home.pcpu is None or home.cores is None:
+            continue
+        usual = before.cores.get(key, home.cores)
+        lately = max(wanted.get(key, home.cores), demand.wanted.get(key, 0.0))
+        now = min(home.cores, lately)
+        slowly = usual + min(1.0, elapsed_s / USUAL_S) * (now - usual)
+        cores[key] = min(home.cores, max(now, slowly))
+        if demand.asleep(key):
+            asleep.add(key)
+        elif home.cores >= WORTH_LEAST_CORES:
+            awake[key] = frozenset({home.pcpu})
+    return BookedUse(cores, frozenset(asleep), awake)

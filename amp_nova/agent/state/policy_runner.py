@@ -1,261 +1,325 @@
-"""Asks the best-effort policy once an interval, and does not trust its answer."""
+"""Asks the best-effort policy once per interval, and checks what it answers."""
 
 import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from amp_nova.agent.state.idle_capacity import Vacancies
-from amp_nova.agent.state.lending import Lending
-from amp_nova.control.entitlement import Promise
-from amp_nova.model.allocation import Grant
+from amp_nova.agent.state import idle_capacity
+from amp_nova.agent.state.idle_capacity import BookedUse, Demand, booked_use
+from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.policies import api
-from amp_nova.policies.api import Decision, HostView, Policy, VcpuView
+from amp_nova.policies.api import Decision, HostView, Policy, VcpuView, check
 from amp_nova.policies.none import NonePolicy
 from amp_nova.profiling.hints import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
-"""Bad plans in a row after which the policy is dropped for ``none``."""
+"""Unusable answers in a row after which the policy is dropped for ``none``."""
+_NOISE = 1e-9
+_EARLY_RATIO = 0.95
+"""An interval is over after this part of it: cycles begin a moment earlier or later than due, and a
+policy would be asked after one cycle now and after two then."""
+
+Places = Mapping[VcpuKey, frozenset[int]]
+Entitlements = Mapping[VcpuKey, Entitlement]
+Readings = Mapping[VcpuKey, VcpuReading]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """How policies are run; see the options ``policy_*``.
+
+    ``idle_class``: whether best effort runs in the idle class, so that it can use what bookings do
+    not; ``moves_max``: vCPUs that may change their core type per interval, ``None``: any number.
+    """
+
+    interval_s: float = 2.5
+    moves_max: int | None = None
+    seed: int = 0
+    idle_class: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a vCPU: as in ``VcpuView``, but ``cpu_s`` since it was first seen."""
+    """What is known of a vCPU: as in ``VcpuView``, but ``cpu_s`` since it was first seen.
+
+    ``hint``: its flavor's ``amp:efficiency``, ``weight``: its ``amp:weight``.
+    """
 
     ipc: float | None = None
     speedup: float | None = None
     cpu_s: tuple[float, ...] = ()
     sampled: bool = False
     hint: float | str | None = None
-    """``amp:efficiency`` as its flavor has it."""
+    weight: float = 1.0
 
 
-NOTHING = Known()
-_NOISE = 1e-9
-_EARLY_RATIO = 0.95
-"""An interval is over at this part of it: cycles begin a moment earlier or later, and a policy
-would be asked after one cycle now and after two then."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The last time the policy was asked: when, with which readings, and what it wants to remember.
+
+    ``early``: whether it wants to be asked before the interval is over; ``early_ns``: when it last
+    was.
+    """
+
+    time_ns: int | None = None
+    number: int = 0
+    readings: Readings = field(default_factory=dict)
+    cpu_s: Mapping[VcpuKey, tuple[float, ...]] = field(default_factory=dict)
+    memory: object = None
+    early: bool = False
+    early_ns: int | None = None
 
 
-class BestEffort:
-    """Runs one policy over the vCPUs that book nothing."""
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """A policy between two cycles.
 
-    def __init__(
-        self,
-        policy: Policy,
-        interval_s: float,
-        seed: int = 0,
-        moves_max: int | None = None,
-        *,
-        lends: bool = True,
-    ) -> None:
-        """``lends``: whether best effort yields, so that what bookings do not use can be lent."""
-        self.policy = policy
-        self.rejected = 0
-        self._interval_ns = int(interval_s * 1e9)
-        self._seed = seed
-        self._interval = 0
-        self._faults = 0
-        self._before: dict[VcpuKey, VcpuReading] = {}
-        self._cpu_s: dict[VcpuKey, tuple[float, ...]] = {}
-        self._before_ns: int | None = None
-        self._early_ns: int | None = None
-        self._early = False
-        """Whether the policy wants to be asked early, see ``Decision``."""
-        self._asked: tuple[object, bool] = (None, False)
-        self._vacancies = Vacancies()
-        self._lending = Lending()
-        self._lends = lends
-        self._places: dict[VcpuKey, frozenset[int]] = {}
-        """Whom the last decision put where."""
-        self._moves_max = moves_max
-        self._moves_left = 0.0 if moves_max is None else float(moves_max)
-        """What decisions may move now: ``moves_max`` an interval, not to be saved up."""
-        self._memory: object = None
-        self._placed: frozenset[VcpuKey] = frozenset()
-        """vCPUs that were placed: ours to let go when the policy is dropped."""
+    ``places``: the pCPUs of the vCPUs it placed; ``placed``: all it ever placed, to be let go when
+    it is dropped; ``moves_left``: moves it may still make, not to be saved up beyond an interval's.
+    """
 
-    def grants(
-        self,
-        seen: Observation,
-        promises: Mapping[VcpuKey, Promise],
-        known: Callable[[VcpuKey], Known] = lambda _: NOTHING,
-    ) -> list[Grant]:
-        """Grants of this cycle: none between two decisions, and none from a bad plan."""
-        passed_ns = 0 if self._before_ns is None else seen.time_ns - self._before_ns
-        due = self._before_ns is None or not 0 <= passed_ns < _EARLY_RATIO * self._interval_ns
-        if not self._any(promises) or not (due or self._early):
-            return []
-        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
-        if self._early:
-            self._vacancies.note(seen, readings)
-        if not due and not self._overtaken(seen, promises):
-            return []
-        facts = {key: known(key) for key in readings}
-        self._earn_moves(passed_ns)
-        view = self._view(seen, promises, readings, facts)
-        self._cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
-        self._before, self._before_ns = readings, seen.time_ns
-        self._interval += 1
-        if not view.asymmetric:  # nothing to decide, and no cost
-            return []
-        try:
-            why = f"policy {self.policy.name}"
-            decided = self.policy.decide(view)
-            if not isinstance(decided, Decision):
-                decided = Decision(decided)
-            grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.places.items()]
-            api.check(grants, {v.key: v for v in view.vcpus}, seen.topology)
-        except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
-            return self._fault(exc, view)
-        self._faults = 0
-        self._memory, self._early = decided.memory, decided.early
-        self._moves_left -= _moves(seen.topology, grants, readings)
-        self._places = {grant.key: grant.pcpus for grant in grants}
-        self._placed |= self._places.keys()
-        self._placed &= readings.keys()
-        return grants
+    policy: Policy
+    asked: Asked = field(default_factory=Asked)
+    places: Places = field(default_factory=dict)
+    placed: frozenset[VcpuKey] = frozenset()
+    rejected: int = 0
+    faults: int = 0
+    moves_left: float = 0.0
+    demand: Demand = field(default_factory=Demand)
+    use: BookedUse = field(default_factory=BookedUse)
 
-    def _any(self, promises: Mapping[VcpuKey, Promise]) -> bool:
-        """Whether there is anything for the policy to decide."""
-        if promises is not self._asked[0]:
-            self._asked = (promises, any(map(_is_ours, promises.values())))
-        return self._asked[1] and not isinstance(self.policy, NonePolicy)
 
-    def _overtaken(self, seen: Observation, promises: Mapping[VcpuKey, Promise]) -> bool:
-        """Whether to ask before the interval is over: once in an interval at most."""
-        last_ns = self._early_ns
-        if last_ns is not None and 0 <= seen.time_ns - last_ns < self._interval_ns:
-            return False
-        movable = {
-            (d.domain.resource, v.index): _allowed(promise, v)
-            for d in seen.domains
-            for v in d.vcpus
-            if _is_ours(promise := promises[d.domain.resource, v.index])
-        }
-        placed = {**self._places, **self._lending.places}
-        back = self._lends and self._lending.back(self._vacancies)
-        if not back and not self._vacancies.overtaken(seen.topology, placed, movable):
-            return False
-        self._early_ns = seen.time_ns
+def begin(policy: Policy, settings: PolicySettings) -> PolicyState:
+    """A policy that has not been asked yet."""
+    return PolicyState(policy, moves_left=float(settings.moves_max or 0))
+
+
+def decide(
+    state: PolicyState,
+    settings: PolicySettings,
+    seen: Observation,
+    entitlements: Entitlements,
+    known: Callable[[VcpuKey], Known],
+) -> PolicyState:
+    """Ask the policy if an interval is over, or if events overtook its last answer."""
+    asked = state.asked
+    passed_ns = 0 if asked.time_ns is None else seen.time_ns - asked.time_ns
+    interval_ns = settings.interval_s * 1e9
+    due = asked.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
+    idle = isinstance(state.policy, NonePolicy) or not any(map(placeable, entitlements.values()))
+    if idle or not (due or asked.early):
+        return state
+    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    if asked.early:
+        state = replace(state, demand=state.demand.after(seen, readings))
+    if not due:
+        last_ns = asked.early_ns
+        lately = last_ns is not None and 0 <= seen.time_ns - last_ns < interval_ns
+        if lately or not _overtaken(state, settings, seen.topology, entitlements):
+            return state
+        state = replace(state, asked=replace(asked, early_ns=seen.time_ns))
+    return _ask(state, settings, seen, entitlements, {key: known(key) for key in readings})
+
+
+def _ask(
+    state: PolicyState,
+    settings: PolicySettings,
+    seen: Observation,
+    entitlements: Entitlements,
+    facts: Mapping[VcpuKey, Known],
+) -> PolicyState:
+    since_ns = state.asked.time_ns or seen.time_ns
+    if settings.moves_max is not None:
+        earned = settings.moves_max * abs(seen.time_ns - since_ns) / (settings.interval_s * 1e9)
+        moves = min(float(settings.moves_max), state.moves_left + earned)
+        state = replace(state, moves_left=moves)
+    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    if settings.idle_class:
+        shares = {k: _ratios(state, k, reading, seen)[1] for k, reading in readings.items()}
+        wanted = {k: share for k, share in shares.items() if share is not None}
+        elapsed_s = abs(seen.time_ns - since_ns) / 1e9
+        use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_s)
+        state = replace(state, use=use)
+    view = _view(state, settings, seen, entitlements, facts)
+    cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
+    asked = replace(
+        state.asked,
+        time_ns=seen.time_ns,
+        number=state.asked.number + 1,
+        readings=readings,
+        cpu_s=cpu_s,
+    )
+    state = replace(state, asked=asked)
+    return _answered(state, view, readings) if view.asymmetric else replace(state, places={})
+
+
+def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyState:
+    """The state with the policy's answer, or with one more fault."""
+    try:
+        decided = state.policy.decide(view)
+        if not isinstance(decided, Decision):
+            decided = Decision(decided)
+        places = {key: _ids(pcpus) for key, pcpus in decided.places.items()}
+        check(places, {v.key: v for v in view.vcpus}, view.topology)
+    except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
+        return _fault(state, exc)
+    moves = _moves(view.topology, places, readings)
+    return replace(
+        state,
+        asked=replace(state.asked, memory=decided.memory, early=decided.early),
+        places=places,
+        placed=(state.placed | places.keys()) & readings.keys(),
+        faults=0,
+        moves_left=state.moves_left - moves,
+    )
+
+
+def _fault(state: PolicyState, exc: Exception) -> PolicyState:
+    """Keep the places as they are; after too many faults in a row drop the policy."""
+    name = state.policy.name
+    LOG.warning("policy %s gave no usable answer: %s", name, exc)
+    state = replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
+    if state.faults < FAULTS_MAX:
+        return state
+    LOG.error("policy %s failed %d times in a row: using none", name, FAULTS_MAX)
+    asked = replace(state.asked, memory=None, early=False)
+    return replace(state, policy=NonePolicy(), asked=asked, places={}, faults=0)
+
+
+def with_places(
+    entitlements: Entitlements, places: Places, policy: str, topology: Topology
+) -> Entitlements:
+    """The entitlements, those of best effort with the places that a policy (by name) chose."""
+    reason = f"policy {policy}"
+    found = dict(entitlements)
+    for key, place in places.items():
+        entitlement = found.get(key)
+        if entitlement is None or not placeable(entitlement) or not place & entitlement.allowed:
+            continue
+        pcpus = place & entitlement.allowed
+        quota = entitlement.quota
+        if quota is not None:
+            quota = quota.on(topology.only_type(pcpus))
+        found[key] = replace(
+            entitlement, pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
+        )
+    return found
+
+
+def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) -> Entitlements:
+    """The entitlements in the cycle in which a policy is dropped: its vCPUs may run anywhere."""
+    if before.policy is after.policy:
+        return entitlements
+    reason = f"policy {before.policy.name} was dropped"
+    return {
+        key: replace(e, pcpus=e.allowed, governed_by="policy", reason=reason)
+        if key in after.placed and placeable(e)
+        else e
+        for key, e in entitlements.items()
+    }
+
+
+def placeable(entitlement: Entitlement) -> bool:
+    """Whether a policy may place a vCPU."""
+    return entitlement.booking.kind == "best_effort" and entitlement.governed_by != "excluded"
+
+
+def _overtaken(
+    state: PolicyState, settings: PolicySettings, topology: Topology, entitlements: Entitlements
+) -> bool:
+    movable = {key: e.allowed for key, e in entitlements.items() if placeable(e)}
+    if settings.idle_class and state.use.back(state.demand):
         return True
-
-    def _earn_moves(self, passed_ns: int) -> None:
-        if self._moves_max is not None:
-            earned = self._moves_max * abs(passed_ns) / self._interval_ns
-            self._moves_left = min(self._moves_max, self._moves_left + earned)
-
-    def _view(
-        self,
-        seen: Observation,
-        promises: Mapping[VcpuKey, Promise],
-        readings: Mapping[VcpuKey, VcpuReading],
-        facts: Mapping[VcpuKey, Known],
-    ) -> HostView:
-        vcpus = []
-        for key, promise in promises.items():
-            if _is_ours(promise):
-                vcpu = self._vcpu(key, promise, readings[key], seen.time_ns)
-                fact = facts[key]
-                spent_s = _since(self._cpu_s.get(key, ()), fact.cpu_s)
-                vcpus.append(
-                    replace(
-                        vcpu,
-                        ipc=fact.ipc,
-                        speedup=fact.speedup,
-                        sampled=fact.sampled,
-                        hint=hinted_speedup(fact.hint, seen.topology),
-                        cpu_s=spent_s,
-                    )
-                )
-        return HostView(
-            seen.topology,
-            tuple(vcpus),
-            self._free(seen, promises, readings),
-            self._interval,
-            self._seed,
-            self._memory,
-            max(0, seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9,
-            self._interval_ns / 1e9,
-            None if self._moves_max is None else int(self._moves_left + _NOISE),
-            frozenset(p.pcpu for p in promises.values() if p.pcpu is not None),
-        )
-
-    def _free(
-        self,
-        seen: Observation,
-        promises: Mapping[VcpuKey, Promise],
-        readings: Mapping[VcpuKey, VcpuReading],
-    ) -> dict[int, float]:
-        """What bookings leave of every pCPU."""
-        free = {p.id: 1.0 for p in seen.topology.pcpus}
-        used: Mapping[VcpuKey, float] = {}
-        if self._lends:
-            wanted = {}
-            for key, promise in promises.items():
-                share = self._ran_and_wanted(key, readings[key], seen.time_ns)[1]
-                if promise.pcpu is not None and share is not None:
-                    wanted[key] = share
-            elapsed_s = (seen.time_ns - (self._before_ns or seen.time_ns)) / 1e9
-            used = self._lending.lend(promises, wanted, self._vacancies, abs(elapsed_s))
-        for key, promise in promises.items():
-            if promise.pcpu is not None:
-                free[promise.pcpu] -= used.get(key, promise.cores or 0.0)
-        return free
-
-    def _ran_and_wanted(
-        self, key: VcpuKey, reading: VcpuReading, now_ns: int
-    ) -> tuple[float, float] | tuple[None, None]:
-        """Shares of the time since the last decision that it ran, and wanted to run."""
-        before, wall_ns = self._before.get(key), now_ns - (self._before_ns or 0)
-        if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
-            return None, None
-        ran = (reading.run_ns - before.run_ns) / wall_ns
-        return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
-
-    def _vcpu(self, key: VcpuKey, promise: Promise, reading: VcpuReading, now_ns: int) -> VcpuView:
-        ran, wanted = self._ran_and_wanted(key, reading, now_ns)
-        last = reading.last_pcpu
-        allowed, asleep = _allowed(promise, reading), self._vacancies.asleep(key)
-        return VcpuView(
-            key, reading.pcpus, allowed, promise.weight, ran, wanted, last, asleep=asleep
-        )
-
-    def _fault(self, exc: Exception, view: HostView) -> list[Grant]:
-        """Keep what holds; after too many in a row let go of what was placed."""
-        self.rejected += 1
-        self._faults += 1
-        LOG.warning("policy %s gave no usable plan: %s", self.policy.name, exc)
-        if self._faults < FAULTS_MAX:
-            return []
-        LOG.error("policy %s failed %d times in a row: using none", self.policy.name, FAULTS_MAX)
-        why = f"policy {self.policy.name} was dropped"
-        placed, self._placed = self._placed, frozenset()
-        self.policy, self._faults, self._memory = NonePolicy(), 0, None
-        online = {p.id for p in view.topology.pcpus}
-        return [Grant(v.key, v.allowed & online, why=why) for v in view.vcpus if v.key in placed]
+    taken = {**state.places, **state.use.awake}
+    return idle_capacity.overtaken(state.demand, topology, taken, movable)
 
 
-def _is_ours(promise: Promise) -> bool:
-    """Whether a policy may place it."""
-    return promise.booking.kind == "best_effort" and not promise.hands_off
+def _view(
+    state: PolicyState,
+    settings: PolicySettings,
+    seen: Observation,
+    entitlements: Entitlements,
+    facts: Mapping[VcpuKey, Known],
+) -> HostView:
+    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    vcpus = tuple(
+        _vcpu(state, entitlement, readings[key], seen, facts[key])
+        for key, entitlement in entitlements.items()
+        if placeable(entitlement)
+    )
+    asked, moves_max = state.asked, settings.moves_max
+    return HostView(
+        seen.topology,
+        vcpus,
+        _free_cores(state, seen.topology, entitlements),
+        asked.number,
+        settings.seed,
+        asked.memory,
+        max(0, seen.time_ns - (asked.time_ns or seen.time_ns)) / 1e9,
+        settings.interval_s,
+        None if moves_max is None else int(state.moves_left + _NOISE),
+        frozenset(e.home.pcpu for e in entitlements.values() if e.home.pcpu is not None),
+    )
 
 
-def _allowed(promise: Promise, reading: VcpuReading) -> frozenset[int]:
-    """The pCPUs it may use, those of its flavor's core type where it has one."""
-    bound = promise.grant is not None and not (promise.rooms and promise.core_type is None)
-    return promise.grant.pcpus if promise.grant and bound else reading.allowed
+def _free_cores(
+    state: PolicyState, topology: Topology, entitlements: Entitlements
+) -> dict[int, float]:
+    """What bookings leave of every pCPU."""
+    free = {p.id: 1.0 for p in topology.pcpus}
+    for key, entitlement in entitlements.items():
+        home = entitlement.home
+        if home.pcpu is not None:
+            used = state.use.in_use(key)
+            free[home.pcpu] -= (home.cores or 0.0) if used is None else used
+    return free
 
 
-def _moves(
-    topology: Topology, grants: Iterable[Grant], readings: Mapping[VcpuKey, VcpuReading]
-) -> int:
+def _vcpu(
+    state: PolicyState,
+    entitlement: Entitlement,
+    reading: VcpuReading,
+    seen: Observation,
+    fact: Known,
+) -> VcpuView:
+    key = entitlement.key
+    ran, wanted = _ratios(state, key, reading, seen)
+    return VcpuView(
+        key,
+        reading.pcpus,
+        entitlement.allowed,
+        fact.weight,
+        ran,
+        wanted,
+        reading.last_pcpu,
+        fact.ipc,
+        fact.speedup,
+        fact.sampled,
+        hinted_speedup(fact.hint, seen.topology),
+        state.demand.asleep(key),
+        _since(state.asked.cpu_s.get(key, ()), fact.cpu_s),
+    )
+
+
+def _ratios(
+    state: PolicyState, key: VcpuKey, reading: VcpuReading, seen: Observation
+) -> tuple[float, float] | tuple[None, None]:
+    """Shares of the time since the last decision that a vCPU ran, and wanted to run."""
+    before, wall_ns = state.asked.readings.get(key), seen.time_ns - (state.asked.time_ns or 0)
+    if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
+        return None, None
+    ran = (reading.run_ns - before.run_ns) / wall_ns
+    return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
+
+
+def _moves(topology: Topology, places: Places, readings: Readings) -> int:
     """How many vCPUs go from one core type to another."""
     types = (
-        (topology.only_type(readings[g.key].pcpus), topology.only_type(g.pcpus)) for g in grants
+        (topology.only_type(readings[key].pcpus), topology.only_type(pcpus))
+        for key, pcpus in places.items()
     )
     return sum(was is not None and was is not becomes for was, becomes in types)
 
@@ -268,5 +332,5 @@ def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ..
 
 
 def _ids(pcpus: Iterable[int]) -> frozenset[int]:
-    """What a policy gave as pCPUs, as what the actuators take; ``TypeError`` if it is no such."""
+    """pCPUs as the actuator takes them; ``TypeError`` if a policy returned something else."""
     return frozenset(operator.index(p) for p in pcpus)

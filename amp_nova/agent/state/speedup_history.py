@@ -23,7 +23,7 @@ KEEP_S = 60.0
 """Least time between two writes."""
 
 
-class Lessons:
+class SpeedupHistory:
     """The file of lessons. ``clock`` gives monotonic seconds."""
 
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.monotonic) -> None:

@@ -196,12 +196,12 @@ class DomainGroup:
                 os.close(self._fd)
             self._fd = None
 
-    def yields(self) -> bool | None:
-        """Whether it runs only when its neighbours do not; ``None``: the kernel has no such."""
+    def idle(self) -> bool | None:
+        """Whether it is in the idle class; ``None`` where the kernel has none for cgroups."""
         return None if self._fd is None else os.pread(self._fd, 8, 0)[:1] == b"1"
 
-    def set_yields(self, yields: bool) -> None:
+    def set_idle(self, idle: bool) -> None:
         """Write it and read it back; ``ActuationFailed`` when the kernel has it otherwise."""
-        _write(self._path, "1" if yields else "0")
-        if self.yields() != yields:
-            raise ActuationFailed(f"{self._path.parent.name} does not change its precedence")
+        _write(self._path, "1" if idle else "0")
+        if self.idle() != idle:
+            raise ActuationFailed(f"{self._path.parent.name} does not change its cpu.idle")

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Account, Tenure, bucket, settle
+from amp_nova.accounting.delivery import (
+    CAUSES,
+    RATIO_BUCKETS,
+    Account,
+    Booked,
+    Conditions,
+    Ratios,
+    add_idle,
+    add_interval,
+)
 from amp_nova.model.observation import Usage, usage
 from tests.hosts import reading
 
@@ -16,15 +25,15 @@ def used(run_s=0.0, throttled_s=0.0, others_s=0.0, wall_s=1.0):
     return Usage(wall_s, run_s, throttled_s + others_s, throttled_s)
 
 
-def tenure(refcores=0.5, coefficient=1.0, position=0, types=2, period_s=0.0):
-    return Tenure(position, types, coefficient, refcores, period_s)
+def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
+    return Conditions(position, types, coefficient, Booked(refcores), edge_s)
 
 
-def settled(intervals, terms=None, window_s=3.0):
+def added(intervals, ran_under=None, window_s=3.0):
     """The account after these intervals."""
     account = Account()
     for interval in intervals:
-        account = settle(account, interval, terms or tenure(), window_s)
+        account = add_interval(account, interval, ran_under or conditions(), window_s)
     return account
 
 
@@ -37,83 +46,83 @@ def by_cause(account):
 class TestFullDelivery:
     def test_always_busy_and_throttled(self):
         """A spinning vCPU that is held at its booking gets 100 %."""
-        account = settled([used(run_s=0.5, throttled_s=0.5)] * 3)
+        account = added([used(run_s=0.5, throttled_s=0.5)] * 3)
 
-        assert account.ratio == approx(1.0)
-        assert account.delivered_refcores == approx(0.5)
+        assert account.last.ratio == approx(1.0)
+        assert account.last.refcores == approx(0.5)
         assert sum(account.shortfall_ref_s) == approx(0.0)
 
     def test_on_a_fast_core(self):
         """CPU time counts coefficient times."""
-        account = settled([used(run_s=0.25, throttled_s=0.75)] * 3, tenure(0.5, 2.0, 1))
+        account = added([used(run_s=0.25, throttled_s=0.75)] * 3, conditions(0.5, 2.0, 1))
 
-        assert account.ratio == approx(1.0)
+        assert account.last.ratio == approx(1.0)
         assert account.cpu_s == approx((0.0, 0.75))
         assert account.ref_s == approx(1.5)
 
     def test_one_that_wants_less_than_it_booked(self):
         """20 % use of a 50 % booking: all it wanted was delivered."""
-        account = settled([used(run_s=0.2)] * 3)
+        account = added([used(run_s=0.2)] * 3)
 
-        assert account.ratio == approx(1.0)
-        assert account.delivered_refcores == approx(0.2)
+        assert account.last.ratio == approx(1.0)
+        assert account.last.refcores == approx(0.2)
         assert sum(account.shortfall_ref_s) == 0.0
 
     def test_on_and_off(self):
         """One second on, one off: while on it gets its booking, while off it is owed nothing."""
-        account = settled([used(run_s=0.5, throttled_s=0.5), used()] * 3, window_s=6.0)
+        account = added([used(run_s=0.5, throttled_s=0.5), used()] * 3, window_s=6.0)
 
-        assert account.ratio == approx(1.0)
+        assert account.last.ratio == approx(1.0)
         assert sum(account.shortfall_ref_s) == approx(0.0)
 
     def test_on_and_off_within_an_interval(self):
         """Half a second on at 50 %, then asleep: the same, seen through a coarser window."""
-        account = settled([used(run_s=0.25, throttled_s=0.25)] * 3)
+        account = added([used(run_s=0.25, throttled_s=0.25)] * 3)
 
-        assert account.ratio == approx(1.0)
+        assert account.last.ratio == approx(1.0)
 
     def test_soft_may_have_more(self):
         """Idle capacity that was used beyond the booking shows as more than 1."""
-        account = settled([used(run_s=1.0)] * 3)
+        account = added([used(run_s=1.0)] * 3)
 
-        assert account.ratio == approx(2.0)
+        assert account.last.ratio == approx(2.0)
         assert sum(account.shortfall_ref_s) == 0.0
 
     def test_idle_says_nothing(self):
         """Without demand there is no ratio, rather than 1 or 0."""
-        account = settled([used(run_s=0.005)] * 3)
+        account = added([used(run_s=0.005)] * 3)
 
-        assert account.windows == 1
-        assert account.ratio is None
-        assert account.delivered_refcores == approx(0.005)
+        assert account.window.wall_s == 0.0
+        assert account.last.ratio is None
+        assert account.last.refcores == approx(0.005)
 
 
 class TestShortfall:
     def test_by_contention(self):
         """Others ran while it waited: it lacks what they took."""
-        account = settled([used(run_s=0.2, others_s=0.8)] * 3)
+        account = added([used(run_s=0.2, others_s=0.8)] * 3)
 
-        assert account.ratio == approx(0.4)
+        assert account.last.ratio == approx(0.4)
         assert by_cause(account) == approx({"contention": 0.9})
 
     def test_by_core_type(self):
         """1.5 reference cores on a core worth 1: half a second a second cannot be had there."""
-        account = settled([used(run_s=1.0)] * 3, tenure(1.5))
+        account = added([used(run_s=1.0)] * 3, conditions(1.5))
 
-        assert account.ratio == approx(2 / 3)
+        assert account.last.ratio == approx(2 / 3)
         assert by_cause(account) == approx({"core_type": 1.5})
 
     def test_by_throttling(self):
         """A limit that is lower than it should be."""
-        account = settled([used(run_s=0.4, throttled_s=0.6)] * 3)
+        account = added([used(run_s=0.4, throttled_s=0.6)] * 3)
 
-        assert account.ratio == approx(0.8)
+        assert account.last.ratio == approx(0.8)
         assert by_cause(account) == approx({"throttle": 0.3})
 
     def test_nothing_is_counted_twice(self):
         """Too slow a core, on which others ran too, and a limit besides: the sum is what lacks."""
-        account = settled(
-            [used(run_s=0.5, others_s=0.2, throttled_s=0.3)] * 3, tenure(refcores=1.5)
+        account = added(
+            [used(run_s=0.5, others_s=0.2, throttled_s=0.3)] * 3, conditions(refcores=1.5)
         )
 
         lacks = 3 * (1.5 - 0.5)
@@ -123,18 +132,18 @@ class TestShortfall:
     def test_by_a_clock_below_the_nominal_one(self):
         """The limit gave all its CPU time, at four fifths of the clock; neighbours took no part."""
         slow = replace(used(run_s=0.5, throttled_s=0.5), clock_hz=1.6e9)
-        account = settled([slow] * 3, replace(tenure(), clock_hz=2e9))
+        account = added([slow] * 3, replace(conditions(), clock_hz=2e9))
 
-        assert account.ratio == approx(0.8)
+        assert account.last.ratio == approx(0.8)
         assert by_cause(account) == approx({"frequency": 0.3})
         assert account.ref_s == approx(1.5)
 
     def test_by_busy_siblings(self):
         """Half of the time another thread of the core was busy, which costs 0.4 of the speed."""
         shared = replace(used(run_s=0.5, throttled_s=0.5), siblings_busy_ratio=0.5)
-        account = settled([shared] * 3, replace(tenure(), smt_busy_factor=0.6))
+        account = added([shared] * 3, replace(conditions(), smt_busy_factor=0.6))
 
-        assert account.ratio == approx(0.8)
+        assert account.last.ratio == approx(0.8)
         assert by_cause(account) == approx({"smt": 0.3})
 
     def test_every_cause_has_its_own_part(self):
@@ -142,9 +151,9 @@ class TestShortfall:
         bad = replace(
             used(run_s=0.5, others_s=0.2, throttled_s=0.3), clock_hz=1e9, siblings_busy_ratio=1.0
         )
-        terms = replace(tenure(refcores=1.5), clock_hz=2e9, smt_busy_factor=0.6)
+        ran_under = replace(conditions(refcores=1.5), clock_hz=2e9, smt_busy_factor=0.6)
 
-        parts = by_cause(settled([bad] * 3, terms))
+        parts = by_cause(added([bad] * 3, ran_under))
 
         assert parts == approx(
             {"frequency": 0.75, "smt": 0.3, "core_type": 1.5, "contention": 0.6, "throttle": 0.9}
@@ -157,29 +166,29 @@ class TestShortfall:
     def test_a_clock_that_is_not_known_or_good_enough_takes_nothing(self, clock_hz, nominal_hz):
         """Nor does a faster one give more than the coefficient says."""
         interval = replace(used(run_s=0.5, throttled_s=0.5), clock_hz=clock_hz)
-        account = settled([interval] * 3, replace(tenure(), clock_hz=nominal_hz))
+        account = added([interval] * 3, replace(conditions(), clock_hz=nominal_hz))
 
-        assert account.ratio == approx(1.0)
+        assert account.last.ratio == approx(1.0)
         assert by_cause(account) == {}
 
     def test_contention_within_the_booking_only(self):
         """It waited long and got its booking all the same: nothing lacks."""
-        account = settled([used(run_s=0.5, others_s=0.5)] * 3)
+        account = added([used(run_s=0.5, others_s=0.5)] * 3)
 
-        assert account.ratio == approx(1.0)
+        assert account.last.ratio == approx(1.0)
         assert sum(account.shortfall_ref_s) == approx(0.0)
 
     def test_a_burst_cut_by_the_interval_is_no_shortfall(self):
         """Up to one period's capacity is carried over before it counts."""
         uneven = [used(run_s=0.45, throttled_s=0.55), used(run_s=0.55, throttled_s=0.45)]
 
-        account = settled(uneven * 3, tenure(period_s=0.1))
+        account = added(uneven * 3, conditions(edge_s=0.1))
 
         assert sum(account.shortfall_ref_s) == approx(0.0)
 
     def test_what_lacks_beyond_a_period_counts(self):
         """A steady lack is counted but for one period's capacity."""
-        account = settled([used(run_s=0.4, throttled_s=0.6)] * 10, tenure(period_s=0.1))
+        account = added([used(run_s=0.4, throttled_s=0.6)] * 10, conditions(edge_s=0.1))
 
         assert sum(account.shortfall_ref_s) == approx(1.0 - 0.05)
 
@@ -189,47 +198,74 @@ class TestWindows:
         """The ratio is that of the last whole window; the next starts from nothing."""
         full, half = used(run_s=0.5, throttled_s=0.5), used(run_s=0.25, others_s=0.75)
 
-        assert settled([half] * 2).ratio is None
-        assert settled([full] * 3 + [half] * 2).ratio == approx(1.0)
-        account = settled([full] * 3 + [half] * 3)
-        assert (account.ratio, account.windows, account.window_s) == (approx(0.5), 2, 0.0)
+        assert added([half] * 2).last.ratio is None
+        assert added([full] * 3 + [half] * 2).last.ratio == approx(1.0)
+        account = added([full] * 3 + [half] * 3)
+        assert (account.last.ratio, account.window.wall_s) == (approx(0.5), 0.0)
+        assert sum(account.ratios.counts) == 2
 
     def test_a_hair_less_is_a_full_window(self):
         """Cycles are never exactly on time."""
-        assert settled([used(run_s=0.5, wall_s=0.9995)] * 3).windows == 1
+        assert added([used(run_s=0.5, wall_s=0.9995)] * 3).last.refcores is not None
 
     def test_best_effort_has_no_ratio(self):
         """It is owed nothing, but what it got is known."""
-        account = settled([used(run_s=0.7)] * 3, tenure(None, 2.0, 1))
+        account = added([used(run_s=0.7)] * 3, conditions(None, 2.0, 1))
 
-        assert account.ratio is None
-        assert account.delivered_refcores == approx(1.4)
+        assert account.last.ratio is None
+        assert account.last.refcores == approx(1.4)
         assert account.cpu_s == approx((0.0, 2.1))
 
     def test_unknown_speed_has_neither(self):
         """CPU time is known, what it is worth is not."""
-        account = settled([used(run_s=0.7)] * 3, tenure(0.5, None))
+        account = added([used(run_s=0.7)] * 3, conditions(0.5, None))
 
-        assert (account.ratio, account.delivered_refcores, account.ref_s) == (None, None, 0.0)
+        assert (account.last.ratio, account.last.refcores, account.ref_s) == (None, None, 0.0)
         assert account.cpu_s == approx((2.1, 0.0))
 
     def test_cpu_time_is_kept_by_core_type(self):
         """A move between types splits it; other core types than before begin anew."""
-        account = settled([used(run_s=0.5)])
-        account = settle(account, used(run_s=0.25), tenure(position=1, coefficient=2.0), 3.0)
+        account = added([used(run_s=0.5)])
+        account = add_interval(
+            account, used(run_s=0.25), conditions(position=1, coefficient=2.0), 3.0
+        )
 
         assert account.cpu_s == approx((0.5, 0.25))
         assert account.ref_s == approx(1.0)
-        other = settle(account, used(run_s=0.25), tenure(position=2, types=3), 3.0)
+        other = add_interval(account, used(run_s=0.25), conditions(position=2, types=3), 3.0)
         assert other.cpu_s == approx((0.0, 0.0, 0.25))
 
 
 @pytest.mark.parametrize(
     ("ratio", "index"), [(0.0, 0), (0.5, 0), (0.51, 1), (1.0, 6), (1.005, 7), (1.1, 10), (9.0, 11)]
 )
-def test_bucket(ratio, index):
+def test_ratios_are_counted_by_bucket(ratio, index):
     """Upper bounds belong to the bucket; above the last one there is one more."""
-    assert bucket(ratio) == index <= len(RATIO_BUCKETS)
+    ratios = Ratios().with_one(ratio)
+
+    assert ratios.counts.index(1) == index <= len(RATIO_BUCKETS)
+    assert (sum(ratios.counts), ratios.total) == (1, ratio)
+
+
+class TestIdle:
+    def test_idle_time_is_as_many_idle_intervals(self):
+        """However it is divided: nothing is owed, and the last window delivered nothing."""
+        busy = added([used(run_s=0.5, throttled_s=0.5)] * 4)
+
+        at_once = add_idle(busy, 20.0, conditions(), 3.0, counted=False)
+        by_second = added([used(run_s=0.5, throttled_s=0.5)] * 4 + [used()] * 20)
+
+        assert at_once.ratios == by_second.ratios
+        assert at_once.last == by_second.last
+        assert at_once.window.wall_s == approx(by_second.window.wall_s)
+        assert at_once.cpu_s == by_second.cpu_s
+        assert at_once.recent.demand_s == approx(by_second.recent.demand_s)
+
+    def test_counted_or_not(self):
+        """No instructions were retired, or nobody knows."""
+        for counted, expected in ((True, 0.0), (False, None)):
+            account = add_idle(Account(), 3.0, conditions(), 3.0, counted=counted)
+            assert account.last.ips == expected
 
 
 class TestUsage:

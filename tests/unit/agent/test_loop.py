@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from amp_nova.agent.loop import STAGES, Loop, Settings
-from amp_nova.agent.state.policy_runner import FAULTS_MAX
+from amp_nova.agent.cycle import STAGES
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import FAULTS_MAX, PolicySettings
 from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import HypervisorUnavailable
 from tests import hosts
@@ -25,8 +26,9 @@ class Places:
         return self.plan
 
 
-def loop(host, policy=None, **settings):
-    return Loop(host, host, Settings(**settings), policy)
+def loop(host, answers=None, **settings):
+    """A loop with a policy, if given, and some settings."""
+    return Loop(host, host, Settings(**settings), answers)
 
 
 def cycles(loop, host, count=1, seconds=1.0):
@@ -63,12 +65,11 @@ class TestSteadyState:
         agent = loop(host)
 
         first = cycles(agent, host)
-        assert first.changes == 2
+        assert len(first.changes.vcpus) == 2
         assert state(host) == {("vm", 0): ([0, 1], 0.5), ("big", 0): ([2], 0.75)}
 
         for _ in range(5):
-            assert cycles(agent, host).changes == 0
-        assert agent.changes == ()
+            assert len(cycles(agent, host).changes.vcpus) == 0
         assert len(host.applied) == 2
 
     def test_delivers_what_was_booked(self, host):
@@ -76,10 +77,10 @@ class TestSteadyState:
         report = cycles(loop(host), host, 8)
 
         account = vcpu(report).account
-        assert account.ratio == approx(1.0)
-        assert account.delivered_refcores == approx(0.5)
+        assert account.last.ratio == approx(1.0)
+        assert account.last.refcores == approx(0.5)
         assert sum(account.shortfall_ref_s) == approx(0.0)
-        assert report.domains[0].ratios[6] == 2
+        assert report.domains[0].ratios.counts[6] == 2
 
     def test_a_restart_adopts_what_is_there(self, host):
         """A new agent over a host that is already set changes nothing."""
@@ -90,7 +91,7 @@ class TestSteadyState:
         host.applied.clear()
 
         for one_more in (loop(host), loop(host)):
-            assert cycles(one_more, host, 2).changes == 0
+            assert len(cycles(one_more, host, 2).changes.vcpus) == 0
         assert host.applied == []
         assert state(host) == before
 
@@ -103,7 +104,7 @@ class TestSteadyState:
         assert report.topology is host.topology
         assert tuple(report.stage_s) == STAGES
         assert (report.totals.cycles, report.totals.writes) == (3, 2)
-        assert vcpu(report).promise.core_type == "slow"
+        assert vcpu(report).entitlement.core_type == "slow"
         assert vcpu(report).reading.bandwidth.cores == 0.5
         assert problem(report) is None
 
@@ -116,7 +117,7 @@ class TestSteadyState:
         report = cycles(loop(host), host, 8)
 
         assert state(host)["vm", 0] == ([0, 1], None)
-        assert vcpu(report).account.ratio == approx(1.0)
+        assert vcpu(report).account.last.ratio == approx(1.0)
 
     def test_a_bank_is_filled_spent_and_not_written_for_nothing(self):
         """``amp:burst_s`` of a vCPU that slept; a limit is written when it changes, not before."""
@@ -193,7 +194,7 @@ class TestBadInput:
         report = cycles(agent, host, 3)
 
         assert "amp:" in problem(report, "bad")
-        assert vcpu(report, "bad").promise.booking.kind == "best_effort"
+        assert vcpu(report, "bad").entitlement.booking.kind == "best_effort"
         assert state(host)["bad", 0] == ([0, 1, 2], None)
         assert state(host)["vm", 0] == ([0, 1], 0.5)
         assert problem(report) is None
@@ -238,8 +239,10 @@ class TestBadInput:
 
         report = cycles(loop(host), host, 2)
 
-        assert vcpu(report, "huge").promise.note.startswith("over-booked: 1e+06 reference cores")
-        assert report.changes == 0
+        assert vcpu(report, "huge").entitlement.note.startswith(
+            "over-booked: 1e+06 reference cores"
+        )
+        assert len(report.changes.vcpus) == 0
 
     def test_the_hypervisor_does_not_answer(self, host):
         """The cycle is given up, limits stay, and the next one goes on where it was."""
@@ -252,7 +255,7 @@ class TestBadInput:
 
         report = cycles(agent, host)
 
-        assert report.changes == 0
+        assert len(report.changes.vcpus) == 0
         assert vcpu(report).account.ref_s == approx(1.5)
 
     def test_no_domains_at_all(self):
@@ -282,7 +285,7 @@ class TestFailures:
         report = cycles(agent, host)
         assert vcpu(report).failure is None
         assert state(host)["vm", 0] == ([0, 1], 0.5)
-        assert cycles(agent, host).changes == 0
+        assert len(cycles(agent, host).changes.vcpus) == 0
 
     def test_what_failed_is_nobodys_drift(self, host):
         """A limit that we could not set was not changed by somebody else."""
@@ -325,7 +328,7 @@ class TestForeignChanges:
         cycles(agent, host, 5)
         self.meddle(host)
 
-        assert cycles(agent, host).changes == 1
+        assert len(cycles(agent, host).changes.vcpus) == 1
         assert state(host)["vm", 0] == ([0, 1], 0.5)
 
     def test_not_fought_over(self, host):
@@ -337,13 +340,13 @@ class TestForeignChanges:
             report = cycles(agent, host)
 
         assert state(host)["vm", 0] == ([0, 1], 0.9)
-        assert "somebody else keeps changing" in vcpu(report).promise.note
-        assert cycles(agent, host, 4, seconds=70.0).changes == 0
+        assert "somebody else keeps changing" in vcpu(report).entitlement.note
+        assert len(cycles(agent, host, 4, seconds=70.0).changes.vcpus) == 0
 
         report = cycles(agent, host, 1, seconds=30.0)
-        assert report.changes == 1
+        assert len(report.changes.vcpus) == 1
         assert state(host)["vm", 0] == ([0, 1], 0.5)
-        assert vcpu(report).promise.note is None
+        assert vcpu(report).entitlement.note is None
         assert report.totals.drift == {"quota": 4}
 
     def test_moved_away_and_let_go(self, host):
@@ -355,13 +358,15 @@ class TestForeignChanges:
         report = cycles(agent, host)
 
         assert state(host)["vm", 0] == ([2], 0.5)
-        assert vcpu(report).promise.core_type == "fast"
+        assert vcpu(report).entitlement.core_type == "fast"
 
     def test_a_yielded_instance_is_left_to_no_policy_either(self):
         """Its best-effort vCPUs are not moved."""
         host = FakeHost()
         host.add("vm", {"pref_core.0": "0.5"}, vcpus=2)
-        agent = loop(host, Places({("vm", 1): {2}}), policy_interval_s=1.0, drift_repairs_max=0)
+        agent = loop(
+            host, Places({("vm", 1): {2}}), policy=PolicySettings(1.0), drift_repairs_max=0
+        )
         cycles(agent, host)
         assert host.vcpu("vm", 1).pcpus == {2}
         self.meddle(host)
@@ -389,7 +394,7 @@ class TestForeignChanges:
         kept = host.vcpu("vm").bandwidth, host.vcpu("vm").pcpus
         host.restart("vm")
         host.vcpu("vm").bandwidth, host.vcpu("vm").pcpus = kept
-        assert cycles(agent, host).changes == 0
+        assert len(cycles(agent, host).changes.vcpus) == 0
         self.meddle(host)
 
         assert cycles(agent, host).totals.drift == {"quota": 1}
@@ -400,24 +405,24 @@ class TestHandsOff:
         """Whatever is done to it by hand stays; what it gets is still reported."""
         agent = loop(host)
         cycles(agent, host)
-        host.held["vm"] = "paused for 60 s"
+        host.paused["vm"] = "paused for 60 s"
         host.vcpu("vm").bandwidth = hosts.limit(0.25)
 
         report = cycles(agent, host, 6)
 
         assert state(host)["vm", 0] == ([0, 1], 0.25)
-        assert vcpu(report).promise.note == "not enforced: paused for 60 s"
-        assert vcpu(report).account.ratio == approx(0.5)
+        assert vcpu(report).entitlement.note == "not enforced: paused for 60 s"
+        assert vcpu(report).account.last.ratio == approx(0.5)
         assert report.totals.drift == {}
 
     def test_taken_back_when_the_hold_ends(self, host):
         """And what was done by hand meanwhile is undone."""
         agent = loop(host)
         cycles(agent, host)
-        host.held["vm"] = "paused"
+        host.paused["vm"] = "paused"
         host.vcpu("vm").bandwidth = hosts.limit(0.25)
         cycles(agent, host, 2)
-        host.held.clear()
+        host.paused.clear()
 
         cycles(agent, host)
 
@@ -432,7 +437,7 @@ class TestHandsOff:
         report = cycles(loop(host), host, 2)
 
         assert state(host)["vm", 0] == ([0, 1, 2], 0.3)
-        assert "remove that or the booking" in vcpu(report).promise.note
+        assert "remove that or the booking" in vcpu(report).entitlement.note
 
     def test_a_quota_of_its_own_goes_with_a_core_type(self):
         """``amp:core_type`` without a booking is kept, and the quota is not touched."""
@@ -443,18 +448,18 @@ class TestHandsOff:
         report = cycles(loop(host), host, 2)
 
         assert state(host)["vm", 0] == ([0, 1], 0.3)
-        assert vcpu(report).promise.note is None
+        assert vcpu(report).entitlement.note is None
 
     def test_without_enforce_bookings_are_accounted_only(self, host):
         """Nothing is changed for the contract; a policy still places best effort."""
         host.vcpu("vm").pcpus = frozenset({0})
         host.add("free")
-        agent = loop(host, Places({("free", 0): {2}}), enforce=False)
+        agent = loop(host, Places({("free", 0): {2}}), terms=Terms(enforce=False))
 
         report = cycles(agent, host, 4)
 
         assert state(host) == {("vm", 0): ([0], None), ("free", 0): ([2], None)}
-        assert vcpu(report).account.ratio == approx(2.0)
+        assert vcpu(report).account.last.ratio == approx(2.0)
 
     def test_dry_run_changes_nothing(self, host):
         """It says in every cycle what it would do, and counts no write."""
@@ -464,7 +469,7 @@ class TestHandsOff:
         report = cycles(agent, host, 3)
 
         assert (state(host), host.applied) == (before, [])
-        assert report.changes == len(agent.changes) == 1
+        assert len(report.changes.vcpus) == 1
         assert (report.totals.writes, report.totals.migrations) == (0, {})
         assert report.totals.drift == {}
 
@@ -478,8 +483,8 @@ class TestChangingHosts:
 
         report = cycles(agent, host)
 
-        assert report.changes == 3
-        assert {key[0] for key in (c.key for c in agent.changes)} == {"new"}
+        assert len(report.changes.vcpus) == 3
+        assert {key[0] for key in (c.key for c in report.changes.vcpus)} == {"new"}
 
     def test_a_domain_that_leaves(self, host):
         """Its room is free again; nothing is left of it in the report."""
@@ -487,13 +492,13 @@ class TestChangingHosts:
         host.add("next", {"pref_core": "2"})
         agent = loop(host)
         first = cycles(agent, host)
-        (left,) = (d.domain.resource for d in first.domains if d.vcpus[0].promise.note)
+        (left,) = (d.domain.resource for d in first.domains if d.vcpus[0].entitlement.note)
         host.domains.pop("huge" if left == "next" else "next")
 
         report = cycles(agent, host)
 
         assert [d.domain.resource for d in report.domains] == ["vm", left]
-        assert vcpu(report, left).promise.note is None
+        assert vcpu(report, left).entitlement.note is None
 
     def test_a_hot_plugged_vcpu(self, host):
         """It gets its booking in the next cycle; the first one keeps what it has."""
@@ -504,8 +509,8 @@ class TestChangingHosts:
 
         report = cycles(agent, host)
 
-        assert [c.key for c in agent.changes] == [("vm", 1)]
-        assert vcpu(report, index=1).promise.booking.refcores == 0.5
+        assert [c.key for c in report.changes.vcpus] == [("vm", 1)]
+        assert vcpu(report, index=1).entitlement.booking.refcores == 0.5
         assert state(host)["vm", 1] == ([0, 1], 0.5)
 
     def test_a_hot_plugged_vcpu_beyond_the_definition(self, host):
@@ -516,7 +521,7 @@ class TestChangingHosts:
 
         report = cycles(agent, host)
 
-        assert vcpu(report, index=1).promise.booking.kind == "best_effort"
+        assert vcpu(report, index=1).entitlement.booking.kind == "best_effort"
 
     def test_a_pcpu_that_goes_offline(self, host):
         """What was there is packed anew; that the kernel narrowed affinities is no drift."""
@@ -530,9 +535,9 @@ class TestChangingHosts:
 
         kept = state(host)
         assert sorted([kept["vm", 0][0], kept["other", 0][0]]) == [[1], [2]]
-        assert all(vcpu(report, name).promise.note is None for name in ("vm", "other"))
+        assert all(vcpu(report, name).entitlement.note is None for name in ("vm", "other"))
         assert report.totals.drift == {}
-        assert cycles(agent, host, 3).changes == 0
+        assert len(cycles(agent, host, 3).changes.vcpus) == 0
 
     def test_all_its_pcpus_go_offline(self, host):
         """A vCPU that has nowhere to be is noted, not a crash."""
@@ -543,7 +548,7 @@ class TestChangingHosts:
 
         report = cycles(agent, host)
 
-        assert vcpu(report, "tied").promise.note == (
+        assert vcpu(report, "tied").entitlement.note == (
             "not enforced: none of the pCPUs it may use is online"
         )
 
@@ -576,14 +581,14 @@ class TestChangingHosts:
             if event == "reboot" and turn == 3:
                 host.restart("z")
             report = cycles(agent, host)
-            notes = {d.domain.resource for d in report.domains if d.vcpus[0].promise.note}
+            notes = {d.domain.resource for d in report.domains if d.vcpus[0].entitlement.note}
             assert notes == {"a"}
-            assert [host.domains[name].yields for name in "yza"] == [False, False, True]
+            assert [host.domains[name].idle for name in "yza"] == [False, False, True]
 
         host.domains.pop("z")
         report = cycles(agent, host)
-        assert vcpu(report, "a").promise.note is None
-        assert not host.domains["a"].yields
+        assert vcpu(report, "a").entitlement.note is None
+        assert not host.domains["a"].idle
 
     def test_an_overbooked_host_is_steady(self):
         """More than fits: everybody is held at something, and nobody is moved to and fro."""
@@ -594,8 +599,8 @@ class TestChangingHosts:
 
         first = cycles(agent, host, 2)
 
-        assert sum(v.promise.note is not None for d in first.domains for v in d.vcpus) == 3
-        assert sum(cycles(agent, host).changes for _ in range(4)) == 0
+        assert sum(v.entitlement.note is not None for d in first.domains for v in d.vcpus) == 3
+        assert sum(len(cycles(agent, host).changes.vcpus) for _ in range(4)) == 0
 
 
 class TestPolicies:
@@ -609,8 +614,8 @@ class TestPolicies:
         assert state(host)["free", 0] == ([2], None)
         assert state(host)["free", 1] == ([0], None)
         assert state(host)["vm", 0] == ([0, 1], 0.5)
-        assert report.changes == 0
-        assert vcpu(report, "free").account.delivered_refcores == approx(2.0)
+        assert len(report.changes.vcpus) == 0
+        assert vcpu(report, "free").account.last.refcores == approx(2.0)
 
     def test_a_policy_chooses_within_the_core_type(self):
         """Contract and policy do not take turns at one vCPU, nor is it anybody's drift."""
@@ -618,7 +623,7 @@ class TestPolicies:
         host.add("vm", {"core_type": "slow"})
         agent = loop(host, Places({("vm", 0): {1}}))
 
-        changes = [cycles(agent, host).changes for _ in range(8)]
+        changes = [len(cycles(agent, host).changes.vcpus) for _ in range(8)]
 
         assert sum(changes) == 1
         report = cycles(agent, host)
@@ -631,7 +636,7 @@ class TestPolicies:
         host = FakeHost()
         host.add("vm")
         policy = Places({("vm", 0): {0}})
-        agent = loop(host, policy, policy_interval_s=1.0)
+        agent = loop(host, policy, policy=PolicySettings(1.0))
         cycles(agent, host)
         policy.plan = {("vm", 0): {1}}
         cycles(agent, host)
@@ -655,7 +660,7 @@ class TestPolicies:
         """Not in part either: it is counted, and after five times the policy is dropped."""
         host.add("free", vcpus=2)
         before = {k: v for k, v in state(host).items() if k[0] == "free"}
-        agent = loop(host, Places(plan), policy_interval_s=1.0)
+        agent = loop(host, Places(plan), policy=PolicySettings(1.0))
 
         report = cycles(agent, host, FAULTS_MAX + 4)
 
@@ -666,7 +671,7 @@ class TestPolicies:
     def test_a_plan_for_an_offline_pcpu_is_refused(self, host):
         """The policy lives in the past; the guest does not suffer."""
         host.add("free")
-        agent = loop(host, Places({("free", 0): {1}}), policy_interval_s=1.0)
+        agent = loop(host, Places({("free", 0): {1}}), policy=PolicySettings(1.0))
         cycles(agent, host)
         host.unplug_pcpus(1)
 
@@ -679,7 +684,7 @@ class TestPolicies:
         """Nor does a policy see it."""
         host.add("free")
         host.add("other")
-        host.held["free"] = "paused"
+        host.paused["free"] = "paused"
 
         report = cycles(loop(host, Places({("free", 0): {1}})), host)
 
@@ -697,7 +702,7 @@ class TestClock:
 
         report = cycles(agent, host, 3)
 
-        assert report.changes == 0
+        assert len(report.changes.vcpus) == 0
         assert sum(vcpu(report).account.shortfall_ref_s) == approx(0.0)
         assert report.totals.drift == {}
 

@@ -1,109 +1,112 @@
 """What every vCPU is promised, and what is said when that cannot be kept."""
 
-from dataclasses import replace
-
 import pytest
 
-from amp_nova.control.entitlement import Booked, Terms, promises
+from amp_nova.control.entitlement import Context, Current, Quota, Terms, entitle
+from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import VcpuBooking, parse
 from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.topology import CoreType
 from tests.hosts import limit, reading, topology
 
 
-def domain(resource="vm", readings=None, hands_off=None, vcpus=None, **specs):
-    """A domain with extra specs given without their prefix; ``__`` stands for a dot."""
+def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
+    """An instance with extra specs given without their prefix; ``__`` stands for a dot."""
     readings = readings or [reading()]
     booking = parse(
         {f"amp:{k.replace('__', '.')}": v for k, v in specs.items()}, vcpus or len(readings)
     )
-    return Booked(resource, booking, readings, hands_off)
+    facts = (VcpuFacts(r.index, r.pcpus, r.allowed) for r in readings)
+    return Instance(resource, booking, tuple(facts), excluded)
 
 
-def promised(*domains, host=None, **terms):
-    """What these domains are promised on the usual host: two slow pCPUs (0, 1), one fast (2)."""
-    return promises(domains, host or topology(), Terms(**terms))
+def entitled(*instances, host=None, current=None, **terms):
+    """All entitlements on the usual host: two slow pCPUs (0, 1), one fast (2)."""
+    host, terms = host or topology(), Terms(**terms)
+    packed = pack(instances, host, terms.reserve_ratio, terms.one_pcpu, {})
+    return entitle(instances, Context(host, terms, packed, current or {}))
 
 
-def only(domain_, **rest):
-    """The promise to the only vCPU of a domain."""
-    (promise,) = promised(domain_, **rest).values()
-    return promise
+def only(instance, **rest):
+    """The entitlement of the only vCPU of an instance."""
+    (entitlement,) = entitled(instance, **rest).values()
+    return entitlement
 
 
 class TestBooked:
     def test_on_a_slow_core(self):
         """Half a reference core is half of a slow pCPU, and the grant says why."""
-        promise = only(domain(pref_core="0.5"))
+        entitlement = only(domain(pref_core="0.5"))
 
-        assert promise.core_type == "slow"
-        assert promise.grant.pcpus == {0, 1}
-        assert promise.grant.limits
-        assert promise.grant.bandwidth.cores == 0.5
-        assert promise.grant.why == "0.5 refcores / 1 on slow"
-        assert promise.note is None
-        assert promise.booking == VcpuBooking(0, "pref_core", refcores=0.5)
+        assert entitlement.core_type == "slow"
+        assert entitlement.pcpus == {0, 1}
+        assert entitlement.governed_by == "booking"
+        assert entitlement.quota.bandwidth.cores == 0.5
+        assert entitlement.reason == "0.5 refcores / 1 on slow"
+        assert entitlement.note is None
+        assert entitlement.booking == VcpuBooking(0, "pref_core", refcores=0.5)
 
     def test_on_a_fast_core(self):
         """1.5 reference cores are three quarters of a core that is twice as fast."""
-        promise = only(domain(pref_core="1.5"))
+        entitlement = only(domain(pref_core="1.5"))
 
-        assert promise.grant.pcpus == {2}
-        assert promise.grant.bandwidth.cores == 0.75
+        assert entitlement.pcpus == {2}
+        assert entitlement.quota.bandwidth.cores == 0.75
 
     def test_the_period_is_the_same_on_every_type(self):
         """So a move between types is one write of the quota."""
-        slow = only(domain(pref_core="0.1", core_type="slow")).grant.bandwidth
-        fast = only(domain(pref_core="0.1", core_type="fast")).grant.bandwidth
+        slow = only(domain(pref_core="0.1", core_type="slow")).quota.bandwidth
+        fast = only(domain(pref_core="0.1", core_type="fast")).quota.bandwidth
 
         assert slow == Bandwidth(10_000, 100_000)
         assert fast == Bandwidth(5_000, 100_000)
 
     def test_a_whole_core_has_no_limit(self):
         """One vCPU cannot use more than one pCPU: but whatever limit there was is taken away."""
-        promise = only(domain(pref_core="2"))
+        entitlement = only(domain(pref_core="2"))
 
-        assert promise.grant.limits
-        assert promise.grant.bandwidth is None
+        assert entitlement.governed_by == "booking"
+        assert entitlement.quota.bandwidth is None
 
     def test_soft_has_all_that_nobody_booked(self):
         """At least what is booked: room is kept, and where it is alone nothing is taken."""
-        promise = only(domain(pref_core="0.5", limit="soft"))
+        entitlement = only(domain(pref_core="0.5", limit="soft"))
 
-        assert (promise.core_type, promise.pcpu is not None) == ("slow", True)
-        assert promise.grant.limits
-        assert promise.grant.bandwidth is None
-        assert promise.grant.why.endswith("soft")
+        assert (entitlement.core_type, entitlement.home.pcpu is not None) == ("slow", True)
+        assert entitlement.governed_by == "booking"
+        assert entitlement.quota.bandwidth is None
+        assert entitlement.reason.endswith("soft")
 
     def test_one_pcpu(self):
         """Where the operator wants that, the vCPU is tied to the pCPU it was packed onto."""
-        promise = only(domain(pref_core="1.5"), one_pcpu=True)
+        entitlement = only(domain(pref_core="1.5"), one_pcpu=True)
 
-        assert promise.grant.pcpus == {promise.pcpu} == {2}
+        assert entitlement.pcpus == {entitlement.home.pcpu} == {2}
 
     def test_one_pcpu_is_kept(self):
         """A newcomer that would be packed first does not shuffle those that are there."""
         old = [domain(f"old{i}", [reading(pcpus=[1 - i])], pref_core="0.2") for i in range(2)]
         new = domain("new", [reading(allowed=[0, 1], pcpus=[0, 1])], pref_core="0.7")
 
-        found = promised(new, *old, one_pcpu=True)
+        found = entitled(new, *old, one_pcpu=True)
 
-        assert [found[f"old{i}", 0].grant.pcpus for i in range(2)] == [{1}, {0}]
+        assert [found[f"old{i}", 0].pcpus for i in range(2)] == [{1}, {0}]
 
     def test_stays_within_what_nova_allows(self):
         """The grant never leaves the pCPUs of the instance's own pinning."""
-        promise = only(domain(readings=[reading(pcpus=[1], allowed=[1])], pref_core="0.5"))
+        entitlement = only(domain(readings=[reading(pcpus=[1], allowed=[1])], pref_core="0.5"))
 
-        assert promise.grant.pcpus == {1}
+        assert entitlement.pcpus == {1}
 
     def test_vcpus_of_one_domain_may_need_different_types(self):
         """An AMP VM: a slow and a fast vCPU in one instance, the third unlimited."""
-        found = promised(
+        found = entitled(
             domain(readings=[reading(i) for i in range(3)], pref_core__0="0.5", pref_core__1="2")
         )
 
         assert [found["vm", i].core_type for i in range(3)] == ["slow", "fast", None]
-        rest = found["vm", 2].grant
-        assert (sorted(rest.pcpus), rest.bandwidth) == ([0, 1], None)
+        unbooked = found["vm", 2]
+        assert (sorted(unbooked.pcpus), unbooked.quota.bandwidth) == ([0, 1], None)
 
     def test_three_core_types(self):
         """Everybody gets the slowest type that suffices."""
@@ -111,24 +114,24 @@ class TestBooked:
         asks = {"0.9": "little", "1.5": "middle", "2": "big"}
         domains = [domain(ask, [reading(allowed=[0, 1, 2])], pref_core=ask) for ask in asks]
 
-        found = promised(*domains, host=host)
+        found = entitled(*domains, host=host)
 
         assert {ask: found[ask, 0].core_type for ask in asks} == asks
-        assert found["1.5", 0].grant.bandwidth.cores == pytest.approx(1.5 / 1.6, rel=0.001)
+        assert found["1.5", 0].quota.bandwidth.cores == pytest.approx(1.5 / 1.6, rel=0.001)
 
     def test_tiny_bookings_say_what_they_get(self):
         """Below the kernel's least limit the vCPU gets more than it booked, and that is said."""
-        promise = only(domain(pref_core="0.0001"))
+        entitlement = only(domain(pref_core="0.0001"))
 
-        assert promise.grant.bandwidth == Bandwidth(1_000, 1_000_000)
-        assert promise.note == (
-            "may use 0.001 refcores: the kernel takes no limit as low as its booking"
+        assert entitlement.quota.bandwidth == Bandwidth(1_000, 1_000_000)
+        assert entitlement.note == (
+            "may use 0.001 refcores: the kernel accepts no limit as low as its booking"
         )
         assert only(domain(pref_core="0.002")).note is None
 
     def test_the_tiniest_booking_is_survived(self):
         """A number that hardly is one crashes nothing."""
-        assert only(domain(pref_core="0." + "0" * 309 + "1")).grant.bandwidth.quota_us == 1_000
+        assert only(domain(pref_core="0." + "0" * 309 + "1")).quota.bandwidth.quota_us == 1_000
 
 
 class TestOverBooked:
@@ -136,13 +139,13 @@ class TestOverBooked:
         """The one that is left out shares a core type that is fast enough, and is told."""
         domains = [domain(str(i), pref_core="0.9") for i in range(5)]
 
-        found = promised(*domains).values()
+        found = entitled(*domains).values()
 
         (left,) = (p for p in found if p.note)
         assert left.note == "over-booked: 0.9 reference cores are not free on any pCPU it may use"
-        assert left.pcpu is None
-        assert left.grant.pcpus == {2}
-        assert left.grant.bandwidth.cores == 0.45
+        assert left.home.pcpu is None
+        assert left.pcpus == {2}
+        assert left.quota.bandwidth.cores == 0.45
 
     def test_no_room_is_shared_by_many(self):
         """The one that is left out goes where each of the others loses least by it."""
@@ -150,10 +153,10 @@ class TestOverBooked:
         readings = {"readings": [reading(pcpus=range(9), allowed=range(9))]}
         domains = [domain(str(i), pref_core="1", **readings) for i in range(8)]
 
-        found = promised(*domains, domain("x", pref_core="2", **readings), host=host)
+        found = entitled(*domains, domain("x", pref_core="2", **readings), host=host)
         assert all(p.note is None for p in found.values())
 
-        found = promised(
+        found = entitled(
             *domains,
             domain("x", pref_core="2", **readings),
             domain("y", pref_core="1", **readings),
@@ -168,94 +171,99 @@ class TestOverBooked:
         on_fast = reading(pcpus=[3], allowed=range(4))
         domains = [domain(str(i), [on_fast], pref_core="0.9") for i in range(6)]
 
-        found = promised(*domains, host=host).values()
+        found = entitled(*domains, host=host).values()
 
-        assert [p.grant.pcpus for p in found if p.note] == [{3}]
+        assert [p.pcpus for p in found if p.note] == [{3}]
 
     def test_too_large(self):
         """A vCPU larger than any core gets the fastest whole, without a limit, and is told."""
-        promise = only(domain(pref_core="3"))
+        entitlement = only(domain(pref_core="3"))
 
-        assert promise.note == (
+        assert entitlement.note == (
             "over-booked: 3 reference cores per vCPU are more than any core type it may use can "
             "give"
         )
-        assert promise.grant.pcpus == {2}
-        assert promise.grant.bandwidth is None
+        assert entitlement.pcpus == {2}
+        assert entitlement.quota.bandwidth is None
 
     def test_too_large_for_its_core_type(self):
         """It stays on the type that its flavor insists on."""
-        promise = only(domain(pref_core="1.5", core_type="slow"))
+        entitlement = only(domain(pref_core="1.5", core_type="slow"))
 
-        assert "more than core type slow can give" in promise.note
-        assert promise.grant.pcpus == {0, 1}
-        assert promise.grant.bandwidth is None
+        assert "more than core type slow can give" in entitlement.note
+        assert entitlement.pcpus == {0, 1}
+        assert entitlement.quota.bandwidth is None
 
     def test_no_such_core_type(self):
         """The core type is on other hosts only: nothing is granted, the type is named."""
-        promise = only(domain(pref_core="0.5", core_type="huge"))
+        entitlement = only(domain(pref_core="0.5", core_type="huge"))
 
-        assert promise.grant is None
-        assert promise.note == "not enforced: this host has no core type 'huge'"
+        assert (entitlement.pcpus, entitlement.quota) == (None, None)
+        assert entitlement.note == "not enforced: this host has no core type 'huge'"
 
     def test_nothing_online(self):
         """All its pCPUs are offline."""
-        promise = only(
+        entitlement = only(
             domain(readings=[reading(pcpus=[2], allowed=[2])], pref_core="0.5"),
             host=topology(offline=[2]),
         )
 
-        assert promise.note == "not enforced: none of the pCPUs it may use is online"
+        assert entitlement.note == "not enforced: none of the pCPUs it may use is online"
 
     def test_unknown_coefficient(self):
         """A speed that is not known is not guessed: no limit, and the remedy is named."""
-        promise = only(
+        entitlement = only(
             domain(pref_core="0.5"), host=topology({"slow": (2, None), "fast": (1, None)})
         )
 
-        assert promise.grant is None
-        assert promise.note == (
+        assert (entitlement.pcpus, entitlement.quota) == (None, None)
+        assert entitlement.note == (
             "not enforced: the coefficient of its core types is not known; run amp-nova calibrate"
         )
 
     def test_partly_unknown_coefficients(self):
         """It is kept where its booking can be kept."""
-        promise = only(domain(pref_core="1"), host=topology({"slow": (2, 1.0), "odd": (1, None)}))
+        entitlement = only(
+            domain(pref_core="1"), host=topology({"slow": (2, 1.0), "odd": (1, None)})
+        )
 
-        assert promise.grant.pcpus == {0, 1}
+        assert entitlement.pcpus == {0, 1}
 
     def test_a_vcpu_that_nobody_counted(self):
         """A vCPU beyond the definition's count (hot plug, seen half-way) books nothing."""
-        found = promised(domain(readings=[reading(0), reading(4)], vcpus=2, pref_core="0.5"))
+        found = entitled(domain(readings=[reading(0), reading(4)], vcpus=2, pref_core="0.5"))
 
-        assert found["vm", 0].grant is not None
+        assert found["vm", 0].quota is not None
         assert found["vm", 4].booking.kind == "best_effort"
 
 
 class TestRest:
     def test_best_effort_is_left_alone(self):
         """Neither quota nor affinity, and no note."""
-        promise = only(domain())
+        entitlement = only(domain())
 
-        assert (promise.grant, promise.core_type, promise.note) == (None, None, None)
+        assert (entitlement.pcpus, entitlement.quota) == (None, None)
+        assert (entitlement.core_type, entitlement.note) == (None, None)
 
     def test_ips_that_nothing_counts_and_nobody_knows_are_not_limited(self):
         """What cannot be kept is said, not guessed."""
-        promise = only(domain(ips="1G"))
+        entitlement = only(domain(ips="1G"))
 
-        assert promise.grant is None
-        assert "unverifiable" in promise.note
-        assert "run amp-nova calibrate" in promise.note
+        assert (entitlement.pcpus, entitlement.quota) == (None, None)
+        assert "unverifiable" in entitlement.note
+        assert "run amp-nova calibrate" in entitlement.note
 
     def test_a_core_type_alone_keeps_the_quota_of_others(self):
         """Its affinity is ours, its bandwidth is not; a policy may choose among the pCPUs."""
-        promise = only(domain(core_type="slow"))
+        entitlement = only(domain(core_type="slow"))
 
-        assert promise.grant.pcpus == {0, 1}
-        assert not promise.grant.limits
-        assert promise.grant.met_by(frozenset({1}))
-        assert not promise.grant.met_by(frozenset({1, 2}))
-        assert not promise.grant.met_by(frozenset())
+        assert entitlement.pcpus == {0, 1}
+        assert entitlement.quota is None
+        within = domain(readings=[reading(pcpus=[1])], core_type="slow")
+        assert only(within).pcpus == {1}
+        assert only(within).allowed == {0, 1}
+        beyond = domain(readings=[reading(pcpus=[1, 2])], core_type="slow")
+        assert only(beyond).pcpus == {0, 1}
 
     def test_a_core_type_that_cannot_be_had(self):
         """It says so."""
@@ -263,65 +271,84 @@ class TestRest:
             "not enforced: no pCPU of core type 'huge' may be used"
         )
 
-    def test_weight(self):
-        """It is handed on to the policies."""
-        assert only(domain(weight="4")).weight == 4.0
-
 
 class TestHandsOff:
     def test_nothing_is_granted_and_the_reason_is_told(self):
         """A paused instance keeps what it has."""
-        promise = only(
-            domain(readings=[reading(pcpus=[2])], pref_core="0.5", hands_off="paused by hand")
+        entitlement = only(
+            domain(readings=[reading(pcpus=[2])], pref_core="0.5", excluded="paused by hand")
         )
 
-        assert promise.grant is None
-        assert promise.hands_off
-        assert promise.core_type == "fast"
-        assert promise.note == "not enforced: paused by hand"
+        assert (entitlement.pcpus, entitlement.quota) == (None, None)
+        assert entitlement.governed_by == "excluded"
+        assert entitlement.core_type == "fast"
+        assert entitlement.note == "not enforced: paused by hand"
 
     def test_best_effort_needs_no_note(self):
         """There is nothing that is not enforced; policies keep off too."""
-        promise = only(domain(hands_off="paused"))
+        entitlement = only(domain(excluded="paused"))
 
-        assert (promise.note, promise.hands_off) == (None, True)
+        assert (entitlement.note, entitlement.governed_by) == (None, "excluded")
 
     def test_it_keeps_its_room(self):
         """Others are packed around it, where it really is."""
-        held = domain("held", [reading(pcpus=[2])], pref_core="1", hands_off="paused")
+        held = domain("held", [reading(pcpus=[2])], pref_core="1", excluded="paused")
         other = domain("other", pref_core="1.5")
 
-        found = promised(held, other)
+        found = entitled(held, other)
 
-        assert found["held", 0].pcpu == 2
+        assert found["held", 0].home.pcpu == 2
         assert found["other", 0].note.startswith("over-booked")
 
     def test_where_its_booking_cannot_be_had_it_takes_room_as_ever(self):
         """Moved by hand to a core too slow for it, it still is entitled to what it booked."""
-        held = domain("held", [reading(pcpus=[0])], pref_core="2", hands_off="paused")
+        held = domain("held", [reading(pcpus=[0])], pref_core="2", excluded="paused")
 
-        assert only(held).pcpu == 2
+        assert only(held).home.pcpu == 2
 
     def test_spread_over_types(self):
         """Before it was ever placed: no core type to show, room all the same."""
-        promise = only(domain(pref_core="2", hands_off="paused"))
+        entitlement = only(domain(pref_core="2", excluded="paused"))
 
-        assert (promise.core_type, promise.pcpu) == (None, 2)
+        assert (entitlement.core_type, entitlement.home.pcpu) == (None, 2)
 
 
 def test_bookings_are_packed_as_the_scheduler_packs():
     """The reserve counts here too."""
     domains = [domain(str(i), [reading(allowed=[0], pcpus=[0])], pref_core="0.5") for i in range(2)]
 
-    assert all(p.note is None for p in promised(*domains).values())
-    assert sum(p.note is not None for p in promised(*domains, reserve_ratio=0.1).values()) == 1
+    assert all(p.note is None for p in entitled(*domains).values())
+    assert sum(p.note is not None for p in entitled(*domains, reserve_ratio=0.1).values()) == 1
 
 
-def test_what_holds_does_not_change_the_promise():
-    """A limit that somebody else set is no reason to promise anything else."""
-    plain = reading(pcpus=[0, 1])
-    meddled = replace(plain, bandwidth=limit(0.9))
+class TestCurrent:
+    """Limits that change from cycle to cycle."""
 
-    assert only(domain(readings=[plain], pref_core="0.5")) == only(
-        domain(readings=[meddled], pref_core="0.5")
-    )
+    def burst(self, banked_ref_s, now):
+        instance = domain(pref_core="0.25", burst_s="2")
+        return only(instance, current={("vm", 0): Current(now, banked_ref_s)})
+
+    def test_banked_time_raises_the_limit_until_the_next_cycle(self):
+        """A quarter of a second in the bank is a quarter of a core more for one second."""
+        assert self.burst(0.25, limit(0.25)).quota.bandwidth.cores == pytest.approx(0.5)
+        assert self.burst(0.25, limit(0.25)).quota.burst_s == 2.0
+
+    def test_a_limit_that_is_as_good_is_left(self):
+        """Each write gives away up to a period's quota."""
+        assert self.burst(0.001, limit(0.25)).quota == Quota(limit(0.25), burst_s=2.0)
+
+    def test_the_controllers_limit_is_the_entitlement(self):
+        """On another core type it is scaled by nominal Ips."""
+        host = topology()
+        types = (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=2e9))
+        host = type(host)(types, host.pcpus, "slow", "test")
+        counted = VcpuFacts(0, frozenset({0, 1}), frozenset({0, 1, 2}), None)
+        vm = domain(ips="0.4G")._replace(vcpus=(counted,))
+        moved = vm._replace(vcpus=(counted._replace(pcpus=frozenset({2})),))
+        moved = moved._replace(booking=parse({"amp:ips": "0.4G", "amp:core_type": "slow"}, 1))
+        current = {("vm", 0): Current(limit(0.1), 0.0, limit(0.3))}
+
+        stays, comes = (only(v, host=host, current=current) for v in (vm, moved))
+
+        assert (stays.governed_by, stays.quota.bandwidth) == ("ips", limit(0.3))
+        assert comes.quota.bandwidth.cores == pytest.approx(0.6)

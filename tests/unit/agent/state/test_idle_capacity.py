@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from amp_nova.agent.state.policy_runner import BestEffort
-from amp_nova.control.entitlement import Booked, Terms, promises
-from amp_nova.flavor.extra_specs import parse
 from amp_nova.policies.api import Decision
 from tests import hosts
+from tests.policy_runs import Runner
 
 FAST, SLOW = frozenset({2}), frozenset({0})
 A, B, C = ("a", 0), ("b", 0), ("c", 0)
@@ -38,22 +36,16 @@ def host():
     return host
 
 
-def asked_s(policy, host, seconds, best_effort=None, events=()):
+def asked_s(policy, host, seconds, runner=None, events=()):
     """At which seconds the policy was asked; ``events``: what to do before which second."""
-    best_effort = best_effort or BestEffort(policy, 5.0)
+    runner = runner or Runner(policy, 5.0)
     times = []
     for second in range(seconds):
         if second in dict(events):
             dict(events)[second]()
         before = len(policy.views)
-        seen = host.observe()
-        domains = [
-            Booked(d.domain.resource, parse(d.domain.specs, d.domain.vcpus), d.vcpus)
-            for d in seen.domains
-        ]
-        made = promises(domains, seen.topology, Terms())
-        for grant in best_effort.grants(seen, made):
-            host.vcpu(*grant.key).pcpus = grant.pcpus
+        for placed in runner.cycle(host):
+            host.vcpu(*placed.key).pcpus = placed.pcpus
         if len(policy.views) > before:
             times.append(second)
         host.wait(1.0)
@@ -65,7 +57,7 @@ def wants(host, name, share):
 
 
 def test_asked_in_time_while_nothing_happens(host):
-    """Everybody is awake or asleep as he was: one decision an interval."""
+    """Nothing wakes up or falls asleep: one decision an interval."""
     assert asked_s(Prompt(), host, 11) == [0, 5, 10]
 
 
@@ -78,12 +70,12 @@ def test_asked_early_when_a_fast_core_is_left(host):
 
 
 def test_a_pause_is_no_sleep(host):
-    """Who runs half of the time keeps his core."""
+    """A vCPU that runs half of the time keeps its core."""
     assert asked_s(Prompt(), host, 5, events={1: wants(host, "a", 0.5)}.items()) == [0]
 
 
 def test_not_asked_early_for_nothing(host):
-    """Nobody is busy on a slower core; or who sleeps has a slow one."""
+    """No vCPU is busy on a slower core; or the sleeper has a slow one."""
     both = {1: lambda: (wants(host, "a", 0.0)(), wants(host, "b", 0.3)())}
     assert asked_s(Prompt(), host, 5, events=both.items()) == [0]
 
@@ -112,15 +104,15 @@ def test_once_in_an_interval(host):
     assert len(times) <= 2 * 30 / 5
 
 
-def test_a_policy_that_does_not_ask_for_it_is_left_in_peace(host):
-    """As the interface says: once an interval."""
+def test_a_policy_that_does_not_want_it_is_asked_once_an_interval(host):
+    """As the interface says."""
     policy = Prompt(early=False)
 
     assert asked_s(policy, host, 6, events={1: wants(host, "a", 0.0)}.items()) == [0, 5]
 
 
 def test_asked_early_when_a_booking_falls_asleep_and_when_it_wakes(host):
-    """What it does not use is lent, and its room is its own again when it comes back."""
+    """Best effort may use what it does not, until it comes back."""
     host.add("booked", {"pref_core": "1.8"})
     policy = Prompt({A: SLOW, B: frozenset({1})})
     events = {1: wants(host, "booked", 0.0), 8: wants(host, "booked", 1.0)}
@@ -131,8 +123,8 @@ def test_asked_early_when_a_booking_falls_asleep_and_when_it_wakes(host):
     assert all(v.booked == FAST for v in policy.views)
 
 
-def test_a_booking_that_is_used_in_part_is_lent_in_part_and_late(host):
-    """Half of the time in short bursts: half of the room is lent, as it shows to be usual."""
+def test_the_unused_part_of_a_booking_is_free_after_a_while(host):
+    """Half of the time in short bursts: half of it is free, once that shows to be usual."""
     host.add("booked", {"pref_core": "1.8"})
     host.vcpu("booked").wants = 0.45
     policy = Prompt({A: SLOW, B: frozenset({1})})
@@ -147,7 +139,7 @@ def test_a_booking_that_is_used_in_part_is_lent_in_part_and_late(host):
 
 
 def test_small_and_idle_bookings_start_no_decisions(host):
-    """One that looks around for a moment, and one that leaves next to nothing when it sleeps."""
+    """One that wakes up for a moment, and one that leaves next to nothing when it sleeps."""
     host.add("idle", {"pref_core": "0.6"})
     host.add("small", {"pref_core": "0.1", "core_type": "fast"})
     host.vcpu("idle").wants = 0.01
@@ -157,24 +149,24 @@ def test_small_and_idle_bookings_start_no_decisions(host):
     assert asked_s(policy, host, 11, events=events.items()) == [0, 5, 10]
 
 
-def test_nothing_is_lent_where_best_effort_does_not_yield(host):
-    """It would take what is booked."""
+def test_nothing_is_free_where_best_effort_is_not_in_the_idle_class(host):
+    """There it would take what is booked."""
     host.add("booked", {"pref_core": "1.8"})
     host.vcpu("booked").wants = 0.0
     policy = Prompt({A: SLOW, B: frozenset({1})})
 
-    asked_s(policy, host, 11, BestEffort(policy, 5.0, lends=False))
+    asked_s(policy, host, 11, Runner(policy, 5.0, idle_class=False))
 
     assert [v.free_cores[2] for v in policy.views] == pytest.approx([0.1] * 3)
 
 
-def test_the_budget_of_moves_is_for_an_interval(host):
+def test_moves_are_limited_per_interval(host):
     """An early decision has what the one before left, and what the time since adds."""
     policy = Prompt()
-    best_effort = BestEffort(policy, 5.0, moves_max=4)
+    runner = Runner(policy, 5.0, moves_max=4)
     host.vcpu("a").pcpus, host.vcpu("b").pcpus = SLOW, FAST
 
-    asked_s(policy, host, 8, best_effort, {1: wants(host, "a", 0.0)}.items())
+    asked_s(policy, host, 8, runner, {1: wants(host, "a", 0.0)}.items())
 
     # the first decision moves both; 2 s later 2 x 4 / 5 more may be moved, 5 s later all again
     assert [v.moves_max for v in policy.views] == [4, 3, 4]

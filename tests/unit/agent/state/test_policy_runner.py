@@ -4,11 +4,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from amp_nova.agent.state.policy_runner import FAULTS_MAX, BestEffort
-from amp_nova.control.entitlement import Booked, Terms, promises
-from amp_nova.flavor.extra_specs import parse
+from amp_nova.agent.state.policy_runner import FAULTS_MAX
 from amp_nova.policies.api import Decision
 from tests import hosts
+from tests.policy_runs import Runner
 
 KEY = ("vm", 0)
 
@@ -37,45 +36,28 @@ def host():
     return host
 
 
-def promised(host, hands_off=()):
-    seen = host.observe()
-    domains = [
-        Booked(
-            d.domain.resource,
-            parse(d.domain.specs, d.domain.vcpus),
-            d.vcpus,
-            "paused" if d.domain.resource in hands_off else None,
-        )
-        for d in seen.domains
-    ]
-    return seen, promises(domains, seen.topology, Terms())
-
-
-def ask(best_effort, host, **rest):
-    return best_effort.grants(*promised(host, **rest))
-
-
 def test_asked_once_an_interval(host):
-    """Between two decisions there is nothing to do; the decisions are numbered."""
+    """Between two decisions its places stay as they are; the decisions are numbered."""
     policy = Answer({KEY: frozenset({2})})
-    best_effort = BestEffort(policy, 2.5, seed=7)
+    runner = Runner(policy, 2.5, seed=7)
 
-    answers = []
+    asked = []
     for _ in range(6):
-        answers.append(len(ask(best_effort, host)))
+        assert [e.pcpus for e in runner.cycle(host)] == [{2}]
+        asked.append(len(policy.views))
         host.wait(1.0)
 
-    assert answers == [1, 0, 0, 1, 0, 0]
+    assert asked == [1, 1, 1, 2, 2, 2]
     assert [(v.interval, v.seed) for v in policy.views] == [(0, 7), (1, 7)]
 
 
 def test_cycles_that_are_not_quite_punctual_do_not_stretch_an_interval(host):
     """With an interval of one cycle it is asked in every cycle, early or late by a little."""
     policy = Answer({KEY: frozenset({2})})
-    best_effort = BestEffort(policy, 1.0)
+    runner = Runner(policy, 1.0)
 
     for late_s in (1.003, 0.998, 0.999, 1.001, 0.997):
-        ask(best_effort, host)
+        runner.cycle(host)
         host.wait(late_s)
 
     assert len(policy.views) == 5
@@ -87,7 +69,7 @@ def test_asked_at_the_very_beginning():
     host = hosts.FakeHost(time_ns=0)
     host.add("vm")
 
-    ask(BestEffort(policy, 2.5), host)
+    Runner(policy, 2.5).cycle(host)
 
     assert len(policy.views) == 1
 
@@ -95,24 +77,24 @@ def test_asked_at_the_very_beginning():
 def test_not_asked_while_all_is_booked(host):
     """There is nothing that it could place; it is asked as soon as there is."""
     policy = Answer()
-    best_effort = BestEffort(policy, 1.0)
+    runner = Runner(policy, 1.0)
     del host.domains["vm"]
-    assert ask(best_effort, host) == []
+    assert runner.cycle(host) == []
     assert policy.views == []
 
     host.add("free")
-    ask(best_effort, host)
+    runner.cycle(host)
     assert len(policy.views) == 1
 
 
 def test_a_clock_that_went_back_does_not_silence_it(host):
     """The policy goes on in its interval."""
     policy = Answer()
-    best_effort = BestEffort(policy, 2.5)
+    runner = Runner(policy, 2.5)
     host.time_ns = 10**15
-    ask(best_effort, host)
+    runner.cycle(host)
     host.time_ns = 10**9
-    ask(best_effort, host)
+    runner.cycle(host)
 
     assert len(policy.views) == 2
     assert policy.views[1].vcpus[0].demand_ratio is None
@@ -121,11 +103,11 @@ def test_a_clock_that_went_back_does_not_silence_it(host):
 def test_what_a_policy_sees(host):
     """Best-effort vCPUs only, with what they ran and wanted; and what bookings leave."""
     policy = Answer()
-    best_effort = BestEffort(policy, 1.0)
-    ask(best_effort, host)
+    runner = Runner(policy, 1.0)
+    runner.cycle(host)
     host.vcpu("vm").starved = 0.75
     host.wait(2.0)
-    ask(best_effort, host)
+    runner.cycle(host)
 
     first, second = policy.views
     assert [v.key for v in second.vcpus] == [KEY]
@@ -142,7 +124,7 @@ def test_bookings_of_instructions_per_second_take_their_room_too(host):
     host.topology = replace(host.topology, core_types=types)
     host.add("counted", {"ips": "500M"})
     policy = Answer()
-    ask(BestEffort(policy, 1.0), host)
+    Runner(policy, 1.0).cycle(host)
 
     assert policy.views[0].free_cores == {0: 0.75, 1: 1.0, 2: 0.25}
 
@@ -150,12 +132,12 @@ def test_bookings_of_instructions_per_second_take_their_room_too(host):
 def test_counters_that_go_backwards_are_unknown(host):
     """A restarted guest's utilization is not known, rather than negative."""
     policy = Answer()
-    best_effort = BestEffort(policy, 1.0)
+    runner = Runner(policy, 1.0)
     host.wait(5.0)
-    ask(best_effort, host)
+    runner.cycle(host)
     host.restart("vm")
     host.wait(1.0)
-    ask(best_effort, host)
+    runner.cycle(host)
 
     assert policy.views[1].vcpus[0].utilization_ratio is None
 
@@ -164,27 +146,27 @@ def test_what_must_not_be_touched_is_not_shown(host):
     """Nor can it be placed; its room is kept if it is booked."""
     policy = Answer()
     host.add("free")
-    ask(BestEffort(policy, 1.0), host, hands_off=["vm", "booked"])
+    Runner(policy, 1.0).cycle(host, excluded=["vm", "booked"])
 
     assert [v.key for v in policy.views[0].vcpus] == [("free", 0)]
     assert policy.views[0].free_cores[2] == 0.25
 
 
-def test_a_good_plan_is_granted(host):
+def test_good_places_are_the_entitlement(host):
     """With the policy's name as the reason; the bandwidth is not its to set."""
-    (grant,) = ask(BestEffort(Answer({KEY: frozenset({1, 2})}), 1.0), host)
+    (placed,) = Runner(Answer({KEY: frozenset({1, 2})}), 1.0).cycle(host)
 
-    assert (grant.key, grant.pcpus, grant.limits) == (KEY, {1, 2}, False)
-    assert grant.why == "policy answer"
+    assert (placed.key, placed.pcpus, placed.quota) == (KEY, {1, 2}, None)
+    assert placed.reason == "policy answer"
 
 
 @pytest.mark.parametrize("pcpus", [{2}, [2], (2,), range(2, 3), {2: "x"}])
 def test_pcpus_may_come_in_any_form(host, pcpus):
     """What actuators get is a frozenset of ids all the same."""
-    (grant,) = ask(BestEffort(Answer({KEY: pcpus}), 1.0), host)
+    (placed,) = Runner(Answer({KEY: pcpus}), 1.0).cycle(host)
 
-    assert grant.pcpus == frozenset({2})
-    assert isinstance(grant.pcpus, frozenset)
+    assert placed.pcpus == frozenset({2})
+    assert isinstance(placed.pcpus, frozenset)
 
 
 BAD = [
@@ -209,65 +191,65 @@ BAD = [
 @pytest.mark.parametrize("answer", BAD, ids=repr)
 def test_a_bad_plan_is_not_applied(host, answer, caplog):
     """Not even its good parts: it is counted and the log says why."""
-    best_effort = BestEffort(Answer(answer), 1.0)
+    runner = Runner(Answer(answer), 1.0)
 
-    assert ask(best_effort, host) == []
-    assert best_effort.rejected == 1
-    assert "policy answer gave no usable plan" in caplog.text
+    assert runner.cycle(host) == []
+    assert runner.state.rejected == 1
+    assert "policy answer gave no usable answer" in caplog.text
 
 
 def test_offline_pcpus_and_other_core_types_are_refused(host):
     """A plan may use what is online, and stays on the core type of the instance's flavor."""
     host.unplug_pcpus(2)
-    best_effort = BestEffort(Answer({KEY: frozenset({2})}), 1.0)
-    assert ask(best_effort, host) == []
+    runner = Runner(Answer({KEY: frozenset({2})}), 1.0)
+    assert runner.cycle(host) == []
 
     host = hosts.FakeHost()
     host.add("vm", {"core_type": "slow"})
     policy = Answer({KEY: frozenset({2})})
-    best_effort = BestEffort(policy, 1.0)
-    assert ask(best_effort, host) == []
-    assert best_effort.rejected == 1
+    runner = Runner(policy, 1.0)
+    assert runner.cycle(host) == []
+    assert runner.state.rejected == 1
     assert policy.views[0].vcpus[0].allowed == {0, 1}
 
 
 def test_dropped_for_none_after_five_in_a_row(host, caplog):
     """The host's own scheduler is trusted more than that."""
-    best_effort = BestEffort(Answer(RuntimeError("no idea")), 1.0)
+    runner = Runner(Answer(RuntimeError("no idea")), 1.0)
 
     for _ in range(FAULTS_MAX + 3):
-        assert ask(best_effort, host) == []
+        assert runner.cycle(host) == []
         host.wait(1.0)
 
-    assert best_effort.policy.name == "none"
-    assert best_effort.rejected == FAULTS_MAX
+    assert runner.state.policy.name == "none"
+    assert runner.state.rejected == FAULTS_MAX
     assert "using none" in caplog.text
 
 
-def test_who_was_placed_is_let_go_when_the_policy_is_dropped(host):
-    """Nobody stays tied to a pCPU by a policy that is gone."""
+def test_placed_vcpus_are_let_go_when_the_policy_is_dropped(host):
+    """No vCPU stays tied to a pCPU by a policy that is gone."""
     policy = Answer({KEY: frozenset({2})})
-    best_effort = BestEffort(policy, 1.0)
-    ask(best_effort, host)
+    runner = Runner(policy, 1.0)
+    runner.cycle(host)
     policy.answer = RuntimeError("no idea")
 
     answers = []
     for _ in range(FAULTS_MAX + 1):
         host.wait(1.0)
-        answers.append([(g.key, g.pcpus) for g in ask(best_effort, host)])
+        answers.append([(e.key, e.pcpus) for e in runner.cycle(host)])
 
-    assert answers == [[]] * (FAULTS_MAX - 1) + [[(KEY, {0, 1, 2})], []]
+    assert answers == [[(KEY, {2})]] * (FAULTS_MAX - 1) + [[(KEY, {0, 1, 2})], []]
 
 
 def test_what_a_policy_remembers_is_shown_to_it_again(host):
     """A plan that is refused leaves no memory."""
     policy = Answer(Decision({}, "first"))
-    best_effort = BestEffort(policy, 1.0, moves_max=4)
-    ask(best_effort, host)
+    runner = Runner(policy, 1.0, moves_max=4)
+    runner.cycle(host)
     for answer in (Decision({KEY: frozenset({9})}, "refused"), Decision({}, "third"), None):
         policy.answer = answer
         host.wait(1.5)
-        ask(best_effort, host)
+        runner.cycle(host)
 
     assert [v.memory for v in policy.views] == [None, "first", "first", "third"]
     assert [v.elapsed_s for v in policy.views] == [0.0, 1.5, 1.5, 1.5]
@@ -280,21 +262,21 @@ def test_a_host_with_one_core_type_asks_nobody():
     host.add("vm")
     policy = Answer({KEY: frozenset({0})})
 
-    assert ask(BestEffort(policy, 1.0), host) == []
+    assert Runner(policy, 1.0).cycle(host) == []
     assert policy.views == []
 
 
 def test_a_good_plan_between_bad_ones_saves_it(host):
     """Only faults in a row count."""
     policy = Answer()
-    best_effort = BestEffort(policy, 1.0)
+    runner = Runner(policy, 1.0)
 
     for turn in range(FAULTS_MAX * 3):
         policy.answer = {} if turn % FAULTS_MAX == 0 else RuntimeError("no idea")
-        ask(best_effort, host)
+        runner.cycle(host)
         host.wait(1.0)
 
-    assert best_effort.policy is policy
+    assert runner.state.policy is policy
 
 
 def test_a_policy_that_wants_to_stop_the_agent_can(host):
@@ -305,7 +287,7 @@ def test_a_policy_that_wants_to_stop_the_agent_can(host):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ask(BestEffort(Interrupts(), 1.0), host)
+        Runner(Interrupts(), 1.0).cycle(host)
 
 
 def test_a_vcpu_of_unknown_speed_leaves_the_rest(host):
@@ -313,6 +295,6 @@ def test_a_vcpu_of_unknown_speed_leaves_the_rest(host):
     types = tuple(replace(t, coefficient=None) for t in host.topology.core_types)
     host.topology = replace(host.topology, core_types=types)
     policy = Answer()
-    ask(BestEffort(policy, 1.0), host)
+    Runner(policy, 1.0).cycle(host)
 
     assert set(policy.views[0].free_cores.values()) == {1.0}

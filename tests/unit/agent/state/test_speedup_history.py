@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from amp_nova.agent.loop import Loop
-from amp_nova.agent.state.speedup_history import KEEP_S, Lessons
-from amp_nova.model.allocation import Change, Step
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.speedup_history import KEEP_S, SpeedupHistory
+from amp_nova.model.allocation import Change, Changes, Step
+from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import Lesson
 from amp_nova.sim.host import SimHost
 from tests import hosts
@@ -24,35 +25,35 @@ def folder(tmp_path):
 
 def test_the_next_agent_knows_what_this_one_learnt(folder):
     """The same lessons, as long as core types are the same."""
-    Lessons(folder).keep(TYPES, LEARNT)
+    SpeedupHistory(folder).keep(TYPES, LEARNT)
 
-    assert Lessons(folder).recall(TYPES) == LEARNT
+    assert SpeedupHistory(folder).recall(TYPES) == LEARNT
     other = hosts.topology({"slow": (2, 1.0), "fast": (1, 2.5)}).core_types
-    assert Lessons(folder).recall(other) == {}
+    assert SpeedupHistory(folder).recall(other) == {}
 
 
 def test_written_once_a_minute_at_most(folder):
     """And only when there is news."""
     now = [0.0]
-    lessons = Lessons(folder, lambda: now[0])
+    lessons = SpeedupHistory(folder, lambda: now[0])
     first = dict(list(LEARNT.items())[:1])
 
     lessons.keep(TYPES, first)
     now[0] = KEEP_S / 2
     lessons.keep(TYPES, LEARNT)
-    assert Lessons(folder).recall(TYPES) == first
+    assert SpeedupHistory(folder).recall(TYPES) == first
 
     now[0] = KEEP_S
     lessons.keep(TYPES, LEARNT)
-    assert Lessons(folder).recall(TYPES) == LEARNT
+    assert SpeedupHistory(folder).recall(TYPES) == LEARNT
 
 
 def test_nothing_learnt_nothing_written(folder):
     """An agent that saw nothing does not wipe what another one knew, nor makes a file."""
-    Lessons(folder).keep(TYPES, {})
+    SpeedupHistory(folder).keep(TYPES, {})
 
     assert list(folder.iterdir()) == []
-    assert Lessons(folder).recall(TYPES) == {}
+    assert SpeedupHistory(folder).recall(TYPES) == {}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +73,13 @@ def test_a_file_that_cannot_be_read_is_learnt_anew(folder, text, caplog):
     """With a line in the log; the agent starts all the same."""
     (folder / "lessons.json").write_text(text)
 
-    assert Lessons(folder).recall(TYPES) == {}
+    assert SpeedupHistory(folder).recall(TYPES) == {}
     assert "learnt anew" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     """Learning is not worth a failure."""
-    lessons = Lessons(tmp_path / "missing", iter([0.0, 100.0]).__next__)
+    lessons = SpeedupHistory(tmp_path / "missing", iter([0.0, 100.0]).__next__)
 
     lessons.keep(TYPES, LEARNT)
     lessons.keep(TYPES, dict(list(LEARNT.items())[:1]))
@@ -92,26 +93,30 @@ def test_a_restart_estimates_as_well_as_before(folder):
     slow, fast = frozenset({1, 2}), frozenset({0})
 
     def pin(name, pcpus):
-        host.apply([Change((name, 0), (Step(pcpus=pcpus),))])
+        host.apply(Changes((Change((name, 0), (Step(pcpus=pcpus),)),)))
 
     def known(loop, seconds):
         for _ in range(seconds):
             report = loop.cycle()
             host.advance(host.now_s + 1.0)
+        nonlocal history
+        history = report.profiles.history
         (found,) = (
             v.insight.speedup for d in report.domains for v in d.vcpus if d.domain.name == "new"
         )
         return found
 
+    history = {}
     first = Loop(host, host)
     pin("new", slow)
     pin("teacher", slow)
     untaught = known(first, 6)
     pin("teacher", fast)
     taught = known(first, 12)
-    Lessons(folder).keep(host.topology.core_types, first.lessons)
+    SpeedupHistory(folder).keep(host.topology.core_types, history)
 
-    again = known(Loop(host, host, recall=Lessons(folder).recall), 6)
+    recalled = ProfileSettings(recall=SpeedupHistory(folder).recall)
+    again = known(Loop(host, host, Settings(profiles=recalled)), 6)
 
     assert untaught.se > taught.se
     assert (again.value, again.se) == pytest.approx((taught.value, taught.se), rel=0.05)

@@ -3,9 +3,12 @@
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control.entitlement import Terms
 from amp_nova.control.own_coefficients import Choice
-from amp_nova.model.allocation import Change, Step
+from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
+from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import Miss
 from amp_nova.sim.guest import Counting
 from amp_nova.sim.host import SimHost
@@ -13,7 +16,7 @@ from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
 KNOWN = Miss(100.0, 0.02)
-ADAPTIVE = Settings(coefficients=Choice(adaptive=True), miss=KNOWN)
+ADAPTIVE = Settings(coefficients=Choice(adaptive=True), profiles=ProfileSettings(KNOWN))
 
 
 def hosted(*guests, coefficient=2.0, settings=ADAPTIVE, **counting):
@@ -31,6 +34,11 @@ def cycles(host, loop, count, every_s=1.0):
     return report
 
 
+def moved(pcpus):
+    """A move by somebody else."""
+    return Changes((Change(("vm", 0), (Step(pcpus=pcpus),)),))
+
+
 def quota(report, name="vm"):
     (domain,) = (d for d in report.domains if d.domain.name == name)
     return domain.vcpus[0].reading.bandwidth.cores
@@ -44,7 +52,7 @@ def test_the_quota_follows_what_the_work_gains():
 
     assert quota(begun) == pytest.approx(0.25)
     assert quota(known) == pytest.approx(0.5 / 1.2, rel=0.02)
-    (line,) = {v.promise.grant.why for d in known.domains for v in d.vcpus}
+    (line,) = {v.entitlement.reason for d in known.domains for v in d.vcpus}
     assert "its own coefficient" in line
 
 
@@ -55,7 +63,7 @@ def test_what_is_delivered_is_counted_at_the_coefficient_in_force():
 
     assert account.ref_s == pytest.approx(20 * 0.5, rel=0.01)
     assert account.cpu_s[1] == pytest.approx(2 * 0.25 + 18 * 0.5 / 1.2, rel=0.02)
-    assert account.ratio == pytest.approx(1.0, abs=0.01)
+    assert account.last.ratio == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
     """By default nobody; by pattern, and the first that matches counts."""
     host, loop = hosted(
         guest(speed=1.2, start_on="fast", pref_core="0.5"),
-        settings=Settings(coefficients=choice, miss=KNOWN),
+        settings=Settings(coefficients=choice, profiles=ProfileSettings(KNOWN)),
     )
 
     assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
@@ -91,7 +99,7 @@ def test_who_ran_on_both_types_is_known_without_a_model():
     """Moved there by others, not by the estimator, which moves nobody to measure it."""
     host, loop = hosted(guest(speed=1.4), settings=Settings())
     for where in (SLOW, FAST):
-        host.apply([Change(("vm", 0), (Step(pcpus=where),))])
+        host.apply(moved(where))
         report = cycles(host, loop, 6)
 
     insight = report.domains[0].vcpus[0].insight
@@ -104,7 +112,7 @@ def test_a_window_across_a_move_is_none():
     """What ran on both types within one window is no rate of either."""
     host, loop = hosted(guest(speed=1.4), settings=Settings())
     for where in (SLOW, FAST) * 4:
-        host.apply([Change(("vm", 0), (Step(pcpus=where),))])
+        host.apply(moved(where))
         report = cycles(host, loop, 2)
 
     assert report.domains[0].vcpus[0].insight.speedup is None
@@ -131,8 +139,10 @@ def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
             return {}
 
     host = SimHost(topology(fast=1, slow=1), [guest(speed=1.5)])
-    host.apply([Change(("vm", 0), (Step(pcpus=frozenset({0})),))])
-    loop = Loop(host, host, Settings(miss=KNOWN), Watching(), stopwatch=lambda: 0.0)
+    host.apply(moved(frozenset({0})))
+    loop = Loop(
+        host, host, Settings(profiles=ProfileSettings(KNOWN)), Watching(), stopwatch=lambda: 0.0
+    )
     cycles(host, loop, 11, every_s=0.5)
 
     assert views[0].ipc is None
@@ -146,11 +156,15 @@ def test_turns_are_not_too_short_to_learn_from(interval_s):
     """However often a policy is asked: it sees what those gain that change places each time."""
     guests = [guest("gains", speed=1.9), guest("waits", speed=1.1)]
     host = SimHost(topology(fast=1, slow=1), guests)
-    settings = Settings(miss=KNOWN, policy_interval_s=interval_s, cycle_s=0.5)
+    settings = Settings(
+        Terms(cycle_s=0.5),
+        profiles=ProfileSettings(KNOWN, interval_s=interval_s),
+        policy=PolicySettings(interval_s),
+    )
     loop = Loop(host, host, settings, HspPolicy(), stopwatch=lambda: 0.0)
     cycles(host, loop, 40, every_s=0.5)
 
-    moves = [c for _ in range(20) if cycles(host, loop, 1, every_s=0.5) for c in loop.changes]
+    moves = [c for _ in range(20) for c in cycles(host, loop, 1, every_s=0.5).changes.vcpus]
 
     (gains, _) = host.observe().domains
     assert moves == []

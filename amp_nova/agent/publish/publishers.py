@@ -1,0 +1,109 @@
+"""Everybody who is told about cycles: Prometheus, the schedulers, and Placement."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from oslo_config import cfg
+
+from amp_nova.agent.cycle import Cycle
+from amp_nova.agent.io_work import IoReport
+from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.model.topology import Topology
+
+LOG = logging.getLogger(__name__)
+NOT_COUNTED = "none"
+
+
+class Hypervisor(Protocol):
+    """What the agent says about its connection to libvirt."""
+
+    @property
+    def calls(self) -> int:
+        """Calls made so far."""
+        ...
+
+    @property
+    def available(self) -> bool:
+        """Whether the last call was answered."""
+        ...
+
+    def hostname(self) -> str:
+        """The host's name, as Nova knows it."""
+        ...
+
+
+class Publishers:
+    """Passes on the record of every cycle."""
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        hypervisor: Hypervisor,
+        calibrated_s: Callable[[Topology], float | None],
+        source: str | None,
+    ) -> None:
+        """``calibrated_s`` tells when the calibration in use was made.
+
+        ``source``: what is expected to count instructions, until there is a guest to tell.
+        """
+        self._options, self._hypervisor = conf.exporter, hypervisor
+        self._calibrated_s = calibrated_s
+        self._source = source
+        self._topology: Topology | None = None
+        self.exporter = Exporter()
+        self.outbound = Outbound(conf, hypervisor.hostname)
+
+    def serve(self) -> None:
+        """Start to serve metrics, if enabled; ``ConfigInvalid`` if the address is taken."""
+        if self._options.enabled:
+            where = self.exporter.start_http(self._options.address, self._options.port)
+            LOG.info("metrics at http://%s:%d/metrics", *where)
+
+    def stop(self) -> None:
+        """Stop the threads that publish."""
+        self.outbound.stop()
+
+    def unavailable(self) -> None:
+        """Tell that the hypervisor does not answer: what is known of the host is getting old."""
+        self.exporter.agent.hypervisor_up = False
+        self.outbound.mark_unhealthy()
+
+    def publish(
+        self,
+        cycle: Cycle,
+        counting: Mapping[tuple[str, str], int],
+        io: IoReport | None,
+        late_s: float | None,
+    ) -> None:
+        """Pass on a cycle.
+
+        Args:
+            cycle: the record of the cycle.
+            counting: how many vCPUs each source counts, by source and remark.
+            io: the last report on I/O work.
+            late_s: how much later than due a periodic cycle began; ``None`` if an event started it.
+        """
+        agent = self.exporter.agent
+        if cycle.topology != self._topology:
+            self._topology = cycle.topology
+            for warning in cycle.topology.warnings:
+                LOG.warning(warning)
+            agent.calibrated_s = self._calibrated_s(cycle.topology)
+        for source, about in counting.keys() - agent.counters.keys():
+            if about:
+                LOG.warning("counters of vCPUs (%s): %s", source, about)
+        if counting:
+            found = sorted({source for source, _ in counting} - {NOT_COUNTED})
+            self._source = "+".join(found) or None
+        agent.counters = counting
+        agent.hypervisor_up, agent.libvirt_calls = (
+            self._hypervisor.available,
+            self._hypervisor.calls,
+        )
+        if late_s is not None:
+            agent.lateness_s = late_s
+        self.exporter.io = io
+        self.exporter.update(cycle)
+        self.outbound.publish(cycle, self._source)

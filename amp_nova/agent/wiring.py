@@ -1,0 +1,178 @@
+"""Builds the agent's parts from the configuration. It alone connects the loop to a real host."""
+
+import contextlib
+import functools
+import resource
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from oslo_config import cfg
+
+from amp_nova.agent.fast_loop import IpsSettings
+from amp_nova.agent.io_work import IoSettings, IoWork
+from amp_nova.agent.loop import Settings
+from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control import own_coefficients
+from amp_nova.control.entitlement import Terms
+from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
+from amp_nova.flavor.extra_specs import examine, vcpus_named
+from amp_nova.host.calibration.measure import SOURCE, made_s
+from amp_nova.host.counters import perf
+from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
+from amp_nova.host.hotplug import OnlineTopology
+from amp_nova.host.io.node import IoHost
+from amp_nova.host.libvirt.domain_xml import Fallback
+from amp_nova.host.libvirt.hypervisor import Hypervisor
+from amp_nova.host.machine import load_topology
+from amp_nova.host.sensor import HostPaths, LibvirtSensor
+from amp_nova.host.sysfs.tree import online_mask
+from amp_nova.host.writer import Guard, Writer
+from amp_nova.model.topology import Topology
+from amp_nova.plugins import load_policy
+from amp_nova.policies.api import Policy
+from amp_nova.profiling.io_overlap import Rule
+from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings, Recall, no_history
+from amp_nova.profiling.speedup import SPREAD_RATIO, Miss
+
+CYCLE_LOCK = "cycle.lock"
+"""Lock file in the state folder that every process takes while it changes limits."""
+
+
+def fallbacks(lines: list[str]) -> list[Fallback]:
+    """Bookings configured for domains that carry none; ``ConfigInvalid`` naming the line."""
+    found = []
+    for line in lines:
+        pattern, *pairs = line.split() or [""]
+        specs = dict(pair.partition("=")[::2] for pair in pairs)
+        booking, errors = examine(specs, vcpus_named(specs))
+        if not pairs:
+            errors = ("it names no extra spec",)
+        elif booking is not None and any(not key.startswith("amp:") for key in specs):
+            errors = ("only amp:* keys may be given",)
+        if errors:
+            raise ConfigInvalid(
+                f"[agent] booking = {line}: {errors[0]}; write PATTERN amp:KEY=VALUE..."
+            )
+        found.append(Fallback(pattern, specs))
+    return found
+
+
+def make_sensor(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> LibvirtSensor:
+    """What reads this machine, as configured."""
+    agent = conf.agent
+    hypervisor = Hypervisor(
+        agent.libvirt_uri,
+        fallbacks(agent.booking),
+        agent.libvirt_timeout_s,
+        agent.resync_s,
+        wake.set if wake else lambda: None,
+    )
+    online = OnlineTopology(lambda: load_topology(conf), lambda: online_mask(conf.topology.root))
+    return LibvirtSensor(
+        hypervisor,
+        online,
+        HostPaths(Path(agent.libvirt_run_path)),
+        Counters(conf.counters.source, retry_s=conf.counters.retry_s),
+        Pauses(Path(agent.state_path)).current,
+    )
+
+
+def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
+    """What changes it; its writes respect pauses and the cycle lock."""
+    state_path = Path(conf.agent.state_path)
+    lock = functools.partial(locked, state_path, CYCLE_LOCK)
+    return Writer(sensor, Guard(Pauses(state_path).current, lambda wait: lock(wait=wait)))
+
+
+def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
+    """The I/O threads and interfaces of the same domains."""
+    run_path, rate = Path(conf.agent.libvirt_run_path), conf.agent.io_line_rate_mbps
+    return IoHost(sensor.hypervisor, run_path, line_rate_mbps=rate or None)
+
+
+def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) -> IoWork:
+    """What moves I/O threads, as configured."""
+    how = IoSettings(
+        conf.agent.io_work,
+        conf.agent.io_sensitive == "fast",
+        repairs_max=conf.agent.drift_repairs_max,
+        dry_run=dry_run,
+    )
+    if dry_run:  # it has to decide on a single interval
+        how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
+    return IoWork(make_io_host(conf, sensor), how, io_marker(conf))
+
+
+def io_marker(conf: cfg.ConfigOpts) -> Path:
+    """The file that says that I/O threads were moved and may have to be moved back."""
+    return Path(conf.agent.state_path) / "io.moved"
+
+
+def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
+    """When the calibration in use was made, in seconds since the epoch; ``None`` without one."""
+    if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
+        return None
+    try:
+        return made_s(conf.topology.calibration_file)
+    except CalibrationInvalid:  # it was removed since
+        return None
+
+
+def expected_source(conf: cfg.ConfigOpts) -> str | None:
+    """What will count instructions here, while there is no guest to tell."""
+    root, source = Path(conf.topology.root), conf.counters.source
+    if source == TCG:
+        return TCG
+    devices = root / "sys/bus/event_source/devices"
+    there = any((devices / pmu.name).is_dir() for pmu in perf.pmus(root))
+    usable = source in (AUTO, PERF) and perf.mediated(root) is None
+    return PERF if usable and there else None
+
+
+def settings(
+    conf: cfg.ConfigOpts, *, dry_run: bool = False, recall: Recall = no_history
+) -> Settings:
+    """The loop's settings, as configured; ``recall``: the speedup history of an earlier agent."""
+    agent = conf.agent
+    miss = DEFAULT_MISS if agent.miss_cycles is None else Miss(agent.miss_cycles, SPREAD_RATIO)
+    return Settings(
+        Terms(
+            agent.reserve_ratio,
+            one_pcpu=agent.affinity == "pcpu",
+            idle_class=agent.best_effort_yields,
+            ips_fallback=agent.ips_fallback,
+            cycle_s=agent.cycle_s,
+        ),
+        own_coefficients.choice(agent.coefficients, agent.coefficients_of),
+        ProfileSettings(miss, recall, agent.policy_interval_s),
+        PolicySettings(
+            agent.policy_interval_s, agent.policy_moves_max, idle_class=agent.best_effort_yields
+        ),
+        IpsSettings(sp_s=agent.sp_s),
+        agent.drift_repairs_max,
+        dry_run,
+    )
+
+
+def policy(conf: cfg.ConfigOpts) -> Policy:
+    """The best-effort policy, as configured; ``AmpError`` if it or a parameter does not exist."""
+    given: dict[str, object] = {}
+    for line in conf.agent.policy_parameter:
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip() or key.strip() in given:
+            raise ConfigInvalid(
+                f"[agent] policy_parameter = {line}: write KEY=VALUE, each key once"
+            )
+        given[key.strip()] = value.strip()
+    return load_policy(conf.agent.policy, **given)
+
+
+def raise_descriptor_limit() -> None:
+    """Use all file descriptors that the hard limit allows: each vCPU takes four."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

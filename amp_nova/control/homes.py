@@ -1,0 +1,262 @@
+"""Where booked vCPUs are packed: a home, on one core type, for each that finds capacity.
+
+The packing is the scheduler's own (``admission.packing``), so a booking that was admitted finds its
+place. Paused instances keep the capacity they occupy.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from amp_nova.admission import headroom
+from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
+from amp_nova.control import own_coefficients
+from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.model.bandwidth import TOLERANCE
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType, Topology
+
+
+class VcpuFacts(NamedTuple):
+    """What a decision about one vCPU rests on: where it is kept, and where it may be.
+
+    ``uncounted``: why nothing counts its instructions; ``None`` if they are counted.
+    """
+
+    number: int
+    pcpus: frozenset[int]
+    allowed: frozenset[int]
+    uncounted: str | None = ""
+
+
+class Instance(NamedTuple):
+    """One instance as the control stage sees it; equal values lead to equal decisions.
+
+    ``excluded``: why nothing of it may be changed (paused, limited elsewhere); ``idle``: whether it
+    runs in the idle class now; ``coefficients``: its vCPUs' own, by index and core type.
+    """
+
+    resource: str
+    booking: Booking
+    vcpus: tuple[VcpuFacts, ...]
+    excluded: str | None = None
+    idle: bool = False
+    coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
+
+    def booking_of(self, index: int) -> VcpuBooking:
+        """The booking of a vCPU; a vCPU beyond the domain's own count is best effort."""
+        vcpus = self.booking.vcpus
+        return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Vcpu:
+    """One vCPU of an instance, with its booking."""
+
+    instance: Instance
+    facts: VcpuFacts
+    booking: VcpuBooking
+
+    @property
+    def key(self) -> VcpuKey:
+        """Its instance's UUID and its index."""
+        return self.instance.resource, self.facts.number
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a vCPU belongs: a core type, and the pCPU its capacity was counted on.
+
+    ``pcpu`` is ``None`` where it found no capacity (over-booked). ``cores``: the share of one pCPU
+    that its booking needs, ``max_cores`` the most it may use beyond that; ``coefficient``: its own
+    coefficient of the core type, where that replaces the type's.
+    """
+
+    core_type: str | None = None
+    pcpu: int | None = None
+    cores: float | None = None
+    max_cores: float | None = None
+    coefficient: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """All booked vCPUs of a host: what they request, and where that was packed."""
+
+    requests: Mapping[VcpuKey, Demand]
+    packing: Packing
+
+    def pcpus(self) -> dict[VcpuKey, int | None]:
+        """The pCPU each was packed onto, ``None`` where there is none: the next packing's input."""
+        return {key: self.packing.placed.get(key) for key in self.requests}
+
+
+def pack(
+    instances: Sequence[Instance],
+    topology: Topology,
+    reserve_ratio: float,
+    one_pcpu: bool,
+    before: Mapping[VcpuKey, int | None],
+) -> Packed:
+    """Pack all booked vCPUs of a host.
+
+    ``one_pcpu``: whether each is kept on the one pCPU it is packed onto; ``before``: the last
+    packing (``Packed.pcpus``), empty at the first one. Where not all fit, those that had a place
+    keep it.
+    """
+    made = _requests(instances, topology, before)
+    packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
+    made = {k: replace(r, coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
+    return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu))
+
+
+def _requests(
+    instances: Sequence[Instance], topology: Topology, before: Mapping[VcpuKey, int | None]
+) -> dict[VcpuKey, Demand]:
+    found = {}
+    for instance in instances:
+        for facts in instance.vcpus:
+            booked = instance.booking_of(facts.number)
+            refcores = booked.refcores
+            if booked.ips is not None:
+                refcores = least_refcores(booked.ips, topology)
+            if refcores is not None:
+                key = (instance.resource, facts.number)
+                packed = before.get(key)
+                settled = packed is not None if before else None
+                request = _request(instance, facts, refcores, settled, topology)
+                found[key] = replace(request, packed=packed)
+    return found
+
+
+def _request(
+    instance: Instance,
+    facts: VcpuFacts,
+    refcores: float,
+    placed_before: bool | None,
+    topology: Topology,
+) -> Demand:
+    """What one vCPU requests; ``placed_before=None`` when there was no packing before.
+
+    Then a vCPU that is kept on one core type, and not in the idle class, counts as placed.
+    """
+    now = topology.only_type(facts.pcpus)
+    ips = instance.booking_of(facts.number).ips
+    own = own_coefficients.NONE
+    if ips is None:
+        own = instance.coefficients.get(facts.number, own_coefficients.NONE)
+    if placed_before is None:
+        placed_before = now is not None and not instance.idle
+    request = Demand(
+        key=(instance.resource, facts.number),
+        refcores=refcores,
+        allowed=facts.allowed,
+        core_type=instance.booking.core_type,
+        current=now.name if now else None,
+        pcpu=min(facts.pcpus) if len(facts.pcpus) == 1 else None,
+        settled=placed_before,
+        coefficients=own_coefficients.bounded(own, refcores, topology),
+        ips=ips,
+    )
+    if instance.excluded is None or now is None:
+        return request
+    # It stays where it is: there it takes capacity, if its booking can be had there.
+    return replace(request, core_type=now.name) if _suffices(request, now) else request
+
+
+def _type_cores(request: Demand, core_type: CoreType) -> float | None:
+    """Share of one such pCPU that a vCPU needs by the hardware's coefficient."""
+    return need_cores(replace(request, coefficients=own_coefficients.NONE), core_type)
+
+
+def _suffices(request: Demand, core_type: CoreType) -> bool:
+    need = _type_cores(request, core_type)
+    return need is not None and need <= 1.0 + TOLERANCE
+
+
+def _fallback_type(
+    request: Demand, topology: Topology, free_cores: Mapping[int, float]
+) -> CoreType | None:
+    """The core type of a vCPU that found no capacity.
+
+    Among types that are fast enough, its present one, else the one with the least excess demand;
+    if none is fast enough, the fastest.
+    """
+    usable = [
+        t
+        for t in topology.core_types
+        if _type_cores(request, t) is not None
+        and request.core_type in (None, t.name)
+        and request.allowed & topology.pcpus_of(t.name)
+    ]
+
+    def excess_cores(core_type: CoreType) -> float:
+        pcpus = request.allowed & topology.pcpus_of(core_type.name)
+        need = _type_cores(request, core_type) or 0.0
+        return (need - sum(free_cores[p] for p in pcpus)) / len(pcpus)
+
+    enough = [t for t in usable if _suffices(request, t)]
+    kept = [t for t in enough if t.name == request.current]
+    if enough:
+        return min(kept or enough, key=excess_cores)
+    return min(usable, key=lambda t: _type_cores(request, t) or 0.0, default=None)
+
+
+def place(
+    request: Demand, packed: Packed, topology: Topology, one_pcpu: bool
+) -> tuple[CoreType | None, int | None, frozenset[int]]:
+    """The core type of a vCPU, its pCPU if it found capacity, and the pCPUs it is kept on."""
+    packing = packed.packing
+    pcpu = packing.placed.get(request.key)
+    if pcpu is None:
+        core_type = _fallback_type(request, topology, packing.free_cores)
+    else:
+        core_type = topology.type_of(pcpu)
+    if core_type is None:
+        return None, None, frozenset()
+    if one_pcpu and pcpu is not None:
+        return core_type, pcpu, frozenset({pcpu})
+    return core_type, pcpu, request.allowed & topology.pcpus_of(core_type.name)
+
+
+def unusable(request: Demand, topology: Topology) -> str:
+    """Why a booking cannot be enforced on this host at all."""
+    if request.core_type and all(t.name != request.core_type for t in topology.core_types):
+        return f"this host has no core type '{request.core_type}'"
+    if not any(topology.type_of(p) for p in request.allowed):
+        return "none of the pCPUs it may use is online"
+    return "the coefficient of its core types is not known; run amp-nova calibrate"
+
+
+def _with_headroom(
+    instances: Sequence[Instance],
+    requests: Mapping[VcpuKey, Demand],
+    packing: Packing,
+    topology: Topology,
+    one_pcpu: bool,
+) -> Packing:
+    """The packing with what vCPUs may use beyond their bookings (``admission.headroom``)."""
+    elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
+    wanted = [r for key, r in requests.items() if key[0] in elastic]
+    unbooked = [(i, r) for i in instances if i.booking.booked for r in _unbooked(i, packing)]
+    if not wanted and not unbooked:
+        return packing
+    most, left = headroom.most_cores(wanted, packing, topology, one_pcpu=one_pcpu)
+    shares: dict[Hashable, dict[str, float]] = {}
+    for core_type in topology.core_types:
+        there = topology.pcpus_of(core_type.name)
+        among = [((i.resource, r.number), r.allowed & there) for i, r in unbooked]
+        for key, share in headroom.unbooked_cores(among, left).items():
+            shares.setdefault(key, {})[core_type.name] = share
+    return replace(packing, most_cores=most, unbooked_cores=shares)
+
+
+def _unbooked(instance: Instance, packing: Packing) -> Sequence[VcpuFacts]:
+    """The best-effort vCPUs of an instance that is not in the idle class.
+
+    It is not because its other vCPUs have bookings, and the idle class is per instance.
+    """
+    if not any((instance.resource, r.number) in packing.placed for r in instance.vcpus):
+        return ()
+    return [r for r in instance.vcpus if instance.booking_of(r.number).kind == "best_effort"]

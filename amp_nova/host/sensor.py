@@ -1,0 +1,188 @@
+"""Reads a real compute node through libvirt, cgroups and ``/proc``; it writes nothing."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amp_nova.host.cgroup.groups import mounts
+from amp_nova.host.counters.sources import NONE, Counters
+from amp_nova.host.hotplug import OnlineTopology
+from amp_nova.host.libvirt.domain_xml import DomainXml
+from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
+from amp_nova.model.topology import Topology
+
+THOROUGH_EVERY = 6
+"""Rescans until the groups of all threads are read again, not only where threads came or went."""
+
+
+def nothing_paused() -> Mapping[str, str]:
+    """No instance is paused."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Where things are: libvirt's pid files, the root of ``/proc`` and ``/sys``."""
+
+    run_path: Path = Path("/run/libvirt/qemu")
+    root: Path = Path("/")
+    rescan_s: float = 10.0
+    """Seconds between two searches for vCPU threads that were plugged or unplugged."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """One domain: its threads, and its definition with the pCPUs that leaves each vCPU."""
+
+    threads: VcpuThreads
+    xml: DomainXml | None = None
+    domain: Domain | None = None
+    allowed: dict[int, frozenset[int]] = field(default_factory=dict)
+
+
+class LibvirtSensor:
+    """The domains of this node, as libvirt and the kernel describe them."""
+
+    def __init__(
+        self,
+        hypervisor: Hypervisor,
+        online: OnlineTopology,
+        paths: HostPaths | None = None,
+        counters: Counters | None = None,
+        paused: Callable[[], Mapping[str, str]] = nothing_paused,
+    ) -> None:
+        """``paused`` tells the instances that must not be changed, and why."""
+        self.hypervisor = hypervisor
+        self._online = online
+        self._paths = paths = paths or HostPaths()
+        self._counters = counters or Counters(NONE, paths.root)
+        self._paused = paused
+        self._mounted = mounts(paths.root)
+        self._known: dict[str, _Known] = {}
+        self._rescanned_s = time.monotonic()
+        self._rescans = 0
+
+    @property
+    def topology(self) -> Topology:
+        """The core types and online pCPUs, as of the last observation."""
+        return self._online.topology
+
+    def observe(self) -> Observation:
+        """Read everything once; ``HypervisorUnavailable`` if libvirt has never answered."""
+        rescan = time.monotonic() - self._rescanned_s > self._paths.rescan_s
+        if rescan:
+            self._rescanned_s = time.monotonic()
+            self._rescans += 1
+        if self._online.follow(rescan):
+            for known in self._known.values():
+                known.xml = None
+        domains = self.hypervisor.domains()
+        for gone in self._known.keys() - domains.keys():
+            self._forget(gone)
+        readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
+        return Observation(time.monotonic_ns(), self.topology, readings, self._paused())
+
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+        """Counters of these vCPUs now; one that is gone, or not counted now, is left out."""
+        samples = {}
+        for key in keys:
+            thread = self.thread(key)
+            try:
+                found = thread.sample() if thread else None
+            except OSError:  # gone: the next observation searches for it
+                continue
+            if found is not None:
+                samples[key] = found
+        return samples
+
+    def counting(self) -> Mapping[tuple[str, str], int]:
+        """How many vCPUs each source counts, with a remark on it, as of the last observation."""
+        threads = (t for known in self._known.values() for t in known.threads.by_index.values())
+        return Counter(thread.counts.state for thread in threads)
+
+    def threads(self, resource: str) -> VcpuThreads | None:
+        """The threads of a domain, by its UUID."""
+        known = self._known.get(resource)
+        return known.threads if known else None
+
+    def thread(self, key: VcpuKey) -> VcpuThread | None:
+        """The thread of a vCPU, if it was there at the last observation."""
+        threads = self.threads(key[0])
+        return threads.by_index.get(key[1]) if threads else None
+
+    def _forget(self, resource: str) -> None:
+        if (known := self._known.pop(resource, None)) is not None:
+            known.threads.close()
+
+    def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
+        if xml.domain.problem is not None:
+            return DomainReading(xml.domain, ())
+        # What is known may be of a process that has ended: a second attempt finds the present one.
+        failure = ""
+        for _ in range(2 if resource in self._known else 1):
+            try:
+                return self._read(resource, xml, rescan)
+            except (OSError, ValueError) as exc:
+                self._forget(resource)
+                failure = f"its threads cannot be read: {exc}"
+        return DomainReading(xml.domain, (), failure)
+
+    def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
+        before = self._known.get(resource)
+        closely = rescan or before is None or before.xml is not xml
+        known = self._found(resource, xml.domain.name, closely)
+        domain = self._described(known, xml)
+        threads = known.threads
+        vcpus = tuple(
+            thread.read(known.allowed[index], closely=closely)
+            for index, thread in threads.by_index.items()
+            if index < domain.vcpus
+        )
+        missing = None if vcpus else "no vCPU of it has a CPU cgroup of its own"
+        if vcpus and threads.groupless:
+            which = ", ".join(str(i) for i in sorted(threads.groupless))
+            missing = f"vCPU {which} has no CPU cgroup of its own"
+        group = None if domain.weighted_elsewhere else threads.domain
+        return DomainReading(domain, vcpus, missing, group.idle() if group else None)
+
+    def _found(self, resource: str, name: str, rescan: bool) -> _Known:
+        """The domain's threads, searched again when its QEMU process is another one.
+
+        Descriptors of a process that has ended say so, so its id is checked only now and then.
+        """
+        known = self._known.get(resource)
+        if known is not None:
+            threads = known.threads
+            if not (rescan or threads.unsettled):
+                return known
+            if threads.by_index and self._rescans % THOROUGH_EVERY:
+                threads.follow()  # fails if the process has ended
+                return known
+        path = self._paths.run_path / f"{name}.pid"
+        text = path.read_text().strip()
+        if not text.isdecimal():
+            raise ValueError(f"{path} holds no process id")
+        root, pid = self._paths.root, int(text)
+        if known is None or known.threads.incarnation != incarnation(root, pid):
+            self._forget(resource)
+            known = _Known(VcpuThreads(root, pid, self._mounted, self._counters))
+            self._known[resource] = known
+        else:
+            known.threads.rescan()
+        return known
+
+    def _described(self, known: _Known, xml: DomainXml) -> Domain:
+        """The domain with its incarnation; also what each vCPU may use, from its definition."""
+        life = known.threads.incarnation
+        if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
+            usual = frozenset(p.id for p in self.topology.pcpus if not p.isolated)
+            online = frozenset(p.id for p in self.topology.pcpus)
+            wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
+            allowed = {i: usual if w is None else w & online for i, w in enumerate(wanted)}
+            known.xml, known.allowed = xml, allowed
+            known.domain = with_incarnation(xml, life).domain
+        return known.domain

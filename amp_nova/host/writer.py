@@ -1,0 +1,205 @@
+"""The only module that changes the host: CPU bandwidth limits, affinities, and idle flags.
+
+Limits and affinities are set in the vCPU's own cgroup and thread, within what libvirt allows.
+Nothing enters libvirt's definition, so nothing travels with a live migration to a host where it
+would be wrong.
+
+Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
+same thread of the same process, and is read back.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from amp_nova.exceptions import ActuationFailed, ConfigInvalid
+from amp_nova.host.cgroup.groups import GONE, READ_ONLY
+from amp_nova.host.cgroup.period_start import at_period_start
+from amp_nova.host.sensor import LibvirtSensor, nothing_paused
+from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step, described
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
+
+Lock = Callable[[bool], AbstractContextManager[None]]
+"""Takes the cycle lock; the argument says whether to wait. ``ConfigInvalid`` if it is taken."""
+
+
+def no_lock(_wait: bool) -> AbstractContextManager[None]:
+    """For tests and tools that are alone."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What every write respects: the instances that are paused now, and the cycle lock."""
+
+    paused: Callable[[], Mapping[str, str]] = nothing_paused
+    lock: Lock = no_lock
+
+
+class Writer:
+    """Writes what was decided to the threads that a sensor found."""
+
+    def __init__(self, sensor: LibvirtSensor, guard: Guard | None = None) -> None:
+        self._sensor = sensor
+        self._guard = guard or Guard()
+
+    def apply(self, changes: Changes) -> Outcome:
+        """Make changes, each on its own; a vCPU that is gone is not a failure.
+
+        A limit that replaces another one is written as a bandwidth period begins, so this may take
+        one period, 0.1 s at the most.
+        """
+        if not changes:
+            return Outcome()
+        with self._guard.lock(True):
+            paused = self._guard.paused()
+            failures = {
+                c.key: Failure("paused", paused[c.key[0]])
+                for c in changes.vcpus
+                if c.key[0] in paused
+            }
+            failures |= self._write([c for c in changes.vcpus if c.key not in failures])
+            idle = {r: Failure("paused", paused[r]) for r in changes.idle if r in paused}
+            for resource in changes.idle.keys() - idle.keys():
+                if (failure := self._set_idle(resource, changes.idle[resource])) is not None:
+                    idle[resource] = failure
+        return Outcome(failures, idle)
+
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits at once, unless another process holds the lock; failures are retried."""
+        try:
+            with self._guard.lock(False):
+                paused = self._guard.paused()
+                failures = {}
+                for key, limit in limits.items():
+                    if key[0] in paused:
+                        failures[key] = Failure("paused", paused[key[0]])
+                    elif (failure := self._take(key, (Step(bandwidth=limit),))) is not None:
+                        failures[key] = failure
+                return failures
+        except ConfigInvalid:
+            return dict.fromkeys(limits, Failure("paused", "another command is changing limits"))
+
+    def release(self, reading: DomainReading) -> tuple[str, ...]:
+        """Restore what the flavor alone asks for; what is left over, a sentence each.
+
+        The caller holds the cycle lock.
+        """
+        resource = reading.domain.resource
+        left = [text for text in (reading.domain.problem, reading.failure) if text]
+        for vcpu in reading.vcpus:
+            for step in _undo(vcpu, reading.domain.limited_elsewhere):
+                failure = self._take((resource, vcpu.index), (step,))
+                if failure is not None:
+                    left.append(failure.message)
+        if reading.idle and (failed := self._set_idle(resource, idle=False)) is not None:
+            left.append(failed.message)
+        return tuple(f"{reading.domain.name}: {text}" for text in left)
+
+    def undo_lines(self, reading: DomainReading) -> list[str]:
+        """What ``release`` would change, a line for each vCPU and for the idle class."""
+        name = reading.domain.name
+        lines = []
+        for vcpu in reading.vcpus:
+            steps = _undo(vcpu, reading.domain.limited_elsewhere)
+            if steps:
+                lines.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
+        return [*lines, f"{name}: leaves the idle class"] if reading.idle else lines
+
+    def _write(self, changes: Sequence[Change]) -> dict[VcpuKey, Failure]:
+        failures: dict[VcpuKey, Failure] = {}
+        later: dict[VcpuKey, tuple[Step, ...]] = {}
+        for change in changes:
+            at_once, timed = self._timed(change)
+            failure = self._take(change.key, at_once)
+            if failure is not None:
+                failures[change.key] = failure
+            elif timed:
+                later[change.key] = timed
+
+        def act(key: VcpuKey) -> None:
+            if (failure := self._take(key, later[key])) is not None:
+                failures[key] = failure
+
+        groups = {key: t.group for key in later if (t := self._sensor.thread(key)) is not None}
+        at_period_start(groups, act)
+        return failures
+
+    def _timed(self, change: Change) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The steps to take at once, and those from the first one that replaces a limit on."""
+        thread = self._sensor.thread(change.key)
+        try:
+            limited = thread is not None and thread.group.bandwidth() is not None
+        except OSError:  # gone: taking the steps finds that out
+            limited = False
+        for i, step in enumerate(change.steps):
+            if limited and step.bandwidth is not None:
+                return change.steps[:i], change.steps[i:]
+        return change.steps, ()
+
+    def _take(self, key: VcpuKey, steps: Sequence[Step]) -> Failure | None:
+        thread = self._sensor.thread(key)
+        if thread is None:
+            return None
+        try:
+            for step in steps:
+                thread.verify()
+                _write_step(thread, step)
+                thread.verify()
+        except ActuationFailed as exc:
+            return Failure("refused", str(exc))
+        except OSError as exc:
+            if exc.errno in GONE:
+                if (threads := self._sensor.threads(key[0])) is not None:
+                    threads.drop(key[1])
+                return None
+            reason = "read_only" if exc.errno in READ_ONLY else "refused"
+            return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
+        return None
+
+    def _set_idle(self, resource: str, idle: bool) -> Failure | None:
+        threads = self._sensor.threads(resource)
+        if threads is None or threads.domain is None:
+            return None
+        try:
+            threads.domain.set_idle(idle)
+        except ActuationFailed as exc:
+            return Failure("refused", str(exc))
+        except OSError as exc:
+            if exc.errno not in GONE:
+                reason = "read_only" if exc.errno in READ_ONLY else "refused"
+                return Failure(reason, f"cpu.idle cannot be changed: {exc.strerror}")
+        return None
+
+
+def _write_step(thread: VcpuThread, step: Step) -> None:
+    """One write; ``ActuationFailed`` when the kernel made something else of it."""
+    thread.written()
+    if step.pcpus is None:
+        if thread.group.bandwidth() != step.bandwidth:  # an equal one would refill the group
+            thread.group.set_bandwidth(step.bandwidth)
+        return
+    move_thread(thread.tid, step.pcpus)
+    if thread.pcpus() != step.pcpus:
+        raise ActuationFailed(
+            f"vCPU {thread.index} is kept on pCPUs {sorted(thread.pcpus())} instead of "
+            f"{sorted(step.pcpus)}: its cpuset does not contain them all"
+        )
+
+
+def move_thread(tid: int, pcpus: frozenset[int]) -> None:
+    """Set the affinity of a thread; ``OSError`` (``GONE``) once it has ended."""
+    os.sched_setaffinity(tid, pcpus)
+
+
+def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
+    """Back to what libvirt leaves a vCPU; a quota of the domain's own definition stays."""
+    steps = []
+    if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
+        steps.append(Step(pcpus=vcpu.allowed))
+    if vcpu.bandwidth is not None and not limited_elsewhere:
+        steps.append(Step(bandwidth=None))
+    return tuple(steps)

@@ -1,0 +1,261 @@
+"""The counter profiles of all vCPUs, carried from one observation to the next."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from amp_nova.model.allocation import Allocation
+from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.model.topology import CoreType, Topology
+from amp_nova.profiling import counter_windows, speedup
+from amp_nova.profiling.counter_windows import Behaviour
+from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.speedup import Lesson, Miss, Platform
+
+UNKNOWN = Insight()
+Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
+_INTERVAL_RATIO = 0.9
+"""A window is no longer than this part of the time between two decisions of a policy."""
+NO_PLATFORM = Platform((), ())
+DEFAULT_MISS = Miss(speedup.MISS_CYCLES, speedup.MISS_DOUBT_RATIO)
+
+
+def no_history(_types: Sequence[CoreType]) -> Mapping[VcpuKey, Lesson]:
+    """A ``Recall`` of nothing."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """How vCPUs are profiled.
+
+    ``miss``: what the operator knows of the slowest core type's cache misses; ``recall``: what an
+    earlier agent learnt of these core types; ``interval_s``: how long a policy leaves vCPUs where
+    they are, so that a longer window would never be full.
+    """
+
+    miss: Miss = DEFAULT_MISS
+    recall: Recall = no_history
+    interval_s: float = counter_windows.INTERVAL_S
+
+    @property
+    def window_ns(self) -> float:
+        """Length of a window."""
+        return min(counter_windows.WINDOW_S, _INTERVAL_RATIO * self.interval_s) * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One vCPU: its present window, and what the windows so far say.
+
+    ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading the
+    window began with, at ``since_ns``; ``measured``: whether the window is full already;
+    ``in_force``: its own coefficients, by core type.
+    """
+
+    incarnation: str
+    position: int | None
+    since_ns: int
+    first: VcpuReading
+    behaviour: Behaviour
+    measured: bool = False
+    insight: Insight = UNKNOWN
+    in_force: Mapping[str, float] = field(default_factory=dict)
+
+    def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
+        """A new window."""
+        return replace(self, position=position, since_ns=now_ns, first=reading, measured=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """All vCPUs' entries, and what they taught about the platform.
+
+    ``untaught``: the platform as it is without what vCPUs taught (``history``).
+    """
+
+    platform: Platform = NO_PLATFORM
+    untaught: Platform = NO_PLATFORM
+    entries: Mapping[VcpuKey, Entry] = field(default_factory=dict)
+    history: Mapping[VcpuKey, Lesson] = field(default_factory=dict)
+
+    def insight(self, key: VcpuKey) -> Insight:
+        """What is known of one vCPU."""
+        entry = self.entries.get(key)
+        return UNKNOWN if entry is None else entry.insight
+
+    def coefficients(self, resource: str, vcpus: int) -> dict[int, Mapping[str, float]]:
+        """The vCPUs' own coefficients of an instance, by index and core type."""
+        found = ((i, self.entries.get((resource, i))) for i in range(vcpus))
+        return {i: e.insight.coefficients for i, e in found if e is not None and e.in_force}
+
+    def drift(self, now_ns: int) -> dict[str, float]:
+        """Speedups that guests show over what coefficients say, by core type, where known."""
+        known = [e.behaviour for e in self.entries.values()]
+        found = {}
+        for position, core_type in enumerate(self.platform.core_types):
+            ratio = speedup.drift(self.untaught, known, position, now_ns / 1e9)
+            if ratio is not None:
+                found[core_type.name] = ratio
+        return found
+
+
+def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> Profiles:
+    """Add the counters of an observation, close windows that are full, forget what is gone."""
+    start = _for_platform(before, seen.topology.core_types, settings)
+    positions = _Positions(seen.topology)
+    entries: dict[VcpuKey, Entry] = {}
+    full: list[VcpuKey] = []
+    for domain in seen.domains:
+        for reading in domain.vcpus:
+            if reading.counts is not None:
+                key = (domain.domain.resource, reading.index)
+                position = positions.of(reading.pcpus)
+                entry = start.entries.get(key)
+                entries[key] = _counted(entry, domain, reading, position, seen)
+                if _is_full(entries[key], seen.time_ns, settings):
+                    full.append(key)
+    alive = {d.domain.resource for d in seen.domains}
+    for key, entry in start.entries.items():  # one that could not be read just now is kept
+        if key not in entries and key[0] in alive:
+            entries[key] = entry
+    profiles = replace(start, entries=entries)
+    if not full:
+        return profiles
+    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    return _closed(profiles, full, readings, seen)
+
+
+def _for_platform(
+    before: Profiles, types: tuple[CoreType, ...], settings: ProfileSettings
+) -> Profiles:
+    """The profiles so far; none of them if the core types are others now."""
+    if types == before.platform.core_types:
+        return before
+    history = dict(settings.recall(types))
+    untaught = speedup.untaught(types, settings.miss.cycles, settings.miss.se_ratio)
+    platform = speedup.taught(untaught, history.values()) if history else untaught
+    return Profiles(platform, untaught, {}, history)
+
+
+def _counted(
+    entry: Entry | None,
+    domain: DomainReading,
+    reading: VcpuReading,
+    position: int | None,
+    seen: Observation,
+) -> Entry:
+    incarnation = domain.domain.incarnation
+    if entry is None or entry.incarnation != incarnation:
+        nothing = Behaviour((None,) * len(seen.topology.core_types))
+        return Entry(incarnation, position, seen.time_ns, reading, nothing)
+    passed_ns = seen.time_ns - entry.since_ns
+    ended = entry.measured and passed_ns >= counter_windows.INTERVAL_S * 1e9
+    if entry.position != position or passed_ns < 0 or ended:
+        return entry.begin(position, reading, seen.time_ns)
+    return entry
+
+
+def _is_full(entry: Entry, now_ns: int, settings: ProfileSettings) -> bool:
+    return not entry.measured and now_ns - entry.since_ns >= settings.window_ns
+
+
+def _closed(
+    profiles: Profiles,
+    full: Sequence[VcpuKey],
+    readings: Mapping[VcpuKey, VcpuReading],
+    seen: Observation,
+) -> Profiles:
+    """Add the windows that are full, and draw the conclusions."""
+    entries, history, now_s = dict(profiles.entries), dict(profiles.history), seen.time_ns / 1e9
+    for key in full:
+        entry = replace(entries[key], measured=True)
+        passed_ns = seen.time_ns - entry.since_ns
+        done = counter_windows.window(entry.first, readings[key], passed_ns)
+        if done is not None and entry.position is not None:
+            known = counter_windows.learn(entry.behaviour, entry.position, done, now_s)
+            _learn(history, key, profiles.platform, known)
+            entry = _concluded(entry, known, profiles.platform, seen.topology, now_s)
+        if passed_ns >= counter_windows.INTERVAL_S * 1e9:
+            entry = entry.begin(entry.position, readings[key], seen.time_ns)
+        entries[key] = entry
+    platform = profiles.platform
+    if history != profiles.history:
+        platform = speedup.taught(profiles.untaught, history.values())
+    return replace(profiles, platform=platform, entries=entries, history=history)
+
+
+def _learn(
+    history: dict[VcpuKey, Lesson], key: VcpuKey, platform: Platform, known: Behaviour
+) -> None:
+    learnt = speedup.lesson(platform, known, len(known.types) - 1, 0)
+    if learnt is not None:
+        history.pop(key, None)
+        history[key] = learnt
+        if len(history) > speedup.LESSONS_MAX:
+            del history[next(iter(history))]
+
+
+def _concluded(
+    entry: Entry, known: Behaviour, platform: Platform, topology: Topology, now_s: float
+) -> Entry:
+    """The entry with what its windows say."""
+    types = topology.core_types
+    names = [t.name for t in types]
+    base = names.index(topology.reference) if topology.reference in names else 0
+    wanted = {}
+    for position, core_type in enumerate(types):
+        found = speedup.own_coefficient(platform, known, position, base, now_s)
+        hardware = core_type.coefficient
+        if found is not None and hardware is not None:
+            in_force = entry.in_force.get(core_type.name, hardware)
+            wanted[core_type.name] = speedup.step(in_force, found[0], found[1].noise)
+    own = entry.in_force if wanted == entry.in_force else wanted
+    insight = Insight(
+        ipc=known.now.ipc if known.now else None,
+        score=known.score,
+        speedup=speedup.speedup(platform, known, len(types) - 1, 0, now_s),
+        sampled=speedup.Sampling().speedup(platform, known, len(types) - 1, 0, now_s),
+        coefficients=own,
+        per_ref_ns=_per_ref_ns(known, topology),
+    )
+    return replace(entry, behaviour=known, insight=insight, in_force=own)
+
+
+def _per_ref_ns(known: Behaviour, topology: Topology) -> float | None:
+    """As in ``Insight``; ``None`` where nothing is counted, or the coefficient is not known."""
+    if known.now is None or known.position is None:
+        return None
+    coefficient = topology.core_types[known.position].coefficient
+    return None if coefficient is None else known.now.ips.value / coefficient / 1e9
+
+
+def moved(
+    profiles: Profiles, seen: Observation, allocations: Mapping[VcpuKey, Allocation]
+) -> Profiles:
+    """Begin new windows for the vCPUs that are kept on another core type from now on."""
+    positions = _Positions(seen.topology)
+    entries = dict(profiles.entries)
+    for domain in seen.domains:
+        for reading in domain.vcpus:
+            key = (domain.domain.resource, reading.index)
+            entry = entries.get(key)
+            position = positions.of(allocations[key].pcpus)
+            if entry is not None and entry.position != position:
+                entries[key] = entry.begin(position, reading, seen.time_ns)
+    return replace(profiles, entries=entries)
+
+
+class _Positions:
+    """The core type that sets of pCPUs are of, looked up once for each set."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._known: dict[frozenset[int], int | None] = {}
+
+    def of(self, pcpus: frozenset[int]) -> int | None:
+        """Position of the core type in the topology; ``None`` when these are of several."""
+        if pcpus not in self._known:
+            core_type = self._topology.only_type(pcpus)
+            types = self._topology.core_types
+            self._known[pcpus] = None if core_type is None else types.index(core_type)
+        return self._known[pcpus]

@@ -1,0 +1,44 @@
+"""Runs a policy over the fake host of ``tests.hosts`` without the rest of the loop."""
+
+from amp_nova.agent.state import policy_runner
+from amp_nova.agent.state.policy_runner import Known, PolicySettings
+from amp_nova.control.entitlement import Context, Terms, entitle
+from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.flavor.extra_specs import parse
+
+
+class Runner:
+    """A policy as the loop runs it: its state is carried from cycle to cycle."""
+
+    def __init__(self, policy, interval_s, **settings):
+        self.settings = PolicySettings(interval_s, **settings)
+        self.state = policy_runner.begin(policy, self.settings)
+
+    def entitlements(self, host, excluded=()):
+        """What all vCPUs are entitled to after this cycle."""
+        seen = host.observe()
+        instances = tuple(
+            Instance(
+                d.domain.resource,
+                parse(d.domain.specs, d.domain.vcpus),
+                tuple(VcpuFacts(v.index, v.pcpus, v.allowed) for v in d.vcpus),
+                "paused" if d.domain.resource in excluded else None,
+            )
+            for d in seen.domains
+        )
+        context = Context(seen.topology, Terms(), pack(instances, seen.topology, 0.0, False, {}))
+        found = entitle(instances, context)
+        weights = {i.resource: i.booking.weight for i in instances}
+        before, topology = self.state, seen.topology
+        self.state = policy_runner.decide(
+            before, self.settings, seen, found, lambda key: Known(weight=weights[key[0]])
+        )
+        placed = policy_runner.with_places(
+            found, self.state.places, self.state.policy.name, topology
+        )
+        return policy_runner.let_go(placed, before, self.state)
+
+    def cycle(self, host, **rest):
+        """The vCPUs that a policy placed, or let go, in this cycle."""
+        found = self.entitlements(host, **rest).values()
+        return [e for e in found if e.governed_by == "policy"]

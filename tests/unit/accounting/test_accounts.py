@@ -1,0 +1,268 @@
+"""Accounts from one cycle to the next."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from amp_nova.accounting.accounts import Accounts, advance, of_instance
+from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Booked, Conditions
+from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from tests import hosts
+
+KEY = ("vm", 0)
+approx = pytest.approx
+
+
+class Kept:
+    """Accounts as the loop carries them from observation to observation."""
+
+    def __init__(self, conditions):
+        self.value = Accounts().under(conditions)
+
+    def enter(self, seen):
+        self.value = advance(self.value, seen)
+
+    def agree(self, conditions):
+        self.value = self.value.under(conditions)
+
+    def account(self, key):
+        return self.value.of(key)
+
+    def ratios(self, resource):
+        keys = [key for key in self.value.entries if key[0] == resource]
+        return of_instance(self.value.of(key).ratios for key in keys)
+
+
+@pytest.fixture
+def host():
+    """One vCPU that spins, held at half a slow core."""
+    host = hosts.FakeHost()
+    host.add("vm")
+    host.vcpu("vm").bandwidth = hosts.limit(0.5)
+    return host
+
+
+@pytest.fixture
+def accounts(host):
+    """Books that know the terms and have seen the host once."""
+    accounts = Kept({KEY: Conditions(0, 2, 1.0, Booked(0.5))})
+    accounts.enter(host.observe())
+    return accounts
+
+
+def cycles(accounts, host, count=1, seconds=1.0):
+    for _ in range(count):
+        host.wait(seconds)
+        accounts.enter(host.observe())
+
+
+def test_the_interval_is_accounted(accounts, host):
+    """What ran between two observations, under the terms agreed before."""
+    cycles(accounts, host, 3)
+
+    account = accounts.account(KEY)
+    assert account.ref_s == approx(1.5)
+    assert account.last.ratio == approx(1.0)
+
+
+def test_ratios_of_windows_are_counted(accounts, host):
+    """A histogram per instance, as the exporter shows it."""
+    cycles(accounts, host, 3)
+    host.vcpu("vm").starved = 0.75
+    cycles(accounts, host, 3)
+
+    found = accounts.ratios("vm")
+    counts, total = found.counts, found.total
+    assert len(counts) == len(RATIO_BUCKETS) + 1
+    assert sum(counts) == 2
+    assert counts[0] == 1
+    assert total == approx(1.5)
+
+
+def test_a_stranger_has_an_empty_account(accounts):
+    """Nobody's account is nothing, not an error."""
+    assert accounts.account(("other", 0)).ref_s == 0.0
+    assert accounts.ratios("other").total == 0.0
+
+
+def test_without_terms_nothing_is_accounted(accounts, host):
+    """A vCPU that is on no one core type cannot be accounted, and keeps what it had."""
+    cycles(accounts, host)
+    accounts.agree({})
+    cycles(accounts, host)
+
+    assert accounts.account(KEY).ref_s == approx(0.5)
+
+
+def test_a_new_incarnation_starts_from_its_own_counters(accounts, host):
+    """After a restart the counters begin at zero: what lies between is not accounted."""
+    cycles(accounts, host)
+    host.restart("vm")
+    host.vcpu("vm").bandwidth = hosts.limit(0.5)
+    host.vcpu("vm").run_ns = 10**12
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == approx(0.5)
+
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == approx(1.0)
+
+
+def test_counters_that_go_backwards_are_not_accounted(accounts, host):
+    """Nor do they spoil what follows."""
+    cycles(accounts, host)
+    host.vcpu("vm").run_ns = 0
+    cycles(accounts, host)
+    cycles(accounts, host)
+
+    assert accounts.account(KEY).ref_s == approx(1.0)
+
+
+def test_a_domain_that_left_and_came_back_starts_anew(accounts, host):
+    """Its account ends with it; the time it was away is nobody's."""
+    cycles(accounts, host, 3)
+    gone = host.domains.pop("vm")
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == 0.0
+    assert accounts.ratios("vm").total == 0.0
+
+    host.domains["vm"] = gone
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == 0.0
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == approx(0.5)
+
+
+def test_a_domain_that_could_not_be_read_keeps_its_account(accounts, host):
+    """One failed reading is no end; what ran meanwhile is not known."""
+    cycles(accounts, host)
+    host.domains["vm"].failure = "its threads cannot be read"
+    cycles(accounts, host)
+    assert accounts.account(KEY).ref_s == approx(0.5)
+
+    host.domains["vm"].failure = None
+    cycles(accounts, host, 2)
+    assert accounts.account(KEY).ref_s == approx(1.0)
+
+
+@pytest.mark.parametrize("leap_ns", [-(10**12), -(10**9)])
+def test_a_clock_that_goes_back(accounts, host, leap_ns):
+    """That interval is lost, nothing else."""
+    cycles(accounts, host)
+    host.time_ns += leap_ns
+    cycles(accounts, host, 2)
+
+    assert accounts.account(KEY).ref_s == approx(1.0)
+    assert sum(accounts.account(KEY).shortfall_ref_s) == approx(0.0)
+
+
+def test_a_clock_that_leaps(accounts, host):
+    """An hour that nobody lived through (a suspended host) owes nothing."""
+    cycles(accounts, host)
+    host.time_ns += 3_600 * 10**9
+    cycles(accounts, host)
+
+    assert accounts.account(KEY).ref_s == approx(1.0)
+    assert sum(accounts.account(KEY).shortfall_ref_s) == approx(0.0)
+
+
+def test_only_the_one_that_is_unwell_is_skipped(host):
+    """One domain's bad counters do not touch another's account."""
+    host.add("other")
+    accounts = Kept({(name, 0): Conditions(0, 2, 1.0, Booked(0.5)) for name in ("vm", "other")})
+    accounts.enter(host.observe())
+    host.wait()
+    seen = host.observe()
+    bad = replace(seen.domains[0].vcpus[0], run_ns=-1)
+    accounts.enter(replace(seen, domains=(replace(seen.domains[0], vcpus=(bad,)), seen.domains[1])))
+
+    assert accounts.account(KEY).ref_s == 0.0
+    assert accounts.account(("other", 0)).ref_s == approx(1.0)
+
+
+def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
+    """Two that share a core's threads; the third has a core to itself and loses nothing."""
+    types = (CoreType("p", 1.0, smt_busy_factor=0.6),)
+    pcpus = tuple(PCpu(i, "p", (i // 2 * 2, i // 2 * 2 + 1)) for i in range(4))
+    host = hosts.FakeHost(topology=Topology(types, pcpus, "p", "test"))
+    for number, name in enumerate(("one", "two", "three")):
+        host.add(name)
+        host.vcpu(name).pcpus = frozenset({number})
+    accounts = Kept(
+        {(n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, None, 0.6) for n in host.domains}
+    )
+    for _ in range(4):
+        accounts.enter(host.observe())
+        host.wait()
+
+    accounts = {name: accounts.account((name, 0)) for name in host.domains}
+    delivered = {name: a.last.refcores for name, a in accounts.items()}
+    smt = {n: a.shortfall_ref_s[CAUSES.index("smt")] for n, a in accounts.items()}
+
+    assert delivered == {"one": approx(0.6), "two": approx(0.6), "three": approx(1.0)}
+    assert smt == {"one": approx(0.45), "two": approx(0.45), "three": 0.0}
+
+
+class TestSleepers:
+    """vCPUs that did not run: their accounts are brought up to date when they are read."""
+
+    CONDITIONS = (
+        Conditions(0, 2, 1.0, Booked(0.5), 0.1),
+        Conditions(1, 2, 2.0, Booked(0.25), 0.1),
+        Conditions(0, 2, 1.0, Booked(0.5, burst_s=2.0)),
+        Conditions(0, 2, 1.0, Booked(ips=1e9), nominal_ips=2e9),
+        Conditions(0, 2, 1.0),
+    )
+    SUMS = ("cpu_s", "ref_s", "shortfall_ref_s", "balance", "banked_ref_s")
+
+    @staticmethod
+    def history(random, seconds):
+        """Observations of one domain with as many vCPUs as there are conditions, asleep mostly."""
+        core_types = (CoreType("slow", 1.0), CoreType("fast", 2.0))
+        pcpus = (PCpu(0, "slow"), PCpu(1, "fast"))
+        topology = Topology(core_types, pcpus, "slow", "configuration")
+        domain, now_ns = Domain("vm", "vm", 5), 0
+        pair = frozenset({0}), frozenset({0, 1})
+        vcpus = [VcpuReading(i, 0, 0, 0, None, *pair, counts=Counts(0)) for i in range(5)]
+        reading = DomainReading(domain, tuple(vcpus))
+        for _ in range(seconds):
+            now_ns += random.choice([1.0, 1.0, 1.01, 0.02]) * 10**9 // 1
+            ran = [i for i in range(5) if random.random() < 0.15]
+            for i in ran:
+                run_ns, wait_ns = random.randrange(10**9), random.randrange(5 * 10**8)
+                vcpus[i] = replace(
+                    vcpus[i],
+                    run_ns=vcpus[i].run_ns + run_ns,
+                    wait_ns=vcpus[i].wait_ns + wait_ns,
+                    counts=Counts(vcpus[i].counts.instructions + 2 * run_ns),
+                )
+            if ran:
+                reading = DomainReading(domain, tuple(vcpus))
+            yield Observation(int(now_ns), topology, (reading,))
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_accounts_are_as_if_brought_up_to_date_in_every_interval(self, seed):
+        """Whenever one is read, also across a change of conditions in the middle of a sleep."""
+        random = Random(seed)
+        lazy, eager = Kept({}), Kept({})
+        for number, seen in enumerate(self.history(random, 200)):
+            lazy.enter(seen)
+            eager.enter(seen)
+            entries = {
+                key: replace(e, time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
+                for key, e in eager.value.entries.items()
+            }
+            eager.value = replace(eager.value, entries=entries)
+            if number % 90 == 0:
+                start = number // 90
+                conditions = {("vm", i): self.CONDITIONS[(i + start) % 5] for i in range(5)}
+                lazy.agree(conditions)
+                eager.agree(conditions)
+            if random.random() < 0.1:
+                for i in range(5):
+                    found, want = lazy.account(("vm", i)), eager.account(("vm", i))
+                    for name in self.SUMS:
+                        assert getattr(found, name) == approx(getattr(want, name)), name
+                    assert found.recent.cpu_s == approx(want.recent.cpu_s)
+                    assert found.recent.demand_s == approx(want.recent.demand_s)

@@ -1,0 +1,225 @@
+"""Other writers of the limits: told, counted, and not fought over."""
+
+import pytest
+
+from amp_nova.control import foreign_changes
+from amp_nova.control.entitlement import Entitlement, Quota
+from amp_nova.control.foreign_changes import (
+    EXCLUDED_S,
+    REPAIRS_WITHIN_S,
+    Backoff,
+    ForeignChanges,
+    differences,
+)
+from amp_nova.flavor.extra_specs import VcpuBooking
+from tests import hosts
+from tests.hosts import limit, reading
+
+KEY = ("vm", 0)
+MINUTE_S = 60.0
+BOOKING = VcpuBooking(0, "pref_core", refcores=0.5)
+
+
+def expected(pcpus=(0, 1), quota=None, governed_by="booking", allowed=(0, 1, 2)):
+    return Entitlement(
+        KEY, BOOKING, frozenset(allowed), frozenset(pcpus), quota, governed_by=governed_by
+    )
+
+
+class Watch:
+    """The state that the loop carries from cycle to cycle, with three repairs a minute."""
+
+    def __init__(self):
+        self.state = ForeignChanges()
+
+    def expect(self, seen, *entitlements):
+        wanted = {e.key: e for e in entitlements}
+        self.state = foreign_changes.expect(self.state, seen, wanted, ())
+
+    def compare(self, seen):
+        self.state = foreign_changes.compare(self.state, seen, {}, 3)
+
+
+@pytest.fixture
+def host():
+    """One vCPU that is limited to half of a slow core."""
+    host = hosts.FakeHost()
+    host.add("vm")
+    return host
+
+
+@pytest.fixture
+def watch(host):
+    """A state that knows what was written."""
+    watch = Watch()
+    repair(watch, host)
+    return watch
+
+
+def repair(watch, host):
+    """What the loop does: it writes what the vCPU is entitled to, and remembers that."""
+    host.vcpu("vm").pcpus = frozenset({0, 1})
+    host.vcpu("vm").bandwidth = hosts.limit(0.5)
+    watch.expect(host.observe(), expected(quota=Quota(hosts.limit(0.5))))
+
+
+def meddle(host, cores=0.9):
+    host.vcpu("vm").bandwidth = hosts.limit(cores)
+
+
+def excluded(watch, host, seconds=1.0):
+    """Whether the instance is excluded after one more comparison."""
+    host.wait(seconds)
+    watch.compare(host.observe())
+    return watch.state.excluded("vm", host.time_ns)
+
+
+def test_nothing_changed_is_nothing_counted(watch, host):
+    """Looking again and again counts nothing."""
+    for _ in range(5):
+        assert not excluded(watch, host)
+
+    assert dict(watch.state.counts) == {}
+
+
+def test_foreign_changes_are_counted_by_what(watch, host):
+    """Quota and affinity apart; the instance is named."""
+    meddle(host)
+    host.vcpu("vm").pcpus = frozenset({2})
+
+    assert not excluded(watch, host)
+    assert watch.state.counts == {"quota": 1, "affinity": 1}
+    assert watch.state.instances == {"vm": "name-vm"}
+    assert watch.state.moved == {KEY: {0, 1}}
+
+
+def test_excluded_after_too_many(watch, host):
+    """The fourth time within a minute the instance is excluded for five minutes."""
+    for _ in range(3):
+        meddle(host)
+        assert not excluded(watch, host)
+        repair(watch, host)
+    meddle(host)
+
+    assert excluded(watch, host)
+    watch.expect(host.observe())
+    assert excluded(watch, host, 299.0)
+    assert not excluded(watch, host, 2.0)
+    assert watch.state.counts["quota"] == 4
+
+
+def test_now_and_then_is_repaired_for_ever(watch, host):
+    """Three changes a minute are repaired without end."""
+    for _ in range(20):
+        meddle(host)
+        assert not excluded(watch, host, MINUTE_S / 3)
+        repair(watch, host)
+
+    assert watch.state.counts["quota"] == 20
+
+
+def test_each_instance_has_its_own_backoff(watch, host):
+    """Changes of one instance do not exclude another."""
+    host.add("other")
+    for _ in range(4):
+        repair(watch, host)
+        meddle(host)
+        excluded(watch, host)
+
+    assert watch.state.excluded("vm", host.time_ns)
+    assert not watch.state.excluded("other", host.time_ns)
+
+
+def test_a_new_incarnation_is_no_drift(watch, host):
+    """A restarted guest has no limits yet; nobody changed them."""
+    host.restart("vm")
+
+    excluded(watch, host)
+
+    assert dict(watch.state.counts) == {}
+
+
+def test_a_paused_instance_is_not_compared(watch, host):
+    """Paused in order to be changed by hand."""
+    host.paused["vm"] = "paused"
+    meddle(host)
+
+    excluded(watch, host)
+
+    assert dict(watch.state.counts) == {}
+
+
+def test_a_domain_that_is_gone_is_forgotten(watch, host):
+    """Its back-off ends with it."""
+    for _ in range(4):
+        repair(watch, host)
+        meddle(host)
+        excluded(watch, host)
+    gone = host.domains.pop("vm")
+    watch.expect(host.observe())
+    host.domains["vm"] = gone
+
+    assert not watch.state.excluded("vm", host.time_ns)
+
+
+def test_what_was_written_is_no_difference():
+    """Nor is a limit that was never amp-nova's."""
+    now = reading(pcpus=[0, 1], bandwidth=limit(0.5))
+
+    assert differences(expected(quota=Quota(limit(0.5))), now) == ()
+    assert differences(expected(), now) == ()
+
+
+def test_quota_and_affinity_are_told_apart():
+    """Both may have changed."""
+    now = reading(pcpus=[2], bandwidth=limit(0.9))
+
+    assert differences(expected(quota=Quota(limit(0.5))), now) == ("quota", "affinity")
+    assert differences(expected([2], Quota(None)), now) == ("quota",)
+    assert differences(expected(quota=Quota(limit(0.9))), now) == ("affinity",)
+
+
+def test_novas_own_changes_are_no_difference():
+    """When Nova allows other pCPUs by now, the affinity moved with it."""
+    assert differences(expected(), reading(pcpus=[1], allowed=[1, 2])) == ()
+
+
+def test_any_pcpu_of_the_flavors_core_type_will_do():
+    """Where nothing but ``amp:core_type`` asks for it; pCPUs of another type are a difference."""
+    wanted = expected(governed_by="flavor", allowed=(0, 1))
+
+    assert differences(wanted, reading(pcpus=[1])) == ()
+    assert differences(wanted, reading(pcpus=[2])) == ("affinity",)
+
+
+def test_the_controllers_own_limit_is_no_difference():
+    """A vCPU that books Ips is compared with what its controller set last."""
+    wanted = expected(quota=Quota(limit(0.5)), governed_by="ips")
+    now = reading(pcpus=[0, 1], bandwidth=limit(0.7))
+
+    assert differences(wanted, now, limit(0.7)) == ()
+    assert differences(wanted, now, limit(0.6)) == ("quota",)
+
+
+def test_backoff_after_some_repairs():
+    """Three within a minute are repaired; the fourth time the instance is excluded."""
+    backoff = Backoff()
+    for at in (0.0, 10.0, 20.0):
+        backoff = backoff.repaired(at, 3)
+        assert backoff.excluded_until_s <= at
+
+    assert backoff.repaired(30.0, 3).excluded_until_s == 30.0 + EXCLUDED_S
+
+
+def test_old_repairs_are_forgotten():
+    """Repairs now and then exclude nothing."""
+    backoff = Backoff()
+    for at in range(100):
+        backoff = backoff.repaired(at * REPAIRS_WITHIN_S, 1)
+
+        assert backoff.excluded_until_s == 0.0
+
+
+def test_no_repairs_at_all():
+    """An operator may want none: the instance is excluded at once."""
+    assert Backoff().repaired(7.0, 0).excluded_until_s == 7.0 + EXCLUDED_S
