@@ -303,7 +303,7 @@ class Service:
                 LOG.error("%s; trying again until it answers", exc)
             self._unavailable = True
             self.exporter.hypervisor_up = False
-            self.outbound.unwell()
+            self.outbound.mark_unhealthy()
             return
         except Exception:  # whatever it was, the next cycle starts from what the host says
             LOG.exception("a control cycle failed; going on with the next one")
@@ -318,7 +318,7 @@ class Service:
         self.exporter.libvirt_calls = self.host.calls
         self._tell_counters()
         self.exporter.follow(cycle.stage_s, self.loop.report)
-        self.outbound.tell(cycle, self.loop.report, self._counts_by, self.loop.policy)
+        self.outbound.publish(cycle, self.loop.report, self._counts_by, self.loop.policy)
         lines = self._try_io()
         if self.loop.changes or self.loop.precedence:
             report = self.loop.report()

@@ -120,7 +120,7 @@ def _demand(
         core_type=domain.booking.core_type,
         current=now.name if now else None,
         pcpu=min(reading.pcpus) if len(reading.pcpus) == 1 else None,
-        settled=now is not None and not domain.yields if settled is None else settled,
+        admitted=now is not None and not domain.yields if settled is None else settled,
         coefficients=own_coefficients.bounded(own, refcores, topology),
         ips=booked.ips,
     )
