@@ -9,6 +9,7 @@ call ``pack``, so they agree.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -214,9 +215,7 @@ def _search(items: Sequence[_Item], topology: Topology, empty: Packing) -> Packi
     return Packing(placed, {}, free) if place_from(0) else None
 
 
-def _attempts(
-    demands: Sequence[Demand], topology: Topology, empty: Packing
-) -> Iterator[Packing | None]:
+def _attempts(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Iterator[Packing]:
     """Packings, from one that moves nothing to one that moves whatever it must."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
@@ -228,20 +227,15 @@ def _attempts(
             packed = [d if d.packed is None else replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
             yield _first_fit(again, topology, empty)
-        yield _search(items, topology, empty)
+        if (found := _search(items, topology, empty)) is not None:
+            yield found
 
 
-def _first_complete(
-    demands: Sequence[Demand], topology: Topology, empty: Packing
-) -> tuple[Packing | None, Packing]:
-    """The first attempt that places all, if any does, and the very first attempt."""
-    first = None
-    for attempt in _attempts(demands, topology, empty):
-        first = first or attempt
-        if attempt is not None and attempt.complete:
-            return attempt, attempt
-    assert first is not None  # the first attempt is a first fit, which always gives a packing
-    return None, first
+def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Packing:
+    """The first attempt that places all demands, otherwise the one that moves nothing."""
+    attempts = _attempts(demands, topology, empty)
+    first = next(attempts)
+    return next((packing for packing in chain([first], attempts) if packing.complete), first)
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
@@ -259,9 +253,9 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
             able.append(demand)
         else:
             unable[demand.key] = _reason(demand, topology)
-    packing, _ = _first_complete(able, topology, empty)
-    if packing is None:
-        _, base = _first_complete([d for d in able if d.admitted], topology, empty)
+    packing = _best_attempt(able, topology, empty)
+    if not packing.complete:
+        base = _best_attempt([d for d in able if d.admitted], topology, empty)
         others = [_item(d, topology) for d in able if d.key not in base.placed]
         others.sort(key=lambda item: (not item.demand.admitted, *_hardest_first(item)))
         packing = _first_fit(others, topology, replace(base, unplaced={}))

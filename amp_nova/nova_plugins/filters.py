@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from nova.scheduler import filters
+from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import Entry, HostStates
+from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.host_fit import HostFit, Request
@@ -34,9 +34,6 @@ def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, 
 
 class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     """Passes hosts that have the capacity that the instance books."""
-
-    # A rebuild stays on its host with the capacity it has.
-    RUN_ON_REBUILD = False
 
     def __init__(self) -> None:
         self._server = report_server.shared()
@@ -62,7 +59,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 errors,
             )
             return
-        if not (booking.booked or booking.core_type) or _is_rebuild(spec_obj):
+        # A rebuild stays on its host with the capacity it has.
+        if not (booking.booked or booking.core_type) or utils.request_is_rebuild(spec_obj):
             yield from filter_obj_list
             return
         yield from self._filtered(filter_obj_list, spec_obj, host_fit.request_of(booking))
@@ -126,6 +124,7 @@ class _FitQuery:
         options = CONF.amp_scheduler
         self._states = states
         self._request = request
+        self._key = cache_key(request)
         self._resource = resource
         self._oldest_s = states.oldest_s()
         self._stale_report = options.stale_report
@@ -155,7 +154,7 @@ class _FitQuery:
         """Cached in the entry, except for an instance that is on the host already."""
         if entry.holds(self._resource):
             return host_fit.fit(entry.headroom_for(self._resource), self._request)
-        found = entry.fits.get(self._request)
+        found = entry.fits.get(self._key)
         if found is None:
             found = host_fit.quick_fit(entry.headroom, self._request)
             if found is None:
@@ -163,14 +162,8 @@ class _FitQuery:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")
                 self._repacks_left -= 1
                 found = host_fit.repacked_fit(entry.headroom, self._request)
-            entry.fits[self._request] = found
+            entry.fits[self._key] = found
         return found
-
-
-def _is_rebuild(spec_obj: Any) -> bool:
-    from nova.scheduler import utils
-
-    return bool(utils.request_is_rebuild(spec_obj))
 
 
 def _prefer_core_type(host: Any, core_type: str) -> None:

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -62,15 +62,15 @@ class Pending:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``fits`` and ``scores`` cache answers by request. A change of the host's state makes a new
+    ``fits`` and ``scores`` cache results by ``cache_key``. A change of the host's state makes a new
     entry, so cached results never outlive it.
     """
 
     report: HostReport
     received_s: float
     pending: Mapping[str, Pending] = field(default_factory=dict)
-    fits: dict[Request, HostFit] = field(default_factory=dict)
-    scores: dict[Hashable, PlacementScore] = field(default_factory=dict)
+    fits: dict[str, HostFit] = field(default_factory=dict)
+    scores: dict[str, PlacementScore] = field(default_factory=dict)
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
@@ -106,6 +106,11 @@ class Entry:
         if self.holds(resource):
             return host_fit.headroom_of(self.report, resource, self.requests)
         return self.headroom
+
+
+def cache_key(*values: object) -> str:
+    """A key for ``Entry.fits`` and ``Entry.scores``: unlike a tuple, a string hashes only once."""
+    return repr(values)
 
 
 def reported_request(instance: ReportedInstance) -> Request:
@@ -285,10 +290,8 @@ class HostStates:
 
 def _check_order(before: Origin, origin: Origin) -> None:
     """Sequence numbers order the reports of one run of the agent, time those of different runs."""
-    if before.boot_id == origin.boot_id:
-        newer = origin.sequence > before.sequence
-    else:
-        newer = origin.time_s > before.time_s
+    same_run = before.boot_id == origin.boot_id
+    newer = origin.sequence > before.sequence if same_run else origin.time_s > before.time_s
     if not newer:
         raise ReportInvalid("old", f"a newer one from {origin.node} was received before")
 

@@ -50,8 +50,6 @@ class ReportServer:
 
     def start(self) -> None:
         """Start listening unless this process already does; returns at once."""
-        if self._pid == os.getpid():
-            return
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()

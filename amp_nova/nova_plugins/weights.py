@@ -10,12 +10,12 @@ from typing import Any
 from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
-from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit, placement_score
-from amp_nova.scheduling.placement_score import PlacementScore
+from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 
 NEUTRAL = PlacementScore(1.0, 1.0)
 
@@ -34,29 +34,28 @@ class _ScoreQuery:
         known = states.history.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image)
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if known is None else round(known, 2)
-        b = self._booking
-        self._key = (self._request, len(b.vcpus), b.weight, b.efficiency, self._sensitivity)
+        self._fit_key = host_states.cache_key(self._request)
+        self._score_key = host_states.cache_key(self._booking, self._sensitivity)
 
     def score(self, entry: Entry | None) -> PlacementScore:
         """The score of a host, cached in its entry."""
         if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
-        found = entry.scores.get(self._key)
+        found = entry.scores.get(self._score_key)
         if found is None:
-            found = entry.scores[self._key] = self._compute(entry)
+            found = entry.scores[self._score_key] = self._compute(entry)
         return found
 
     def _compute(self, entry: Entry) -> PlacementScore:
-        own = self._sensitivity
+        booking, own = self._booking, self._sensitivity
         if own is None:
-            hint, topology = self._booking.efficiency, entry.report.topology
-            own = placement_score.hinted_sensitivity(hint, topology)
+            own = placement_score.hinted_sensitivity(booking.efficiency, entry.report.topology)
         if own is None:
             own = placement_score.UNKNOWN
         demands = host_fit.requested_demands(self._request, entry.report)
-        booked = tuple(d.refcores for d in demands)
-        new = placement_score.new_instance(self._booking, booked, own)
-        fit = entry.fits.get(self._request) or host_fit.quick_fit(entry.headroom, self._request)
+        best_effort = len(booking.vcpus) - len(self._request.vcpus)
+        new = NewInstance(best_effort, tuple(d.refcores for d in demands), own, booking.weight)
+        fit = entry.fits.get(self._fit_key) or host_fit.quick_fit(entry.headroom, self._request)
         return placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import VcpuView
@@ -43,14 +42,6 @@ class NewInstance:
     booked_refcores: tuple[float, ...] = ()
     sensitivity: float = UNKNOWN
     weight: float = 1.0
-
-
-def new_instance(
-    booking: Booking, booked_refcores: tuple[float, ...], sensitivity: float
-) -> NewInstance:
-    """What matters here of an instance's booking; ``booked_refcores`` as converted by the host."""
-    best_effort = sum(v.kind == "best_effort" for v in booking.vcpus)
-    return NewInstance(best_effort, booked_refcores, sensitivity, booking.weight)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,7 @@ from typing import Any, TypeVar
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.model import cpulist
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.wire.host_report import (
-    HostReport,
-    Origin,
-    ReportedInstance,
-    ReportedVcpu,
-    Speedup,
-)
+from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
 VERSION = 1
 """Raised only when an older reader would misinterpret a report; new keys do not raise it."""
@@ -42,7 +36,15 @@ def encode(report: HostReport) -> str:
             time_s=origin.time_s,
             reference=topology.reference,
             source=topology.source,
-            core_types=[_encode_type(t, topology) for t in topology.core_types],
+            core_types=[
+                _known(
+                    name=t.name,
+                    coefficient=t.coefficient,
+                    nominal_ips=t.nominal_ips,
+                    pcpus=cpulist.show(topology.pcpus_of(t.name)),
+                )
+                for t in topology.core_types
+            ],
             offline=cpulist.show(topology.offline),
             bookable=cpulist.show(report.bookable),
             reserve_ratio=report.reserve_ratio,
@@ -59,15 +61,6 @@ def encode(report: HostReport) -> str:
 
 def _known(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _encode_type(core_type: CoreType, topology: Topology) -> dict[str, Any]:
-    return _known(
-        name=core_type.name,
-        coefficient=core_type.coefficient,
-        nominal_ips=core_type.nominal_ips,
-        pcpus=cpulist.show(topology.pcpus_of(core_type.name)),
-    )
 
 
 def _encode_instance(instance: ReportedInstance) -> dict[str, Any]:
@@ -137,7 +130,8 @@ class _Reader:
             raise ValueError(f"an object was expected, not {str(value)[:40]!r}")
         self._object = value
 
-    def _typed(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+    def value(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        """A value of this type."""
         value = self._object.get(key)
         if value is None and default is not ...:
             return default
@@ -148,27 +142,23 @@ class _Reader:
 
     def text(self, key: str, default: Any = ...) -> Any:
         """A string of at most ``NAME_MAX`` characters; a required one is not empty."""
-        value = self._typed(key, str, default)
+        value = self.value(key, str, default)
         if value is None:
             return None
         if len(value) > NAME_MAX or (not value and default is ...):
             raise ValueError(f"{key} is empty or longer than {NAME_MAX} characters")
         return sys.intern(value)  # flavors, images and core types recur in every report
 
-    def boolean(self, key: str, default: bool) -> bool:
-        """``true`` or ``false``."""
-        return bool(self._typed(key, bool, default))
-
     def integer(self, key: str, default: Any = ...) -> Any:
         """An integer from 0 to 2^53, which every JSON reader represents."""
-        value = self._typed(key, int, default)
+        value = self.value(key, int, default)
         if value is not None and not 0 <= value < 1 << 53:
             raise ValueError(f"{key} is out of range")
         return value
 
     def number(self, key: str, default: Any = ..., *, most: float = 1e18) -> Any:
         """A finite number from 0 to ``most``."""
-        value = self._typed(key, (int, float), default)
+        value = self.value(key, (int, float), default)
         if value is None:
             return None
         if not (math.isfinite(value) and 0 <= value <= most):
@@ -178,30 +168,17 @@ class _Reader:
     def positive(self, key: str, default: float | None = None) -> Any:
         """A finite number above 0."""
         value = self.number(key, default)
-        if value is not None and value <= 0:
+        if value == 0:
             raise ValueError(f"{key} is not above 0")
         return value
 
     def pcpus(self, key: str) -> frozenset[int]:
         """A pCPU list; empty if the key is missing."""
-        return _pcpus(self._typed(key, str, ""))
+        return _pcpus(self.value(key, str, ""))
 
     def objects(self, key: str, read: Callable[["_Reader"], T]) -> tuple[T, ...]:
         """An array of objects; empty if the key is missing."""
-        return tuple(read(_Reader(item)) for item in self._typed(key, list, []))
-
-    def number_or_text(self, key: str) -> float | str | None:
-        """A number or a string; ``None`` if the key is missing."""
-        is_text = isinstance(self._object.get(key), str)
-        value: float | str | None = self.text(key, "") if is_text else self.number(key, None)
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """An array of strings, each cut to ``NAME_MAX`` characters; empty if the key is missing."""
-        found = self._typed(key, list, [])
-        if not all(isinstance(item, str) for item in found):
-            raise ValueError(f"{key} contains a value that is not a string")
-        return tuple(item[:NAME_MAX] for item in found)
+        return tuple(read(_Reader(item)) for item in self.value(key, list, []))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -220,6 +197,9 @@ def _host(reader: _Reader) -> HostReport:
     instances = reader.objects("instances", _instance)
     if len({i.resource for i in instances}) != len(instances):
         raise ValueError("an instance occurs twice")
+    problems = reader.value("problems", list, [])
+    if not all(isinstance(problem, str) for problem in problems):
+        raise ValueError("problems contains a value that is not a string")
     return HostReport(
         Origin(
             reader.text("node"),
@@ -233,8 +213,8 @@ def _host(reader: _Reader) -> HostReport:
         instances=instances,
         policy=reader.text("policy", "none"),
         counters=reader.text("counters", None),
-        healthy=reader.boolean("healthy", default=True),
-        problems=reader.texts("problems"),
+        healthy=reader.value("healthy", bool, default=True),
+        problems=tuple(problem[:NAME_MAX] for problem in problems),
     )
 
 
@@ -270,12 +250,13 @@ def _core_type(reader: _Reader) -> tuple[CoreType, frozenset[int]]:
 
 
 def _instance(reader: _Reader) -> ReportedInstance:
+    hint_is_text = isinstance(reader.value("hint", (str, int, float), None), str)
     return ReportedInstance(
         reader.text("resource"),
         reader.objects("vcpus", _vcpu),
         reader.text("core_type", None),
         reader.positive("weight", 1.0),
-        reader.number_or_text("hint"),
+        reader.text("hint", "") if hint_is_text else reader.number("hint", None),
         reader.text("flavor", ""),
         reader.text("image", ""),
     )

@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from amp_nova.agent.cycle import CycleReport, DomainReport, VcpuReport
 from amp_nova.flavor.extra_specs import best_effort, examine
+from amp_nova.model.topology import Topology
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -39,16 +40,20 @@ class HostInfo:
     policy: str = "none"
     counters: str | None = None
 
+    def bookable_of(self, topology: Topology) -> frozenset[int]:
+        """The online pCPUs that new instances may use."""
+        online = frozenset(p.id for p in topology.pcpus)
+        return online if self.bookable is None else online & self.bookable
+
 
 def host_report(
     cycle: CycleReport, info: HostInfo, origin: Origin, healthy: bool = True
 ) -> HostReport:
     """The host report of a cycle."""
-    online = frozenset(p.id for p in cycle.topology.pcpus)
     return HostReport(
         origin,
         cycle.topology,
-        online if info.bookable is None else online & info.bookable,
+        info.bookable_of(cycle.topology),
         info.reserve_ratio,
         tuple(_instance(d) for d in cycle.domains),
         info.policy,

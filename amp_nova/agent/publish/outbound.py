@@ -63,17 +63,9 @@ class Outbound:
             self._publisher.offer(report, info)
         self._info, self._entitlements = info, cycle.promises
         if self._inventory is not None:
-            bookable = frozenset(p.id for p in cycle.topology.pcpus)
-            if self._bookable is not None:
-                bookable &= self._bookable
+            bookable, counts_ips = info.bookable_of(cycle.topology), counters is not None
             self._inventory.offer(
-                providers(
-                    info.node,
-                    cycle.topology,
-                    bookable,
-                    info.reserve_ratio,
-                    counts_ips=counters is not None,
-                )
+                providers(info.node, cycle.topology, bookable, info.reserve_ratio, counts_ips)
             )
 
     def mark_unhealthy(self) -> None:

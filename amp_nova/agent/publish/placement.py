@@ -102,15 +102,10 @@ class Inventory:
             try:
                 self.sync(self._offered)
             except Exception as exc:  # the next attempt starts from Placement's current state
-                expected = (PlacementUnavailable, keystone_exceptions.ClientException)
-                unexpected = not isinstance(exc, expected)
-                if unexpected or not self._failing:
-                    LOG.error(
-                        "cannot update this host's capacity in Placement: %s; retrying every %g s",
-                        exc,
-                        RETRY_S,
-                        exc_info=unexpected,
-                    )
+                if not self._failing:
+                    expected = (PlacementUnavailable, keystone_exceptions.ClientException)
+                    message = "cannot update this host's capacity in Placement: %s; retrying"
+                    LOG.error(message, exc, exc_info=not isinstance(exc, expected))
                 self._failing = True
             else:
                 if self._failing:

@@ -229,9 +229,9 @@ class TestDecisions:
 def test_results_are_cached_while_the_state_of_the_host_is_the_same(states):
     """A report of a new state discards them."""
     receive(states)
-    states.entry("host1").fits[1] = "remembered"
+    states.entry("host1").fits["key"] = "cached"
     receive(states, sequence=2)
-    assert states.entry("host1").fits == {1: "remembered"}
+    assert states.entry("host1").fits == {"key": "cached"}
 
     receive(states, instance("a", (0.5, 0)), sequence=3)
     assert states.entry("host1").fits == {}
