@@ -209,7 +209,7 @@ class Host(PackingHost):
         }
 
     def _use(self, free, key, size):
-        """One that found no room in one piece has what it books in pieces."""
+        """A vCPU that is not packed gets what it books from fragments."""
         pcpus = self.promises[key].grant.pcpus
         need, there = size / self._only(pcpus).coefficient, sum(free[p] for p in pcpus)
         for pcpu in pcpus:

@@ -32,20 +32,15 @@ class PlacementUnavailable(AmpError):
     """Placement did not accept a request; synchronisation starts again later."""
 
 
-def register(conf: cfg.ConfigOpts) -> None:
-    """Register keystoneauth's options: ``[placement] auth_type``, ``auth_url`` and so on."""
-    loading.register_auth_conf_options(conf, GROUP)
-    loading.register_session_conf_options(conf, GROUP)
-    loading.register_adapter_conf_options(conf, GROUP)
-
-
 def connect(conf: cfg.ConfigOpts) -> Any:
     """The configured client of Placement, which connects when it is first used.
 
     Raises:
         ConfigInvalid: ``[placement]`` is incomplete or not valid.
     """
-    register(conf)
+    loading.register_auth_conf_options(conf, GROUP)
+    loading.register_session_conf_options(conf, GROUP)
+    loading.register_adapter_conf_options(conf, GROUP)
     try:
         if not conf.placement.auth_type:
             raise ConfigInvalid(
