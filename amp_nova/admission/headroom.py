@@ -1,7 +1,7 @@
 """Headroom: what vCPUs may use beyond a booking of their own, without touching their neighbours'.
 
 It serves soft limits, bursts, and vCPUs without a booking whose instance has one (``cpu.idle`` is
-set per instance, so these cannot run in the idle class). Headroom is what nobody has booked of the
+set per instance, so these cannot run in the idle class). Headroom is the unbooked part of the
 pCPU on which a vCPU is counted. The kernel divides time equally between vCPUs of equal weight, so
 a vCPU without a limit would take time from a neighbour that booked more than half of the pCPU.
 """
