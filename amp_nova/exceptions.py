@@ -53,9 +53,9 @@ class ScenarioInvalid(AmpError):
     """A scenario file says something that the simulator cannot run."""
 
 
-class SnapshotInvalid(AmpError):
-    """An agent's report cannot be used; ``kind`` is what it is counted under."""
+class ReportInvalid(AmpError):
+    """A host report was rejected; ``kind`` is the label it is counted under."""
 
     def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(f"a report is refused ({kind}): {reason}")
+        super().__init__(f"host report rejected ({kind}): {reason}")
         self.kind = kind

@@ -1,41 +1,42 @@
-"""A host that only packs: the agent's own promises and reports, and no time that passes."""
+"""A host that only packs: the agent's own packing and reports, without time or processes."""
 
 from amp_nova.accounting.delivery import Account
 from amp_nova.agent.cycle import CycleReport, DomainReport, Totals, VcpuReport
-from amp_nova.agent.publish.host_reports import About, snapshot_of
+from amp_nova.agent.publish.host_reports import HostInfo, host_report
 from amp_nova.control import entitlement
 from amp_nova.control.entitlement import Booked, Terms
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.model.observation import Domain, VcpuReading
 from amp_nova.profiling.insight import Insight
-from amp_nova.wire.host_report import Origin, encode
-from tests.snapshots import NOW_S
+from amp_nova.wire.encoding import encode
+from amp_nova.wire.host_report import Origin
+from tests.host_reports import NOW_S
 
 
 class PackingHost:
-    """A compute host as its agent has it after every arrival and departure."""
+    """A compute host as its agent manages it, after every arrival and departure."""
 
     def __init__(self, name, topology, reserve_ratio=0.0, policy="amp-vm"):
         self.name, self.topology = name, topology
         self.pcpus = frozenset(p.id for p in topology.pcpus)
-        self.about = About(name, None, reserve_ratio, policy, "perf")
+        self.info = HostInfo(name, None, reserve_ratio, policy, "perf")
         self.domains, self.promises = {}, {}
         self._sequence = 0
 
-    def take(self, resource, specs, vcpus=1, **domain):
+    def add(self, resource, specs, vcpus=1, **domain):
         """An instance starts."""
         self.domains[resource] = Domain(resource, resource, vcpus, specs, **domain)
         self._pack()
 
-    def lose(self, resource):
-        """An instance is gone."""
+    def remove(self, resource):
+        """An instance leaves."""
         del self.domains[resource]
         self._pack()
 
     def _readings(self, domain):
         for index in range(domain.vcpus):
-            had = self.promises.get((domain.resource, index))
-            kept = had.grant.pcpus if had and had.grant else self.pcpus
+            before = self.promises.get((domain.resource, index))
+            kept = before.grant.pcpus if before and before.grant else self.pcpus
             yield VcpuReading(index, 0, 0, 0, None, kept, self.pcpus)
 
     def _pack(self):
@@ -43,11 +44,11 @@ class PackingHost:
             Booked(d.resource, examine(d.specs, d.vcpus)[0], list(self._readings(d)))
             for d in self.domains.values()
         ]
-        terms = Terms(self.about.reserve_ratio)
+        terms = Terms(self.info.reserve_ratio)
         self.promises = entitlement.promises(booked, self.topology, terms, self.promises)
 
-    def homeless(self):
-        """vCPUs whose booking found no room."""
+    def unplaced(self):
+        """Booked vCPUs that have no place."""
         return [
             key
             for key, promise in self.promises.items()
@@ -55,7 +56,7 @@ class PackingHost:
         ]
 
     def report(self, insight=lambda domain: Insight()):
-        """What its agent tells the schedulers, as it travels; ``insight``: what it measured."""
+        """The encoded host report; ``insight``: what the agent measured of a domain."""
         self._sequence += 1
         reports = []
         for domain in self.domains.values():
@@ -67,4 +68,4 @@ class PackingHost:
             reports.append(DomainReport(domain, vcpus))
         cycle = CycleReport(0, self.topology, tuple(reports), 0, Totals(), {})
         origin = Origin(self.name, "boot", self._sequence, NOW_S)
-        return encode(snapshot_of(cycle, self.about, origin))
+        return encode(host_report(cycle, self.info, origin))

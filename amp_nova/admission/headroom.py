@@ -1,10 +1,9 @@
-"""Room for those who may have more than they book: soft limits, bursts of banked time, and vCPUs
-without a booking in an instance that has one, which cannot be made to yield by themselves.
+"""Headroom: what vCPUs may use beyond a booking of their own, without touching their neighbours'.
 
-What they may have beyond their booking is what nobody booked on the pCPU that they were counted on,
-so that a neighbour's booking stands when all want all they can get. Between two vCPUs of equal
-weight the kernel divides time equally: one without a limit would take it from a neighbour that
-booked more than half of the pCPU.
+It serves soft limits, bursts, and vCPUs without a booking whose instance has one (``cpu.idle`` is
+set per instance, so these cannot run in the idle class). Headroom is the unbooked part of the
+pCPU on which a vCPU is counted. The kernel divides time equally between vCPUs of equal weight, so
+a vCPU without a limit would take time from a neighbour that booked more than half of the pCPU.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -14,19 +13,19 @@ from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import Topology
 
 LEAST_CORES = 0.003
-"""What any vCPU may have, whatever others booked: as much as the kernel gives SCHED_IDLE beside one
-that is busy (a weight of 3 in 1024)."""
+"""What any vCPU may use: as much as the kernel gives SCHED_IDLE beside a busy task (weight 3 of
+1024)."""
 
 
 def most_cores(
     demands: Iterable[Demand], packing: Packing, topology: Topology, *, one_pcpu: bool = False
 ) -> tuple[Mapping[Hashable, float], Mapping[int, float]]:
-    """The share of a pCPU that each of these may have at the most, of those that found room.
+    """The most that each of these packed demands may use, and what is then left of every pCPU.
 
-    The largest first, each goes where most is free on its core type, as the kernel would move it;
-    with ``one_pcpu`` it is kept where it is. Several on one pCPU divide what is free there by what
-    they need. Where a booking found no room, nothing is free: what is left is its own.
-    Also what is left of every pCPU.
+    Both in cores. Demands are spread, the largest first, to where most is free on their core type,
+    as the kernel would move them; with ``one_pcpu`` they stay where they are packed. Demands on one
+    pCPU divide what is free there in proportion to their need. If any booking is unplaced, all free
+    capacity belongs to it and there is no headroom.
     """
     free = dict(packing.free_cores)
     found: list[tuple[Demand, float, int]] = []
@@ -56,10 +55,11 @@ def most_cores(
 def unbooked_cores(
     vcpus: Iterable[tuple[Hashable, frozenset[int]]], left_cores: Mapping[int, float]
 ) -> dict[Hashable, float]:
-    """What vCPUs without a booking may have of ``left_cores``: key, and the pCPUs it may use.
+    """What vCPUs without a booking may use of ``left_cores``, in cores.
 
-    Each counts on the pCPU where that is most; those on one pCPU divide it evenly. A little is left
-    to everybody: a guest whose vCPU never runs takes that for a fault.
+    ``vcpus``: the key of each, and its pCPUs. Each is counted on the pCPU that leaves it most, and
+    those on one pCPU divide it evenly. All get at least ``LEAST_CORES``: a guest takes a vCPU that
+    never runs for a fault.
     """
     homes: dict[Hashable, int] = {}
     count = dict.fromkeys(left_cores, 0)

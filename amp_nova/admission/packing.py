@@ -1,43 +1,36 @@
-"""Reference cores, cores and quotas, and whether bookings fit a host.
+"""Bin packing: which pCPU each booked vCPU goes to, and whether all of them fit a host.
 
-A booked vCPU of ``b`` reference cores needs ``b / coef(type)`` of one pCPU of a type with
-``coef >= b`` (teabe2017, section 3.1). A host holds a set of bookings if and only if they can be
-packed onto its pCPUs, none filled above 1 minus the operator's reserve. The scheduler's filter, the
-agent and the simulator all ask ``pack``. One that books instructions per second needs its part of
-what such a pCPU retires nominally.
+A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of a type with
+``coef >= b`` (teabe2017, section 3.1). A vCPU that books instructions per second needs
+``ips / nominal_ips(type)``. A set of bookings fits a host if and only if it can be packed with no
+pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
+call ``pack``, so they agree.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
-
-
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 SEARCH_STEPS_MAX = 200
-"""Effort for a packing that first fit does not find: 20 ms on 64 full pCPUs."""
+"""Search effort when first fit fails, in states beyond one per vCPU: 20 ms on 64 full pCPUs."""
 SEARCH_ITEMS_MAX = 300
-"""With more vCPUs than this, first fit comes close enough."""
-
-
-def cores(refcores: float, core_type: CoreType) -> float | None:
-    """Share of one such pCPU that is worth ``refcores``; ``None`` if its speed is unknown."""
-    return None if core_type.coefficient is None else refcores / core_type.coefficient
+"""With more vCPUs than this there is no search: first fit comes close enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One booked vCPU that wants a place. Demands are told apart by the text of their ``key``.
+    """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
-    ``allowed``: pCPUs that Nova and libvirt leave it; ``core_type``: the one its flavor insists on;
-    ``current``: the core type it is kept on now, and ``pcpu`` the pCPU, if it is a single one: to
-    stay there spares a move. ``packed``: the pCPU that it was packed onto last, whether or not it
-    is kept on it. ``settled``: it has a place, which none who comes later may take. ``ips``: what
-    it books in instructions per second; ``refcores`` then is what that is at least.
+    ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
+    that Nova and libvirt permit. ``core_type``: the type its flavor requires.
+    ``current``: the core type it is kept on now; ``pcpu``: the pCPU, if it is kept on a single one.
+    ``admitted``: it has a place, which no later demand may take.
     """
 
     key: Hashable
@@ -46,22 +39,28 @@ class Demand:
     core_type: str | None = None
     current: str | None = None
     pcpu: int | None = None
-    settled: bool = False
+    admitted: bool = False
     coefficients: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    """Its own coefficient of a core type, where that differs from the type's."""
+    """Its own coefficient by core type, where it differs from the type's."""
     ips: float | None = None
     packed: int | None = None
+    """The pCPU it was last packed onto, whether or not it is kept there."""
 
     @property
     def amount(self) -> str:
-        """What it books, in words."""
+        """The booking in words, with its unit."""
         if self.ips is not None:
             return f"{self.ips:.4g} instructions per second"
         return f"{self.refcores:g} reference cores"
 
 
+def cores(refcores: float, core_type: CoreType) -> float | None:
+    """Share of one pCPU of this type worth ``refcores``; ``None`` if it has no coefficient."""
+    return None if core_type.coefficient is None else refcores / core_type.coefficient
+
+
 def need_cores(demand: Demand, core_type: CoreType) -> float | None:
-    """Share of one such pCPU that a vCPU needs; ``None`` if the type's speed is unknown."""
+    """Share of one pCPU of this type that a vCPU needs; ``None`` if the type is not calibrated."""
     if demand.ips is not None:
         return None if core_type.nominal_ips is None else demand.ips / core_type.nominal_ips
     own = demand.coefficients.get(core_type.name)
@@ -71,7 +70,10 @@ def need_cores(demand: Demand, core_type: CoreType) -> float | None:
 
 
 def least_refcores(ips: float, topology: Topology) -> float | None:
-    """What a booking in Ips is at least, in reference cores; ``None`` if that is not known."""
+    """The least that a booking in Ips is worth in reference cores, over all core types.
+
+    ``None`` if no core type has nominal Ips.
+    """
     worth = [
         ips / t.nominal_ips * (t.coefficient or 1.0)
         for t in topology.core_types
@@ -82,42 +84,43 @@ def least_refcores(ips: float, topology: Topology) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Where booked vCPUs go: a pCPU each, or the reason why there is none."""
+    """The pCPU of each booked vCPU, or the reason why it has none, and what is left of each pCPU.
+
+    ``most_cores`` and ``unbooked_cores`` are filled in by ``control.entitlement`` with the results
+    of ``admission.headroom``.
+    """
 
     placed: Mapping[Hashable, int]
     unplaced: Mapping[Hashable, str]
     free_cores: Mapping[int, float]
-    most_cores: Mapping[Hashable, float] = field(default_factory=lambda: MappingProxyType({}))
-    """What those that may have more than they need may have at the most
-    (``admission.headroom``)."""
-    unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """What vCPUs without a booking may have, by core type, where they do not yield to bookings."""
+    most_cores: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
+    """The most that vCPUs with a soft limit or a burst may use, in cores."""
+    unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
+    """The most that vCPUs without a booking may use by core type, outside the idle class."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything found a place."""
+        """Whether every vCPU has a place."""
         return not self.unplaced
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A demand and its options, what it prefers first: the cores it needs there, and the pCPUs."""
+    """A demand with its options in order of preference: the share it needs, and the pCPUs."""
 
     demand: Demand
     options: tuple[tuple[float, frozenset[int]], ...]
 
     def places(self, free: Mapping[int, float]) -> Iterator[tuple[int, float]]:
-        """pCPUs with room for it and what it needs there; its own first, then the fullest."""
+        """pCPUs that can hold it, each with the share it needs; its own first, then the fullest."""
         for need, pcpus in self.options:
             found = [p for p in pcpus if free[p] >= need - TOLERANCE]
             for pcpu in sorted(found, key=lambda p: (p != self.demand.pcpu, free[p], p)):
                 yield pcpu, need
 
 
-def _item(demand: Demand, topology: Topology, *, stay: bool) -> _Item:
-    """The core type it is on comes first (with ``stay``: alone), then the slowest that suffices."""
+def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
+    """Prefers the current core type (with ``stay``: only that), then the slowest that suffices."""
     options = []
     for core_type in topology.core_types:
         if demand.core_type not in (None, core_type.name):
@@ -136,7 +139,7 @@ def _item(demand: Demand, topology: Topology, *, stay: bool) -> _Item:
 
 
 def _reason(demand: Demand, topology: Topology) -> str:
-    if _item(demand, topology, stay=False).options:
+    if _item(demand, topology).options:
         return f"{demand.amount} are not free on any pCPU it may use"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
@@ -145,18 +148,18 @@ def _reason(demand: Demand, topology: Topology) -> str:
 
 
 def _hardest_first(item: _Item) -> tuple[Any, ...]:
-    # Newcomers last among equals: what they are called must not matter, only then does whoever
-    # asks for them before they have a name get the same answer.
+    # Newcomers come last among equals. The scheduler asks before they have a name, so the name
+    # must not decide between a newcomer and the others.
     demand = item.demand
     return len(demand.allowed), -demand.refcores, demand.current is None, str(demand.key)
 
 
-def _settled_first(item: _Item) -> tuple[Any, ...]:
+def _kept_first(item: _Item) -> tuple[Any, ...]:
     return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
 
 
 def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
-    """Put one after the other onto the fullest pCPU with room for it, beside what is there."""
+    """Add items to ``base`` one by one, each to its preferred place."""
     free = dict(base.free_cores)
     placed, unplaced = dict(base.placed), dict(base.unplaced)
     for item in items:
@@ -169,16 +172,16 @@ def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Pac
     return Packing(placed, unplaced, free)
 
 
-def _search(items: Sequence[_Item], topology: Topology, room_cores: float) -> Packing | None:
-    """Place all by trying, depth first; ``None`` if that is impossible or takes too long to tell.
+def _search(items: Sequence[_Item], topology: Topology, empty: Packing) -> Packing | None:
+    """Place all items by depth-first search; ``None`` if impossible or not found in time.
 
-    pCPUs with equal room that the same vCPUs may use are alike, and one of them is tried. A state
-    that led nowhere is not entered again.
+    Of pCPUs with equal free capacity that are options of the same vCPUs, one is tried. A state that
+    failed is not entered again.
     """
-    free = {p.id: room_cores for p in topology.pcpus}
-    worth = sum((t.coefficient or 0.0) * room_cores for p in free if (t := topology.type_of(p)))
-    asked = sum(item.demand.refcores for item in items)
-    if len(items) > SEARCH_ITEMS_MAX or asked > worth + TOLERANCE * len(items):
+    free = dict(empty.free_cores)
+    worth = sum((t.coefficient or 0.0) * free[p] for p in free if (t := topology.type_of(p)))
+    needed = sum(item.demand.refcores for item in items)
+    if len(items) > SEARCH_ITEMS_MAX or needed > worth + TOLERANCE * len(items):
         return None
     groups = {pcpus for item in items for _, pcpus in item.options}
     kind = {p: tuple(p in group for group in groups) for p in free}
@@ -186,11 +189,11 @@ def _search(items: Sequence[_Item], topology: Topology, room_cores: float) -> Pa
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
 
-    def rest(at: int) -> bool:
+    def place_from(at: int) -> bool:
         nonlocal steps
         if at == len(items):
             return True
-        like = {p: (kind[p], round(room, 9)) for p, room in free.items()}
+        like = {p: (kind[p], round(left, 9)) for p, left in free.items()}
         state = (at, tuple(sorted(like.values())))
         steps -= 1
         if steps < 0 or state in dead_ends:
@@ -200,78 +203,60 @@ def _search(items: Sequence[_Item], topology: Topology, room_cores: float) -> Pa
             if like[pcpu] in tried:
                 continue
             tried.add(like[pcpu])
-            room = free[pcpu]
-            free[pcpu] = room - need
-            if rest(at + 1):
+            left = free[pcpu]
+            free[pcpu] = left - need
+            if place_from(at + 1):
                 placed[items[at].demand.key] = pcpu
                 return True
-            free[pcpu] = room
+            free[pcpu] = left
         dead_ends.add(state)
         return False
 
-    return Packing(placed, {}, free) if rest(0) else None
+    return Packing(placed, {}, free) if place_from(0) else None
 
 
-def _as_packed(demand: Demand) -> Demand:
-    return demand if demand.packed is None else replace(demand, pcpu=demand.packed)
-
-
-def _attempts(
-    demands: Sequence[Demand], topology: Topology, room_cores: float
-) -> Iterator[Packing | None]:
-    """Ways to pack, from the one that moves nothing to the one that finds a way if there is one."""
-    empty = Packing({}, {}, {p.id: room_cores for p in topology.pcpus})
+def _attempts(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Iterator[Packing]:
+    """Packings, from one that moves nothing to one that moves whatever it must."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
-        yield _first_fit(sorted(items, key=_settled_first) if stay else items, topology, empty)
+        yield _first_fit(sorted(items, key=_kept_first) if stay else items, topology, empty)
         if stay:
-            # All where they are and newcomers beside: what a scheduler tries before all else.
-            again = [_item(_as_packed(d), topology, stay=True) for d in demands]
-            yield _first_fit(sorted(again, key=_settled_first), topology, empty)
-        yield _search(items, topology, room_cores)
+            # All on the pCPUs they were packed onto, newcomers beside: what the scheduler tries
+            # first.
+            packed = [d if d.packed is None else replace(d, pcpu=d.packed) for d in demands]
+            again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
+            yield _first_fit(again, topology, empty)
+        if (found := _search(items, topology, empty)) is not None:
+            yield found
 
 
-def _first_complete(
-    demands: Sequence[Demand], topology: Topology, room_cores: float
-) -> tuple[Packing | None, Packing]:
-    """The first attempt that places all, if any does, and the very first one."""
-    first = None
-    for attempt in _attempts(demands, topology, room_cores):
-        first = first or attempt
-        if attempt is not None and attempt.complete:
-            return attempt, attempt
-    assert first is not None  # first fit always gives one
-    return None, first
+def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Packing:
+    """The first attempt that places all demands, otherwise the one that moves nothing."""
+    attempts = _attempts(demands, topology, empty)
+    first = next(attempts)
+    return next((packing for packing in chain([first], attempts) if packing.complete), first)
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
-    """Pack booked vCPUs onto pCPUs; one that has a core type leaves it only if not all fit else.
+    """Pack booked vCPUs onto pCPUs; a vCPU changes its core type only if not all fit otherwise.
 
-    If not all fit, those that have a place keep one, where they are if they can, and the others get
-    what is left. What does not fit on its own (too large, none of its pCPUs online) is left out in
-    any case. Deterministic, whatever the order of ``demands``.
+    If not all fit, admitted demands keep a place, where they are if possible, and the others get
+    what is left. Demands that cannot fit even an empty host are left out. The result does not
+    depend on the order of ``demands``.
     """
-    room_cores = 1.0 - reserve_ratio
-    whole = {p.id: room_cores for p in topology.pcpus}
+    empty = Packing({}, {}, {p.id: 1.0 - reserve_ratio for p in topology.pcpus})
     able: list[Demand] = []
     unable = {}
     for demand in demands:
-        if next(_item(demand, topology, stay=False).places(whole), None) is not None:
+        if next(_item(demand, topology).places(empty.free_cores), None) is not None:
             able.append(demand)
         else:
             unable[demand.key] = _reason(demand, topology)
-    packing, _ = _first_complete(able, topology, room_cores)
-    if packing is None:
-        _, base = _first_complete([d for d in able if d.settled], topology, room_cores)
-        rest = [_item(d, topology, stay=False) for d in able if d.key not in base.placed]
-        rest.sort(key=lambda item: (not item.demand.settled, *_hardest_first(item)))
-        packing = _first_fit(rest, topology, replace(base, unplaced={}))
+    packing = _best_attempt(able, topology, empty)
+    if not packing.complete:
+        base = _best_attempt([d for d in able if d.admitted], topology, empty)
+        others = [_item(d, topology) for d in able if d.key not in base.placed]
+        others.sort(key=lambda item: (not item.demand.admitted, *_hardest_first(item)))
+        packing = _first_fit(others, topology, replace(base, unplaced={}))
     return Packing(packing.placed, {**unable, **packing.unplaced}, packing.free_cores)
-
-
-def fits(
-    held: Iterable[Demand], asked: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0
-) -> bool:
-    """Whether a host that holds some bookings can take others as well."""
-    return pack([*held, *asked], topology, reserve_ratio).complete

@@ -124,8 +124,8 @@ def _requests(
             if refcores is not None:
                 key = (instance.resource, facts.number)
                 packed = before.get(key)
-                settled = packed is not None if before else None
-                request = _request(instance, facts, refcores, settled, topology)
+                admitted = packed is not None if before else None
+                request = _request(instance, facts, refcores, admitted, topology)
                 found[key] = replace(request, packed=packed)
     return found
 
@@ -155,7 +155,7 @@ def _request(
         core_type=instance.booking.core_type,
         current=now.name if now else None,
         pcpu=min(facts.pcpus) if len(facts.pcpus) == 1 else None,
-        settled=placed_before,
+        admitted=placed_before,
         coefficients=own_coefficients.bounded(own, refcores, topology),
         ips=ips,
     )

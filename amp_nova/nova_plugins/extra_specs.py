@@ -1,7 +1,7 @@
-"""Validators of ``amp:*`` extra specs for Nova's API, made from the one table of the grammar.
+"""Validators of ``amp:*`` extra specs for Nova's API, generated from the table of the grammar.
 
-Nova checks a key and its value when they are set, one by one: what excludes each other, or names a
-vCPU that the flavor has not, is found by ``amp-nova flavor check``, the filter and the agent.
+Nova validates each key and value on its own when it is set. Keys that exclude each other, and vCPUs
+that the flavor does not have, are found by ``amp-nova flavor check``, the filter and the agent.
 """
 
 import re
@@ -13,11 +13,11 @@ from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, VCPU_INDEX, ExtraSpec,
 
 
 class Validator(base.ExtraSpecValidator):  # type: ignore[misc]
-    """Asks the table, whose sentences say what is allowed."""
+    """Validates one key of the table, with the messages of the table."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Nova takes names for regular expressions; a dot in ours is a dot.
+        # Nova uses the name as a regular expression; the dots in ours are literal.
         literal = re.escape(self.name)
         for parameter in self.parameters:
             group = f"(?P<{parameter['name']}>{parameter['pattern']})"
@@ -25,9 +25,9 @@ class Validator(base.ExtraSpecValidator):  # type: ignore[misc]
         self.name_regex = literal.replace("\\:", ":")
 
     def validate(self, name: str, value: str) -> None:
-        """Refuse what the table refuses, in its words; Nova answers 400."""
-        if (sentence := fault(name, value)) is not None:
-            raise exception.ValidationError(sentence)
+        """Raise ``ValidationError`` if the value is not allowed; Nova then answers 400."""
+        if (message := fault(name, value)) is not None:
+            raise exception.ValidationError(message)
 
 
 def _validator(spec: ExtraSpec, *, per_vcpu: bool) -> Validator:
@@ -35,23 +35,23 @@ def _validator(spec: ExtraSpec, *, per_vcpu: bool) -> Validator:
     return Validator(
         name=f"{NAMESPACE}:{spec.name}" + (".{vcpu}" if per_vcpu else ""),
         description=f"{spec.meaning[0].upper()}{spec.meaning[1:]}"
-        + (", of this vCPU alone." if per_vcpu else "."),
+        + (", for this vCPU only." if per_vcpu else "."),
         value={"type": str, "description": f"{spec.allowed[0].upper()}{spec.allowed[1:]}."},
         parameters=[index] if per_vcpu else [],
     )
 
 
 def register() -> list[Validator]:
-    """Every key of the grammar, and last what refuses all others of the namespace."""
+    """A validator for every key, and a last one that rejects all other keys of the namespace."""
     found = [_validator(spec, per_vcpu=False) for spec in TABLE]
     found += [_validator(spec, per_vcpu=True) for spec in TABLE if spec.per_vcpu]
-    rest = {"name": "rest", "pattern": ".*", "description": "Anything else."}
+    unknown = {"name": "unknown", "pattern": ".*", "description": "Any other key."}
     found.append(
         Validator(
-            name=f"{NAMESPACE}:{{rest}}",
-            description="No key of amp-nova: refused, with the key that was probably meant.",
-            value={"type": str, "description": "None is allowed."},
-            parameters=[rest],
+            name=f"{NAMESPACE}:{{unknown}}",
+            description="Not a key of amp-nova; rejected with the most similar key.",
+            value={"type": str, "description": "No value is allowed."},
+            parameters=[unknown],
         )
     )
     return found

@@ -1,23 +1,23 @@
-"""``AmpCapacityFilter``: a host passes if the booking fits it, packed as its agent packs."""
+"""``AmpCapacityFilter``: a host passes if the booking can be packed beside those it holds."""
 
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from nova.scheduler import filters
+from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import Entry
+from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit
-from amp_nova.scheduling.host_fit import Ask, Fit
+from amp_nova.scheduling.host_fit import HostFit, Request
 
 LOG = logging.getLogger(__name__)
-HOSTS_NAMED_MAX = 5
+HOSTS_LOGGED_MAX = 5
 _PREFIX = f"{NAMESPACE}:"
 
 
@@ -28,15 +28,12 @@ def _examine(specs: tuple[tuple[str, str], ...], vcpus: int) -> tuple[Booking | 
 
 
 def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, str]:
-    """The booking in a flavor's extra specs, or why there is none in them; remembers flavors."""
+    """The booking in a flavor's extra specs, or ``None`` and the errors in them; cached."""
     return _examine(tuple(sorted(specs.items())), vcpus)
 
 
 class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
-    """Keeps hosts that have room for what the instance books."""
-
-    # A rebuild stays where it is, with the share it has: there is nothing to decide.
-    RUN_ON_REBUILD = False
+    """Passes hosts that have the capacity that the instance books."""
 
     def __init__(self) -> None:
         self._server = report_server.shared()
@@ -47,7 +44,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         return any(True for _ in self.filter_all([host_state], spec_obj))
 
     def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> Iterator[Any]:
-        """The hosts that pass; what is asked is worked out once for all of them."""
+        """The hosts that pass; the booking is read once for all of them."""
         specs = spec_obj.flavor.extra_specs
         if not any(key.startswith(_PREFIX) for key in specs):
             yield from filter_obj_list
@@ -56,125 +53,121 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         booking, errors = read_booking(specs, spec_obj.flavor.vcpus)
         if booking is None:
             LOG.warning(
-                "instance %s gets no host: flavor %s: %s",
+                "instance %s: flavor %s is not valid, so no host passes: %s",
                 spec_obj.instance_uuid,
                 spec_obj.flavor.name,
                 errors,
             )
             return
-        if not (booking.booked or booking.core_type) or _is_rebuild(spec_obj):
+        # A rebuild stays on its host with the capacity it has.
+        if not (booking.booked or booking.core_type) or utils.request_is_rebuild(spec_obj):
             yield from filter_obj_list
             return
-        yield from self._filtered(filter_obj_list, spec_obj, booking)
+        yield from self._filtered(filter_obj_list, spec_obj, host_fit.request_of(booking))
 
-    def _filtered(self, hosts: Any, spec_obj: Any, booking: Booking) -> Iterator[Any]:
-        ask, states = host_fit.ask_of(booking), self._states
+    def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
         claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
-        question = _Question(ask, states.key(ask), spec_obj.instance_uuid)
+        query = _FitQuery(self._states, request, spec_obj.instance_uuid)
         refused: list[tuple[str, str]] = []
-        oldest_s, stale_report = states.oldest_s(), CONF.amp_scheduler.stale_report
         for host in hosts:
-            entry = states.entry(host.nodename)
-            if entry is not None and not entry.away.issubset(host.instances):
-                entry = states.gone(host.nodename, host.instances)
-            usable = entry is not None and entry.usable(oldest_s)
-            if entry is not None and usable:
-                fit = question.answer(entry)
-            else:
-                fit = _unknown(question, entry, stale_report)
-            if fit.refused is not None:
+            fit = query.fit(host)
+            if fit is not None and fit.refused is not None:
                 refused.append((host.nodename, fit.refused))
                 continue
-            if claims and fit.core_types:
-                _prefer(host, fit.core_types[0])
-            if usable or stale_report != "ignore":
-                self._guard(host, spec_obj, ask)
-            host.consume_from_request = functools.partial(self._consume, host, ask)
+            if fit is not None:
+                if claims and fit.core_types:
+                    _prefer_core_type(host, fit.core_types[0])
+                self._reserve_on_claim(host, spec_obj, request)
+            host.consume_from_request = functools.partial(self._consume, host, request)
             yield host
         if refused:
-            _say(refused, spec_obj)
+            _log_refused(refused, spec_obj)
 
-    def _guard(self, host: Any, spec_obj: Any, ask: Ask) -> None:
-        """Have the room looked at once more, and taken, as Nova turns to this host."""
+    def _reserve_on_claim(self, host: Any, spec_obj: Any, request: Request) -> None:
+        """Check the capacity again, and reserve it, when Nova turns to this host."""
         candidates = getattr(host, "allocation_candidates", None)
         if candidates is not None:
-            take = functools.partial(self._take, host.nodename, spec_obj, ask)
-            host.allocation_candidates = _Candidates(candidates, take)
+            reserve = functools.partial(
+                self._states.reserve, host.nodename, spec_obj.instance_uuid, request
+            )
+            host.allocation_candidates = _Candidates(candidates, reserve)
 
-    def _take(self, node: str, spec_obj: Any, ask: Ask) -> bool:
-        return self._states.reserve(node, spec_obj.instance_uuid, ask)
-
-    def _consume(self, host: Any, ask: Ask, spec_obj: Any) -> None:
-        """Nova took this host: count the instance there, for requests to come."""
+    def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
+        """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
-        # Nova takes the mark away when the request as a whole fails.
+        # Nova resets ``updated`` if the request as a whole fails.
         self._states.decided(
-            host.nodename, spec_obj.instance_uuid, ask, lambda: host.updated is None
+            host.nodename, spec_obj.instance_uuid, request, lambda: host.updated is None
         )
 
 
 class _Candidates(list[Any]):
-    """A host's allocation candidates, none any more if its room was taken meanwhile.
+    """A host's allocation candidates; empty if the capacity has been taken since it was filtered.
 
-    Just before Nova claims one it asks whether there are any, and skips the host if not. That is
-    the last moment at which two requests that are decided at the same time in one worker can be
-    kept off the same room; without Placement's claim nothing else would do it.
+    Nova tests them for truth just before it claims one, and skips the host if there are none. That
+    is the last moment to keep two concurrent requests in one worker off the same capacity; without
+    a Placement claim nothing else would.
     """
 
-    def __init__(self, candidates: Iterable[Any], take: Callable[[], bool]) -> None:
+    def __init__(self, candidates: Iterable[Any], reserve: Callable[[], bool]) -> None:
         super().__init__(candidates)
-        self._take = take
+        self._reserve = reserve
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self._take()
+        return len(self) > 0 and self._reserve()
 
 
-class _Question:
-    """One booking that looks for a host."""
+class _FitQuery:
+    """One request, tried on every host."""
 
-    def __init__(self, ask: Ask, key: int, resource: str) -> None:
-        self._ask = ask
-        self._key = key
+    def __init__(self, states: HostStates, request: Request, resource: str) -> None:
+        options = CONF.amp_scheduler
+        self._states = states
+        self._request = request
+        self._key = cache_key(request)
         self._resource = resource
-        self._repackings = CONF.amp_scheduler.repacked_hosts_max
+        self._oldest_s = states.oldest_s()
+        self._stale_report = options.stale_report
+        self._repacks_left = options.repacked_hosts_max
 
-    def answer(self, entry: Entry) -> Fit:
-        """Whether it fits a host; remembered, but for an instance that is there already."""
-        if self._resource in entry.snapshot.instance_of or self._resource in entry.pending:
-            return host_fit.fit(entry.room_without(self._resource), self._ask)
+    def fit(self, host: Any) -> HostFit | None:
+        """Whether it fits a host, by its last report or as ``stale_report`` says.
+
+        ``None`` for a host that passes without a usable report.
+        """
+        entry = self._states.entry(host.nodename)
+        if entry is not None and not entry.away.issubset(host.instances):
+            entry = self._states.release_away(host.nodename, host.instances)
+        if entry is not None and entry.usable(self._oldest_s):
+            return self._reported_fit(entry)
+        if self._stale_report == "ignore":
+            return None
+        if entry is None:
+            return HostFit(refused="its agent has not reported")
+        if self._stale_report == "last":
+            return self._reported_fit(entry)
+        if not entry.report.healthy:
+            return HostFit(refused="its agent cannot reach the hypervisor")
+        return HostFit(refused="its agent's last report is too old")
+
+    def _reported_fit(self, entry: Entry) -> HostFit:
+        """Cached in the entry, except for an instance that is on the host already."""
+        if entry.holds(self._resource):
+            return host_fit.fit(entry.headroom_for(self._resource), self._request)
         found = entry.fits.get(self._key)
         if found is None:
-            found = host_fit.quick(entry.room(), self._ask)
+            found = host_fit.quick_fit(entry.headroom, self._request)
             if found is None:
-                if not self._repackings:
-                    return Fit(refused="it has no room in one piece, and was not packed anew")
-                self._repackings -= 1
-                found = host_fit.thorough(entry.room(), self._ask)
+                if not self._repacks_left:
+                    return HostFit(refused="its free capacity is fragmented; it was not repacked")
+                self._repacks_left -= 1
+                found = host_fit.repacked_fit(entry.headroom, self._request)
             entry.fits[self._key] = found
         return found
 
 
-def _unknown(question: _Question, entry: Entry | None, stale_report: str) -> Fit:
-    """What a stale report, or none at all, means."""
-    if stale_report == "ignore":
-        return Fit()
-    if entry is None:
-        return Fit(refused="its agent has not reported")
-    if stale_report == "last":
-        return question.answer(entry)
-    if not entry.snapshot.healthy:
-        return Fit(refused="its agent cannot reach the hypervisor")
-    return Fit(refused="its agent's last report is too old")
-
-
-def _is_rebuild(spec_obj: Any) -> bool:
-    from nova.scheduler import utils
-
-    return bool(utils.request_is_rebuild(spec_obj))
-
-
-def _prefer(host: Any, core_type: str) -> None:
-    """Have Placement's claim made on the core type that the packing uses; Nova takes the first."""
+def _prefer_core_type(host: Any, core_type: str) -> None:
+    """Put the candidate on this core type first: Nova claims the first one in Placement."""
     candidates = getattr(host, "allocation_candidates", None)
     if candidates is None or len(candidates) < 2:
         return
@@ -184,10 +177,10 @@ def _prefer(host: Any, core_type: str) -> None:
     )
 
 
-def _say(refused: list[tuple[str, str]], spec_obj: Any) -> None:
-    """One line that says why hosts were refused; all of them for debugging."""
-    shown = "; ".join(f"{node}: {why}" for node, why in refused[:HOSTS_NAMED_MAX])
-    more = len(refused) - HOSTS_NAMED_MAX
+def _log_refused(refused: list[tuple[str, str]], spec_obj: Any) -> None:
+    """Log the reasons for some hosts in one line, and for the others at debug level."""
+    shown = "; ".join(f"{node}: {why}" for node, why in refused[:HOSTS_LOGGED_MAX])
+    more = len(refused) - HOSTS_LOGGED_MAX
     LOG.info(
         "instance %s, flavor %s: %d hosts refused: %s%s",
         spec_obj.instance_uuid,
@@ -196,6 +189,5 @@ def _say(refused: list[tuple[str, str]], spec_obj: Any) -> None:
         shown,
         f"; and {more} more" if more > 0 else "",
     )
-    if more > 0 and LOG.isEnabledFor(logging.DEBUG):
-        for node, why in refused[HOSTS_NAMED_MAX:]:
-            LOG.debug("instance %s: %s refused: %s", spec_obj.instance_uuid, node, why)
+    for node, why in refused[HOSTS_LOGGED_MAX:]:
+        LOG.debug("instance %s: %s refused: %s", spec_obj.instance_uuid, node, why)

@@ -1,4 +1,4 @@
-"""Options of the scheduler's side, in nova.conf: ``[amp_scheduler]``."""
+"""Options of the scheduler side, in nova.conf: ``[amp_scheduler]``."""
 
 from oslo_config import cfg
 
@@ -10,8 +10,8 @@ OPTS = [
         default=180.0,
         min=1.0,
         help="""
-Seconds after which the last report of a host no longer counts as fresh. Agents report every
-``[reports] interval_s`` (60) and whenever something changed.
+Seconds after which a host's last report is stale. Agents report every ``[reports] interval_s`` (60)
+seconds and whenever a booking changes.
 """,
     ),
     cfg.StrOpt(
@@ -19,8 +19,8 @@ Seconds after which the last report of a host no longer counts as fresh. Agents 
         default="refuse",
         choices=[
             ("refuse", "the host takes no booked instance until its agent reports again"),
-            ("last", "judge by the last report, however old; without one, refuse"),
-            ("ignore", "let the host pass: only Placement guards its capacity"),
+            ("last", "use the last report, however old; without one, refuse"),
+            ("ignore", "the host passes, and only Placement protects its capacity"),
         ],
         help="What a stale or missing report means for an instance that books capacity.",
     ),
@@ -28,15 +28,15 @@ Seconds after which the last report of a host no longer counts as fresh. Agents 
         "clock_skew_s",
         default=60.0,
         min=0.0,
-        help="How far in the future a report's time may be before it is refused.",
+        help="Seconds a report's time may be in the future before the report is rejected.",
     ),
     cfg.FloatOpt(
         "pending_s",
         default=120.0,
         min=0.0,
         help="""
-How long an instance that was sent to a host counts there although the host's agent has not reported
-it yet. It covers the time from the decision to the guest's start.
+Seconds for which an instance counts on the host it was sent to, even though the agent has not
+reported it yet. Allow for the time from the scheduling decision to the start of the guest.
 """,
     ),
     cfg.IntOpt(
@@ -44,23 +44,23 @@ it yet. It covers the time from the decision to the guest's start.
         default=50,
         min=0,
         help="""
-For how many hosts per request the filter tries to pack all bookings anew, when a host has enough
-capacity in sum and not in one piece. It takes up to 20 ms each; the answer is remembered until the
-host changes. Other such hosts are refused.
+Number of hosts per request for which the filter packs all bookings anew, because the free capacity
+is sufficient but fragmented. Packing takes up to 20 ms per host, and the result is cached until the
+host changes. Further hosts of this kind are refused.
 """,
     ),
     cfg.FloatOpt(
         "amp_efficiency_weight_multiplier",
         default=1.0,
         help="""
-Multiplier of ``AmpEfficiencyWeigher``; a host aggregate's metadata of the same name overrides it.
+Multiplier of ``AmpEfficiencyWeigher``. The same key in a host aggregate's metadata overrides it.
 """,
     ),
     cfg.FloatOpt(
         "amp_scalability_weight_multiplier",
         default=1.0,
         help="""
-Multiplier of ``AmpScalabilityWeigher``; a host aggregate's metadata of the same name overrides it.
+Multiplier of ``AmpScalabilityWeigher``. The same key in a host aggregate's metadata overrides it.
 """,
     ),
 ]
@@ -72,6 +72,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Make the options known to Nova's configuration, and give that back."""
+    """Register the options with Nova's configuration, and return that."""
     conf.register_opts(OPTS, GROUP)
     return conf

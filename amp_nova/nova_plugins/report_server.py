@@ -1,8 +1,8 @@
-"""Hears the agents' reports in a scheduler process, by oslo.messaging.
+"""Receives host reports in a scheduler process, by oslo.messaging.
 
-Nova makes filters and weighers in the process that then forks the workers, so nothing may be
-started when they are made. The first request of a worker starts the server, in a thread: a broker
-that is not there delays nobody. In native-thread mode a worker does so right after its fork.
+Nova loads filters and weighers before it forks its workers, so loading must not start anything. The
+first request of a worker starts the server, in a thread of its own, so that an unreachable broker
+delays nobody. In native-thread mode a worker starts it right after the fork.
 """
 
 import logging
@@ -26,7 +26,7 @@ RETRY_S = 5.0
 
 
 class Endpoint:
-    """What agents call."""
+    """The remote procedures that agents call."""
 
     target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
 
@@ -34,12 +34,12 @@ class Endpoint:
         self._states = states
 
     def report(self, _context: object, snapshot: object) -> None:
-        """One host's report."""
+        """Receive a host report. The argument's name is part of the wire format."""
         self._states.accept(snapshot)
 
 
 class ReportServer:
-    """Starts once per process, when it is first needed."""
+    """Listens for host reports; starts once per process."""
 
     def __init__(self, states: HostStates, host: str | None = None) -> None:
         self.states = states
@@ -49,21 +49,19 @@ class ReportServer:
         self._server: Any = None
 
     def start(self) -> None:
-        """Begin to listen, unless this process does already; returns at once."""
-        if self._pid == os.getpid():
-            return
+        """Start listening unless this process already does; returns at once."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
                 threading.Thread(target=self._run, name="amp-reports", daemon=True).start()
 
     def after_fork(self) -> None:
-        """Begin to listen in a worker that has just been forked."""
-        self._lock = threading.Lock()  # whoever held it did not come along
+        """Start listening in a worker that was just forked."""
+        self._lock = threading.Lock()  # the thread that locked it may not exist here
         self.start()
 
     def stop(self) -> None:
-        """Hear nobody any more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.stop()
 
@@ -71,8 +69,8 @@ class ReportServer:
         while True:
             try:
                 self._listen()
-            except Exception as exc:  # noqa: BLE001 - whatever the driver raises, try again
-                LOG.warning("agents' reports cannot be heard: %s; trying again", exc)
+            except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
+                LOG.warning("cannot receive host reports: %s; retrying every %g s", exc, RETRY_S)
                 time.sleep(RETRY_S)
             else:
                 return
@@ -110,7 +108,7 @@ _shared: ReportServer | None = None
 
 
 def shared() -> ReportServer:
-    """The one of this process, for filter and weighers alike."""
+    """The server of this process, shared by the filter and the weighers."""
     global _shared
     if _shared is None:
         _shared = ReportServer(HostStates(CONF))

@@ -1,9 +1,7 @@
-"""``AmpEfficiencyWeigher`` and ``AmpScalabilityWeigher``: where an instance does the cloud most
-good.
+"""``AmpEfficiencyWeigher`` and ``AmpScalabilityWeigher``: where an instance is most useful.
 
-Both give absolute scores, 0 to 1: what a host is worth to an instance does not depend on which
-other hosts passed the filters. A host that nothing is known of has the score of a host of reference
-cores.
+Both give absolute scores from 0 to 1: what a host is worth to an instance does not depend on which
+other hosts passed the filters. A host without a usable report scores like one of reference cores.
 """
 
 import abc
@@ -12,56 +10,53 @@ from typing import Any
 from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
-from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit, placement_score
-from amp_nova.scheduling.placement_score import Outlook
+from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 
-NEUTRAL = Outlook(1.0, 1.0)
+NEUTRAL = PlacementScore(1.0, 1.0)
 
 
-class _Question:
-    """One instance that is weighed on every host."""
+class _ScoreQuery:
+    """One instance, scored on every host."""
 
     def __init__(self, states: HostStates, spec_obj: Any) -> None:
-        flavor = spec_obj.flavor
+        flavor, image = spec_obj.flavor, ""
+        if spec_obj.image and "id" in spec_obj.image:
+            image = spec_obj.image.id or ""
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
-        self._ask = host_fit.ask_of(self._booking)
+        self._request = host_fit.request_of(self._booking)
         self._oldest_s = states.oldest_s()
-        image = spec_obj.image.id if spec_obj.image and "id" in spec_obj.image else ""
-        self._known = states.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image or "")
-        self._resource = spec_obj.instance_uuid
-        self._fit_key = states.key(self._ask)
-        b = self._booking
-        # To every hundredth: a measurement that creeps must not make all hosts think anew.
-        known = None if self._known is None else round(self._known, 2)
-        self._known = known
-        self._key = (self._fit_key, len(b.vcpus), b.weight, b.efficiency, known)
+        known = states.history.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image)
+        # Rounded, so that a slowly changing measurement does not defeat the cache.
+        self._sensitivity = None if known is None else round(known, 2)
+        self._fit_key = host_states.cache_key(self._request)
+        self._score_key = host_states.cache_key(self._booking, self._sensitivity)
 
-    def answer(self, entry: Entry | None) -> Outlook:
-        """What the instance would gain on a host, and the cloud."""
+    def score(self, entry: Entry | None) -> PlacementScore:
+        """The score of a host, cached in its entry."""
         if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
-        found = entry.outlooks.get(self._key)
+        found = entry.scores.get(self._score_key)
         if found is None:
-            found = entry.outlooks[self._key] = self._outlook(entry)
+            found = entry.scores[self._score_key] = self._compute(entry)
         return found
 
-    def _outlook(self, entry: Entry) -> Outlook:
-        market, topology = entry.market(), entry.snapshot.topology
-        own = self._known
+    def _compute(self, entry: Entry) -> PlacementScore:
+        booking, own = self._booking, self._sensitivity
         if own is None:
-            own = placement_score.hinted(self._booking.efficiency, topology)
+            own = placement_score.hinted_sensitivity(booking.efficiency, entry.report.topology)
         if own is None:
             own = placement_score.UNKNOWN
-        here = entry.room()
-        sizes = tuple(s.refcores for s in host_fit.sizes_of(self._ask, topology) or ())
-        fit = entry.fits.get(self._fit_key) or host_fit.quick(here, self._ask)
-        candidate = placement_score.candidate_of(self._booking, sizes, own)
-        return placement_score.outlook(market, candidate, fit.core_types if fit else ())
+        demands = host_fit.requested_demands(self._request, entry.report)
+        best_effort = len(booking.vcpus) - len(self._request.vcpus)
+        new = NewInstance(best_effort, tuple(d.refcores for d in demands), own, booking.weight)
+        fit = entry.fits.get(self._fit_key) or host_fit.quick_fit(entry.headroom, self._request)
+        return placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
 
 
 class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
@@ -73,47 +68,46 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
         self._server = report_server.shared()
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """As configured, or as the metadata of the host's aggregates say."""
+        """The multiplier from the metadata of the host's aggregates, else the configured one."""
         multiplier = getattr(CONF.amp_scheduler, self.option)
         return float(utils.get_weight_multiplier(host_state, self.option, multiplier))
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
-        """The score of every host; what is asked is worked out once for all of them."""
+        """The scores of all hosts; the booking is read once for all of them."""
         self._server.start()
         states = self._server.states
-        question = _Question(states, weight_properties)
+        query = _ScoreQuery(states, weight_properties)
         return [
-            self._score(question.answer(states.entry(weighed.obj.nodename)))
+            self._weight(query.score(states.entry(weighed.obj.nodename)))
             for weighed in weighed_obj_list
         ]
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
-        states = self._server.states
-        question = _Question(states, weight_properties)
-        return self._score(question.answer(states.entry(host_state.nodename)))
+        (weight,) = self.weigh_objects([weights.WeighedObject(host_state, 0.0)], weight_properties)
+        return weight
 
     @abc.abstractmethod
-    def _score(self, outlook: Outlook) -> float:
-        """The score, 0 to 1."""
+    def _weight(self, score: PlacementScore) -> float:
+        """A weight from 0 to 1."""
 
 
 class AmpEfficiencyWeigher(_AmpWeigher):
-    """The throughput that the cloud gains if the instance goes to that host."""
+    """Prefers the host where the instance adds most to the cloud's throughput."""
 
     option = "amp_efficiency_weight_multiplier"
 
-    def _score(self, outlook: Outlook) -> float:
+    def _weight(self, score: PlacementScore) -> float:
         most = placement_score.GAIN_MAX
-        return min(max((outlook.gain + 1.0) / (most + 1.0), 0.0), 1.0)
+        return min(max((score.gain + 1.0) / (most + 1.0), 0.0), 1.0)
 
 
 class AmpScalabilityWeigher(_AmpWeigher):
-    """How fast the instance's vCPUs are there on the whole: how well it scales with what it finds.
+    """Prefers the host where the instance's best-effort vCPUs run fastest.
 
-    What books capacity has the speed it books everywhere, so it has no preference.
+    Booked vCPUs have the same speed everywhere, so they have no preference.
     """
 
     option = "amp_scalability_weight_multiplier"
 
-    def _score(self, outlook: Outlook) -> float:
-        return min(outlook.pace / placement_score.GAIN_MAX, 1.0)
+    def _weight(self, score: PlacementScore) -> float:
+        return min(score.speed / placement_score.GAIN_MAX, 1.0)

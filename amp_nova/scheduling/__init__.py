@@ -1,4 +1,4 @@
-"""Which host an instance should go to: whether it fits there, and what the cloud gains.
+"""Where Nova should place an instance: whether it fits a host, and what the cloud gains there.
 
-Everything is computed from host reports. The package must not know Nova; ``nova_plugins`` does.
+Computed from host reports alone. The package knows nothing of Nova; ``nova_plugins`` does.
 """

@@ -1,8 +1,8 @@
-"""What the filter and the weighers cost Nova's scheduler, beside Nova's own in the same run.
+"""What the filter and the weighers cost Nova's scheduler, compared with Nova's own in the same run.
 
-Through Nova's own handlers and host states, 20 instances on every host. *Cold*: the first request
-for a flavor after every host reported another state; *again*: the same flavor while nothing
-changed; *apart*: another instance was sent to one host in twenty since.
+Through Nova's own handlers and host states, with 20 instances on every host. *Cold*: the first
+request for a flavor after every host reported a new state; *again*: the same flavor while nothing
+changed; *apart*: after another instance was sent to one host in twenty.
 Run it where Nova is installed::
 
     .venv-nova/bin/python -m pytest tests/benchmarks/test_scheduler.py -s
@@ -35,11 +35,12 @@ from amp_nova.nova_plugins.weights import (
     AmpEfficiencyWeigher,
     AmpScalabilityWeigher,
 )
-from amp_nova.scheduling.host_fit import ask_of
+from amp_nova.scheduling.host_fit import request_of
 from amp_nova.wire import topics
-from amp_nova.wire.host_report import InstanceShare, Speedup, VcpuShare, encode
+from amp_nova.wire.encoding import encode
+from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
-from tests.snapshots import snapshot
+from tests.host_reports import host_report
 
 objects.register_all()
 SIZES = (10, 1000, 10_000)
@@ -65,23 +66,25 @@ def instances(host):
         if number % 2:
             pcpu = number % 16
             vcpus = tuple(
-                VcpuShare(i, 0.5, allowed=ALL, core_type="slow", pcpu=pcpu) for i in range(2)
+                ReportedVcpu(i, 0.5, allowed=ALL, core_type="slow", pcpu=pcpu) for i in range(2)
             )
         else:
             vcpus = tuple(
-                VcpuShare(
+                ReportedVcpu(
                     i, None, None, ALL, utilization_ratio=0.9213,
-                    speedup=Speedup(1.0 + number / 20, 0.0523), efficiency=1.4142,
+                    speedup=Speedup(1.0 + number / 20, 0.0523),
                 )
                 for i in range(2)
             )  # fmt: skip
-        found.append(InstanceShare(name, vcpus, flavor=some_id("flavor"), image=some_id("image")))
+        found.append(
+            ReportedInstance(name, vcpus, flavor=some_id("flavor"), image=some_id("image"))
+        )
     return found
 
 
 @functools.cache
 def made_states(count):
-    """Nova's own knowledge of as many hosts."""
+    """Nova's state of as many hosts."""
     made = []
     for number in range(count):
         host = HostState(f"host{number}", f"host{number}", uuid.uuid4())
@@ -110,7 +113,7 @@ def made_states(count):
 
 
 def host_states(count):
-    """The same as a request finds it: with candidates, and untouched by earlier ones."""
+    """Host states as a request finds them: with candidates, and unchanged by earlier requests."""
     for host in made_states(count):
         host.allocation_candidates = [{"allocations": {}, "mappings": {"": []}}]
         vars(host).pop("consume_from_request", None)
@@ -169,7 +172,7 @@ def report_all(states, count, sequence):
     """Every host reports; the microseconds and the bytes of one report."""
     texts = []
     for number in range(count):
-        seen = snapshot(
+        seen = host_report(
             *instances(number), node=f"host{number}", topology=TOPOLOGY, policy="amp-vm",
             sequence=sequence, time_s=time.time(),
         )  # fmt: skip
@@ -182,24 +185,24 @@ def report_all(states, count, sequence):
 
 def on_the_wire(number):
     """Bytes of a report as oslo.messaging sends it: JSON in JSON in JSON."""
-    text = encode(snapshot(*instances(number), topology=TOPOLOGY, policy="amp-vm"))
+    text = encode(host_report(*instances(number), topology=TOPOLOGY, policy="amp-vm"))
     call = {"method": "report", "args": {"snapshot": text}, "namespace": topics.NAMESPACE}
     call |= {"version": topics.RPC_VERSION, "_unique_id": uuid.uuid4().hex}
     return len(json.dumps(serialize_msg(call)))
 
 
 def change_all(states):
-    """As if every host had just reported another state: nobody asked anything of it yet."""
+    """Discard cached results, as if every host had just reported a new state."""
     for entry in states._entries.values():
         entry.fits.clear()
-        entry.outlooks.clear()
+        entry.scores.clear()
 
 
 def send_some(states, count, round_):
-    """Another instance went to one host in twenty."""
-    ask = ask_of(parse({"amp:pref_core": "0.1"}, 1))
+    """Send another instance to one host in twenty."""
+    request = request_of(parse({"amp:pref_core": "0.1"}, 1))
     for number in range(0, count, 20):
-        states.decided(f"host{number}", f"sent-{round_}-{number}", ask)
+        states.decided(f"host{number}", f"sent-{round_}-{number}", request)
 
 
 def median(measure):
@@ -208,7 +211,7 @@ def median(measure):
 
 
 def memory(states, count):
-    """Bytes of the cache per host, with all that was worked out."""
+    """Bytes per host, with all cached results."""
     tracemalloc.start()
     report_all(states, count, 1)
     filtered(AmpCapacityFilter(), count, SPECS)
@@ -220,7 +223,7 @@ def memory(states, count):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A scheduler process that hears nobody but the benchmark."""
+    """A scheduler process that receives reports from the benchmark only."""
     report_server.CONF([], default_config_files=[])
     report_server._shared = None
     made = report_server.shared()
@@ -230,7 +233,7 @@ def server(monkeypatch):
 
 
 def ours(part, make, states, count):
-    """One of our parts: cold, again, and after some decisions elsewhere."""
+    """One of amp-nova's plugins: cold, again, and after decisions elsewhere."""
     thing = make()
 
     def cold(_):

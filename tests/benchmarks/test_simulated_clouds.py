@@ -41,8 +41,8 @@ from amp_nova.policies.placing import core_shares
 from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.speedup import Estimate
 from tests import hosts
+from tests.host_reports import NOW_S
 from tests.packing import PackingHost
-from tests.snapshots import NOW_S
 
 objects.register_all()
 CLOUDS = (
@@ -159,7 +159,7 @@ class Host(PackingHost):
             estimate = Estimate(fast / slow * (1.0 + error), ERROR, "sampling")
             self.measured[instance.resource] = Insight(speedup=estimate)
         self.instances[instance.resource] = instance
-        self.take(
+        self.add(
             instance.resource,
             kind.specs,
             kind.vcpus,
@@ -173,7 +173,7 @@ class Host(PackingHost):
         vcpus = KINDS[instance.kind].vcpus
         self.state.vcpus_used -= vcpus
         self.state.free_ram_mb += vcpus * GIB_PER_VCPU * 1024
-        self.lose(instance.resource)
+        self.remove(instance.resource)
 
     def said(self):
         """Its agent's report."""
@@ -209,7 +209,7 @@ class Host(PackingHost):
         }
 
     def _use(self, free, key, size):
-        """One that found no room in one piece has what it books in pieces."""
+        """A vCPU that is not packed gets what it books from fragments."""
         pcpus = self.promises[key].grant.pcpus
         need, there = size / self._only(pcpus).coefficient, sum(free[p] for p in pcpus)
         for pcpu in pcpus:
@@ -226,7 +226,7 @@ class Host(PackingHost):
             views.append(VcpuView(key, pcpus, pcpus))
         here = core_shares.room(HostView(self.topology, tuple(views), free))
         given = core_shares.evenly(here)
-        if self.about.policy != "amp-fair":
+        if self.info.policy != "amp-fair":
             ranks = core_shares.ranked_vms(here, lambda v: -best[v.key] if v.key in best else None)
             given = core_shares.by_rank(here, ranks)
         return {

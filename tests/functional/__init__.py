@@ -1,6 +1,6 @@
-"""Nova's API, conductor, scheduler, Placement and fake computes in one process, with our plugins.
+"""Nova's API, conductor, scheduler, Placement and fake computes in one process, with the plugins.
 
-Nova chooses native threads or eventlet as its first module is imported, so that comes first.
+Nova chooses between native threads and eventlet when its first module is imported: here.
 """
 
 import nova.tests.functional  # noqa: F401

@@ -1,5 +1,7 @@
-"""Agents of made-up hosts: the real loop and publisher over a fake host (``tests.hosts``), on which
-the instances of one of Nova's fake computes run."""
+"""Agents of fake hosts: the real loop and publisher over ``tests.hosts``.
+
+A fake host runs the instances of one of Nova's fake compute services.
+"""
 
 import nova.rpc
 from nova import context, objects
@@ -7,7 +9,8 @@ from oslo_config import cfg
 
 from amp_nova import conf as agent_conf
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.publish.host_reports import About, Publisher
+from amp_nova.agent.publish.host_reports import HostInfo, Publisher
+from amp_nova.agent.publish.message_bus import MessageBus
 from amp_nova.control.entitlement import Terms
 from tests import hosts
 
@@ -31,22 +34,23 @@ class Agent:
         self._compute = compute
         self.host = hosts.FakeHost(hosts.topology(types))
         self.loop = Loop(self.host, self.host, Settings(Terms(reserve_ratio)))
-        self.about = About(compute.host, bookable, reserve_ratio)
-        self.publisher = Publisher(options(), compute.host, nova.rpc.TRANSPORT)
+        self.info = HostInfo(compute.host, bookable, reserve_ratio)
+        bus = MessageBus(nova.rpc.TRANSPORT, compute.host)
+        self.publisher = Publisher(options().reports, compute.host, bus)
         self.report = None
 
     def cycle(self):
-        """One control cycle over what runs on the host now; reports if something changed."""
-        self._look()
+        """One control cycle over what runs on the host now; publishes a report of changes."""
+        self._run_instances()
         self.host.wait(1.0)
         self.loop.cycle()
-        done = self.loop.act()
+        self.loop.act()
         self.report = self.loop.report()
-        self.publisher.offer(self.loop.report, self.about, promises=done.promises)
+        self.publisher.offer(self.loop.report, self.info)
         return self.report
 
-    def _look(self):
-        """Have the fake host run what Nova's fake driver says it runs."""
+    def _run_instances(self):
+        """Have the fake host run the instances of Nova's fake driver."""
         admin = context.get_admin_context()
         running = {}
         for uuid in self._compute.manager.driver.instances:
@@ -71,7 +75,7 @@ class Agent:
                 )
 
     def over_booked(self):
-        """vCPUs that found no room, by the agent's own packing."""
+        """Booked vCPUs without a place, by the agent's own packing."""
         return [
             (d.domain.resource, v.reading.index)
             for d in self.report.domains

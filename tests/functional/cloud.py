@@ -1,4 +1,4 @@
-"""A small cloud of Nova's fixtures: two hosts or more, each with an agent, and our plugins."""
+"""A small cloud of Nova's fixtures: hosts with an agent each, and amp-nova's plugins."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         super().setUp()
 
     def run(self, result=None):
-        """Run the test, and leave an attribute that pytest wants to take back but Nova took."""
+        """Run the test, and restore an attribute that Nova removes and pytest expects."""
         try:
             return super().run(result)
         finally:
@@ -49,12 +49,12 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
 
     @staticmethod
     def forget():
-        """What one test's scheduler knew is nothing to the next one's."""
+        """Each test starts with a scheduler that knows no host."""
         report_server._shared = None
 
     @property
     def states(self):
-        """What the scheduler knows of the hosts."""
+        """What the scheduler knows about the hosts."""
         return report_server.shared().states
 
     def _setup_compute_service(self):
@@ -67,7 +67,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         self.cycle()
 
     def cycle(self, *names):
-        """A control cycle on these hosts, or on all; waits until the scheduler knows."""
+        """A control cycle on these hosts, or on all; waits until the scheduler has the reports."""
         for name in names or self.agents:
             agent = self.agents[name]
             report = agent.cycle()
@@ -75,9 +75,9 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             self.wait_until(
                 lambda name=name, here=here: (
                     (entry := self.states.entry(name)) is not None
-                    and set(entry.snapshot.instance_of) == here
+                    and set(entry.report.by_uuid) == here
                 ),
-                f"the scheduler hears from {name}",
+                f"the scheduler has the report of {name}",
             )
 
     @staticmethod
@@ -85,7 +85,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         """Wait for something that happens in another thread."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < deadline, f"in vain: {what}"
+            assert time.monotonic() < deadline, f"timed out: {what}"
             time.sleep(0.05)
 
     def flavor(self, vcpus=1, **specs):
@@ -94,7 +94,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         return self._create_flavor(vcpu=vcpus, memory_mb=64, disk=0, ephemeral=0, extra_spec=extra)
 
     def boot(self, flavor, state="ACTIVE", **server):
-        """An instance, when it is up or has failed."""
+        """An instance, once it is active or has failed."""
         return self._create_server(
             flavor_id=flavor, networks="none", expected_state=state, **server
         )

@@ -1,7 +1,7 @@
-"""Fifty instances at the same time, two scheduler workers, room for twenty.
+"""Fifty concurrent requests, two scheduler workers, capacity for twenty.
 
-Asked through the scheduler's own remote procedure: Nova's fixtures have one lock for all cells, and
-boots that fail side by side wait for each other in it for ever.
+Requests are sent to the scheduler's RPC: Nova's fixtures have one lock for all cells, in which
+concurrent boots that fail deadlock.
 """
 
 import threading
@@ -22,7 +22,7 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.test_placement import PlacementTestCase
 
-ASKED, ROOM = 50, 20
+REQUESTS, CAPACITY = 50, 20
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
 
 
@@ -31,7 +31,7 @@ class ConcurrencyTest(PlacementTestCase):
     WORKERS = 2
 
     def _setup_scheduler_service(self):
-        """Workers with reports and decisions of their own, as processes have them."""
+        """Workers that each have their own reports and decisions, as processes do."""
         self.workers = []
         for number in range(self.WORKERS):
             worker = report_server._shared = ReportServer(HostStates(CONF), f"worker{number}")
@@ -75,8 +75,8 @@ class ConcurrencyTest(PlacementTestCase):
             request_level_params=objects.RequestLevelParams(),
         )
 
-    def ask(self, spec):
-        """The host that a worker finds, where the guest starts then; ``None`` if there is none."""
+    def select(self, spec):
+        """The host that a worker selects, on which the guest then starts; ``None`` without one."""
         admin = context.get_admin_context()
         try:
             (found,) = SchedulerQueryClient().select_destinations(
@@ -88,27 +88,27 @@ class ConcurrencyTest(PlacementTestCase):
         self.agents[host].host.add(spec.instance_uuid, {"pref_core": "1"})
         return host
 
-    def rush(self, flavor):
-        """All at once, to both workers; where they went."""
+    def select_all(self, flavor):
+        """Send all requests at once, to both workers; the hosts they got."""
         for worker in self.workers:
             for name in self.HOSTS:
                 self.wait_until(lambda w=worker, n=name: w.states.entry(n) is not None, "reports")
-        requests = [self.request(flavor) for _ in range(ASKED)]
-        look, one = HostManager.get_host_states_by_uuids, threading.Lock()
+        requests = [self.request(flavor) for _ in range(REQUESTS)]
+        get_states, lock = HostManager.get_host_states_by_uuids, threading.Lock()
 
-        def look_alone(*args):
-            with one:  # the fixtures' databases take one at a time
-                return iter(list(look(*args)))
+        def get_states_alone(*args):
+            with lock:  # the fixtures' databases serve one query at a time
+                return iter(list(get_states(*args)))
 
         with (
-            mock.patch.object(HostManager, "get_host_states_by_uuids", look_alone),
-            ThreadPoolExecutor(ASKED) as pool,
+            mock.patch.object(HostManager, "get_host_states_by_uuids", get_states_alone),
+            ThreadPoolExecutor(REQUESTS) as pool,
         ):
-            hosts = list(pool.map(self.ask, requests))
+            hosts = list(pool.map(self.select, requests))
         return [host for host in hosts if host is not None]
 
     def over_booked(self):
-        """vCPUs that found no room, as the agents say when the guests have started."""
+        """Booked vCPUs without a place, as the agents report once the guests have started."""
         found = []
         for agent in self.agents.values():
             agent.host.wait(1.0)
@@ -117,33 +117,33 @@ class ConcurrencyTest(PlacementTestCase):
         return found
 
     def test_with_the_claim_no_host_is_ever_over_booked(self):
-        """Placement is asked by both workers and gives nothing away twice.
+        """Both workers claim in Placement, which never allocates the same capacity twice.
 
-        Two workers that are after the same room may both let go of it: who asks again has it.
+        Two workers that compete for the same capacity may both give up; a retry succeeds.
         """
         flavor = self.claimed_flavor(pref_core="1")
-        placed = self.rush(flavor)
+        placed = self.select_all(flavor)
         print(f"{self.WORKERS} workers with the claim: {len(placed)} placed")
-        assert len(placed) <= ROOM
+        assert len(placed) <= CAPACITY
         assert self.over_booked() == []
 
         time.sleep(host_states.TENTATIVE_S)
-        while len(placed) < ROOM:
-            host = self.ask(self.request(flavor))
-            assert host is not None, f"no host, and only {len(placed)} of {ROOM} are placed"
+        while len(placed) < CAPACITY:
+            host = self.select(self.request(flavor))
+            assert host is not None, f"no host, and only {len(placed)} of {CAPACITY} are placed"
             placed.append(host)
 
-        assert self.ask(self.request(flavor)) is None
+        assert self.select(self.request(flavor)) is None
         assert self.over_booked() == []
 
     def test_without_the_claim_each_worker_knows_its_own_decisions_only(self):
-        """None gives away more than there is, but both may give away the same; agents say so."""
-        placed = self.rush(self.flavor(pref_core="1"))
+        """Both workers may use the same capacity; the agents report it as over-booked."""
+        placed = self.select_all(self.flavor(pref_core="1"))
 
         over = len(self.over_booked())
         print(f"two workers without the claim: {len(placed)} placed, {over} over-booked")
-        assert ROOM <= len(placed) <= 2 * ROOM
-        assert over == len(placed) - ROOM
+        assert CAPACITY <= len(placed) <= 2 * CAPACITY
+        assert over == len(placed) - CAPACITY
 
 
 class OneWorkerTest(ConcurrencyTest):
@@ -152,8 +152,8 @@ class OneWorkerTest(ConcurrencyTest):
     WORKERS = 1
 
     def test_without_the_claim_each_worker_knows_its_own_decisions_only(self):
-        """Its own decisions are all there are."""
-        placed = self.rush(self.flavor(pref_core="1"))
+        """It knows all decisions."""
+        placed = self.select_all(self.flavor(pref_core="1"))
 
-        assert len(placed) == ROOM
+        assert len(placed) == CAPACITY
         assert self.over_booked() == []

@@ -1,4 +1,4 @@
-"""A booking is placed wherever an instance moves, and kept from the first cycle on arrival."""
+"""A booking moves with its instance, and is enforced from the first cycle on arrival."""
 
 from typing import ClassVar
 
@@ -15,21 +15,21 @@ class MovesTest(CloudTestCase):
     }
 
     def boot_on(self, host, flavor):
-        """An instance on a host, seen by its agent."""
+        """An instance on a given host, known to its agent."""
         server = self.boot(flavor, az=f"nova:{host}")
         assert self.host_of(server) == host
         self.cycle(host)
         return server
 
     def assert_kept(self, server, host, pcpus, cores):
-        """The agent of this host, and of no other, holds a vCPU there, at this limit."""
+        """Only this host's agent enforces the booking, with these pCPUs and this limit."""
         self.cycle()
         for name, agent in self.agents.items():
             here = state(agent.host).get((server["id"], 0))
             assert here == ((pcpus, cores) if name == host else None), (name, here)
 
     def test_live_migration(self):
-        """It goes only where it fits; there its limit is that of the new host's core."""
+        """It goes only where it fits, and is limited by the new host's coefficient."""
         flavor = self.flavor(pref_core="1.5")
         server = self.boot_on("host1", flavor)
         self.assert_kept(server, "host1", [1], 0.75)
@@ -49,7 +49,7 @@ class MovesTest(CloudTestCase):
         self.assert_kept(server, "host2", [1], 0.75)
 
     def test_cold_migration(self):
-        """To the other host, where its limit is set anew."""
+        """To the other host, where its limit is set again."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
 
         server = self._migrate_server(server)
@@ -59,7 +59,7 @@ class MovesTest(CloudTestCase):
         self.assert_kept(server, "host2", [1], 0.75)
 
     def test_resize_to_a_size_that_fits_nowhere_is_refused(self):
-        """The instance stays as it is."""
+        """The instance is unchanged."""
         server = self.boot_on("host1", self.flavor(pref_core="0.5"))
 
         body = {"resize": {"flavorRef": self.flavor(pref_core="3")}}
@@ -70,7 +70,7 @@ class MovesTest(CloudTestCase):
         self.assert_kept(server, "host1", [0], 0.5)
 
     def test_resize_on_the_same_host_uses_its_own_share_again(self):
-        """1.5 of the 2 are its own: 2 fit, though only 0.5 are free."""
+        """1.5 of the 2 are its own: 2 fit, although only 0.5 are free."""
         self.flags(allow_resize_to_same_host=True)
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
         self.boot_on("host2", self.flavor(pref_core="1.5"))
@@ -82,7 +82,7 @@ class MovesTest(CloudTestCase):
         self.assert_kept(server, "host1", [1], None)
 
     def test_evacuate(self):
-        """From a host that died to the one that has room."""
+        """From a failed host to one with the capacity."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
         self.computes["host1"].stop()
         service = self.api.get_services(binary="nova-compute", host="host1")[0]["id"]
@@ -95,7 +95,7 @@ class MovesTest(CloudTestCase):
         assert state(self.agents["host2"].host)[server["id"], 0] == ([1], 0.75)
 
     def test_shelve_and_unshelve(self):
-        """Shelved it holds nothing; it comes back where there is room by then."""
+        """While shelved it holds no capacity; unshelving places it again."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
         self._shelve_server(server)
         self.cycle()
@@ -107,8 +107,8 @@ class MovesTest(CloudTestCase):
         assert self.host_of(server) == "host2"
         self.assert_kept(server, "host2", [1], 0.75)
 
-    def test_a_stopped_instance_keeps_its_room(self):
-        """Its agent sees no guest any more, and nobody asks the scheduler when it is started."""
+    def test_a_stopped_instance_keeps_its_capacity(self):
+        """Its agent no longer reports it, and Nova starts it without asking the scheduler."""
         flavor = self.flavor(pref_core="1.5")
         server = self.boot_on("host1", flavor)
         self.boot_on("host2", flavor)
@@ -125,12 +125,12 @@ class MovesTest(CloudTestCase):
         assert self.host_of(self.boot(flavor)) == "host1"
 
     def test_rebuild_and_reboot_stay_where_they_are(self):
-        """Also on a host whose agent is silent: the share is there already."""
+        """Even on a host whose agent is silent, since they need no new capacity."""
         server = self.boot_on("host1", self.flavor(pref_core="1.5"))
         self.flags(stale_after_s=1.0, group="amp_scheduler")
         self.wait_until(
             lambda: not self.states.entry("host1").usable(self.states.oldest_s()),
-            "the report gets stale",
+            "the report becomes stale",
         )
 
         self._rebuild_server(server, "a2459075-d96c-40d5-893e-577ff92e721c")

@@ -1,4 +1,4 @@
-"""A host's capacity in Placement: inventories that follow the host, claims that never over-book."""
+"""A host's capacity in Placement: inventories follow the host, and claims never over-book."""
 
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ class PlacementTestCase(CloudTestCase):
             self.offer(name)
 
     def client(self):
-        """What the agent talks to Placement with, past Keystone."""
+        """The agent's client of Placement, without Keystone."""
         return keystoneauth1.adapter.Adapter(
             keystoneauth1.session.Session(auth=None),
             endpoint_override=self.placement_fixture.endpoint,
@@ -35,7 +35,7 @@ class PlacementTestCase(CloudTestCase):
         )
 
     def offer(self, name, topology=None, reserve_ratio=0.0, counts_ips=False):
-        """Have the agent of a host bring Placement up to date."""
+        """Have a host's agent synchronise Placement."""
         topology = topology or self.agents[name].host.topology
         bookable = frozenset(p.id for p in topology.pcpus)
         offered = providers(name, topology, bookable, reserve_ratio, counts_ips)
@@ -59,7 +59,7 @@ class PlacementTestCase(CloudTestCase):
 
 class InventoryTest(PlacementTestCase):
     def test_inventories_follow_the_host(self):
-        """Calibration, offline pCPUs, the reserve; a type that is all offline is closed."""
+        """Calibration, offline pCPUs, the reserve; a core type that is all offline is closed."""
         assert self.inventory("slow") == (2000, 0)
         assert self.inventory("fast") == (2000, 0)
 
@@ -70,8 +70,8 @@ class InventoryTest(PlacementTestCase):
         assert self.inventory("slow") == (1000, 0)
         assert self.inventory("fast") == (1, 1)
 
-    def test_traits_name_the_core_type_and_what_counts(self):
-        """Ours are ours to take away; somebody else's stay."""
+    def test_traits_name_the_core_type_and_whether_instructions_are_counted(self):
+        """The agent removes its own traits and keeps those of others."""
         url = f"/resource_providers/{provider_uuid('host1', 'fast')}/traits"
         self.offer("host1", counts_ips=True)
         there = self.placement.get(url, version="1.36").body
@@ -85,8 +85,8 @@ class InventoryTest(PlacementTestCase):
         there = self.placement.get(url, version="1.36").body
         assert set(there["traits"]) == {"CUSTOM_AMP_CORE_FAST", "CUSTOM_MINE"}
 
-    def test_a_conflict_is_read_again_and_retried(self):
-        """Somebody changes the provider between our reading and our writing."""
+    def test_a_conflicting_write_is_repeated(self):
+        """Another client changes the provider between the read and the write."""
         client, url = self.client(), f"/resource_providers/{provider_uuid('host1', 'slow')}"
         put, test = client.put, self
 
@@ -112,7 +112,7 @@ class InventoryTest(PlacementTestCase):
         assert self.inventory("slow") == (3000, 0)
 
     def test_a_core_type_that_is_gone_closes_until_its_claims_are_gone(self):
-        """What was claimed there is not lost, and nothing more is claimed."""
+        """Existing claims are kept, and new ones are refused."""
         server = self.boot(self.claimed_flavor(pref_core="1.5"))
         symmetric = hosts.topology({"slow": (3, 1.0)})
 
@@ -123,8 +123,8 @@ class InventoryTest(PlacementTestCase):
         self.offer("host1", symmetric)
         assert self.inventory("fast") is None
 
-    def test_what_is_right_already_is_not_written_again(self):
-        """The periodic look costs Placement some reading and no generation."""
+    def test_nothing_is_written_if_nothing_changed(self):
+        """A periodic synchronisation only reads, so the generation stays the same."""
         url = f"/resource_providers/{provider_uuid('host1', 'slow')}"
         before = self.placement.get(url, version="1.36").body["generation"]
 
@@ -147,7 +147,7 @@ class ClaimTest(PlacementTestCase):
         assert used == ["slow", "slow", "fast", "fast"]
         self.boot(flavor, state="ERROR")
 
-    def test_a_core_type_is_asked_for_by_its_trait(self):
+    def test_a_core_type_is_requested_by_its_trait(self):
         """``amp:core_type`` becomes a trait that only that type's provider has."""
         server = self.boot(self.claimed_flavor(pref_core="0.5", core_type="fast"))
 

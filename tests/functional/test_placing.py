@@ -1,4 +1,4 @@
-"""A flavor that books capacity is placed where the capacity is, and refused where there is none."""
+"""A booked instance is placed where its capacity is free, and refused elsewhere."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ class PlacingTest(CloudTestCase):
     HOSTS: ClassVar = {"small": {"slow": (1, 1.0)}, "fast": {"slow": (1, 1.0), "fast": (1, 2.0)}}
 
     def test_only_the_host_with_the_capacity_takes_it(self):
-        """1.5 reference cores are more than a slow core gives: only one host has a faster one."""
+        """1.5 reference cores need a fast core, which only one host has."""
         flavor = self.flavor(pref_core="1.5")
 
         server = self.boot(flavor)
@@ -19,7 +19,7 @@ class PlacingTest(CloudTestCase):
         self.boot(flavor, state="ERROR")
 
     def test_decisions_count_before_agents_report_them(self):
-        """Two slow cores and a fast one that is worth two: four instances of 1 fit, no more."""
+        """Two slow cores, and a fast one worth two of them, hold four instances of 1."""
         flavor = self.flavor(pref_core="1")
 
         servers = [self.boot(flavor) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What Nova's API says to a flavor's extra specs."""
+"""How Nova's API validates a flavor's extra specs."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ class ValidatorsTest(CloudTestCase):
         self.flavor_id = self.flavor()
 
     def set(self, key, value):
-        """Set one extra spec; the sentence with which it was refused, ``None`` if it was not."""
+        """Set one extra spec; the message of a rejection, ``None`` if it was accepted."""
         answer = self.api.api_post(
             f"/flavors/{self.flavor_id}/os-extra_specs",
             {"extra_specs": {key: value}},
@@ -21,8 +21,8 @@ class ValidatorsTest(CloudTestCase):
         )
         return answer.body["badRequest"]["message"] if answer.status == 400 else None
 
-    def test_the_whole_grammar_is_taken(self):
-        """Every key of the table, with and without the vCPU where it has one."""
+    def test_the_whole_grammar_is_accepted(self):
+        """Every key of the table, with and without a vCPU index where it may have one."""
         for key, value in (
             ("amp:pref_core", "0.5"),
             ("amp:pref_core.0", "1"),
@@ -39,9 +39,9 @@ class ValidatorsTest(CloudTestCase):
         ):
             assert self.set(key, value) is None, key
 
-    def test_everything_else_is_refused_with_what_is_allowed(self):
-        """400, and a sentence that helps."""
-        for key, value, sentence in (
+    def test_everything_else_is_rejected_with_what_is_allowed(self):
+        """Nova answers 400 with a helpful message."""
+        for key, value, message in (
             ("amp:pref_core", "0", "amp:pref_core='0' is not allowed: give a decimal above 0"),
             ("amp:pref_core", "half", "give a decimal above 0 and up to 1e15, such as 0.5"),
             ("amp:pref_core", "-1", "is not allowed"),
@@ -58,6 +58,6 @@ class ValidatorsTest(CloudTestCase):
             ("amp:limit.0", "hard", "did you mean amp:limit?"),
             ("amp:nonsense", "1", "allowed: amp:pref_core, amp:ips, amp:limit"),
         ):
-            refused = self.set(key, value)
-            assert refused is not None, (key, value)
-            assert sentence in refused, refused
+            rejected = self.set(key, value)
+            assert rejected is not None, (key, value)
+            assert message in rejected, rejected

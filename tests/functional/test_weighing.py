@@ -1,16 +1,17 @@
-"""Nova prefers the host where an instance does the cloud most good."""
+"""Nova prefers the host where an instance is most useful."""
 
 from dataclasses import replace
 from typing import ClassVar
 
-from amp_nova.wire.host_report import Speedup, encode
+from amp_nova.wire.encoding import encode
+from amp_nova.wire.host_report import Speedup
 from tests.functional.cloud import CloudTestCase
 
 WEIGHERS = "amp_nova.nova_plugins.weights."
 
 
 class WeighingTestCase(CloudTestCase):
-    """A host of slow cores and one that has a fast core too; no other weigher has a say."""
+    """A host of slow cores and one with fast cores too, and no other weighers."""
 
     HOSTS: ClassVar = {
         "even": {"slow": (4, 1.0)},
@@ -22,9 +23,9 @@ class WeighingTestCase(CloudTestCase):
     ]
 
     def measure(self, server, host, speedup):
-        """Have the host's next report carry a measured speedup of an instance."""
+        """Deliver a report of the host with a measured speedup of an instance."""
         entry = self.states.entry(host)
-        seen = entry.snapshot
+        seen = entry.report
 
         def with_speedup(instance):
             if instance.resource != server["id"]:
@@ -39,13 +40,13 @@ class WeighingTestCase(CloudTestCase):
 
 class EfficiencyTest(WeighingTestCase):
     def test_work_that_gains_goes_where_fast_cores_are_free(self):
-        """By its flavor's hint, as long as nothing was measured."""
+        """By its flavor's hint, before anything is measured."""
         server = self.boot(self.flavor(efficiency="high"))
 
         assert self.host_of(server) == "hybrid"
 
     def test_bookings_leave_fast_cores_alone(self):
-        """The tenant gets the same anywhere: five of them fill the five slow cores of the cloud."""
+        """The tenant gets the same on any core: five instances fill the five slow cores."""
         flavor = self.flavor(pref_core="1")
 
         servers = [self.boot(flavor) for _ in range(5)]
@@ -53,8 +54,8 @@ class EfficiencyTest(WeighingTestCase):
         hosts = sorted(self.host_of(server) for server in servers)
         assert hosts == ["even"] * 4 + ["hybrid"]
 
-    def test_what_was_measured_of_others_of_its_kind_outweighs_the_hint(self):
-        """Same flavor, same image: the first one showed that it gains nothing."""
+    def test_measurements_of_the_same_flavor_and_image_override_the_hint(self):
+        """The first instance gained nothing from fast cores."""
         flavor = self.flavor(efficiency="high")
         first = self.boot(flavor)
         self.cycle("hybrid")
@@ -63,11 +64,11 @@ class EfficiencyTest(WeighingTestCase):
         assert [self.host_of(s) for s in (first, second)] == ["hybrid", "hybrid"]
 
         self.measure(first, "hybrid", 1.0)
-        learnt = self.states.sensitivity("another", flavor, first["image"]["id"])
+        learnt = self.states.history.sensitivity("another", flavor, first["image"]["id"])
         assert learnt == 0.0
 
-    def test_what_was_measured_of_itself_counts_most(self):
-        """For moves: it is weighed by what it is, not by what its kind is."""
+    def test_an_instance_is_weighed_by_its_own_measurement(self):
+        """In a move, its own measurement overrides that of its flavor and image."""
         flavor = self.flavor(efficiency="high")
         servers = [self.boot(flavor) for _ in range(2)]
         self.cycle()
@@ -75,13 +76,13 @@ class EfficiencyTest(WeighingTestCase):
             self.measure(server, "hybrid", speedup)
 
         image = servers[0]["image"]["id"]
-        found = [self.states.sensitivity(s["id"], flavor, image) for s in servers]
+        found = [self.states.history.sensitivity(s["id"], flavor, image) for s in servers]
         assert found == [1.0, 0.0]
 
 
 class MultiplierTest(WeighingTestCase):
     def test_an_aggregate_overrides_the_multiplier(self):
-        """A negative one on the hybrid host's aggregate keeps work away from it."""
+        """A negative multiplier on the hybrid host's aggregate repels instances."""
         for name in ("amp_efficiency_weight_multiplier", "amp_scalability_weight_multiplier"):
             aggregate = self.api.post_aggregate({"aggregate": {"name": name}})["id"]
             self.api.add_host_to_aggregate(aggregate, "hybrid")

@@ -1,4 +1,4 @@
-"""Packing: what holds for every host and every set of bookings."""
+"""Properties of packing for all hosts and sets of bookings."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from amp_nova.admission.packing import Demand, cores, fits, pack
+from amp_nova.admission.packing import Demand, cores, pack
 from amp_nova.model.bandwidth import PERIOD_MAX_US, QUOTA_MIN_US, bandwidth, period_us
 from amp_nova.model.topology import CoreType
 from tests.hosts import topology
@@ -40,18 +40,18 @@ def demands(draw, host, most=8, current=True):
 
 
 @st.composite
-def cases(draw, **rest):
+def cases(draw, **options):
     host = draw(hosts())
-    return host, draw(demands(host, **rest)), draw(st.sampled_from([0.0, 0.1, 0.25]))
+    return host, draw(demands(host, **options)), draw(st.sampled_from([0.0, 0.1, 0.25]))
 
 
 def feasible(wanted, host, reserve_ratio=0.0):
-    """By trying everything: whether all bookings can be packed. Knows nothing of ``pack``."""
+    """Whether all bookings can be packed, by exhaustive search without ``pack``."""
     free = {p.id: 1.0 - reserve_ratio for p in host.pcpus}
     order = sorted(wanted, key=lambda d: -d.refcores)
     groups = {d.allowed for d in wanted}
 
-    def rest(at):
+    def place_from(at):
         if at == len(order):
             return True
         tried = set()
@@ -65,18 +65,18 @@ def feasible(wanted, host, reserve_ratio=0.0):
                 continue
             tried.add(alike)
             free[pcpu] -= need
-            found = rest(at + 1)
+            found = place_from(at + 1)
             free[pcpu] += need
             if found:
                 return True
         return False
 
-    return rest(0)
+    return place_from(0)
 
 
 @given(cases())
-def test_a_packing_keeps_every_promise(case):
-    """No pCPU above 1 - reserve, every vCPU on a pCPU it may use and of a type that suffices."""
+def test_a_packing_honours_every_constraint(case):
+    """No pCPU is filled above 1 - reserve; each vCPU is on an allowed pCPU that suffices."""
     host, wanted, reserve_ratio = case
 
     packing = pack(wanted, host, reserve_ratio)
@@ -101,7 +101,7 @@ def test_a_packing_keeps_every_promise(case):
 
 @given(cases())
 def test_a_small_host_is_packed_if_it_can_be(case):
-    """What trying everything finds, ``pack`` finds, and nothing else."""
+    """``pack`` succeeds if and only if exhaustive search does."""
     host, wanted, reserve_ratio = case
 
     assert pack(wanted, host, reserve_ratio).complete == feasible(wanted, host, reserve_ratio)
@@ -109,7 +109,7 @@ def test_a_small_host_is_packed_if_it_can_be(case):
 
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_the_bookings_does_not_matter(case, chance):
-    """Scheduler and agent list them differently and come to the same result."""
+    """Scheduler and agent list them in different orders and get the same result."""
     host, wanted, reserve_ratio = case
     shuffled = list(wanted)
     chance.shuffle(shuffled)
@@ -122,14 +122,14 @@ def test_the_order_of_the_bookings_does_not_matter(case, chance):
 
 @given(cases())
 def test_less_fits_where_more_fits(case):
-    """``fits`` is monotone: to take a booking away, or to lower the reserve, never hurts."""
+    """Packing is monotone: removing a booking or lowering the reserve never makes it fail."""
     host, wanted, reserve_ratio = case
     assume(wanted)
 
-    if fits(wanted[:-1], wanted[-1:], host, reserve_ratio):
+    if pack(wanted, host, reserve_ratio).complete:
         for out in range(len(wanted)):
-            assert fits(wanted[:out], wanted[out + 1 :], host, reserve_ratio)
-        assert fits(wanted, [], host, 0.0)
+            assert pack(wanted[:out] + wanted[out + 1 :], host, reserve_ratio).complete
+        assert pack(wanted, host).complete
 
 
 def typed(host, packing, wanted):
@@ -141,23 +141,23 @@ def typed(host, packing, wanted):
             d.allowed,
             d.core_type,
             host.type_of(packing.placed[d.key]).name if d.key in packing.placed else d.current,
-            settled=d.key in packing.placed,
+            admitted=d.key in packing.placed,
         )
         for d in wanted
     ]
 
 
-def moved(host, packing, settled):
+def moved(host, packing, present):
     return [
         d.key
-        for d in settled
+        for d in present
         if d.key in packing.placed and host.type_of(packing.placed[d.key]).name != d.current
     ]
 
 
 @given(cases(current=False))
-def test_a_packing_stays_as_it_is(case):
-    """To pack again what was packed moves nothing."""
+def test_packing_again_moves_nothing(case):
+    """A packing is a fixed point."""
     host, wanted, reserve_ratio = case
     first = pack(wanted, host, reserve_ratio)
 
@@ -167,29 +167,29 @@ def test_a_packing_stays_as_it_is(case):
 
 
 @given(cases(current=False), sizes)
-def test_a_newcomer_moves_nobody_when_it_need_not(case, size):
-    """If there is a packing in which all the others keep their core type, none of them moves."""
+def test_a_newcomer_displaces_no_vcpu_unless_it_must(case, size):
+    """If all others can keep their core type, they do."""
     host, wanted, reserve_ratio = case
     first = pack(wanted, host, reserve_ratio)
     assume(first.complete)
-    settled = typed(host, first, wanted)
+    present = typed(host, first, wanted)
     newcomer = Demand("new", size, frozenset(p.id for p in host.pcpus))
 
-    packing = pack([*settled, newcomer], host, reserve_ratio)
+    packing = pack([*present, newcomer], host, reserve_ratio)
 
-    locked = [Demand(d.key, d.refcores, d.allowed, d.current) for d in settled]
+    locked = [Demand(d.key, d.refcores, d.allowed, d.current) for d in present]
     if feasible([*locked, newcomer], host, reserve_ratio):
         assert packing.complete
-        assert moved(host, packing, settled) == []
+        assert moved(host, packing, present) == []
     if not packing.complete:
         assert packing.unplaced.keys() == {"new"}
-        assert moved(host, packing, settled) == []
+        assert moved(host, packing, present) == []
 
 
 @given(st.integers(1, 10**6), st.sampled_from([1.0, 1.2, 1.85, 2.375, 5.0]))
 @example(1, 5.0)
 def test_a_limit_is_worth_its_booking(millionths, greatest):
-    """On every core type within 0.1 %, under the kernel's rules; tiny bookings get the least."""
+    """Within 0.1 % on every core type, as the kernel permits; tiny bookings get the least quota."""
     refcores = millionths / 1e6
     period = period_us(refcores / greatest)
 
@@ -207,7 +207,7 @@ def test_a_limit_is_worth_its_booking(millionths, greatest):
 
 
 def test_near_full_hosts_are_packed_almost_always():
-    """On hosts of up to 10 pCPUs filled to 70 % and more, at most 1 packing in 200 is missed."""
+    """On hosts of up to 10 pCPUs filled to 70 % or more, at most 1 packing in 200 is missed."""
     chance = random.Random(7)
     missed = found = 0
     for _ in range(600):

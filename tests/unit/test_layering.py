@@ -59,7 +59,7 @@ ONLY_BY = {
     "libvirt": ("host", "lab"),
     "nova": ("nova_plugins",),
     "keystoneauth1": ("agent/publish/placement.py",),
-    "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),
+    "oslo_messaging": ("nova_plugins", "agent/publish/message_bus.py"),
     "stevedore": ("plugins.py",),
 }
 

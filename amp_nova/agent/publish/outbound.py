@@ -1,6 +1,6 @@
-"""What the agent tells the rest of the cloud: reports to the schedulers, inventories to Placement.
+"""What the agent tells the rest of the cloud: host reports to schedulers, inventories to Placement.
 
-Either is there when it is configured. Both work in threads of their own, from the newest cycle.
+Both are optional, work in threads of their own, and publish the latest cycle.
 """
 
 import warnings
@@ -11,106 +11,99 @@ from typing import Any
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle, CycleReport
+from amp_nova.agent.publish.host_reports import HostInfo, Publisher
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.model import cpulist
-from amp_nova.model.topology import Topology
 
 
 class Outbound:
-    """Takes every cycle's report; begins at the first one, when the host's name is known."""
+    """Publishes every cycle. Starts with the first one that knows the host's name.
+
+    oslo.messaging and keystoneauth are slow to import, and not installed where they are not used.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
         self._conf = conf
         self._hostname = hostname
         self._bookable = _bookable(conf.nova.cpu_shared_set)
-        self._node: str | None = conf.nova.hypervisor_hostname
-        self._last: Callable[[], CycleReport] | None = None
-        self._offered: object = None
-        self._about: Any = None
-        self._publisher: Any = None
-        self._inventory: Any = None
         self._transport: Any = None
         self._placement: Any = None
-        # Both libraries are slow to import, and not there where they are not needed.
+        self._info: HostInfo | None = None
+        self._entitlements: object = None
+        self._publisher: Publisher | None = None
+        self._inventory: Any = None
         if conf.reports.transport_url:
             with warnings.catch_warnings():
-                # What the bus's own libraries will do without one day is no news for operators.
+                # Deprecations in the libraries of the bus are of no use to operators.
                 warnings.simplefilter("ignore")
-                from amp_nova.agent.publish import host_reports
+                from amp_nova.agent.publish import message_bus
 
-            self._transport = host_reports.connect(conf)
+            self._transport = message_bus.connect(conf)
         if conf.placement.enabled:
             from amp_nova.agent.publish import placement
 
             self._placement = placement.connect(conf)
 
-    def tell(
+    def publish(
         self,
         cycle: Cycle,
         report: Callable[[], CycleReport],
         counters: str | None = None,
         policy: str = "none",
     ) -> None:
-        """Pass on what a cycle found, which ``report`` tells when needed; returns at once."""
-        first, self._last = self._last is None or self._node is None, report
-        if first:
-            self._start()
-        if self._publisher is not None:
-            if (self._about.counters, self._about.policy) != (counters, policy):
-                self._about = replace(self._about, counters=counters, policy=policy)
-            self._publisher.offer(report, self._about, promises=cycle.promises)
-        if self._inventory is not None and self._node is not None:
-            self._stock(self._node, cycle.topology, counts_ips=counters is not None)
-
-    def _stock(self, node: str, topology: Topology, *, counts_ips: bool) -> None:
-        """Offer Placement what there is now, if that may be something else than before."""
-        if self._offered == (topology, counts_ips):
+        """Publish a cycle; ``report`` is called when its details are needed. Returns at once."""
+        known = self._info or self._start()
+        if known is None:
             return
-        self._offered = (topology, counts_ips)
-        bookable = frozenset(p.id for p in topology.pcpus)
-        if self._bookable is not None:
-            bookable &= self._bookable
-        reserve_ratio = self._conf.agent.reserve_ratio
-        self._inventory.offer(
-            providers(node, topology, bookable, reserve_ratio, counts_ips=counts_ips)
-        )
+        info = replace(known, counters=counters, policy=policy)
+        # Entitlements are the same object as long as none of them changes.
+        changed = cycle.promises is not self._entitlements or info != known
+        if self._publisher is not None and changed:
+            self._publisher.offer(report, info)
+        self._info, self._entitlements = info, cycle.promises
+        if self._inventory is not None:
+            bookable, counts_ips = info.bookable_of(cycle.topology), counters is not None
+            self._inventory.offer(
+                providers(info.node, cycle.topology, bookable, info.reserve_ratio, counts_ips)
+            )
 
-    def unwell(self) -> None:
-        """Say that the hypervisor cannot be reached: what is known of the host is getting old."""
-        if self._publisher is not None and self._last is not None:
-            self._publisher.offer(self._last, self._about, healthy=False)
+    def mark_unhealthy(self) -> None:
+        """Report that the hypervisor does not answer, so what is known of the host may be old."""
+        self._entitlements = None
+        if self._publisher is not None:
+            self._publisher.mark_unhealthy()
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop publishing. What schedulers and Placement have stays."""
         for part in (self._publisher, self._inventory):
             if part is not None:
                 part.stop()
 
-    def _start(self) -> None:
+    def _start(self) -> HostInfo | None:
+        """Start what is configured, once the host's name is known."""
         if self._transport is None and self._placement is None:
-            return
+            return None
         try:
-            self._node = self._node or self._hostname()
+            node = self._conf.nova.hypervisor_hostname or self._hostname()
         except HypervisorUnavailable:
-            return
+            return None
         if self._transport is not None:
-            from amp_nova.agent.publish import host_reports
+            from amp_nova.agent.publish.message_bus import MessageBus
 
-            self._about = host_reports.About(
-                self._node, self._bookable, self._conf.agent.reserve_ratio
-            )
-            self._publisher = host_reports.Publisher(self._conf, self._node, self._transport)
+            bus = MessageBus(self._transport, node)
+            self._publisher = Publisher(self._conf.reports, node, bus)
             self._publisher.start()
         if self._placement is not None:
-            from amp_nova.agent.publish import placement
+            from amp_nova.agent.publish.placement import Inventory
 
-            self._inventory = placement.Inventory(self._placement, self._node)
+            self._inventory = Inventory(self._placement, node)
             self._inventory.start()
+        return HostInfo(node, self._bookable, self._conf.agent.reserve_ratio)
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:
-    """The pCPUs of a cpuset as nova.conf writes it, ``^`` for exceptions; ``None``: all."""
+    """The pCPUs of a cpuset as in nova.conf, where ``^`` excludes; ``None``: all."""
     if text is None:
         return None
     parts = text.replace(" ", "").split(",")
@@ -119,6 +112,6 @@ def _bookable(text: str | None) -> frozenset[int] | None:
         excluded = cpulist.parse(",".join(p[1:] for p in parts if p.startswith("^")))
     except ValueError as exc:
         raise ConfigInvalid(
-            f"[nova] cpu_shared_set = {text} is not valid: {exc}; write what nova.conf has"
+            f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"
         ) from exc
     return frozenset(included) - set(excluded)

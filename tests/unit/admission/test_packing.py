@@ -1,10 +1,10 @@
-"""Reference cores, cores, quotas, and whether bookings fit a host."""
+"""Bin packing of bookings onto pCPUs, and CFS bandwidth limits."""
 
 import itertools
 
 import pytest
 
-from amp_nova.admission.packing import Demand, cores, fits, pack
+from amp_nova.admission.packing import Demand, cores, pack
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
 from amp_nova.model.topology import CoreType
 from tests.hosts import topology
@@ -13,14 +13,14 @@ SLOW, FAST = frozenset({0, 1}), frozenset({2})
 ALL = SLOW | FAST
 
 
-def demand(key, refcores, allowed=ALL, **rest):
-    """A booked vCPU; on the usual host it may use two slow pCPUs (0, 1) and a fast one (2)."""
-    return Demand(key, refcores, frozenset(allowed), **rest)
+def demand(key, refcores, allowed=ALL, **fields):
+    """A booked vCPU; on the default host it may use two slow pCPUs (0, 1) and a fast one (2)."""
+    return Demand(key, refcores, frozenset(allowed), **fields)
 
 
 class TestBandwidth:
     def test_cores_divide_by_the_coefficient(self):
-        """The faster the core, the less of it a booking is worth; unknown stays unknown."""
+        """The faster the core, the smaller the share of it; unknown stays unknown."""
         assert cores(0.5, CoreType("fast", 2.0)) == 0.25
         assert cores(0.5, CoreType("odd", None)) is None
 
@@ -40,7 +40,7 @@ class TestBandwidth:
         ],
     )
     def test_small_quotas_get_long_periods(self, least_cores, period):
-        """20 to 100 ms as runs of 5 ms need; up to 1 s where the kernel's least quota needs it."""
+        """20 to 100 ms for runs of 5 ms; up to 1 s for the kernel's least quota."""
         assert period_us(least_cores) == period
 
     def test_a_whole_pcpu_is_no_limit(self):
@@ -50,7 +50,7 @@ class TestBandwidth:
         assert bandwidth(0.1 * 3 / 0.3, 20_000) is None
 
     def test_the_quota_is_the_share_of_the_period(self):
-        """And never under what the kernel takes."""
+        """But not below the least quota that the kernel accepts."""
         assert bandwidth(0.25, 20_000) == Bandwidth(5_000, 20_000)
         assert bandwidth(0.25, 20_000).cores == 0.25
         assert bandwidth(0.00001, 1_000_000) == Bandwidth(1_000, 1_000_000)
@@ -58,28 +58,28 @@ class TestBandwidth:
 
 class TestPack:
     def test_slow_is_preferred(self):
-        """Fast-core time is precious: what a slow core can hold goes there while there is room."""
+        """vCPUs that fit a slow core leave the fast cores free."""
         packing = pack([demand(i, 0.5) for i in range(6)], topology())
 
         assert packing.complete
         on_slow = [k for k, p in packing.placed.items() if p in SLOW]
         assert len(on_slow) == 4
 
-    def test_what_needs_a_fast_core_gets_it(self):
-        """A vCPU of more reference cores than a slow core has goes to a fast one."""
+    def test_a_vcpu_that_needs_a_fast_core_gets_it(self):
+        """A vCPU that books more than a slow core goes to a fast one."""
         packing = pack([demand("a", 1.5), demand("b", 1.0)], topology())
 
         assert packing.placed["a"] == 2
         assert packing.placed["b"] in SLOW
         assert packing.free_cores[2] == pytest.approx(0.25)
 
-    def test_exactly_the_coefficient_fits(self):
-        """A core type with coef = b is enough, not only one with more."""
+    def test_a_booking_equal_to_the_coefficient_fits(self):
+        """A core type with coef = b suffices."""
         assert pack([demand("a", 2.0)], topology()).placed == {"a": 2}
         assert pack([demand(i, 1.0) for i in range(2)], topology()).complete
 
     def test_decimals_that_add_up_fit(self):
-        """Ten times 0.1 and three times 1/3 fill a pCPU; noise does not matter."""
+        """Ten times 0.1 and three times 1/3 fill a pCPU, despite rounding errors."""
         one = topology({"slow": (1, 1.0)})
 
         assert pack([demand(i, 0.1) for i in range(10)], one).complete
@@ -87,7 +87,7 @@ class TestPack:
         assert not pack([demand(i, 0.1) for i in range(11)], one).complete
 
     def test_more_than_any_core_type_gives(self):
-        """It is left out with a reason that names the value; the others are packed."""
+        """It is not placed, for a reason that names the value; the others are."""
         packing = pack([demand("a", 2.5), demand("b", 1.0)], topology())
 
         assert packing.placed.keys() == {"b"}
@@ -97,12 +97,12 @@ class TestPack:
         assert not packing.complete
 
     def test_more_than_its_core_type_gives(self):
-        """The core type that its flavor insists on is named."""
+        """The reason names the core type that its flavor requires."""
         packing = pack([demand("a", 1.5, core_type="slow")], topology())
 
         assert "more than core type slow can give" in packing.unplaced["a"]
 
-    def test_no_room(self):
+    def test_a_full_host(self):
         """The last one finds no pCPU with that much free."""
         packing = pack([demand(i, 1.0) for i in range(5)], topology())
 
@@ -112,13 +112,13 @@ class TestPack:
         }
 
     def test_no_pcpu_online(self):
-        """A vCPU whose pCPUs are all offline is left out and says so."""
+        """A vCPU whose pCPUs are all offline is not placed, for that reason."""
         packing = pack([demand("a", 0.5, {2}), demand("b", 0.5, ())], topology(offline=[2]))
 
         assert set(packing.unplaced.values()) == {"none of the pCPUs it may use is online"}
 
     def test_unknown_coefficients_hold_nothing(self):
-        """A core type of unknown speed is never guessed to be fast enough."""
+        """A core type of unknown speed is not assumed to suffice."""
         packing = pack([demand("a", 0.5)], topology({"odd": (3, None)}))
 
         assert not packing.complete
@@ -129,7 +129,7 @@ class TestPack:
         assert not pack([demand("a", 0.91, SLOW)], topology(), 0.1).complete
 
     def test_core_type_and_allowed_are_honoured(self):
-        """Whatever the others need, a vCPU stays within its flavor's type and Nova's pCPUs."""
+        """A vCPU stays within its flavor's core type and Nova's pCPUs."""
         packing = pack(
             [demand("a", 0.5, core_type="fast"), demand("b", 0.5, {1}), demand("c", 1.0)],
             topology(),
@@ -137,7 +137,7 @@ class TestPack:
 
         assert packing.placed == {"a": 2, "b": 1, "c": 0}
 
-    def test_what_first_fit_misses_is_found(self):
+    def test_search_finds_what_first_fit_misses(self):
         """.5 .4 .3 .3 .25 .25 fill two pCPUs, but not in decreasing order."""
         sizes = [0.5, 0.4, 0.3, 0.3, 0.25, 0.25]
 
@@ -146,38 +146,38 @@ class TestPack:
         assert packing.complete
         assert sum(packing.free_cores.values()) == pytest.approx(0.0)
 
-    def test_the_hopeless_does_not_spoil_the_rest(self):
-        """One vCPU that can go nowhere does not keep the others from a packing that is hard."""
+    def test_a_vcpu_that_fits_nowhere_does_not_keep_others_from_fitting(self):
+        """The others are still packed by search."""
         sizes = [0.5, 0.4, 0.3, 0.3, 0.25, 0.25, 7.0]
 
         packing = pack([demand(i, b) for i, b in enumerate(sizes)], topology({"slow": (2, 1.0)}))
 
         assert packing.unplaced.keys() == {6}
 
-    def test_a_crowd_is_packed_too(self):
-        """With very many vCPUs the result is still a packing."""
+    def test_hundreds_of_vcpus_are_packed_by_first_fit(self):
+        """Without search the result is still a valid packing."""
         packing = pack([demand(i, 0.3, range(120)) for i in range(400)], topology({"s": (120, 1)}))
 
         assert len(packing.placed) == 360
 
 
 class TestStay:
-    def test_one_that_has_a_core_type_stays(self):
-        """It stays on a fast core though a slow one is free: it is as fast there, a move costs."""
+    def test_a_vcpu_stays_on_its_core_type(self):
+        """It stays on a fast core although a slow one is free: a move costs and gains nothing."""
         packing = pack([demand("a", 0.5, current="fast")], topology())
 
         assert packing.placed == {"a": 2}
 
-    def test_a_newcomer_moves_nobody_needlessly(self):
-        """The newcomer with the least choice takes the fast core rather than displace a vCPU."""
+    def test_a_newcomer_displaces_a_vcpu_only_if_it_must(self):
+        """It takes the fast core that is free."""
         old = demand("old", 0.6, {0, 2}, current="slow")
         new = demand("new", 0.6, {0, 2})
 
         for order in itertools.permutations([old, new]):
             assert pack(order, topology()).placed == {"old": 0, "new": 2}
 
-    def test_a_newcomer_moves_somebody_if_it_must(self):
-        """Only then: it needs the fast core that another could do without."""
+    def test_a_newcomer_displaces_a_vcpu_if_it_must(self):
+        """It needs the fast core, and the other vCPU does not."""
         old = demand("old", 1.0, current="fast")
         new = demand("new", 2.0)
 
@@ -187,8 +187,8 @@ class TestStay:
         assert packing.placed["new"] == 2
         assert packing.placed["old"] in SLOW
 
-    def test_who_need_not_move_stays_when_others_must(self):
-        """One makes room for the newcomer; the other stays, though a slower core is free."""
+    def test_only_the_vcpu_that_must_move_does(self):
+        """One makes way for the newcomer; the other stays, although a slower core is free."""
         host = topology({"slow": (2, 1.0), "middle": (1, 1.5), "fast": (1, 2.0)})
         old = [
             demand("a", 0.5, range(4), current="middle"),
@@ -200,27 +200,27 @@ class TestStay:
         assert packing.placed["new"] == 3
         assert packing.placed["a"] == 2
 
-    def test_nobody_moves_for_one_that_finds_no_room_anyway(self):
-        """What does not fit in any way is no reason to move others."""
+    def test_nothing_moves_for_a_newcomer_that_does_not_fit(self):
+        """Moves that do not help are not made."""
         types = ["fast", "fast", "slow", "slow"]
-        old = [demand(i, 1.0, current=t, settled=True) for i, t in enumerate(types)]
+        old = [demand(i, 1.0, current=t, admitted=True) for i, t in enumerate(types)]
 
         packing = pack([*old, demand("new", 1.0, {0})], topology())
 
         assert packing.unplaced.keys() == {"new"}
         assert [packing.placed[i] for i in range(2)] == [2, 2]
 
-    def test_who_has_a_place_keeps_one(self):
-        """A latecomer does not take it, though it is larger and has less choice; nor do two."""
-        old = demand("z", 1.0, current="slow", settled=True)
+    def test_an_admitted_vcpu_keeps_a_place(self):
+        """A larger newcomer with fewer options does not take it; nor do two together."""
+        old = demand("z", 1.0, current="slow", admitted=True)
         late = [demand("a", 1.0, {0}, current="slow"), demand("b", 0.5), demand("c", 0.5)]
 
         packing = pack([*late, old], topology({"slow": (1, 1.0)}))
 
         assert packing.placed == {"z": 0}
 
-    def test_a_type_that_does_not_suffice_is_left(self):
-        """A booking that grew (resize), or another core type in the flavor."""
+    def test_a_vcpu_leaves_a_core_type_that_does_not_suffice(self):
+        """After a resize to a larger booking, or to a flavor with another core type."""
         grown = demand("a", 1.5, current="slow")
         moved = demand("b", 0.5, core_type="slow", current="fast")
 
@@ -228,20 +228,10 @@ class TestStay:
         assert pack([moved], topology()).placed["b"] in SLOW
 
     def test_a_pcpu_is_kept(self):
-        """Where vCPUs are tied to one pCPU, a newcomer does not shuffle them."""
+        """A newcomer does not move vCPUs that are pinned to one pCPU each."""
         old = [demand(i, 0.2, current="slow", pcpu=1 - i) for i in range(2)]
 
         packing = pack([*old, demand("new", 0.7, SLOW)], topology())
 
         assert packing.complete
         assert (packing.placed[0], packing.placed[1]) == (1, 0)
-
-
-def test_fits_asks_for_all():
-    """A host fits if everything it holds and everything that is asked can be packed together."""
-    held = [demand("a", 1.0), demand("b", 1.0)]
-
-    assert fits(held, [demand("c", 2.0)], topology())
-    assert not fits(held, [demand("c", 2.0), demand("d", 0.1)], topology())
-    assert not fits(held, [demand("c", 2.0)], topology(), reserve_ratio=0.1)
-    assert fits([], [], topology())

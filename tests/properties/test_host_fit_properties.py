@@ -1,4 +1,4 @@
-"""The scheduler's answer and the agent's packing are one: whatever comes and goes."""
+"""The scheduler's host fit and the agent's packing always agree."""
 
 import copy
 import uuid
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
-from amp_nova.scheduling.host_fit import ask_of, fit, room
-from amp_nova.wire.host_report import decode
+from amp_nova.scheduling.host_fit import fit, headroom_of, request_of
+from amp_nova.wire.encoding import decode
 from tests.hosts import topology
 from tests.packing import PackingHost
 
@@ -27,7 +27,7 @@ FLAVORS = (
 
 @st.composite
 def hosts(draw):
-    """A few slow and fast pCPUs that do not retire what their coefficients suggest."""
+    """A few slow and fast pCPUs whose nominal Ips do not follow their coefficients."""
     counts = draw(st.tuples(st.integers(1, 3), st.integers(1, 2)))
     fast = draw(st.sampled_from([1.5, 2.0, 3.0]))
     made = topology({"slow": (counts[0], 1.0), "fast": (counts[1], fast)})
@@ -37,19 +37,19 @@ def hosts(draw):
 
 
 @given(hosts(), st.lists(st.sampled_from(FLAVORS) | st.integers(0, 20), max_size=25))
-def test_who_is_let_in_finds_room_and_who_is_not_would_not(host, events):
-    """After every report the filter lets the next one in if and only if the agent can keep all."""
+def test_the_filter_passes_a_host_if_and_only_if_the_agent_can_pack_it(host, events):
+    """After any sequence of arrivals and departures."""
     agent = PackingHost("host1", *host)
     for number, event in enumerate(events):
         if isinstance(event, int):
             if agent.domains:
-                agent.lose(sorted(agent.domains)[event % len(agent.domains)])
+                agent.remove(sorted(agent.domains)[event % len(agent.domains)])
             continue
         vcpus, specs = event
-        found = fit(room(decode(agent.report())), ask_of(parse(specs, vcpus)))
-        let_in = copy.deepcopy(agent)
+        found = fit(headroom_of(decode(agent.report())), request_of(parse(specs, vcpus)))
+        after = copy.deepcopy(agent)
         name = str(uuid.uuid5(uuid.NAMESPACE_DNS, str(number)))  # in no order
-        let_in.take(name, specs, vcpus)
-        assert (found.refused is None) == (let_in.homeless() == []), (specs, found)
+        after.add(name, specs, vcpus)
+        assert (found.refused is None) == (after.unplaced() == []), (specs, found)
         if found.refused is None:
-            agent = let_in
+            agent = after

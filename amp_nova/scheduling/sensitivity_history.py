@@ -1,0 +1,55 @@
+"""What hosts have measured so far of how much instances gain from fast cores."""
+
+import statistics
+from typing import TypeVar
+
+from amp_nova.scheduling.placement_score import measured_sensitivity
+from amp_nova.wire.host_report import HostReport
+
+K = TypeVar("K")
+V = TypeVar("V")
+INSTANCES_MAX = 200_000
+"""Instances remembered, the most recently measured, whether or not they are on a host."""
+PROFILES_MAX = 10_000
+PROFILE_INSTANCES_MAX = 32
+"""Instances that count in the profile of their flavor and image, the most recently measured."""
+
+
+class SensitivityHistory:
+    """Sensitivities by instance, and by flavor and image. One thread learns, any may read."""
+
+    def __init__(self) -> None:
+        self._instances: dict[str, float] = {}
+        self._profiles: dict[tuple[str, str], dict[str, float]] = {}
+
+    def learn(self, report: HostReport) -> None:
+        """Remember the measurements of a report."""
+        for instance in report.instances:
+            measured = measured_sensitivity(instance, report.topology)
+            if measured is None:
+                continue
+            _put_last(self._instances, instance.resource, measured, INSTANCES_MAX)
+            if instance.image:
+                key = (instance.flavor, instance.image)
+                # A copy, since another thread may be reading the old one.
+                profile = dict(self._profiles.get(key, {}))
+                _put_last(profile, instance.resource, measured, PROFILE_INSTANCES_MAX)
+                _put_last(self._profiles, key, profile, PROFILES_MAX)
+
+    def sensitivity(self, resource: str, flavor: str, image: str) -> float | None:
+        """An instance's own sensitivity, else the median of its flavor and image.
+
+        ``None`` if nothing was measured of either.
+        """
+        if (own := self._instances.get(resource)) is not None:
+            return own
+        profile = self._profiles.get((flavor, image)) if image else None
+        return statistics.median(profile.values()) if profile else None
+
+
+def _put_last(found: dict[K, V], key: K, value: V, most: int) -> None:
+    """Make an entry the newest of a dictionary that drops its oldest beyond ``most``."""
+    found.pop(key, None)
+    found[key] = value
+    if len(found) > most:
+        del found[next(iter(found))]
