@@ -21,7 +21,7 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.operator import control_socket, status
 from amp_nova.agent.operator.locks import locked
 from amp_nova.agent.operator.pause import Holds
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.outbound import Outbound
 from amp_nova.agent.state.speedup_history import Lessons
 from amp_nova.agent.unheld import Unheld
@@ -266,7 +266,7 @@ class Service:
                 self._wake.clear()
             else:
                 now = time.monotonic()
-                self.exporter.lateness_s = now - due
+                self.exporter.agent.lateness_s = now - due
                 # Cycles that a long one swallowed are not made up for.
                 due = max(due + self._conf.agent.cycle_s, now)
             if not self._stop:
@@ -302,20 +302,20 @@ class Service:
             if not self._unavailable:
                 LOG.error("%s; trying again until it answers", exc)
             self._unavailable = True
-            self.exporter.hypervisor_up = False
+            self.exporter.agent.hypervisor_up = False
             self.outbound.unwell()
             return
         except Exception:  # whatever it was, the next cycle starts from what the host says
             LOG.exception("a control cycle failed; going on with the next one")
             return
         self._unavailable = False
-        self.exporter.hypervisor_up = self.host.hypervisor_up
+        self.exporter.agent.hypervisor_up = self.host.hypervisor_up
         if cycle.topology is not self._topology:
             self._topology = cycle.topology
             for warning in cycle.topology.warnings:
                 LOG.warning(warning)
-            self.exporter.calibrated_s = calibrated_s(self._conf, cycle.topology)
-        self.exporter.libvirt_calls = self.host.calls
+            self.exporter.agent.calibrated_s = calibrated_s(self._conf, cycle.topology)
+        self.exporter.agent.libvirt_calls = self.host.calls
         self._tell_counters()
         self.exporter.follow(cycle.stage_s, self.loop.report)
         self.outbound.tell(cycle, self.loop.report, self._counts_by, self.loop.policy)
@@ -330,10 +330,10 @@ class Service:
     def _tell_counters(self) -> None:
         """Export what counts vCPUs, and log what is new about it."""
         counting = self.host.counting()
-        for source, about in counting.keys() - self.exporter.counters.keys():
+        for source, about in counting.keys() - self.exporter.agent.counters.keys():
             if about:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)
-        self.exporter.counters = counting
+        self.exporter.agent.counters = counting
         if counting:
             found = sorted({source for source, _ in counting} - {NONE})
             self._counts_by = "+".join(found) or None

@@ -4,11 +4,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from amp_nova.agent.io_work import IoSettings, IoWork, because
-from amp_nova.agent.publish.io_metrics import io_metrics
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.model.allocation import Failure
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
+from tests import reports
 from tests.fakehost import topology
 
 HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})
@@ -94,9 +94,13 @@ class Work:
         return pcpus
 
     def samples(self, gone=()):
-        found = {}
+        """Samples of I/O metrics by name and labels; ``gone`` instances ended since."""
         here = {d.reading.resource for d in self.work.report.domains} - set(gone)
-        for family in io_metrics(self.work.report, here):
+        exporter = Exporter(CollectorRegistry())
+        exporter.update(reports.report(*(reports.instance(resource=r) for r in here)))
+        exporter.io = self.work.report
+        found = {}
+        for family in exporter.collect():
             for s in family.samples:
                 labels = {k: v for k, v in s.labels.items() if k not in ("resource", "project")}
                 found[(s.name, *labels.values())] = s.value
