@@ -158,7 +158,6 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         policy_moves_max=conf.agent.policy_moves_max,
         drift_repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
-        ips_controller=conf.agent.ips_controller,
         sp_s=conf.agent.sp_s,
     )
 
