@@ -205,7 +205,7 @@ def test_another_writer_is_not_fought(work):
     assert len(work.host.moved) == 1 + 3
     assert work.on() == {3}
     assert work.samples()[("amp_io_drift_total",)] == 1 + 3
-    assert any("Somebody else" in line for line in because(work.work.report, "a"))
+    assert any("Something else" in line for line in because(work.work.report, "a"))
 
 
 def test_an_affinity_that_was_there_first_is_respected(work):
@@ -295,7 +295,7 @@ def test_a_move_that_costs_too_much_is_taken_back(work):
     work.host.wait()
 
     assert work.run(4) == [
-        "name-a: I/O threads to pCPUs 0-3 (slow cores left it 60% of its throughput)"
+        "name-a: I/O threads to pCPUs 0-3 (it kept only 60% of its throughput on slow cores)"
     ]
     assert work.samples()[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(0.6)
     work.host.use["a"] = (0.79, 0.5)
