@@ -215,10 +215,7 @@ def test_threads_move_and_what_the_kernel_refuses_is_told(node):
     assert node.kernel.affinity[tid] == {1}
 
     node.kernel.twist["affinity"] = {0}
-    assert (
-        "its cpuset does not hold them"
-        in node.io.move(resource(NAME), {tid: frozenset({1})}).message
-    )
+    assert "extend its cpuset cgroup" in node.io.move(resource(NAME), {tid: frozenset({1})}).message
     node.kernel.refuse["affinity"] = 1
     assert node.io.move(resource(NAME), {tid: frozenset({1})}).reason == "read_only"
 
