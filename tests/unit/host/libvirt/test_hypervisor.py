@@ -10,7 +10,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402  # only where libvirt is
-from amp_nova.host.libvirt import hypervisor  # noqa: E402
+from amp_nova.host.libvirt import connection  # noqa: E402
 from amp_nova.host.libvirt.domain_xml import Fallback  # noqa: E402
 from amp_nova.host.libvirt.hypervisor import Hypervisor  # noqa: E402
 from tests.fakehost import nova_metadata, nova_xml, resource  # noqa: E402
@@ -121,7 +121,7 @@ def daemon(monkeypatch):
     """A fake libvirtd in the place of the real one, with two domains."""
     found = FakeLibvirtd(FakeDomain("one", 1), FakeDomain("two", 2))
     monkeypatch.setattr(libvirt, "open", found.open)
-    monkeypatch.setattr(hypervisor, "RECONNECT_S", 0.0)
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.0)
     yield found
     for domain in found.domains:
         if isinstance(domain.answer, threading.Event):
@@ -384,7 +384,7 @@ def test_unforeseen_error_in_a_call_is_not_taken_for_a_hang(daemon):
 
 def test_reconnecting_is_not_tried_in_every_cycle(daemon, monkeypatch):
     """A libvirt that is down is asked every few seconds, not every cycle."""
-    monkeypatch.setattr(hypervisor, "RECONNECT_S", 60.0)
+    monkeypatch.setattr(connection, "RECONNECT_S", 60.0)
     daemon.error = libvirt.libvirtError("Failed to connect socket")
     found = Hypervisor("fake")
     for _ in range(3):
