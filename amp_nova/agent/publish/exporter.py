@@ -13,10 +13,7 @@ from amp_nova.exceptions import ConfigInvalid
 
 
 class Exporter:
-    """A Prometheus collector over the record of the last cycle.
-
-    The service keeps ``agent`` and ``io`` up to date.
-    """
+    """A Prometheus collector of the last cycle; the service keeps ``agent`` and ``io`` current."""
 
     def __init__(
         self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
@@ -24,7 +21,7 @@ class Exporter:
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
         self.io: IoReport | None = None
-        self._report: Callable[[], CycleReport] | None = None
+        self._report: Callable[[], CycleReport | None] = lambda: None
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -43,7 +40,7 @@ class Exporter:
         self._report = report
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:
-        """Serve ``/metrics``; port 0 takes any free port. Returns the address and port in use.
+        """Serve over HTTP, on any free port if ``port`` is 0; returns the address and port in use.
 
         Raises:
             ConfigInvalid: the address cannot be bound.
@@ -58,5 +55,5 @@ class Exporter:
         return address, int(server.server_port)
 
     def collect(self) -> Iterator[Metric]:
-        """Build every metric (prometheus_client's ``Collector``)."""
-        return families(self.agent, self._report() if self._report else None, self.io)
+        """Every metric (prometheus_client's ``Collector``)."""
+        return families(self.agent, self._report(), self.io)

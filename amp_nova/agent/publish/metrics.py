@@ -23,7 +23,6 @@ from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import CycleReport, DomainReport, VcpuReport
 from amp_nova.agent.io_work import IoDomain, IoReport
-from amp_nova.model.topology import Topology
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
@@ -110,18 +109,17 @@ def vcpus(report: CycleReport) -> Iterator[tuple[Labels, VcpuReport]]:
             yield (*labels, str(vcpu.reading.index)), vcpu
 
 
-def _slowdown(domain: DomainReport, topology: Topology) -> float | None:
-    """Slowdown of a best-effort instance; what a booked limit takes is not a slowdown."""
-    if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
-        return None
-    known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
-    shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
-    return slowdown.slowdown(shared, topology.core_types)
-
-
 def _slowdowns(report: CycleReport) -> dict[Labels, float]:
-    found = ((labels, _slowdown(d, report.topology)) for labels, d in instances(report))
-    return {labels: ratio for labels, ratio in found if ratio is not None}
+    """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
+    found = {}
+    for labels, domain in instances(report):
+        if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
+            continue
+        known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
+        shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
+        if (ratio := slowdown.slowdown(shared, report.topology.core_types)) is not None:
+            found[labels] = ratio
+    return found
 
 
 def _measurable(vcpu: VcpuReport) -> bool:
@@ -189,8 +187,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
 CYCLE: tuple[Row[CycleReport], ...] = (
     Row("info", "amp_topology_info", "Where the core types come from.",
         lambda r: {r.topology.source: 1}, ("source",)),
-    Row("gauge", "amp_topology_warnings",
-        "Doubts about core types or calibration; 'amp-nova topology' and the log list them.",
+    Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
         lambda r: len(r.topology.warnings)),
     Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
         lambda r: {(t.name, t.coefficient_source or r.topology.source): t.coefficient
@@ -204,8 +201,7 @@ CYCLE: tuple[Row[CycleReport], ...] = (
         lambda r: r.coefficient_drift, ("core_type",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
-    Row("counter", "amp_enforcement_drift_total",
-        "Quotas and affinities changed by something else.",
+    Row("counter", "amp_enforcement_drift_total", "Quotas and affinities changed from outside.",
         lambda r: {"quota": 0, "affinity": 0, **r.totals.drift}, ("cause",)),
     Row("counter", "amp_actuation_failures_total", "Changes that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),
@@ -213,8 +209,7 @@ CYCLE: tuple[Row[CycleReport], ...] = (
         lambda r: r.totals.plans_rejected),
     Row("counter", "amp_writes_total", "Limits written.",
         lambda r: r.totals.writes),
-    Row("gauge", "amp_host_unfairness_ratio",
-        "Greatest over least slowdown of best-effort instances.",
+    Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
         lambda r: slowdown.unfairness(list(_slowdowns(r).values()))),
     Row("gauge", "amp_instance_slowdown_ratio",
         "Speed alone on the fastest core type over the recent speed, of best effort.",
@@ -243,16 +238,14 @@ VCPUS: tuple[Row[VcpuReport], ...] = (
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
     Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
         _unenforced, ("why",)),
-    Row("gauge", "amp_vcpu_delivered_refcores",
-        "Delivered capacity over the last window, in reference cores.",
+    Row("gauge", "amp_vcpu_delivered_refcores", "Delivered in the last window, in reference cores.",
         lambda v: v.account.delivered_refcores),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
         lambda v: v.account.delivered_ips),
     Row("gauge", "amp_vcpu_delivered_ratio",
         "Delivered over booked capacity while there was demand, over the last window.",
         lambda v: v.account.ratio if _measurable(v) else None),
-    Row("counter", "amp_vcpu_reference_cpu_seconds_total",
-        "CPU time multiplied by the coefficient.",
+    Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
         lambda v: v.account.ref_s if v.account.cpu_s else None),
     Row("counter", "amp_vcpu_instructions_total", "Instructions retired, as counted on this host.",
         lambda v: v.reading.counts.instructions if v.reading.counts else None),
@@ -286,8 +279,7 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
     Row("gauge", "amp_instance_network_usage_ratio",
         "Utilization of the busiest direction of the busiest interface.",
         lambda d: d.use.network_ratio if d.use else None),
-    Row("gauge", "amp_instance_io_insensitive",
-        "Whether the I/O work is classified as insensitive to core speed.",
+    Row("gauge", "amp_instance_io_insensitive", "Whether I/O work is insensitive to core speed.",
         lambda d: d.case.insensitive),
     Row("gauge", "amp_instance_io_slow", "Whether the I/O threads are kept off fast cores.",
         lambda d: d.slow),
