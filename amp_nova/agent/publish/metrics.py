@@ -1,9 +1,9 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
-The table has a section per kind of record: the agent itself, the last cycle, an instance, a vCPU,
-all I/O work, and the I/O work of an instance. A row's accessor reads the record and returns a
-number, or a mapping from values of the row's own labels to numbers, or ``None`` where the value is
-unknown: then there is no sample. The labels that name the record come from its section.
+The table has a section per kind of record: the agent itself, the last cycle, all its instances, an
+instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor reads the record
+and returns a number, or a mapping from values of the row's own labels to numbers, or ``None`` where
+the value is unknown: then there is no sample. The section adds the labels that name the record.
 
 Families are built afresh at every scrape, so a series ends when its instance does.
 """
@@ -96,28 +96,31 @@ class AgentStatus:
     stages: Mapping[str, Distribution] = field(default_factory=dict)
 
 
-def instances(report: CycleReport) -> Iterator[tuple[Labels, DomainReport]]:
-    """Every instance of a cycle with the values of its labels."""
-    for found in report.domains:
-        yield (found.domain.name, found.domain.resource, found.domain.project), found
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All instances and vCPUs of a cycle, each with the values of its labels."""
+
+    cycle: CycleReport
+    instances: tuple[tuple[Labels, DomainReport], ...]
+    vcpus: tuple[tuple[Labels, VcpuReport], ...]
 
 
-def vcpus(report: CycleReport) -> Iterator[tuple[Labels, VcpuReport]]:
-    """Every vCPU of a cycle with the values of its labels."""
-    for labels, found in instances(report):
-        for vcpu in found.vcpus:
-            yield (*labels, str(vcpu.reading.index)), vcpu
+def snapshot(cycle: CycleReport) -> Snapshot:
+    """The instances and vCPUs of a cycle."""
+    found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
+    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
+    return Snapshot(cycle, found, vcpus)
 
 
-def _slowdowns(report: CycleReport) -> dict[Labels, float]:
+def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
     """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
     found = {}
-    for labels, domain in instances(report):
+    for labels, domain in seen.instances:
         if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
             continue
         known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
         shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
-        if (ratio := slowdown.slowdown(shared, report.topology.core_types)) is not None:
+        if (ratio := slowdown.slowdown(shared, seen.cycle.topology.core_types)) is not None:
             found[labels] = ratio
     return found
 
@@ -128,11 +131,11 @@ def _measurable(vcpu: VcpuReport) -> bool:
     return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
 
 
-def _shortfall(report: CycleReport) -> dict[Labels, float]:
+def _shortfall(seen: Snapshot) -> dict[Labels, float]:
     """Shortfall by cause; a cause that cannot be measured on this core type has no sample."""
-    types = {t.name: t for t in report.topology.core_types}
+    types = {t.name: t for t in seen.cycle.topology.core_types}
     found = {}
-    for labels, vcpu in vcpus(report):
+    for labels, vcpu in seen.vcpus:
         known = measured(types.get(vcpu.promise.core_type or ""), vcpu.reading)
         for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
             if _measurable(vcpu) and (short_ref_s or known.get(cause, True)):
@@ -140,11 +143,11 @@ def _shortfall(report: CycleReport) -> dict[Labels, float]:
     return found
 
 
-def _cpu_seconds(report: CycleReport) -> dict[Labels, float]:
-    names = [t.name for t in report.topology.core_types]
+def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
+    names = [t.name for t in seen.cycle.topology.core_types]
     return {
         (*labels, name): cpu_s
-        for labels, v in vcpus(report)
+        for labels, v in seen.vcpus
         if len(v.account.cpu_s) == len(names)
         for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
     }
@@ -209,8 +212,10 @@ CYCLE: tuple[Row[CycleReport], ...] = (
         lambda r: r.totals.plans_rejected),
     Row("counter", "amp_writes_total", "Limits written.",
         lambda r: r.totals.writes),
+)
+ALL: tuple[Row[Snapshot], ...] = (
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
-        lambda r: slowdown.unfairness(list(_slowdowns(r).values()))),
+        lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
     Row("gauge", "amp_instance_slowdown_ratio",
         "Speed alone on the fastest core type over the recent speed, of best effort.",
         _slowdowns, INSTANCE),
@@ -306,16 +311,18 @@ def families(
     yield from (row.family((), [((), agent)]) for row in AGENT)
     if report is None:
         return
+    seen = snapshot(report)
     yield from (row.family((), [((), report)]) for row in CYCLE)
-    yield from (row.family(INSTANCE, instances(report)) for row in INSTANCES)
-    yield from (row.family(VCPU, vcpus(report)) for row in VCPUS)
+    yield from (row.family((), [((), seen)]) for row in ALL)
+    yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
+    yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)
     if io is None:
         return
-    yield from (row.family((), [((), io)]) for row in IO)
-    present = {d.domain.resource for d in report.domains}
+    present = {d.domain.resource for _, d in seen.instances}
     domains = [
         ((d.reading.name, d.reading.resource, d.reading.project), d)
         for d in io.domains
         if d.reading.resource in present and not d.reading.failure
     ]
+    yield from (row.family((), [((), io)]) for row in IO)
     yield from (row.family(INSTANCE, domains) for row in IO_INSTANCES)
