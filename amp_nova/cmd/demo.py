@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
 from amp_nova.sim.report import aligned

@@ -22,7 +22,7 @@ import libvirt
 
 from amp_nova import conf as options
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.service import settings
 from amp_nova.exceptions import AmpError, TopologyUnknown
 from amp_nova.host.libvirt.hypervisor import Hypervisor

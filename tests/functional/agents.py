@@ -18,8 +18,7 @@ from tests import hosts
 def options(**reports):
     """An agent's configuration, on the bus that Nova's fixtures use."""
     conf = cfg.ConfigOpts()
-    for group, opts in agent_conf.GROUPS.items():
-        conf.register_opts(opts, group)
+    agent_conf.register_opts(conf)
     conf([], project="amp-nova", default_config_files=[], default_config_dirs=[])
     settings = {"interval_s": 3600.0, "answer_spread_s": 0.0, **reports}
     for name, value in settings.items():

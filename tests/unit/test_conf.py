@@ -1,4 +1,4 @@
-"""The configuration: what cannot be used is one sentence, at once."""
+"""The configuration: an invalid value is one sentence, as soon as the file is read."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from amp_nova.exceptions import ConfigInvalid
 
 @pytest.fixture
 def load(tmp_path):
-    """Load a file with this content."""
+    """Load a file with the given content."""
 
     def load_(content):
         path = tmp_path / "amp-nova.conf"
@@ -19,12 +19,12 @@ def load(tmp_path):
 
 
 def test_defaults_are_valid(load):
-    """An empty file is a configuration."""
+    """An empty file is a valid configuration."""
     assert load("").agent.cycle_s == 1.0
 
 
-def test_every_line_of_a_repeated_option_counts(load):
-    """An option that may be repeated keeps the order of its lines."""
+def test_repeated_option_keeps_every_line(load):
+    """In the order of the file."""
     found = load("[agent]\nbooking = a amp:weight=2\nbooking = b amp:weight=3\n")
 
     assert found.agent.booking == ["a amp:weight=2", "b amp:weight=3"]
@@ -55,8 +55,8 @@ def test_every_line_of_a_repeated_option_counts(load):
         ("[exporter] address = a b", "give an IP address or a host name"),
     ],
 )
-def test_bad_value_is_refused_when_it_is_read(load, line, allowed):
-    """The sentence names the value as it is written and what is allowed, before anything runs."""
+def test_invalid_value_is_refused(load, line, allowed):
+    """The message names the value as written and what is allowed."""
     section, _, option = line.partition(" ")
     name, _, value = option.partition(" =")
 
@@ -66,8 +66,8 @@ def test_bad_value_is_refused_when_it_is_read(load, line, allowed):
     assert str(caught.value) == f"{section} {name} ={value or ' '} is not allowed: {allowed}"
 
 
-def test_reference_to_nothing_is_refused(load):
-    """A dollar sign refers to another option, which has to be there."""
+def test_reference_to_a_missing_option_is_refused(load):
+    """A dollar sign refers to another option, which must exist."""
     with pytest.raises(ConfigInvalid) as caught:
         load("[topology]\ncalibration_file = $nothing\n")
 
@@ -75,10 +75,10 @@ def test_reference_to_nothing_is_refused(load):
 
 
 @pytest.mark.parametrize(
-    ("group", "opt"), [(group, opt) for group, opts in conf.GROUPS.items() for opt in opts]
+    ("group", "opt"), [(group, opt) for group, opts in conf.list_opts() for opt in opts]
 )
-def test_every_option_takes_or_refuses_whatever_is_written(load, group, opt):
-    """One sentence or a value of the option's own kind, never anything else."""
+def test_option_accepts_or_refuses_any_text(load, group, opt):
+    """The result is a value of the option's type or one sentence, nothing else."""
     for value in ("", "x", "-1", "nan", "1e400", "9" * 30, "$x", "%(x)s", "\\"):
         found, said = None, None
         try:
@@ -93,8 +93,8 @@ def test_every_option_takes_or_refuses_whatever_is_written(load, group, opt):
 @pytest.mark.parametrize(
     "content", ["garbage\n", "[agent\n", b"\xff\xfe\x00", "[agent]\n\n  = 3\n", "\x00"]
 )
-def test_file_that_is_no_configuration_is_one_sentence(load, tmp_path, content):
-    """Whatever is in it, the file is named."""
+def test_invalid_file_is_one_sentence(load, tmp_path, content):
+    """The message names the file, whatever is in it."""
     with pytest.raises(ConfigInvalid) as caught:
         load(content)
 
@@ -103,8 +103,8 @@ def test_file_that_is_no_configuration_is_one_sentence(load, tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["not-there.conf", "."])
-def test_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
-    """A file that is not there, or is none, is named."""
+def test_unreadable_file_is_one_sentence(tmp_path, name):
+    """The message names a missing file or a directory."""
     path = str(tmp_path / name)
 
     with pytest.raises(ConfigInvalid) as caught:

@@ -1,324 +1,328 @@
-"""The agent's Prometheus metrics, built afresh from the last cycle's report at every scrape.
+"""Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
-Nothing lingers: a series ends when its instance does, and what is not known has no sample.
+The table has a section per kind of record: the agent itself, the last cycle, all its instances, an
+instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor reads the record
+and returns a number, or a mapping from values of the row's own labels to numbers, or ``None`` where
+the value is unknown: then there is no sample. The section adds the labels that name the record.
+
+Families are built afresh at every scrape, so a series ends when its instance does.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-    SummaryMetricFamily,
-)
+from prometheus_client.core import Metric
 
+from amp_nova.accounting import slowdown
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
+from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import CycleReport, DomainReport, VcpuReport
-from amp_nova.agent.io_work import IoReport
-from amp_nova.agent.publish import profile_metrics
-from amp_nova.agent.publish.io_metrics import io_metrics
-from amp_nova.exceptions import ConfigInvalid
-from amp_nova.model.topology import Topology
+from amp_nova.agent.io_work import IoDomain, IoReport
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
+T = TypeVar("T")
+Labels = tuple[str, ...]
 
 
-class Exporter:
-    """Serves what the last cycle reported."""
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A summary or histogram. ``buckets``: upper bound and cumulative count of each bucket."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry | None = None,
-        clock: Callable[[], float] = time.time,
-        calibrated_s: float | None = None,
-    ) -> None:
-        self.registry = registry or CollectorRegistry()
-        self.lateness_s: float | None = None
-        self.hypervisor_up: bool | None = None
-        self.libvirt_calls: int | None = None
-        self.counters: Mapping[tuple[str, str], int] = {}
-        """How many vCPUs each source counts, with what there is to say about it."""
-        self.io: IoReport | None = None
-        self.calibrated_s = calibrated_s
-        """When the calibration in use was made, in seconds since the epoch."""
-        self._clock = clock
-        self._report: Callable[[], CycleReport] | None = None
-        self._success_s: float | None = None
-        self._stages: dict[str, tuple[int, float]] = {}
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
-
-    def update(self, report: CycleReport) -> None:
-        """Serve this report from now on."""
-        self.follow(report.stage_s, lambda: report)
-
-    def follow(self, stage_s: Mapping[str, float], report: Callable[[], CycleReport]) -> None:
-        """Note a cycle that ended well; ``report`` tells at a scrape what is to be served."""
-        stages = dict(self._stages)  # a scrape may be going through the old ones
-        for stage, took_s in stage_s.items():
-            count, total = stages.get(stage, (0, 0.0))
-            stages[stage] = (count + 1, total + took_s)
-        self._stages = stages
-        self._success_s = self._clock()
-        self._report = report
-
-    def start_http(self, address: str, port: int) -> tuple[str, int]:
-        """Serve on an address; port 0 takes any free one. What it got."""
-        try:
-            server, _ = start_http_server(port, addr=address, registry=self.registry)
-        except OSError as exc:
-            raise ConfigInvalid(
-                f"metrics cannot be served on {address}:{port} ({exc.strerror}): set another "
-                "[exporter] address or port"
-            ) from exc
-        return address, int(server.server_port)
-
-    def collect(self) -> Iterator[Metric]:
-        """Every metric there is something to say about (prometheus_client's Collector)."""
-        yield InfoMetricFamily("amp_build", "What runs.", value={"version": version("amp-nova")})
-        yield from self._own()
-        if self._report is None:
-            return
-        report = self._report()
-        yield from _host(report)
-        yield from _instances(report.domains)
-        vcpus = [
-            ((d.domain.name, d.domain.resource, d.domain.project, str(v.reading.index)), v)
-            for d in report.domains
-            for v in d.vcpus
-        ]
-        yield from _promised(vcpus)
-        yield from _delivered(vcpus, report.topology)
-        yield from profile_metrics.families(report, vcpus, VCPU)
-        yield from _counted(vcpus)
-        if self.io is not None:
-            yield from io_metrics(self.io, {d.domain.resource for d in report.domains})
-
-    def _own(self) -> Iterator[Metric]:
-        gauges: tuple[tuple[str, str, float | None], ...] = (
-            (
-                "amp_cycle_last_success_timestamp_seconds",
-                "When the last control cycle ended well.",
-                self._success_s,
-            ),
-            (
-                "amp_cycle_lateness_seconds",
-                "How much later than due the last periodic cycle began.",
-                self.lateness_s,
-            ),
-            (
-                "amp_hypervisor_up",
-                "Whether the hypervisor answers.",
-                None if self.hypervisor_up is None else float(self.hypervisor_up),
-            ),
-            (
-                "amp_calibration_age_seconds",
-                "Age of the calibration in use.",
-                None if self.calibrated_s is None else self._clock() - self.calibrated_s,
-            ),
-        )
-        for name, help_text, value in gauges:
-            if value is not None:
-                yield GaugeMetricFamily(name, help_text, value=value)
-        if self.libvirt_calls is not None:
-            yield CounterMetricFamily(
-                "amp_libvirt_calls", "Calls made to libvirt.", value=self.libvirt_calls
-            )
-        if self.counters:
-            yield _sources(self.counters)
-        took = SummaryMetricFamily(
-            "amp_cycle_duration_seconds", "Time control cycles took.", labels=["stage"]
-        )
-        for stage, (count, total) in self._stages.items():
-            took.add_metric([stage], count, total)
-        yield took
+    count: float
+    total: float
+    buckets: tuple[tuple[str, float], ...] = ()
 
 
-def _sources(counters: Mapping[tuple[str, str], int]) -> Metric:
-    """What counts instructions here; several when not all vCPUs are counted alike."""
-    family = GaugeMetricFamily(
-        "amp_counters_info", "What counts vCPUs' instructions.", labels=["source", "about"]
-    )
-    for labels in counters:
-        family.add_metric(list(labels), 1)
-    return family
+Number = float | Distribution
+Value = Number | Mapping[Any, Number] | None
+"""What an accessor returns; the keys of a mapping are a label's value or a tuple of such values."""
 
 
-def _host(report: CycleReport) -> Iterator[Metric]:
-    yield from _core_types(report.topology)
-    totals = report.totals
-    moves = CounterMetricFamily(
-        "amp_migrations", "Moves of vCPUs between core types.", labels=["from", "to"]
-    )
-    for pair, count in totals.migrations.items():
-        moves.add_metric(list(pair), count)
-    yield moves
-    drift = {"quota": 0, "affinity": 0, **totals.drift}
-    yield _counts("amp_enforcement_drift", "Limits that somebody else changed.", "cause", drift)
-    failed = {"read_only": 0, "refused": 0, **totals.failures}
-    yield _counts("amp_actuation_failures", "Changes that failed.", "reason", failed)
-    yield CounterMetricFamily(
-        "amp_plans_rejected", "Unusable plans of policies.", value=totals.plans_rejected
-    )
-    yield CounterMetricFamily("amp_writes", "Limits written.", value=totals.writes)
+@dataclass(frozen=True, slots=True)
+class Row(Generic[T]):
+    """One metric. ``name`` is as scraped, ``labels`` are those beyond the section's."""
+
+    kind: str
+    name: str
+    help: str
+    read: Callable[[T], Value]
+    labels: Labels = ()
+
+    def family(self, labels: Labels, records: Iterable[tuple[Labels, T]]) -> Metric:
+        """The metric's samples; ``records`` come with the values of the section's ``labels``."""
+        suffix = {"counter": "_total", "info": "_info"}.get(self.kind, "")
+        family = Metric(self.name.removesuffix(suffix), self.help, self.kind)
+        names = (*labels, *self.labels)
+        for values, record in records:
+            found = self.read(record)
+            for own, number in found.items() if isinstance(found, Mapping) else [((), found)]:
+                own = (own,) if isinstance(own, str) else own
+                if number is not None:
+                    _add(family, self.name, dict(zip(names, (*values, *own), strict=True)), number)
+        return family
 
 
-def _core_types(topology: Topology) -> Iterator[Metric]:
-    yield InfoMetricFamily(
-        "amp_topology", "Where the core types come from.", value={"source": topology.source}
-    )
-    yield GaugeMetricFamily(
-        "amp_topology_warnings",
-        "Doubts about core types or calibration, which 'amp-nova topology' and the log spell out.",
-        value=len(topology.warnings),
-    )
-    coefficient = GaugeMetricFamily(
-        "amp_core_type_coefficient_ratio",
-        "Speed of a core type over the reference core.",
-        labels=["core_type", "source"],
-    )
-    pcpus = GaugeMetricFamily("amp_core_type_pcpus", "Online pCPUs.", labels=["core_type"])
-    for core_type in topology.core_types:
-        pcpus.add_metric([core_type.name], len(topology.pcpus_of(core_type.name)))
-        if core_type.coefficient is not None:
-            source = core_type.coefficient_source or topology.source
-            coefficient.add_metric([core_type.name, source], core_type.coefficient)
-    yield coefficient
-    yield pcpus
+def _add(family: Metric, name: str, labels: dict[str, str], number: Number) -> None:
+    if not isinstance(number, Distribution):
+        family.add_sample(name, labels, number)
+        return
+    for bound, count in number.buckets:
+        family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    family.add_sample(f"{name}_count", labels, number.count)
+    family.add_sample(f"{name}_sum", labels, number.total)
 
 
-def _counts(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, help_text, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family
+@dataclass(slots=True)
+class AgentStatus:
+    """What the agent knows about itself; times are in seconds since the epoch.
+
+    ``calibrated_s``: when the calibration in use was made; ``counters``: number of vCPUs by the
+    source that counts them and a remark about it.
+    """
+
+    clock: Callable[[], float] = time.time
+    last_success_s: float | None = None
+    lateness_s: float | None = None
+    hypervisor_up: bool | None = None
+    libvirt_calls: int | None = None
+    calibrated_s: float | None = None
+    counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stages: Mapping[str, Distribution] = field(default_factory=dict)
 
 
-def _instances(domains: Sequence[DomainReport]) -> Iterator[Metric]:
-    info = InfoMetricFamily("amp_instance", "What an instance is called.", labels=INSTANCE)
-    ratio = HistogramMetricFamily(
-        "amp_instance_delivered_ratio",
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All instances and vCPUs of a cycle, each with the values of its labels."""
+
+    cycle: CycleReport
+    instances: tuple[tuple[Labels, DomainReport], ...]
+    vcpus: tuple[tuple[Labels, VcpuReport], ...]
+
+
+def snapshot(cycle: CycleReport) -> Snapshot:
+    """The instances and vCPUs of a cycle."""
+    found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
+    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
+    return Snapshot(cycle, found, vcpus)
+
+
+def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
+    """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
+    found = {}
+    for labels, domain in seen.instances:
+        if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
+            continue
+        known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
+        shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
+        if (ratio := slowdown.slowdown(shared, seen.cycle.topology.core_types)) is not None:
+            found[labels] = ratio
+    return found
+
+
+def _measurable(vcpu: VcpuReport) -> bool:
+    """Whether delivery can be compared with the booking: a booking of Ips needs a counter."""
+    booking = vcpu.promise.booking
+    return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
+
+
+def _shortfall(seen: Snapshot) -> dict[Labels, float]:
+    """Shortfall by cause; a cause that cannot be measured on this core type has no sample."""
+    types = {t.name: t for t in seen.cycle.topology.core_types}
+    found = {}
+    for labels, vcpu in seen.vcpus:
+        known = measured(types.get(vcpu.promise.core_type or ""), vcpu.reading)
+        for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
+            if _measurable(vcpu) and (short_ref_s or known.get(cause, True)):
+                found[*labels, cause] = short_ref_s
+    return found
+
+
+def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
+    names = [t.name for t in seen.cycle.topology.core_types]
+    return {
+        (*labels, name): cpu_s
+        for labels, v in seen.vcpus
+        if len(v.account.cpu_s) == len(names)
+        for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
+    }
+
+
+def _unenforced(vcpu: VcpuReport) -> dict[str, float]:
+    why = vcpu.failure or vcpu.promise.note
+    return {why: 1} if why and vcpu.promise.booking.kind != "best_effort" else {}
+
+
+def _delivered_ratios(domain: DomainReport) -> Distribution | None:
+    counts = list(accumulate(domain.ratios))
+    if not any(counts):
+        return None
+    bounds = (*map(str, RATIO_BUCKETS), "+Inf")
+    return Distribution(counts[-1], domain.ratio_sum, tuple(zip(bounds, counts, strict=True)))
+
+
+# One row per metric: type, name and help, then accessor and labels.
+# fmt: off
+AGENT: tuple[Row[AgentStatus], ...] = (
+    Row("info", "amp_build_info", "Version of the agent.",
+        lambda _: {version("amp-nova"): 1}, ("version",)),
+    Row("gauge", "amp_cycle_last_success_timestamp_seconds",
+        "When the last control cycle succeeded.",
+        lambda a: a.last_success_s),
+    Row("gauge", "amp_cycle_lateness_seconds", "How late the last periodic cycle started.",
+        lambda a: a.lateness_s),
+    Row("gauge", "amp_hypervisor_up", "Whether the hypervisor answers.",
+        lambda a: a.hypervisor_up),
+    Row("gauge", "amp_calibration_age_seconds", "Age of the calibration in use.",
+        lambda a: None if a.calibrated_s is None else a.clock() - a.calibrated_s),
+    Row("counter", "amp_libvirt_calls_total", "Calls made to libvirt.",
+        lambda a: a.libvirt_calls),
+    Row("gauge", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
+        lambda a: dict.fromkeys(a.counters, 1), ("source", "about")),
+    Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
+        lambda a: a.stages, ("stage",)),
+)
+CYCLE: tuple[Row[CycleReport], ...] = (
+    Row("info", "amp_topology_info", "Where the core types come from.",
+        lambda r: {r.topology.source: 1}, ("source",)),
+    Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
+        lambda r: len(r.topology.warnings)),
+    Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
+        lambda r: {(t.name, t.coefficient_source or r.topology.source): t.coefficient
+                   for t in r.topology.core_types if t.coefficient is not None},
+        ("core_type", "source")),
+    Row("gauge", "amp_core_type_pcpus", "Online pCPUs.",
+        lambda r: {t.name: len(r.topology.pcpus_of(t.name)) for t in r.topology.core_types},
+        ("core_type",)),
+    Row("gauge", "amp_coefficient_drift_ratio",
+        "Speedup of guests on a core type over what its coefficient says.",
+        lambda r: r.coefficient_drift, ("core_type",)),
+    Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
+        lambda r: r.totals.migrations, ("from", "to")),
+    Row("counter", "amp_enforcement_drift_total", "Quotas and affinities changed from outside.",
+        lambda r: {"quota": 0, "affinity": 0, **r.totals.drift}, ("cause",)),
+    Row("counter", "amp_actuation_failures_total", "Changes that failed.",
+        lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),
+    Row("counter", "amp_plans_rejected_total", "Invalid plans returned by the policy.",
+        lambda r: r.totals.plans_rejected),
+    Row("counter", "amp_writes_total", "Limits written.",
+        lambda r: r.totals.writes),
+)
+ALL: tuple[Row[Snapshot], ...] = (
+    Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
+        lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
+    Row("gauge", "amp_instance_slowdown_ratio",
+        "Speed alone on the fastest core type over the recent speed, of best effort.",
+        _slowdowns, INSTANCE),
+    Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
+        "Booked capacity that was in demand but not delivered.",
+        _shortfall, (*VCPU, "cause")),
+    Row("counter", "amp_vcpu_cpu_seconds_total", "CPU time by core type.",
+        _cpu_seconds, (*VCPU, "core_type")),
+)
+INSTANCES: tuple[Row[DomainReport], ...] = (
+    Row("info", "amp_instance_info", "Name and flavor of an instance.",
+        lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
+    Row("histogram", "amp_instance_delivered_ratio",
         "Delivered over booked capacity while there was demand, over windows of 3 s.",
-        labels=INSTANCE,
-    )
-    problem = GaugeMetricFamily(
-        "amp_instance_problem_info", "Why a booking is not kept.", labels=[*INSTANCE, "problem"]
-    )
-    for report in domains:
-        domain = report.domain
-        labels = (domain.name, domain.resource, domain.project)
-        info.add_metric(labels, {"name": domain.display_name, "flavor": domain.flavor})
-        if report.problem:
-            problem.add_metric([*labels, report.problem], 1)
-        if any(report.ratios):
-            ratio.add_metric(labels, list(_cumulative(report.ratios)), report.ratio_sum)
-    yield info
-    yield ratio
-    yield problem
-
-
-def _cumulative(counts: Iterable[int]) -> Iterator[tuple[str, float]]:
-    total = 0
-    for bound, count in zip((*RATIO_BUCKETS, float("inf")), counts, strict=True):
-        total += count
-        yield ("+Inf" if bound == float("inf") else str(bound)), total
-
-
-Labelled = Sequence[tuple[tuple[str, ...], VcpuReport]]
-
-
-def _promised(vcpus: Labelled) -> Iterator[Metric]:
-    refcores = GaugeMetricFamily(
-        "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.", labels=VCPU
-    )
-    ips = GaugeMetricFamily(
-        "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.", labels=VCPU
-    )
-    quota = GaugeMetricFamily(
-        "amp_vcpu_quota_cores", "Limit in force, as a wall share of one pCPU.", labels=VCPU
-    )
-    unkept = GaugeMetricFamily(
-        "amp_vcpu_unenforced_info", "Bookings not enforced as they are.", labels=[*VCPU, "why"]
-    )
-    for labels, vcpu in vcpus:
-        booked = vcpu.promise.booking
-        if booked.refcores is not None:
-            refcores.add_metric(labels, booked.refcores)
-        if booked.ips is not None:
-            ips.add_metric(labels, booked.ips)
-        if vcpu.reading.bandwidth is not None:
-            quota.add_metric(labels, vcpu.reading.bandwidth.cores)
-        if booked.kind != "best_effort" and (vcpu.promise.note or vcpu.failure):
-            unkept.add_metric([*labels, vcpu.failure or vcpu.promise.note or ""], 1)
-    yield from (refcores, ips, quota, unkept)
-
-
-def told_apart(topology: Topology, vcpu: VcpuReport) -> Mapping[str, bool]:
-    """Causes of shortfall that not every host can tell: whether this one can, of this vCPU."""
-    core_type = vcpu.promise.core_type
-    known = next((t for t in topology.core_types if t.name == core_type), None)
-    return measured(known, vcpu.reading)
-
-
-def _delivered(vcpus: Labelled, topology: Topology) -> Iterator[Metric]:
-    delivered = GaugeMetricFamily(
-        "amp_vcpu_delivered_refcores",
-        "Delivered capacity over the last window, in reference cores.",
-        labels=VCPU,
-    )
-    ratio = GaugeMetricFamily(
-        "amp_vcpu_delivered_ratio",
+        _delivered_ratios),
+    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not kept.",
+        lambda d: {d.problem: 1} if d.problem else None, ("problem",)),
+)
+VCPUS: tuple[Row[VcpuReport], ...] = (
+    Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
+        lambda v: v.promise.booking.refcores),
+    Row("gauge", "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.",
+        lambda v: v.promise.booking.ips),
+    Row("gauge", "amp_vcpu_quota_cores", "Limit in force, as a wall-time share of one pCPU.",
+        lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
+    Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
+        _unenforced, ("why",)),
+    Row("gauge", "amp_vcpu_delivered_refcores", "Delivered in the last window, in reference cores.",
+        lambda v: v.account.delivered_refcores),
+    Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
+        lambda v: v.account.delivered_ips),
+    Row("gauge", "amp_vcpu_delivered_ratio",
         "Delivered over booked capacity while there was demand, over the last window.",
-        labels=VCPU,
-    )
-    shortfall = CounterMetricFamily(
-        "amp_vcpu_shortfall_refcore_seconds",
-        "Booked capacity that was wanted and not delivered.",
-        labels=[*VCPU, "cause"],
-    )
-    cpu = CounterMetricFamily(
-        "amp_vcpu_cpu_seconds", "CPU time by core type.", labels=[*VCPU, "core_type"]
-    )
-    reference = CounterMetricFamily(
-        "amp_vcpu_reference_cpu_seconds", "CPU time times coefficient.", labels=VCPU
-    )
-    names = [t.name for t in topology.core_types]
-    for labels, vcpu in vcpus:
-        account = vcpu.account
-        if account.delivered_refcores is not None:
-            delivered.add_metric(labels, account.delivered_refcores)
-        booked = vcpu.promise.booking
-        if booked.refcores is not None or (booked.ips and vcpu.reading.counts is not None):
-            if account.ratio is not None:
-                ratio.add_metric(labels, account.ratio)
-            told = told_apart(topology, vcpu)
-            for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
-                if short_ref_s or told.get(cause, True):
-                    shortfall.add_metric([*labels, cause], short_ref_s)
-        if len(account.cpu_s) == len(names):
-            for name, used_s in zip(names, account.cpu_s, strict=True):
-                cpu.add_metric([*labels, name], used_s)
-            reference.add_metric(labels, account.ref_s)
-    yield from (delivered, ratio, shortfall, cpu, reference)
+        lambda v: v.account.ratio if _measurable(v) else None),
+    Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
+        lambda v: v.account.ref_s if v.account.cpu_s else None),
+    Row("counter", "amp_vcpu_instructions_total", "Instructions retired, as counted on this host.",
+        lambda v: v.reading.counts.instructions if v.reading.counts else None),
+    Row("gauge", "amp_vcpu_efficiency_ratio",
+        "Fast-core efficiency: instructions per cycle times utilization (kwon2011).",
+        lambda v: v.insight.score),
+    Row("gauge", "amp_vcpu_speedup_ratio",
+        "Estimated speed on the fastest core type over the slowest.",
+        lambda v: {e.source: e.value} if (e := v.insight.speedup) else None, ("source",)),
+    Row("gauge", "amp_vcpu_speedup_error_ratio", "Standard error of the estimated speedup.",
+        lambda v: {e.source: e.se} if (e := v.insight.speedup) else None, ("source",)),
+    Row("gauge", "amp_vcpu_coefficient_ratio",
+        "Own coefficient that converts the booking, where it is not the core type's.",
+        lambda v: {v.promise.core_type: v.promise.coefficient} if v.promise.coefficient else None,
+        ("core_type",)),
+)
+IO: tuple[Row[IoReport], ...] = (
+    Row("counter", "amp_io_moves_total", "Moves of instances' I/O threads by destination.",
+        lambda r: {"slow": 0, "fast": 0, "home": 0, **r.moves}, ("to",)),
+    Row("counter", "amp_io_move_failures_total", "Moves of I/O threads that failed.",
+        lambda r: {"read_only": 0, "refused": 0, **r.failures}, ("reason",)),
+    Row("counter", "amp_io_drift_total", "Affinities of I/O threads changed by something else.",
+        lambda r: r.drift),
+)
+IO_INSTANCES: tuple[Row[IoDomain], ...] = (
+    Row("gauge", "amp_instance_combined_usage_ratio",
+        "CPU utilization of the I/O threads plus network utilization (kumar2009).",
+        lambda d: d.use.combined_ratio if d.use else None),
+    Row("gauge", "amp_instance_io_cpu_cores", "CPU time of the I/O threads over wall time.",
+        lambda d: d.use.cpu_cores if d.use else None),
+    Row("gauge", "amp_instance_network_usage_ratio",
+        "Utilization of the busiest direction of the busiest interface.",
+        lambda d: d.use.network_ratio if d.use else None),
+    Row("gauge", "amp_instance_io_insensitive", "Whether I/O work is insensitive to core speed.",
+        lambda d: d.case.insensitive),
+    Row("gauge", "amp_instance_io_slow", "Whether the I/O threads are kept off fast cores.",
+        lambda d: d.slow),
+    Row("gauge", "amp_instance_io_kept_estimate_ratio",
+        "Estimated share of throughput that remains on slow cores in the worst case.",
+        lambda d: d.least_kept_ratio),
+    Row("gauge", "amp_instance_io_effect_ratio",
+        "Throughput just after the I/O threads moved to slow cores over just before.",
+        lambda d: d.case.effect_ratio),
+    Row("counter", "amp_instance_io_freed_seconds_total",
+        "Estimated fast-core time freed by I/O threads on slow cores.",
+        lambda d: d.freed_s),
+)
+# fmt: on
 
 
-def _counted(vcpus: Labelled) -> Iterator[Metric]:
-    instructions = CounterMetricFamily(
-        "amp_vcpu_instructions", "Instructions retired, as counted here.", labels=VCPU
-    )
-    delivered = GaugeMetricFamily(
-        "amp_vcpu_delivered_ips", "Instructions per second over the last window.", labels=VCPU
-    )
-    for labels, vcpu in vcpus:
-        if vcpu.reading.counts is not None:
-            instructions.add_metric(labels, vcpu.reading.counts.instructions)
-        if vcpu.account.delivered_ips is not None:
-            delivered.add_metric(labels, vcpu.account.delivered_ips)
-    yield from (instructions, delivered)
+def families(
+    agent: AgentStatus, report: CycleReport | None, io: IoReport | None
+) -> Iterator[Metric]:
+    """Every metric; before the first cycle only those of the agent itself.
+
+    I/O work is sampled less often than cycles run: instances that are gone by now are left out.
+    """
+    yield from (row.family((), [((), agent)]) for row in AGENT)
+    if report is None:
+        return
+    seen = snapshot(report)
+    yield from (row.family((), [((), report)]) for row in CYCLE)
+    yield from (row.family((), [((), seen)]) for row in ALL)
+    yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
+    yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)
+    if io is None:
+        return
+    present = {d.domain.resource for _, d in seen.instances}
+    domains = [
+        ((d.reading.name, d.reading.resource, d.reading.project), d)
+        for d in io.domains
+        if d.reading.resource in present and not d.reading.failure
+    ]
+    yield from (row.family((), [((), io)]) for row in IO)
+    yield from (row.family(INSTANCE, domains) for row in IO_INSTANCES)

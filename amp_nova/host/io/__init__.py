@@ -1,1 +1,1 @@
-"""The threads that do domains' I/O, and the interfaces they serve."""
+"""The threads that do domains' I/O, and the network interfaces they serve."""

@@ -1,4 +1,4 @@
-"""Byte counts of network interfaces through kept file descriptors, and the host's line rate."""
+"""Byte counters of network interfaces, read through open descriptors, and the line rate."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ _BYTES_PER_MBIT = 125_000
 
 
 def line_rate_bytes_s(root: Path) -> float | None:
-    """Bandwidth of the fastest physical link that is up; ``None`` when no driver tells one.
+    """Bandwidth of the fastest physical link that is up; ``None`` if no driver reports one.
 
-    Taps are no lines: what they call their speed is a constant.
+    Taps have no ``device`` link and are left out: the speed they report is a constant.
     """
     found = []
     for device in (root / "sys/class/net").glob("*/device"):
@@ -24,7 +24,7 @@ def line_rate_bytes_s(root: Path) -> float | None:
 
 
 class InterfaceCounters:
-    """The counters of one device. A device that went, or is not there, counts nothing."""
+    """The counters of one device; a device that does not exist counts nothing."""
 
     def __init__(self, root: Path, defined: InterfaceXml) -> None:
         self.defined = defined
@@ -42,18 +42,18 @@ class InterfaceCounters:
 
     @property
     def counts(self) -> bool:
-        """Whether there is something to read."""
+        """Whether the device exists."""
         return bool(self._fds)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._fds = []
 
     def read(self, line_bytes_s: float | None) -> Interface:
-        """Bytes so far in either direction, and what either may carry: its limit or the line."""
+        """Bytes in either direction, and the limits; ``line_bytes_s`` where there is none."""
         into: int | None = None
         out: int | None = None
         try:

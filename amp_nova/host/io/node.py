@@ -1,7 +1,7 @@
-"""The I/O work of all domains of this node: an ``IoPort`` over /proc and /sys.
+"""The I/O work of all domains on this node: an ``IoPort`` over /proc and /sys.
 
-As for vCPUs, only thread affinity is set, within what libvirt's definition allows, and never in the
-definition: nothing of it travels with a live migration.
+Only thread affinity is set, within what the domain's definition allows, and never in the
+definition itself: nothing travels with a live migration.
 """
 
 import errno
@@ -18,49 +18,40 @@ from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import incarnation
 from amp_nova.model.allocation import Failure
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.io_overlap import IoReading, ours
+from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours
 
 LINE_EVERY_S = 60.0
+"""Interval at which the line rate is read again: links go up and down, but rarely."""
 _READ_ONLY = frozenset({errno.EPERM, errno.EACCES})
 
 
-class _Work:
-    """What is kept open of one domain."""
+class _Domain:
+    """The open descriptors of one domain, in one incarnation."""
 
-    def __init__(self, root: Path, pid: int, life: str, xml: DomainXml, mounted: dict[str, Path]):
-        self.pid = pid
+    def __init__(self, life: str, threads: IoThreads) -> None:
         self.incarnation = life
-        self.xml = xml
-        self.threads = IoThreads(root, pid, mounted)
-        self._root = root
-        self._homes: tuple[Topology, DomainXml, Homes] | None = None
-        self.interfaces = [InterfaceCounters(root, i) for i in xml.io.interfaces]
+        self.threads = threads
+        self.xml: DomainXml | None = None
+        self.interfaces: list[InterfaceCounters] = []
 
-    def follow(self, xml: DomainXml) -> None:
-        """Keep to the definition, which may have changed."""
+    def follow(self, xml: DomainXml, root: Path) -> None:
+        """Reopen the interfaces if the definition changed or a device was missing."""
         if xml is self.xml and all(i.counts for i in self.interfaces):
             return
-        self.xml = xml
         for interface in self.interfaces:
             interface.close()
-        self.interfaces = [InterfaceCounters(self._root, i) for i in xml.io.interfaces]
-
-    def homes(self, topology: Topology) -> Homes:
-        """As ``_homes``, kept as long as definition and topology are the same."""
-        kept = self._homes
-        if kept is None or kept[0] is not topology or kept[1] is not self.xml:
-            kept = self._homes = (topology, self.xml, _homes(self.xml, topology))
-        return kept[2]
+        self.xml = xml
+        self.interfaces = [InterfaceCounters(root, i) for i in xml.io.interfaces]
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         self.threads.close()
         for interface in self.interfaces:
             interface.close()
 
 
 class IoHost:
-    """``line_rate_mbps``: bandwidth of the line where no limit says less; ``None``: look it up."""
+    """``line_rate_mbps``: bandwidth of interfaces without a limit; ``None`` reads the link's."""
 
     def __init__(
         self,
@@ -73,78 +64,71 @@ class IoHost:
         self._run_path = run_path
         self._root = root
         self._mounted = mounts(root)
-        self._configured = line_rate_mbps * 125_000.0 if line_rate_mbps else None
-        self._found: float | None = None
-        self._look_s = 0.0
-        self._work: dict[str, _Work] = {}
+        self._line_bytes_s = line_rate_mbps * 125_000.0 if line_rate_mbps else None
+        self._line_due_s = float("inf") if line_rate_mbps else 0.0
+        self._domains: dict[str, _Domain] = {}
 
     def read(self, topology: Topology) -> list[IoReading]:
-        """Every domain's; one that cannot be read says why."""
+        """The I/O of every domain; a reading that failed says why."""
         domains = self._hypervisor.domains()
-        for gone in self._work.keys() - domains.keys():
-            self._work.pop(gone).close()
-        line = self._line()
-        readings = ((u, x, self._try(u, x, topology, line)) for u, x in domains.items())
-        return [
-            r
-            if isinstance(r, IoReading)
-            else IoReading(u, x.domain.name, x.domain.project, "", time.monotonic_ns(), failure=r)
-            for u, x, r in readings
-        ]
+        for gone in self._domains.keys() - domains.keys():
+            self._domains.pop(gone).close()
+        if (now := time.monotonic()) >= self._line_due_s:
+            self._line_bytes_s = line_rate_bytes_s(self._root)
+            self._line_due_s = now + LINE_EVERY_S
+        online = frozenset(p.id for p in topology.pcpus)
+        usual = frozenset(p.id for p in topology.pcpus if not p.isolated)
+        return [self._read(xml, _homes(xml, online, usual)) for xml in domains.values()]
 
-    def _line(self) -> float | None:
-        """Bandwidth of the line; links go up and down, if seldom."""
-        if self._configured is not None:
-            return self._configured
-        if (now := time.monotonic()) >= self._look_s:
-            self._found, self._look_s = line_rate_bytes_s(self._root), now + LINE_EVERY_S
-        return self._found
-
-    def _try(
-        self, resource: str, xml: DomainXml, topology: Topology, line_bytes_s: float | None
-    ) -> IoReading | str:
-        if (problem := xml.domain.problem or xml.io.problem) is not None:
-            return problem
-        try:
-            return self._read(resource, xml, topology, line_bytes_s)
-        except (OSError, ValueError) as exc:
-            if (work := self._work.pop(resource, None)) is not None:
-                work.close()
-            return f"its I/O threads cannot be read: {exc}"
-
-    def _read(
-        self, resource: str, xml: DomainXml, topology: Topology, line_bytes_s: float | None
-    ) -> IoReading:
-        work = self._work.get(resource)
-        if work is None or work.xml is not xml or not work.threads.settled():
-            work = self._kept(resource, xml)
-            work.threads.rescan()
-        work.follow(xml)
-        threads = work.threads.read(work.homes(topology))
-        counted = tuple(i.read(line_bytes_s) for i in work.interfaces)
-        domain, life = xml.domain, work.incarnation
+    def _read(self, xml: DomainXml, homes: Homes) -> IoReading:
+        about, problem = xml.domain, xml.domain.problem or xml.io.problem
+        life = ""
+        threads: tuple[IoThread, ...] = ()
+        interfaces: tuple[Interface, ...] = ()
+        if problem is None:
+            try:
+                domain = self._followed(xml)
+                threads = domain.threads.read(homes)
+                interfaces = tuple(i.read(self._line_bytes_s) for i in domain.interfaces)
+                life = domain.incarnation
+            except (OSError, ValueError) as exc:
+                if (stale := self._domains.pop(about.resource, None)) is not None:
+                    stale.close()
+                problem = f"its I/O threads cannot be read: {exc}"
         return IoReading(
-            resource, domain.name, domain.project, life, time.monotonic_ns(), threads, counted
+            about.resource,
+            about.name,
+            about.project,
+            life,
+            time.monotonic_ns(),
+            threads,
+            interfaces,
+            problem,
         )
 
-    def _kept(self, resource: str, xml: DomainXml) -> _Work:
-        """What is kept of a domain, begun anew when its QEMU process is another one."""
-        pid = int((self._run_path / f"{xml.domain.name}.pid").read_text())
-        life = incarnation(self._root, pid)
-        work = self._work.get(resource)
-        if work is None or work.incarnation != life:
-            if work is not None:
-                self._work.pop(resource).close()
-            work = self._work[resource] = _Work(self._root, pid, life, xml, self._mounted)
-        return work
+    def _followed(self, xml: DomainXml) -> _Domain:
+        """The descriptors of a domain, brought up to date."""
+        domain = self._domains.get(xml.domain.resource)
+        if domain is None or domain.xml is not xml or not domain.threads.unchanged():
+            pid = int((self._run_path / f"{xml.domain.name}.pid").read_text())
+            life = incarnation(self._root, pid)
+            if domain is None or domain.incarnation != life:
+                if domain is not None:
+                    self._domains.pop(xml.domain.resource).close()
+                domain = _Domain(life, IoThreads(self._root, pid, self._mounted))
+                self._domains[xml.domain.resource] = domain
+            domain.threads.rescan()
+        domain.follow(xml, self._root)
+        return domain
 
     def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
-        """Keep threads on these pCPUs; the last that failed says why."""
-        work, failure = self._work.get(resource), None
-        for tid, pcpus in wanted.items() if work is not None else ():
-            assert work is not None
+        """Set the affinity of threads; returns the last failure."""
+        failure = None
+        if (domain := self._domains.get(resource)) is None:
+            return None
+        for tid, pcpus in wanted.items():
             try:
-                work.threads.move(tid, pcpus)
+                domain.threads.move(tid, pcpus)
             except ActuationFailed as exc:
                 failure = Failure("refused", str(exc))
             except OSError as exc:
@@ -153,9 +137,9 @@ class IoHost:
         return failure
 
     def moved(self, topology: Topology) -> dict[str, dict[int, frozenset[int]]]:
-        """Threads that the agent moved, by domain, with the home that each has in the definition.
+        """The homes of threads that the agent moved, by domain and thread.
 
-        An affinity that the agent could not have set is somebody else's and left out.
+        A domain with an affinity that the agent could not have set is left out.
         """
         found = {}
         for reading in self.read(topology):
@@ -165,19 +149,17 @@ class IoHost:
         return found
 
 
-def _homes(xml: DomainXml, topology: Topology) -> Homes:
-    """Where the definition leaves a thread: its own pin, the domain's cpuset, all usual pCPUs."""
-    online = frozenset(p.id for p in topology.pcpus)
-    usual = frozenset(p.id for p in topology.pcpus if not p.isolated)
+def _homes(xml: DomainXml, online: frozenset[int], usual: frozenset[int]) -> Homes:
+    """Where the definition allows a thread: its own pin, the domain's cpuset, or ``usual``."""
 
-    def rest(own: frozenset[int] | None) -> frozenset[int]:
-        return usual if own is None else own & online or usual
+    def allowed(pin: frozenset[int] | None) -> frozenset[int]:
+        return usual if pin is None else pin & online or usual
 
-    emulator = rest(xml.cpuset if xml.io.emulator is None else xml.io.emulator)
-    iothreads = {number: rest(pins) for number, pins in xml.io.iothreads.items()}
-    others = rest(xml.cpuset)
+    emulator = allowed(xml.cpuset if xml.io.emulator is None else xml.io.emulator)
 
     def home(iothread: int | None) -> frozenset[int]:
-        return emulator if iothread is None else iothreads.get(iothread, others)
+        if iothread is None:
+            return emulator
+        return allowed(xml.io.iothreads.get(iothread, xml.cpuset))
 
     return home

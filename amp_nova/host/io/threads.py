@@ -1,4 +1,4 @@
-"""The threads that do a domain's I/O: emulator, iothreads, vhost workers; all but its vCPUs."""
+"""The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib
 import os
@@ -14,26 +14,26 @@ _VCPU = re.compile(r"CPU \d+/")
 _IOTHREAD = re.compile(r"IO iothread(\d+)")
 _MIGRATION = re.compile(r"live_migration|multifd|mig/|return path|postcopy")
 Homes = Callable[[int | None], frozenset[int]]
-"""The pCPUs of an iothread by its number, or of the rest (``None``)."""
+"""The pCPUs allowed to an iothread by its number, or to other threads (``None``)."""
 THOROUGH_EVERY = 24
-"""Looks until threads are listed anew although as many are there as before."""
-_LINKS_LEAST = 2
-"""What a folder of threads that has no entry, or does not count them by its links, has."""
+"""Reads between two listings of the threads while their number does not change."""
+_LINKS_EMPTY = 2
+"""Links of a directory that has no subdirectory, or does not count them in its links."""
 
 
 class _Thread:
     def __init__(self, tid: int, task: Path, *, foreign: bool) -> None:
-        """``foreign``: it is none of QEMU's own."""
+        """``foreign``: it is not a thread of the QEMU process."""
         self.tid = tid
         self.task = task
         self.foreign = foreign
         self.kind = ""
         self.iothread: int | None = None
-        self.looks = 0
+        self.checks = 0
         self.fd = os.open(task / "schedstat", os.O_RDONLY)
 
     def recognise(self, pid: int) -> None:
-        """Tell by its name what it does; a vCPU has no kind."""
+        """Set the kind by the thread's name; a vCPU thread has none."""
         comm = (self.task / "comm").read_text()
         number = _IOTHREAD.match(comm)
         self.iothread = int(number[1]) if number else None
@@ -53,7 +53,7 @@ class _Thread:
 
 
 class IoThreads:
-    """Those of one QEMU process; every method raises ``OSError`` once the process has gone."""
+    """The threads of one QEMU process; methods raise ``OSError`` once the process is gone."""
 
     def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
         self._proc = root / "proc"
@@ -62,10 +62,10 @@ class IoThreads:
         self._known: dict[int, _Thread] = {}
         self._folder = os.open(self._proc / str(pid) / "task", os.O_RDONLY)
         self._links = 0
-        self._looks = pid % THOROUGH_EVERY  # not all domains at the same time
+        self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for tid in list(self._known):
             self._drop(tid)
         with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ class IoThreads:
     def _tasks(self) -> dict[int, Path]:
         own = self._proc / str(self._pid) / "task"
         found = {int(tid): own / tid for tid in os.listdir(own)}
-        # Before Linux 6.4 vhost workers are the kernel's threads, in the group of their owner.
+        # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
             where = path_of((own.parent / "cgroup").read_text(), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
@@ -88,17 +88,17 @@ class IoThreads:
                 found.setdefault(tid, self._proc / str(tid))
         return found
 
-    def settled(self) -> bool:
-        """Whether ``rescan`` would find the same threads, as far as their number tells.
+    def unchanged(self) -> bool:
+        """Whether there are as many threads as at the last ``rescan``.
 
-        It is counted by the links of their folder, which costs a fraction of listing it.
+        The link count of their directory tells, at a fraction of the cost of listing it.
         """
-        self._looks += 1
+        self._reads += 1
         links = os.stat(self._folder).st_nlink
-        return bool(self._looks % THOROUGH_EVERY) and links == self._links > _LINKS_LEAST
+        return bool(self._reads % THOROUGH_EVERY) and links == self._links > _LINKS_EMPTY
 
     def rescan(self) -> None:
-        """Look for threads that came or went."""
+        """Find threads that started or ended."""
         links = os.stat(self._folder).st_nlink
         tasks = self._tasks()
         for tid in self._known.keys() - tasks.keys():
@@ -110,30 +110,32 @@ class IoThreads:
                 if thread is None:
                     foreign = task.parent == self._proc
                     thread = self._known[tid] = _Thread(tid, task, foreign=foreign)
-                if thread.looks < 2:  # a thread gets its name a moment after it began
+                if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)
-                    thread.looks += 1
-                    named = named and thread.looks == 2
-            except (FileNotFoundError, ProcessLookupError):  # it ended since the listing
+                    thread.checks += 1
+                    named = named and thread.checks == 2
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
                 if tid in self._known:
                     self._drop(tid)
         self._links = links if named else 0
 
     def read(self, homes: Homes) -> tuple[IoThread, ...]:
-        """All of them now."""
+        """CPU time and affinity of all threads."""
         found = []
         for tid, thread in list(self._known.items()):
             if thread.kind == "vhost" or (thread.kind and not thread.foreign):
                 try:
                     found.append(thread.read(homes))
-                except (FileNotFoundError, ProcessLookupError):  # it ended since the last look
+                except (FileNotFoundError, ProcessLookupError):  # it has ended
                     self._drop(tid)
         return tuple(found)
 
     def move(self, tid: int, pcpus: frozenset[int]) -> None:
-        """Keep one thread on these pCPUs; ``ActuationFailed`` when the kernel does otherwise.
+        """Set the affinity of one thread; a thread that is gone or runs a vCPU is ignored.
 
-        Raises ``OSError`` when it cannot be moved; one that went, or is a vCPU's, is none of ours.
+        Raises:
+            OSError: the kernel refuses.
+            ActuationFailed: the kernel sets another affinity.
         """
         thread = self._known.get(tid)
         if thread is None:
@@ -149,6 +151,6 @@ class IoThreads:
             return
         if now != pcpus:
             raise ActuationFailed(
-                f"its {thread.kind} thread is kept on pCPUs {sorted(now)}, not on the "
-                f"{sorted(pcpus)} that were asked for: its cpuset does not hold them"
+                f"its {thread.kind} thread runs on pCPUs {sorted(now)} instead of "
+                f"{sorted(pcpus)}: extend its cpuset cgroup"
             )

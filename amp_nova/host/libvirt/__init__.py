@@ -1,1 +1,1 @@
-"""Domains as libvirt defines them: the connection, life-cycle events, and domain XML."""
+"""Domains as libvirt defines them: connection, life-cycle events and domain XML."""

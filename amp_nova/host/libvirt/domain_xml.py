@@ -1,4 +1,4 @@
-"""What a libvirt domain's XML says that matters here, Nova's metadata included."""
+"""The parts of a domain's XML that amp-nova needs, including Nova's metadata."""
 
 import fnmatch
 import xml.etree.ElementTree as ET
@@ -12,9 +12,9 @@ from amp_nova.host.libvirt.io_definition import IoDefinition
 from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
-"""Namespace of Nova's metadata; it holds the flavor's extra specs since Nova 32.0."""
+"""Namespace of Nova's metadata, which includes the flavor's extra specs since Nova 32.0."""
 VCPUS_MAX = 1 << 13
-"""No hypervisor runs more; what claims to is garbage, and must not fill the memory."""
+"""More vCPUs than any hypervisor supports: a greater count is garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class DomainXml:
-    """A running domain as its XML describes it; ``pins`` are by vCPU, ``cpuset`` is for the rest.
+    """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
-    ``None`` stands for no restriction.
+    ``None``: not restricted.
     """
 
     domain: Domain
@@ -51,13 +51,13 @@ def _text(root: ET.Element, path: str, attribute: str | None = None) -> str:
 
 
 def _limited(root: ET.Element) -> bool:
-    """Whether the definition has a vCPU quota: then libvirt, not we, owns it."""
+    """Whether the definition has a vCPU quota, which then belongs to libvirt."""
     text = _text(root, "cputune/quota").strip() or "-1"
     return not text.startswith("-") and text != "0"
 
 
 def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
-    """Read a domain's XML; ``ValueError`` when it is not one."""
+    """Parse a domain's XML; ``ValueError`` if it is malformed."""
     try:
         root = ET.fromstring(xml)
     except ET.ParseError as exc:
@@ -66,7 +66,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     if not name or not uuid:
         raise ValueError("it has no name or no UUID")
     if not count.isdecimal() or len(count) > 6 or not 0 < int(count) <= VCPUS_MAX:
-        raise ValueError(f"'{count[:20]}' is no number of vCPUs")
+        raise ValueError(f"'{count[:20]}' is not a number of vCPUs")
     specs = _specs(root)
     if not any(key.startswith(f"{NAMESPACE}:") for key in specs):
         for fallback in fallbacks:

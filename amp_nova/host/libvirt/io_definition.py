@@ -1,4 +1,4 @@
-"""What a domain's definition says of its I/O: pins of its threads, interfaces, bandwidth."""
+"""The I/O part of a domain's XML: pins of I/O threads, interfaces and their bandwidth."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from amp_nova.host.libvirt.cpuset import cpus
 
 OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
-"""Interfaces whose traffic no thread of the domain carries: it is none of its I/O work."""
+"""Types of interfaces whose traffic is not carried by threads of the domain."""
 _BYTES = 1000
-"""libvirt gives bandwidth in kilobytes per second."""
+"""libvirt states bandwidth in kilobytes per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceXml:
-    """One interface: its device on the host, ``None`` where there is none, and its limits.
+    """One interface: its host device (``None``: it has none) and its limits.
 
-    ``host_view``: the device counts as the guest does (macvtap), not the other way round (tap).
+    ``host_view``: the device counts in the same direction as the guest (macvtap); a tap counts in
+    the opposite one.
     """
 
     device: str | None
@@ -27,17 +28,19 @@ class InterfaceXml:
 
 @dataclass(frozen=True, slots=True)
 class IoDefinition:
-    """Pins (``None``: none of its own) and interfaces of one domain."""
+    """Pins (``None``: not pinned) and interfaces of one domain.
+
+    ``problem``: why it cannot be parsed; then only the domain's I/O is ignored.
+    """
 
     emulator: frozenset[int] | None = None
     iothreads: Mapping[int, frozenset[int]] = field(default_factory=dict)
     interfaces: tuple[InterfaceXml, ...] = ()
     problem: str | None = None
-    """Why it cannot be read: then the domain's I/O is left alone, and nothing else is."""
 
 
 def parse(root: ET.Element) -> IoDefinition:
-    """The I/O part of a domain's XML."""
+    """Parse the I/O part of a domain's XML."""
     try:
         return _parse(root)
     except ValueError as exc:

@@ -1,14 +1,14 @@
-"""I/O work through the agent: what is moved, what is left alone, what is told."""
+"""I/O work in the agent: what moves, what does not, and what is exported and explained."""
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from amp_nova.agent.io_work import IoSettings, IoWork, because
-from amp_nova.agent.publish.io_metrics import io_metrics
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.model.allocation import Failure
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
+from tests import reports
 from tests.fakehost import topology
 
 HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})
@@ -16,7 +16,7 @@ LINE = 1e9
 
 
 class FakeIo:
-    """A FAKE ``IoPort``: domains whose I/O threads use what a test says."""
+    """A FAKE ``IoPort``: domains whose I/O threads use as much as a test sets."""
 
     def __init__(self):
         self.now_s = 0.0
@@ -31,7 +31,7 @@ class FakeIo:
         self.moved = []
 
     def add(self, name="a", cpu=0.0, network=0.0, home=HOME):
-        """A domain with an emulator thread; its id is made of its name."""
+        """A domain with one emulator thread, whose id derives from the name."""
         tid = ord(name)
         self.homes[name], self.pcpus[name] = {tid: home}, {tid: home}
         self.use[name], self.totals[name] = (cpu, network), [0.0, 0.0]
@@ -69,34 +69,38 @@ class FakeIo:
 
 
 class Work:
-    """An agent's I/O work over a fake host."""
+    """I/O work over a fake host."""
 
     def __init__(self, marker=None, of=None, **settings):
-        self.host, self.of, self.held = FakeIo(), of or topology(), {}
+        self.host, self.of, self.paused = FakeIo(), of or topology(), {}
         self.marker, self.settings = marker, {"work": "slow", **settings}
         self.start()
 
     def start(self):
-        """The agent begins, or begins anew."""
+        """Start the agent, or restart it."""
         self.work = IoWork(self.host, IoSettings(**self.settings), self.marker)
 
     def run(self, intervals=1):
-        """Let intervals pass; all lines."""
+        """Let intervals pass; returns all log lines."""
         lines = []
         for _ in range(intervals):
-            lines += self.work.step(self.of, self.held, self.host.now_s)
+            lines += self.work.step(self.of, self.paused, self.host.now_s)
             self.host.wait()
         return lines
 
     def on(self, name="a"):
-        """Where a domain's I/O threads may run."""
+        """The affinity of a domain's I/O threads."""
         (pcpus,) = set(self.host.pcpus[name].values())
         return pcpus
 
     def samples(self, gone=()):
-        found = {}
+        """Samples of I/O metrics by name and labels; ``gone`` instances ended since."""
         here = {d.reading.resource for d in self.work.report.domains} - set(gone)
-        for family in io_metrics(self.work.report, here):
+        exporter = Exporter(CollectorRegistry())
+        exporter.update(reports.report(*(reports.instance(resource=r) for r in here)))
+        exporter.io = self.work.report
+        found = {}
+        for family in exporter.collect():
             for s in family.samples:
                 labels = {k: v for k, v in s.labels.items() if k not in ("resource", "project")}
                 found[(s.name, *labels.values())] = s.value
@@ -109,7 +113,7 @@ def work():
 
 
 def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
-    """Above 100 % for a while it moves, below for a while it returns; the operator reads why."""
+    """It moves after a while above 100 %, and back after a while below; the log says why."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.host.add("b", cpu=0.65, network=0.1)
 
@@ -123,15 +127,15 @@ def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
     assert work.on("a") == HOME
 
 
-def test_nothing_is_written_while_nothing_changes(work):
-    """Affinity is set once."""
+def test_affinity_is_set_once(work):
+    """Nothing is written while nothing changes."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(20)
     assert len(work.host.moved) == 1
 
 
-def test_usage_around_the_line_does_not_flap(work):
-    """Between 90 and 105 % nothing moves, in either direction."""
+def test_usage_around_100_percent_does_not_flap(work):
+    """Between 90 and 105 % nothing moves."""
     work.host.add("a", cpu=0.5, network=0.5)
     for count in range(40):
         work.host.use["a"] = (0.5, 0.54 if count % 2 else 0.42)
@@ -139,8 +143,8 @@ def test_usage_around_the_line_does_not_flap(work):
     assert work.host.moved == []
 
 
-def test_the_operator_may_want_sensitive_io_on_fast_cores():
-    """``io_sensitive = fast``: what is not insensitive keeps off slow cores."""
+def test_sensitive_io_can_be_kept_on_fast_cores():
+    """``io_sensitive = fast``: sensitive I/O stays off slow cores."""
     work = Work(sensitive_fast=True)
     work.host.add("a", cpu=0.65, network=0.1)
     work.run(2)
@@ -148,8 +152,8 @@ def test_the_operator_may_want_sensitive_io_on_fast_cores():
 
 
 @pytest.mark.parametrize("settings", [{"work": "report"}, {"dry_run": True}])
-def test_without_leave_to_move_it_only_says(settings):
-    """``report`` measures and judges; so does a dry run, which says what would move."""
+def test_report_and_dry_run_move_nothing(settings):
+    """Both classify; a dry run also prints what would move."""
     work = Work(**settings)
     work.host.add("a", cpu=0.79, network=0.5)
 
@@ -160,16 +164,16 @@ def test_without_leave_to_move_it_only_says(settings):
     assert bool(lines) is ("dry_run" in settings)
 
 
-def test_off_and_hosts_of_one_core_type_cost_nothing():
-    """Nothing is even read."""
+def test_off_and_a_single_core_type_cost_nothing():
+    """Nothing is read."""
     for work in (Work(work="off"), Work(of=topology(slow=()))):
         work.host.add("a", cpu=0.79, network=0.5)
         work.run(5)
         assert (work.host.reads, work.work.report) == (0, None)
 
 
-def test_it_looks_once_an_interval(work):
-    """Cycles in between cost nothing."""
+def test_domains_are_read_once_per_interval(work):
+    """Cycles in between read nothing."""
     work.host.add()
     for _ in range(10):
         work.work.step(work.of, {}, work.host.now_s)
@@ -177,21 +181,21 @@ def test_it_looks_once_an_interval(work):
     assert work.host.reads == 2
 
 
-def test_a_held_instance_is_left_alone(work):
-    """Paused or released: it keeps what it has, and is still measured."""
+def test_paused_instance_is_not_moved(work):
+    """It keeps its affinity and is still measured."""
     work.host.add("a", cpu=0.79, network=0.5)
-    work.held["a"] = "paused by an operator"
+    work.paused["a"] = "paused by an operator"
     work.run(5)
     assert work.on() == HOME
     assert work.samples()[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
 
-    work.held.clear()
+    work.paused.clear()
     work.run()
     assert work.on() == SLOW
 
 
-def test_another_writer_is_not_fought(work):
-    """Put back a few times within a minute, then left alone for five; and counted."""
+def test_foreign_changes_are_repaired_a_few_times(work):
+    """Within a minute; then the domain is left alone for five. All are counted."""
     tid = work.host.add("a", cpu=0.79, network=0.5)
     work.run(4)
     for _ in range(12):
@@ -201,19 +205,19 @@ def test_another_writer_is_not_fought(work):
     assert len(work.host.moved) == 1 + 3
     assert work.on() == {3}
     assert work.samples()[("amp_io_drift_total",)] == 1 + 3
-    assert any("Somebody else" in line for line in because(work.work.report, "a"))
+    assert any("Something else" in line for line in because(work.work.report, "a"))
 
 
-def test_an_affinity_that_was_there_first_is_respected(work):
-    """Neither its home nor ours: somebody set it by hand."""
+def test_foreign_affinity_found_at_start_is_respected(work):
+    """Neither its home nor one that the agent sets: it was set by hand."""
     tid = work.host.add("a", cpu=0.79, network=0.5)
     work.host.pcpus["a"] = {tid: frozenset({1, 2})}
     work.run(6)
     assert work.host.moved == []
 
 
-def test_a_new_pin_in_the_definition_is_followed(work):
-    """libvirt moved the thread itself: no drift, and its slow part is taken."""
+def test_new_pin_in_the_definition_is_followed(work):
+    """libvirt moved the thread: that is no drift, and the slow pCPUs of the new pin are used."""
     tid = work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     home = frozenset({1, 2, 3})
@@ -223,7 +227,7 @@ def test_a_new_pin_in_the_definition_is_followed(work):
     assert work.samples()[("amp_io_drift_total",)] == 0
 
 
-def test_threads_that_begin_later_are_taken_along(work):
+def test_threads_that_start_later_are_moved_too(work):
     """A vhost or thread-pool worker that QEMU starts."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
@@ -232,8 +236,8 @@ def test_threads_that_begin_later_are_taken_along(work):
     assert work.host.pcpus["a"][7] == SLOW
 
 
-def test_an_agent_that_starts_again_adopts_what_it_finds(work):
-    """No way home and back."""
+def test_restarted_agent_adopts_what_it_finds(work):
+    """Threads do not move home and back."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     work.start()
@@ -242,8 +246,8 @@ def test_an_agent_that_starts_again_adopts_what_it_finds(work):
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
-def test_another_mode_takes_everything_home_once(tmp_path, mode):
-    """What the agent moved before it was told not to; what others moved stays."""
+def test_another_mode_moves_everything_home_once(tmp_path, mode):
+    """Only what the agent had moved; affinities set by hand stay."""
     work = Work(marker=tmp_path / "io.moved")
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
@@ -261,8 +265,8 @@ def test_another_mode_takes_everything_home_once(tmp_path, mode):
     assert work.on() == SLOW
 
 
-def test_a_restarted_domain_begins_from_nothing(work):
-    """Another process: its threads are at home and its usage not known yet."""
+def test_restarted_domain_starts_afresh(work):
+    """A new process has its threads at home and no known usage."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     work.host.lives["a"], work.host.pcpus["a"] = "second", {ord("a"): HOME}
@@ -270,8 +274,8 @@ def test_a_restarted_domain_begins_from_nothing(work):
     assert work.on() == HOME
 
 
-def test_a_move_that_is_refused_is_counted_and_told(work):
-    """And tried again."""
+def test_failed_move_is_counted_and_explained(work):
+    """It is retried in the next interval."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.host.failure = Failure("read_only", "an I/O thread cannot be moved: no")
     work.run(5)
@@ -282,8 +286,8 @@ def test_a_move_that_is_refused_is_counted_and_told(work):
     assert work.on() == SLOW
 
 
-def test_a_move_that_costs_too_much_is_taken_back(work):
-    """Throughput falls: home again, with the reason and the figure."""
+def test_move_that_costs_too_much_is_undone(work):
+    """Threads return home, and the log says how much throughput was left."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(3)
     work.work.step(work.of, {}, work.host.now_s)
@@ -291,15 +295,15 @@ def test_a_move_that_costs_too_much_is_taken_back(work):
     work.host.wait()
 
     assert work.run(4) == [
-        "name-a: I/O threads to pCPUs 0-3 (slow cores left it 60% of its throughput)"
+        "name-a: I/O threads to pCPUs 0-3 (it kept only 60% of its throughput on slow cores)"
     ]
     assert work.samples()[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(0.6)
     work.host.use["a"] = (0.79, 0.5)
     assert work.run(10) == []
 
 
-def test_metrics_and_explain_tell_usage_effect_and_estimate(work):
-    """Everything an operator needs to judge the rule; a series ends with its instance."""
+def test_metrics_and_explain_show_usage_effect_and_estimate(work):
+    """Everything an operator needs to assess the rule; series end with their instance."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(8)
     found = work.samples()
@@ -317,15 +321,13 @@ def test_metrics_and_explain_tell_usage_effect_and_estimate(work):
         "Its Combined Usage is 129% (above 100 %: insensitive)" in because(work.work.report, "a")[0]
     )
 
-    exporter = Exporter(CollectorRegistry())
-    exporter.io = work.work.report
     work.host.pcpus.clear()
     work.run()
     assert not [key for key in work.samples() if "name-a" in key]
 
 
 def test_without_libvirt_it_waits(work):
-    """The control cycle says so; nothing is forgotten."""
+    """State is kept; the control cycle reports the outage."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(3)
     work.host.available = False
@@ -335,8 +337,8 @@ def test_without_libvirt_it_waits(work):
     assert work.on() == SLOW
 
 
-def test_a_series_ends_with_its_instance(work):
-    """At once, not at the next look at I/O work."""
+def test_series_end_with_their_instance(work):
+    """At once, not after the next interval."""
     work.host.add("a", cpu=0.79, network=0.5)
     work.run(1)
     (domain,) = work.work.report.domains

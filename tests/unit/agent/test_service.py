@@ -209,7 +209,7 @@ def test_service_runs_until_it_is_told_to_stop(setup):
 
     assert setup.node.host.limit().split()[0] != "max"
     assert not control_socket.path(state).exists()
-    assert running.exporter.lateness_s is not None
+    assert running.exporter.agent.lateness_s is not None
 
 
 def test_event_starts_a_cycle_at_once(setup):
@@ -259,11 +259,11 @@ def test_hypervisor_that_is_away_is_told_once(setup, caplog, monkeypatch):
         for _ in range(3):
             running._try_cycle()
     assert caplog.text.count("libvirt is away") == 1
-    assert running.exporter.hypervisor_up is False
+    assert running.exporter.agent.hypervisor_up is False
 
     running._try_cycle()
 
-    assert running.exporter.hypervisor_up is True
+    assert running.exporter.agent.hypervisor_up is True
 
 
 def test_fault_of_the_fast_loop_is_told_once(setup, caplog):

@@ -18,7 +18,7 @@ RULE = Rule()
 
 
 def reading(seconds, cpu_s=0.0, out_bytes=0, limit=LINE, life="first", threads=None):
-    """One domain, one emulator thread, one interface, ``seconds`` after the start."""
+    """A domain with one emulator thread and one interface, ``seconds`` after the start."""
     threads = threads or (IoThread(10, "emulator", round(cpu_s * 1e9), HOME, HOME),)
     nic = Interface("tap0", 0, round(out_bytes), limit, limit)
     return IoReading("uuid", "name", "", life, round(seconds * 1e9), tuple(threads), (nic,))
@@ -30,7 +30,7 @@ def used(cpu, network, line=LINE):
 
 
 def judged(case, usages, moves=True, start_s=0.0):
-    """The case after these intervals, each an ``IoUse``."""
+    """The classification after these intervals, each an ``IoUse``."""
     for count, usage in enumerate(usages):
         case = cu.judge(case, usage, RULE, start_s + 2.5 * count, moves=moves)
     return case
@@ -45,15 +45,15 @@ def flat(usage, bytes_s=1e6):
     ("workload", "cpu", "insensitive"),
     [
         # CPU utilization in dom0: kumar2009, section 2, the list of benchmarks that were kept.
-        # The side of 100 %: section 3.2, on figures 5 (TCP), 6 (ab) and 7 (UDP), which hold at
-        # every frequency of table 1. The figures' network utilization is not printed.
+        # Above or below 100 %: section 3.2 with figures 5 (TCP), 6 (ab) and 7 (UDP), at every
+        # frequency of table 1. The paper does not give the network utilization.
         ("ab, four guests", 0.91, True),
         ("netperf TCP, one guest", 0.79, True),
         ("netperf UDP, one guest", 0.65, False),
     ],
 )
-def test_the_papers_workloads_are_classified_as_in_the_paper(workload, cpu, insensitive):
-    """Whatever network utilization the paper's verdict admits on its 10 Gbit/s line."""
+def test_workloads_are_classified_as_in_the_paper(workload, cpu, insensitive):
+    """At every network utilization that agrees with the paper's verdict on its 10 Gbit/s line."""
     tried = 0
     for percent in range(0, 101, 5):
         usage = used(cpu, percent / 100)
@@ -62,20 +62,20 @@ def test_the_papers_workloads_are_classified_as_in_the_paper(workload, cpu, inse
             continue
         tried += 1
         assert judged(Case(), [usage] * RULE.confirm).insensitive is insensitive, workload
-        # The verdict does not hang on where it came from.
+        # The verdict does not depend on the previous one.
         before = Case(insensitive=not insensitive)
         assert judged(before, [usage] * RULE.confirm).insensitive is insensitive, workload
     assert tried >= 5
 
 
 @pytest.mark.parametrize("cpu", [0.0, 0.05, 0.09])
-def test_the_papers_disk_workloads_are_left_alone(cpu):
+def test_disk_workloads_of_the_paper_stay_where_they_are(cpu):
     """Section 2: disk-bound benchmarks keep dom0 below 10 %; there is nothing to gain."""
     assert not judged(Case(), [used(cpu, 0.0)] * 10).insensitive
 
 
-def test_cpu_time_alone_is_no_overlap():
-    """Two iothreads at 90 % each say nothing about a device: the paper's dom0 has one CPU."""
+def test_cpu_time_alone_is_not_overlap():
+    """Two iothreads at 90 % each do not imply a busy device: the paper's dom0 has one CPU."""
     threads = [IoThread(tid, "iothread", 0, HOME, HOME) for tid in (1, 2)]
     later = [IoThread(tid, "iothread", 900_000_000, HOME, HOME) for tid in (1, 2)]
     usage = cu.use(reading(0, threads=threads), reading(1, threads=later))
@@ -86,7 +86,7 @@ def test_cpu_time_alone_is_no_overlap():
 
 
 def test_the_busiest_direction_counts_against_its_own_limit():
-    """Links are full duplex; a limit of the definition is the bandwidth there is."""
+    """Links are full duplex; a limit in the definition is the available bandwidth."""
     assert cu.network_ratio([(30.0, 100.0), (80.0, 100.0), (10.0, 20.0)]) == 0.8
     assert cu.network_ratio([]) == 0.0
     assert cu.network_ratio([(0.0, None)]) == 0.0
@@ -94,8 +94,8 @@ def test_the_busiest_direction_counts_against_its_own_limit():
     assert cu.network_ratio([(None, 100.0), (5.0, 100.0)]) is None
 
 
-def test_what_cannot_be_told_decides_nothing():
-    """Another life of the domain, a clock that stood, a counter that fell, an unknown line."""
+def test_unknown_usage_changes_nothing():
+    """A restarted domain, no time between readings, a counter that fell, an unknown line."""
     assert cu.use(reading(0), reading(1, life="second")) is None
     assert cu.use(reading(1), reading(1)) is None
     assert cu.use(reading(0, out_bytes=9), reading(1, out_bytes=3)).combined_ratio is None
@@ -104,8 +104,8 @@ def test_what_cannot_be_told_decides_nothing():
     assert judged(Case(insensitive=True), [unknown, None] * 5).insensitive
 
 
-def test_migration_threads_are_no_io_of_the_guest():
-    """They are not counted, and stay at home while the rest is moved."""
+def test_migration_threads_do_no_guest_io():
+    """They are not counted, and stay at home while the others move."""
     sender = IoThread(11, "migration", 0, HOME, HOME)
     later = IoThread(11, "migration", 10**9, HOME, HOME)
     assert cu.use(reading(0, threads=[sender]), reading(1, threads=[later])).cpu_cores == 0
@@ -115,7 +115,7 @@ def test_migration_threads_are_no_io_of_the_guest():
 
 @given(st.lists(st.floats(0.91, 1.049), max_size=40), st.booleans())
 def test_usage_around_100_percent_never_changes_sides(usages, insensitive):
-    """Within the band whatever holds stays."""
+    """Within the band the classification does not change."""
     case = judged(Case(insensitive=insensitive), [flat(u) for u in usages])
 
     assert case.insensitive is insensitive
@@ -123,7 +123,7 @@ def test_usage_around_100_percent_never_changes_sides(usages, insensitive):
 
 @given(st.lists(st.sampled_from([0.5, 1.5]), max_size=40))
 def test_a_side_changes_only_after_several_intervals_in_a_row(usages):
-    """At most one change in every ``confirm`` intervals, and never against the last ones."""
+    """At most one change per ``confirm`` intervals, and only in the direction of the last ones."""
     case, changes = Case(), []
     for count, usage in enumerate(usages):
         after = cu.judge(case, flat(usage), RULE, 2.5 * count, moves=True)
@@ -136,7 +136,7 @@ def test_a_side_changes_only_after_several_intervals_in_a_row(usages):
 
 
 def test_a_move_that_costs_too_much_is_undone_for_a_while():
-    """Throughput before and after it is compared; beyond a quarter the domain is taken back."""
+    """If throughput falls by more than a quarter, the domain moves back."""
     moved = judged(Case(), [flat(1.5, 100.0)] * 3)
     assert moved.insensitive
 
@@ -155,12 +155,12 @@ def test_a_move_that_costs_little_stays():
 
     assert case.insensitive
     assert case.effect_ratio == pytest.approx(0.8)
-    # What load does later is no effect of the move.
+    # A later change of load is not an effect of the move.
     assert judged(case, [flat(1.5, 1.0)] * 9, start_s=60).insensitive
 
 
 def test_without_a_move_there_is_no_effect():
-    """Where nothing is moved a fall in throughput is the guest's own."""
+    """If nothing is moved, a drop in throughput is the guest's own."""
     case = judged(Case(), [flat(1.5, 100.0)] * 3, moves=False)
 
     case = judged(case, [flat(1.5, 10.0)] * 3, moves=False)
@@ -181,7 +181,7 @@ def thread(home, pcpus=None):
     ],
 )
 def test_threads_stay_within_their_definition(home, insensitive, sensitive, sensitive_fast):
-    """Slow cores of its home if there are any, never others."""
+    """The slow pCPUs of the home if there are any, never others."""
     of = topology()
     there = Case(insensitive=True)
     assert cu.wanted(thread(home), of, there, sensitive_fast=False) == insensitive
@@ -190,26 +190,26 @@ def test_threads_stay_within_their_definition(home, insensitive, sensitive, sens
     assert cu.wanted(thread(home), of, Case(), sensitive_fast=True) == sensitive_fast
 
 
-def test_a_host_of_one_core_type_has_no_slow_cores():
+def test_single_core_type_has_no_slow_cores():
     """There is nowhere to move to."""
     assert cu.slow_pcpus(topology(slow=(), fast=(2, 3))) == frozenset()
     assert cu.slow_pcpus(topology()) == SLOW
 
 
-def test_an_affinity_nobody_of_us_could_have_set_is_told():
-    """Home, its slow and its fast part are ours."""
+def test_foreign_affinity_is_recognised():
+    """The home, its slow part and its fast part are the agent's; anything else is foreign."""
     assert cu.ours([thread(HOME), thread(HOME, SLOW), thread(HOME, FAST)], topology())
     assert not cu.ours([thread(HOME), thread(HOME, {1, 2})], topology())
 
 
 def test_estimates():
-    """Half of an open home is fast, twice as fast; a busy thread would need twice its time."""
+    """Half of the home is fast, at twice the speed; a busy thread would need twice its time."""
     on_slow = IoThread(10, "emulator", 0, SLOW, HOME)
     later = IoThread(10, "emulator", 10**9, SLOW, HOME)
     before, after = reading(0, threads=[on_slow]), reading(1, threads=[later])
     assert cu.freed_s(before, after, topology(), 2.0) == pytest.approx(0.25)
     assert cu.freed_s(reading(0), reading(1, 1.0), topology(), 2.0) == 0.0
     assert cu.speed_ratio(topology()) == 2.0
-    # netperf UDP, whose I/O and computation do not overlap, lost just that (figure 4: 25 %).
+    # netperf UDP, whose I/O and computation do not overlap, loses just that (figure 4: 25 %).
     assert cu.least_kept_ratio(IoUse(0.65, 0.65, 0.0, 1.0), 2.0) == pytest.approx(0.77, abs=0.01)
     assert cu.least_kept_ratio(IoUse(0.4, 0.4, 0.0, 1.0), 2.0) == 1.0

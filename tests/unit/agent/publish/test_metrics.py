@@ -1,4 +1,4 @@
-"""The agent's metrics, as Prometheus reads them."""
+"""The agent's metrics as Prometheus reads them."""
 
 import socket
 import threading
@@ -11,11 +11,19 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from amp_nova.accounting.delivery import RATIO_BUCKETS
-from amp_nova.agent.publish.metrics import Exporter
+from amp_nova.agent.loop import Loop
+from amp_nova.agent.operator import status
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
+from amp_nova.model.topology import CoreType
+from amp_nova.plugins import load_policy
+from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.speedup import Estimate
+from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
+from tests.unit.sim.builders import guest, topology
 
 NAME = "instance-00000001"
 INSTANCE = {"domain": NAME, "resource": f"uuid-of-{NAME}", "project": "5ac0ffee"}
@@ -24,26 +32,26 @@ RATIOS = (0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 1)
 
 
 class Scrape:
-    """What one exporter says, read back."""
+    """What one exporter serves, read back."""
 
-    def __init__(self, *found, **options):
-        self.exporter = Exporter(CollectorRegistry(), clock=lambda: 1000.0, **options)
+    def __init__(self, *found):
+        self.exporter = Exporter(CollectorRegistry(), clock=lambda: 1000.0)
         for report in found:
             self.exporter.update(report)
 
     @property
     def text(self):
-        """As it is served."""
+        """The exposition as served."""
         return generate_latest(self.exporter.registry).decode()
 
     @property
     def families(self):
-        """By name, our own."""
+        """The agent's own families by name."""
         found = parser.text_string_to_metric_families(self.text)
         return {f.name: f for f in found if f.name.startswith("amp_")}
 
     def value(self, name, /, **labels):
-        """One sample's value, ``None`` when there is none."""
+        """The value of one sample, ``None`` if there is no such sample."""
         return self.exporter.registry.get_sample_value(name, labels)
 
     def samples(self, name):
@@ -54,7 +62,7 @@ class Scrape:
 
 @pytest.fixture
 def full():
-    """Everything there can be to say."""
+    """A scrape with a value for nearly every metric."""
     scrape = Scrape(
         reports.report(
             instance(booked(), ratios=RATIOS, problem="vCPU 1 has no CPU cgroup of its own"),
@@ -66,10 +74,10 @@ def full():
             plans_rejected=5,
             writes=6,
         ),
-        calibrated_s=900.0,
     )
-    scrape.exporter.hypervisor_up = True
-    scrape.exporter.lateness_s = 0.002
+    scrape.exporter.agent.calibrated_s = 900.0
+    scrape.exporter.agent.hypervisor_up = True
+    scrape.exporter.agent.lateness_s = 0.002
     return scrape
 
 
@@ -112,13 +120,13 @@ def full():
         ("amp_hypervisor_up", {}, 1.0),
     ],
 )
-def test_metric_is_what_the_contract_names(full, name, labels, value):
-    """Name, labels and value of every metric."""
+def test_metric_matches_the_contract(full, name, labels, value):
+    """Name, labels and value."""
     assert full.value(name, **labels) == value
 
 
-def test_ips_booking_is_told_with_why_it_is_not_enforced(full):
-    """An instance that books instructions has its booking, and no reference cores."""
+def test_unenforced_ips_booking_has_a_reason(full):
+    """A booking of Ips is exported in Ips alone, with the reason it is not enforced."""
     labels = {
         "domain": "instance-00000002",
         "resource": "uuid-of-instance-00000002",
@@ -131,15 +139,15 @@ def test_ips_booking_is_told_with_why_it_is_not_enforced(full):
     assert full.value("amp_vcpu_unenforced_info", **labels, why="unverifiable: no counter") == 1
 
 
-def test_build_is_named(full):
-    """The version that runs."""
+def test_build_info_has_the_version(full):
+    """One sample with one label."""
     ((labels, value),) = full.samples("amp_build_info")
 
     assert (set(labels), value) == ({"version"}, 1.0)
 
 
 def test_names_follow_the_conventions(full):
-    """Prefix, counters end in _total, ratios in _ratio, infos in _info and are 1, no percent."""
+    """Counters end in _total, infos are 1, ratios are around 1, nothing is in percent."""
     for family in full.families.values():
         assert family.documentation.endswith("."), family.name
         for sample in family.samples:
@@ -151,8 +159,8 @@ def test_names_follow_the_conventions(full):
                 assert 0 <= sample.value <= 1.5, sample.name
 
 
-def test_series_of_an_instance_name_it_the_same_way(full):
-    """Every series of an instance or vCPU can be joined with every other one."""
+def test_instance_series_share_their_labels(full):
+    """All series of an instance or vCPU can be joined with each other."""
     for family in full.families.values():
         for sample in family.samples:
             if sample.name.startswith(("amp_vcpu", "amp_instance")):
@@ -161,23 +169,23 @@ def test_series_of_an_instance_name_it_the_same_way(full):
             assert "pcpu" not in sample.labels
 
 
-def test_what_is_not_known_has_no_sample(full):
-    """A vCPU that books nothing and was not accounted yet has no series of its own."""
+def test_unknown_value_has_no_sample(full):
+    """A best-effort vCPU without an account has no series yet."""
     for family in full.families.values():
         for sample in family.samples:
             if sample.labels.get("domain") == "instance-00000003":
                 assert sample.name == "amp_instance_info"
 
 
-def test_nothing_is_said_of_the_host_before_the_first_cycle():
-    """An agent that has seen nothing tells its version alone."""
+def test_before_the_first_cycle_only_the_version_is_served():
+    """No other family has a sample."""
     with_samples = {f.name for f in Scrape().families.values() if f.samples}
 
     assert with_samples == {"amp_build_info"}
 
 
 def test_series_end_with_their_instance(full):
-    """An instance that has gone leaves nothing behind."""
+    """No series of an instance outlives it."""
     full.exporter.update(reports.report(instance(booked(), name="instance-00000009")))
 
     domains = {s.labels.get("domain") for f in full.families.values() for s in f.samples}
@@ -186,7 +194,7 @@ def test_series_end_with_their_instance(full):
 
 
 def test_histogram_of_ratios_is_cumulative(full):
-    """Buckets count everything up to their bound; the last one, +Inf, counts everything."""
+    """A bucket counts every window up to its bound; +Inf counts all of them."""
     buckets = full.samples("amp_instance_delivered_ratio_bucket")
 
     assert [labels["le"] for labels, _ in buckets] == [*map(str, RATIO_BUCKETS), "+Inf"]
@@ -196,7 +204,7 @@ def test_histogram_of_ratios_is_cumulative(full):
 
 
 def test_durations_add_up_over_cycles():
-    """A stage's time and number of runs are sums over all cycles."""
+    """Time and number of runs of a stage are summed over all cycles."""
     scrape = Scrape(reports.report(), reports.report(), reports.report())
 
     assert scrape.value("amp_cycle_duration_seconds_count", stage="observe") == 3
@@ -204,8 +212,8 @@ def test_durations_add_up_over_cycles():
 
 
 @pytest.mark.parametrize("text", ['a "quoted" \\ name', "two\nlines", "ünïcode", ""])
-def test_odd_names_survive(text):
-    """What Nova's users call their instances comes through whole, in both formats."""
+def test_any_instance_name_is_exported_unchanged(text):
+    """In the Prometheus and in the OpenMetrics format."""
     scrape = Scrape(reports.report(instance(booked(), display_name=text, problem=text or None)))
 
     ((labels, _),) = scrape.samples("amp_instance_info")
@@ -216,8 +224,8 @@ def test_odd_names_survive(text):
     assert families["amp_instance"].samples[0].labels["name"] == text
 
 
-def test_scrape_during_an_update_is_whole(full):
-    """Cycles go on while somebody reads."""
+def test_scraping_during_updates_is_safe(full):
+    """Cycles run while another thread scrapes."""
     stop = threading.Event()
     errors = []
 
@@ -242,7 +250,7 @@ def test_scrape_during_an_update_is_whole(full):
 
 
 def test_metrics_are_served(full):
-    """Over HTTP, on a free port when asked for one."""
+    """Over HTTP, on a free port if the port is 0."""
     address, port = full.exporter.start_http("127.0.0.1", 0)
 
     with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
@@ -253,7 +261,7 @@ def test_metrics_are_served(full):
 
 
 def test_port_in_use_is_one_sentence():
-    """The address, the reason and the remedy."""
+    """The message names the address, the reason and the remedy."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -263,20 +271,20 @@ def test_port_in_use_is_one_sentence():
             Scrape().exporter.start_http("127.0.0.1", port)
 
     assert str(caught.value) == (
-        f"metrics cannot be served on 127.0.0.1:{port} (Address already in use): set another "
+        f"cannot serve metrics on 127.0.0.1:{port} (Address already in use): set another "
         "[exporter] address or port"
     )
 
 
-def test_address_that_is_not_here_is_one_sentence():
-    """An address of another machine, or one that cannot be resolved, is refused."""
+def test_foreign_address_is_one_sentence():
+    """The address of another machine and a name that cannot be resolved are refused."""
     for address in ("192.0.2.1", "no-such-host.invalid"):
-        with pytest.raises(ConfigInvalid, match=f"metrics cannot be served on {address}:0"):
+        with pytest.raises(ConfigInvalid, match=f"cannot serve metrics on {address}:0"):
             Scrape().exporter.start_http(address, 0)
 
 
-def test_instructions_are_told_where_they_are_counted():
-    """A vCPU that nothing counts has no series, not a zero."""
+def test_instructions_are_exported_only_where_counted():
+    """A vCPU without a counter has no series rather than a zero."""
     counted = replace(reports.reading(), counts=Counts(12345))
     scrape = Scrape(
         reports.report(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
@@ -285,13 +293,98 @@ def test_instructions_are_told_where_they_are_counted():
     assert scrape.samples("amp_vcpu_instructions_total") == [(VCPU, 12345.0)]
 
 
-def test_sources_of_counts_are_told_with_what_there_is_to_say():
-    """One series for each, whatever they count."""
+def test_counter_sources_are_exported_with_remarks():
+    """One series per source."""
     scrape = Scrape(reports.report())
     assert scrape.samples("amp_counters_info") == []
-    scrape.exporter.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
+    scrape.exporter.agent.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
 
     assert scrape.samples("amp_counters_info") == [
         ({"source": "tcg", "about": ""}, 1.0),
         ({"source": "none", "about": "no PMU"}, 1.0),
     ]
+
+
+KNOWN = Insight(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
+
+
+def known():
+    """A report of one vCPU with a complete profile."""
+    vcpu = booked()
+    vcpu = replace(vcpu, insight=KNOWN, promise=replace(vcpu.promise, coefficient=1.15))
+    return replace(reports.report(instance(vcpu)), coefficient_drift={"fast": 0.97})
+
+
+def test_estimates_are_exported():
+    """Score, speedup with source and error, own coefficient, and drift by core type."""
+    scrape = Scrape(known())
+
+    assert scrape.value("amp_vcpu_efficiency_ratio", **VCPU) == 0.8
+    assert scrape.value("amp_vcpu_speedup_ratio", source="misses", **VCPU) == 1.12
+    assert scrape.value("amp_vcpu_speedup_error_ratio", source="misses", **VCPU) == 0.03
+    assert scrape.value("amp_vcpu_coefficient_ratio", core_type="fast", **VCPU) == 1.15
+    assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == 0.97
+
+
+def test_slowdown_and_unfairness_match_the_simulation():
+    """The agent's estimates agree with the simulator; booked instances have no slowdown."""
+    guests = [guest(f"gains-{speed}", speed=speed) for speed in (2.0, 1.2)]
+    host = SimHost(topology(slow=2), [*guests, guest("third"), guest("booked", pref_core="0.1")])
+    loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
+    for second in range(400):
+        host.advance(float(second))
+        found = loop.cycle()
+
+    scrape = Scrape(found)
+
+    got = {
+        labels["domain"]: value for labels, value in scrape.samples("amp_instance_slowdown_ratio")
+    }
+    real = {name: host.outcome(name) for name in got}
+    assert set(got) == {"gains-2.0", "gains-1.2", "third"}
+    for name, ratio in got.items():
+        assert ratio == pytest.approx(real[name].alone_fastest / real[name].speed, rel=0.03)
+    most = max(got.values()) / min(got.values())
+    assert scrape.value("amp_host_unfairness_ratio") == pytest.approx(most)
+
+
+def test_without_counters_there_are_no_estimates():
+    """What is unknown has no sample."""
+    scrape = Scrape(reports.report(instance(booked())))
+
+    for name in (
+        "amp_vcpu_efficiency_ratio",
+        "amp_vcpu_speedup_ratio",
+        "amp_vcpu_speedup_error_ratio",
+        "amp_vcpu_coefficient_ratio",
+        "amp_coefficient_drift_ratio",
+        "amp_instance_slowdown_ratio",
+        "amp_host_unfairness_ratio",
+    ):
+        assert scrape.samples(name) == []
+
+
+def test_explain_states_the_speedup_and_its_source():
+    """One sentence, with the error."""
+    lines = status.explain(known(), "uuid-of-instance-00000001")["because"]
+
+    assert (
+        "Its own work is 1.12 +- 0.03 times as fast on the fastest core type as on the slowest "
+        "(by its cache misses)." in lines
+    )
+
+
+def test_cause_that_cannot_be_measured_has_no_sample():
+    """Frequency needs cycles and a nominal clock; SMT needs a calibration that measured it."""
+    found = replace(
+        reports.report(instance(booked())),
+        topology=replace(
+            reports.topology(),
+            core_types=(CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6)),
+        ),
+    )
+    name = "amp_vcpu_shortfall_refcore_seconds_total"
+
+    causes = {labels["cause"] for labels, _ in Scrape(found).samples(name)}
+
+    assert causes == {"throttle", "contention", "core_type", "smt"}

@@ -132,7 +132,7 @@ def test_a_counter_that_has_no_turn_is_kept():
 
 def test_every_source_that_can_be_configured_is_known():
     """The configuration's choices and the code's are the same."""
-    from amp_nova.conf import COUNTERS_OPTS
+    from amp_nova.conf import counters
 
-    (option,) = (o for o in COUNTERS_OPTS if o.name == "source")
+    (option,) = (o for o in counters.OPTS if o.name == "source")
     assert tuple(value for value, _ in option.type.choices.items()) == sources.SOURCES

@@ -1,4 +1,4 @@
-"""I/O threads and interfaces of a fake node: which threads count, what limits them, who moves."""
+"""I/O threads and interfaces of a fake node: which are read, their limits, and which move."""
 
 import os
 
@@ -13,7 +13,7 @@ LIMITS = '<bandwidth><inbound average="1000"/><outbound average="500" peak="900"
 
 
 class IoNode:
-    """A fake node with one domain and the code under test."""
+    """A fake node with one domain, and the code under test."""
 
     def __init__(self, root, monkeypatch, version=2):
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -27,7 +27,7 @@ class IoNode:
         self.host.start(NAME, vcpus=1)
 
     def define(self, nic="", **said):
-        """What libvirt says of the domain; ``nic`` are its devices."""
+        """Define the domain in libvirt; ``nic`` is the XML of its devices."""
         from amp_nova.host.libvirt.domain_xml import parse
         from tests.fakehost import nova_xml
 
@@ -60,8 +60,8 @@ def count(root, received, sent, device="tap0"):
 ALL = [0, 1, 2, 3]
 
 
-def test_all_threads_but_vcpus_do_io(node):
-    """Emulator and its workers, iothreads, vhost workers; migration is told apart."""
+def test_all_threads_but_vcpus_are_io_threads(node):
+    """Emulator and workers, iothreads, vhost workers; migration has its own kind."""
     for comm in ("IO iothread1", "IO mon_iothread", "worker", "vhost-4000", "live_migration"):
         node.thread(comm)
 
@@ -76,7 +76,7 @@ def test_all_threads_but_vcpus_do_io(node):
 
 
 def test_vhost_workers_of_older_kernels_are_found_in_the_domains_group(node):
-    """Before Linux 6.4 they are no threads of QEMU; nobody else in that group is touched."""
+    """Before Linux 6.4 they are kernel threads; other processes in that group are ignored."""
     group = node.host.group(NAME, "emulator")
     of_process = node.root / "proc/4000/cgroup"
     texts = [p.read_text() for p in (node.root / "proc/4000/task").glob("*/cgroup")]
@@ -94,8 +94,8 @@ def test_vhost_workers_of_older_kernels_are_found_in_the_domains_group(node):
     assert 6002 not in {t.tid for t in node.see().threads}
 
 
-def test_every_thread_has_the_home_its_definition_gives_it(node):
-    """emulatorpin, iothreadpin, else the domain's cpuset."""
+def test_home_of_a_thread_follows_the_definition(node):
+    """emulatorpin or iothreadpin, otherwise the domain's cpuset."""
     node.thread("IO iothread1")
     node.thread("IO iothread2")
     tune = '<emulatorpin cpuset="0-2"/><iothreadpin iothread="2" cpuset="3"/>'
@@ -104,23 +104,23 @@ def test_every_thread_has_the_home_its_definition_gives_it(node):
     assert node.kinds() == [("emulator", [0, 1, 2]), ("iothread", [1, 2, 3]), ("iothread", [3])]
 
 
-def test_without_pins_isolated_pcpus_are_no_home(node):
-    """As for vCPUs: they are used by those who ask for them."""
+def test_isolated_pcpus_need_a_pin(node):
+    """As for vCPUs, they are used only by threads that are pinned to them."""
     (reading,) = node.io.read(topology(isolated=(3,)))
 
     assert reading.threads[0].home == frozenset({0, 1, 2})
 
 
-def test_cpu_time_is_the_kernels(node):
-    """Nanoseconds of schedstat."""
+def test_cpu_time_is_that_of_schedstat(node):
+    """In nanoseconds."""
     tid = node.thread("IO iothread1")
     put(node.root / f"proc/4000/task/{tid}/schedstat", "123456789 5 6")
 
     assert {t.tid: t.run_ns for t in node.see().threads}[tid] == 123456789
 
 
-def test_a_thread_that_gets_its_vcpus_name_late_is_never_moved(node):
-    """A plugged vCPU is called as its process for a moment."""
+def test_new_vcpu_thread_is_never_moved(node):
+    """The thread of a plugged vCPU has the name of its process for a moment."""
     tid = node.thread("qemu-system-x86")
     assert tid in {t.tid for t in node.see().threads}
     put(node.root / f"proc/4000/task/{tid}/comm", "CPU 1/KVM")
@@ -131,7 +131,7 @@ def test_a_thread_that_gets_its_vcpus_name_late_is_never_moved(node):
 
 
 def test_bytes_are_counted_as_the_guest_sees_them(node):
-    """What the host receives from a tap the guest has sent; macvtap counts the other way."""
+    """What the host receives from a tap was sent by the guest; macvtap counts as the guest."""
     count(node.root, received=700, sent=30)
     node.define(NIC.format("bridge", LIMITS))
     (nic,) = node.see().interfaces
@@ -143,8 +143,8 @@ def test_bytes_are_counted_as_the_guest_sees_them(node):
     assert (nic.in_bytes, nic.out_bytes) == (700, 30)
 
 
-def test_an_interface_without_limit_has_the_line_of_the_fastest_physical_link(node):
-    """A tap's own speed is a constant; a link that is down has none."""
+def test_line_rate_is_that_of_the_fastest_physical_link(node):
+    """The speed of a tap is a constant; a link that is down has none."""
     count(node.root, 1, 1)
     put(node.root / "sys/class/net/tap0/speed", 10000)
     node.define(NIC.format("bridge", ""))
@@ -156,8 +156,8 @@ def test_an_interface_without_limit_has_the_line_of_the_fastest_physical_link(no
     assert line_rate_bytes_s(node.root) == 25e9 / 8
 
 
-def test_an_interface_that_is_not_there_is_unknown_until_it_is(node):
-    """Unplugged, or not plugged yet."""
+def test_missing_interface_has_no_counts(node):
+    """Not plugged yet, plugged, unplugged."""
     node.define(NIC.format("bridge", ""))
     assert node.see().interfaces[0].in_bytes is None
     count(node.root, 5, 6)
@@ -167,22 +167,22 @@ def test_an_interface_that_is_not_there_is_unknown_until_it_is(node):
 
 
 @pytest.mark.parametrize("kind", ["hostdev", "vhostuser", "vdpa"])
-def test_traffic_that_no_thread_of_the_domain_carries_is_left_out(node, kind):
-    """The card or another process does that."""
+def test_interfaces_served_elsewhere_are_left_out(node, kind):
+    """The device or another process carries their traffic."""
     node.define(NIC.format(kind, ""))
     assert node.see().interfaces == ()
 
 
-def test_a_definition_that_cannot_be_read_costs_its_io_only(node):
-    """The booking of the domain is still read."""
+def test_malformed_io_definition_affects_io_only(node):
+    """The domain's booking is still read."""
     node.define(cputune='<emulatorpin cpuset="x"/>')
     reading = node.see()
     assert "cannot be read" in reading.failure
     assert node.libvirt.known[resource(NAME)].domain.problem is None
 
 
-def test_a_domain_that_went_says_so_and_its_descriptors_are_closed(node):
-    """The listing may be older than its end."""
+def test_domain_that_ended_has_a_failure_and_no_descriptors(node):
+    """libvirt's listing may still contain it."""
     node.see()
     before = len(os.listdir("/proc/self/fd"))
     node.host.stop(NAME)
@@ -191,8 +191,8 @@ def test_a_domain_that_went_says_so_and_its_descriptors_are_closed(node):
     assert len(os.listdir("/proc/self/fd")) < before
 
 
-def test_threads_and_processes_that_come_later_are_seen_at_the_next_look(node):
-    """However long nothing has changed; looks in which nothing has do not list the threads."""
+def test_later_threads_and_processes_are_found_by_the_next_read(node):
+    """However long nothing has changed."""
     for _ in range(3):
         node.see()
     tid = node.thread("IO iothread1")
@@ -207,24 +207,21 @@ def test_threads_and_processes_that_come_later_are_seen_at_the_next_look(node):
     assert tid not in {t.tid for t in again.threads}
 
 
-def test_threads_move_and_what_the_kernel_refuses_is_told(node):
-    """A failure of one names its reason; a thread that ended is none."""
+def test_threads_move_and_refusals_are_reported(node):
+    """A failure has a reason; a thread that has ended is not a failure."""
     tid = node.thread("IO iothread1")
     node.see()
     assert node.io.move(resource(NAME), {tid: frozenset({1}), 99: frozenset({1})}) is None
     assert node.kernel.affinity[tid] == {1}
 
     node.kernel.twist["affinity"] = {0}
-    assert (
-        "its cpuset does not hold them"
-        in node.io.move(resource(NAME), {tid: frozenset({1})}).message
-    )
+    assert "extend its cpuset cgroup" in node.io.move(resource(NAME), {tid: frozenset({1})}).message
     node.kernel.refuse["affinity"] = 1
     assert node.io.move(resource(NAME), {tid: frozenset({1})}).reason == "read_only"
 
 
-def test_what_was_moved_is_found_with_its_home(node):
-    """Slow part of the home: ours. Anything else: somebody else's."""
+def test_moved_threads_are_found_with_their_home(node):
+    """The slow part of the home was set by the agent, anything else by something else."""
     tid = node.thread("IO iothread1")
     node.see()
     assert node.io.moved(topology()) == {}

@@ -1,4 +1,4 @@
-"""What libvirt's XML of a domain says, on XML as Nova 34 writes it."""
+"""Parsing the XML of domains as Nova 34 writes it."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from tests.fakehost import nova_metadata, nova_xml, resource
 SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}
 
 
-def test_novas_domain_is_understood():
-    """Names, project, flavor and every extra spec of a domain that Nova defined."""
+def test_domain_of_nova_is_parsed():
+    """Names, project, flavor and every extra spec."""
     found = parse(nova_xml(specs=SPECS)).domain
 
     assert found.resource == resource("instance-00000001")
@@ -25,7 +25,7 @@ def test_novas_domain_is_understood():
 
 
 @pytest.mark.parametrize("said", [{}, {"metadata": "<other xmlns='urn:x'/>"}])
-def test_domain_that_is_not_novas_has_no_booking(said):
+def test_domain_without_nova_metadata_has_no_booking(said):
     """Without Nova's metadata there are no specs, no project and no problem."""
     found = parse(nova_xml(**said)).domain
 
@@ -43,35 +43,35 @@ def test_domain_that_is_not_novas_has_no_booking(said):
     ],
     ids=["empty", "foreign", "other element", "no names", "text"],
 )
-def test_metadata_that_says_something_else_is_no_booking(metadata):
-    """Elements of other namespaces and shapes are other people's."""
+def test_other_metadata_is_not_a_booking(metadata):
+    """Elements of other namespaces and shapes are ignored."""
     assert parse(nova_xml(metadata=metadata)).domain.specs == {}
 
 
-def test_values_are_taken_as_they_stand():
-    """Judging a value is the grammar's work, however odd or long it is."""
+def test_values_are_not_interpreted():
+    """The grammar validates them, however odd or long they are."""
     odd = {"amp:pref_core": "9" * 5000, "amp:ips": "", "amp:weight": "<&>", "amp:limit": "härd"}
 
     assert parse(nova_xml(specs=odd)).domain.specs == odd
 
 
-def test_cpuset_and_pins_say_where_vcpus_may_run():
-    """The cpuset is for vCPUs that have no pin of their own."""
+def test_cpuset_and_pins_are_parsed():
+    """The cpuset applies to vCPUs without a pin."""
     found = parse(nova_xml(cpuset="0-3,^2", cputune='<vcpupin vcpu="1" cpuset="6,8-9"/>'))
 
     assert found.cpuset == {0, 1, 3}
     assert found.pins == {1: frozenset({6, 8, 9})}
 
 
-def test_no_cpuset_is_no_restriction():
-    """A domain of Nova without cpu_shared_set may run anywhere."""
+def test_without_cpuset_there_is_no_restriction():
+    """Without cpu_shared_set, Nova's domains may run anywhere."""
     found = parse(nova_xml())
 
     assert (found.cpuset, found.pins) == (None, {})
 
 
-def test_vcpus_are_counted_to_the_greatest():
-    """Vcpus that are not plugged yet have their place."""
+def test_maximum_number_of_vcpus_counts():
+    """vCPUs that are not plugged yet are included."""
     assert parse(nova_xml(vcpus=4, current=1)).domain.vcpus == 4
 
 
@@ -90,7 +90,7 @@ def test_vcpus_are_counted_to_the_greatest():
     ],
 )
 def test_quota_of_the_definition_belongs_to_libvirt(cputune, limited):
-    """A vCPU quota in the definition is somebody else's; -1, 0 and none at all are none."""
+    """-1, 0 and a missing element mean no quota."""
     assert parse(nova_xml(cputune=cputune)).domain.limited_elsewhere is limited
 
 
@@ -111,7 +111,7 @@ FALLBACKS = (
     ],
 )
 def test_configured_booking_is_for_domains_without_one(name, specs, expected):
-    """The first pattern that matches counts, only where no amp:* key is, and adds to the rest."""
+    """The first pattern that matches a domain without amp:* keys adds to its other keys."""
     assert parse(nova_xml(name, specs=specs), FALLBACKS).domain.specs == expected
 
 
@@ -138,8 +138,8 @@ def test_configured_booking_is_for_domains_without_one(name, specs, expected):
         nova_xml() + "\ud800",
     ],
 )
-def test_what_is_no_domain_is_a_value_error(xml):
-    """Garbage is refused with a ValueError, never with something else, and fills no memory."""
+def test_malformed_domain_is_a_value_error(xml):
+    """Never another error, and never a huge allocation."""
     with pytest.raises(ValueError, match=r"."):
         parse(xml)
 

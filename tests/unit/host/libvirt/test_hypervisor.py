@@ -1,4 +1,4 @@
-"""Libvirt's domains: against libvirt's own test driver, and against a fake that hangs and fails."""
+"""libvirt's domains, from libvirt's own test driver and from a fake that hangs and fails."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402  # only where libvirt is
-from amp_nova.host.libvirt import hypervisor  # noqa: E402
+from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402  # needs libvirt
+from amp_nova.host.libvirt import connection  # noqa: E402
 from amp_nova.host.libvirt.domain_xml import Fallback  # noqa: E402
 from amp_nova.host.libvirt.hypervisor import Hypervisor  # noqa: E402
 from tests.fakehost import nova_metadata, nova_xml, resource  # noqa: E402
@@ -21,7 +21,7 @@ SHORT_S = 0.1
 
 
 def until(condition, what):
-    """Wait for what another thread does."""
+    """Wait until another thread has done something."""
     end = time.monotonic() + 5
     while not condition():
         assert time.monotonic() < end, f"{what} did not happen within 5 s"
@@ -34,23 +34,23 @@ class FakeDomain:
     def __init__(self, name, number=1, answer=None):
         self._name, self.number = name, number
         self.answer = nova_xml(name) if answer is None else answer
-        self.asked = 0
+        self.reads = 0
 
     def name(self):
-        """As libvirt has it."""
+        """As in libvirt."""
         return self._name
 
     def UUIDString(self):  # noqa: N802  # libvirt's name
-        """As libvirt has it."""
+        """As in libvirt."""
         return resource(self._name)
 
     def ID(self):  # noqa: N802  # libvirt's name
-        """As libvirt has it."""
+        """As in libvirt."""
         return self.number
 
     def XMLDesc(self, _flags):  # noqa: N802  # libvirt's name
-        """Answer, at once or late, or fail."""
-        self.asked += 1
+        """Answer at once, answer late, or fail."""
+        self.reads += 1
         if isinstance(self.answer, threading.Event):
             self.answer.wait(30)
             return nova_xml(self._name)
@@ -60,7 +60,7 @@ class FakeDomain:
 
 
 class FakeLibvirtd:
-    """A FAKE libvirtd: its domains, and how it answers."""
+    """A FAKE libvirtd: its domains and how it answers."""
 
     def __init__(self, *domains):
         self.domains = list(domains)
@@ -80,27 +80,27 @@ class FakeLibvirtd:
 
 
 class FakeConnection:
-    """A FAKE connection to it."""
+    """A FAKE connection to the daemon."""
 
     def __init__(self, daemon):
         self.daemon, self.closed, self.on_close, self.on_event = daemon, False, None, None
 
     def setKeepAlive(self, *_):  # noqa: N802  # libvirt's name
-        """Not every driver has it."""
+        """Not every driver supports it."""
         raise libvirt.libvirtError("this function is not supported")
 
     def registerCloseCallback(self, callback, _opaque):  # noqa: N802  # libvirt's name
-        """Remember whom to tell."""
+        """Remember the callback."""
         self.on_close = callback
 
     def domainEventRegisterAny(self, _domain, event, callback, _opaque):  # noqa: N802
-        """Remember whom to tell."""
+        """Remember the callback."""
         if event == libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED:
             raise libvirt.libvirtError("unknown event")
         self.on_event = callback
 
     def listAllDomains(self, _flags):  # noqa: N802  # libvirt's name
-        """All domains, or the error that everything gives."""
+        """All domains, or the error of the daemon."""
         if self.daemon.listing:
             self.daemon.listing.wait(30)
         if self.daemon.error:
@@ -108,7 +108,7 @@ class FakeConnection:
         return list(self.daemon.domains)
 
     def isAlive(self):  # noqa: N802  # libvirt's name
-        """Whether the connection holds."""
+        """Whether the connection is open."""
         return self.daemon.alive
 
     def close(self):
@@ -118,10 +118,10 @@ class FakeConnection:
 
 @pytest.fixture
 def daemon(monkeypatch):
-    """A fake libvirtd in the place of the real one, with two domains."""
+    """A fake libvirtd with two domains in place of the real one."""
     found = FakeLibvirtd(FakeDomain("one", 1), FakeDomain("two", 2))
     monkeypatch.setattr(libvirt, "open", found.open)
-    monkeypatch.setattr(hypervisor, "RECONNECT_S", 0.0)
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.0)
     yield found
     for domain in found.domains:
         if isinstance(domain.answer, threading.Event):
@@ -129,12 +129,12 @@ def daemon(monkeypatch):
 
 
 def known(found):
-    """Names of the domains it tells, sorted."""
+    """Sorted names of its domains."""
     return sorted(xml.domain.name for xml in found.domains().values())
 
 
 def test_domains_of_libvirts_own_test_driver_are_read():
-    """Real libvirt, no daemon: the test driver's one domain, with what its XML says."""
+    """Real libvirt without a daemon: the test driver's one domain."""
     found = Hypervisor(TEST)
 
     (xml,) = found.domains().values()
@@ -145,7 +145,7 @@ def test_domains_of_libvirts_own_test_driver_are_read():
 
 
 def test_steady_cycles_make_no_call():
-    """As long as nothing happens libvirt is not asked anything."""
+    """While nothing changes, libvirt is not called."""
     found = Hypervisor(TEST, resync_s=60)
     found.domains()
     calls = found.calls
@@ -157,8 +157,8 @@ def test_steady_cycles_make_no_call():
     found.close()
 
 
-def test_lost_events_are_made_up_for_by_listing():
-    """After the time between two listings libvirt is asked once, for the list alone."""
+def test_periodic_listing_finds_lost_events():
+    """It costs a single call if nothing changed."""
     found = Hypervisor(TEST, resync_s=0.0)
     found.domains()
     calls = found.calls
@@ -170,13 +170,13 @@ def test_lost_events_are_made_up_for_by_listing():
 
 
 def test_changed_domain_is_read_again_after_its_event():
-    """A real change of a real domain's metadata wakes the agent and is read."""
+    """A real change of a domain's metadata wakes the agent and is read."""
     woken = threading.Event()
     found = Hypervisor(TEST, wake=woken.set, resync_s=60)
     (before,) = found.domains().values()
     other = libvirt.open(TEST)
     domain = other.lookupByName("test")
-    # As Nova itself does it: libvirt puts the namespace back.
+    # As Nova does it: libvirt adds the namespace again.
     metadata = nova_metadata({"amp:pref_core": "0.5"}).replace("nova:", "")
     metadata = metadata.replace(f' xmlns:nova="{NOVA}"', "")
 
@@ -191,7 +191,7 @@ def test_changed_domain_is_read_again_after_its_event():
 
 
 def test_libvirt_prints_nothing():
-    """Libvirt's C library would print every error: the agent's log says enough."""
+    """libvirt's C library prints every error by default; the agent logs them itself."""
     script = (
         "import libvirt, time\n"
         "from amp_nova.host.libvirt.hypervisor import Hypervisor\n"
@@ -210,7 +210,7 @@ def test_libvirt_prints_nothing():
 
 
 def test_unreachable_libvirt_is_one_sentence():
-    """Before libvirt ever answered there is nothing to go on with, and the URI is named."""
+    """Before libvirt has ever answered, the error names the URI."""
     found = Hypervisor("test:///no/such/file.xml", timeout_s=5)
 
     with pytest.raises(HypervisorUnavailable, match=r"libvirt at test:///no/such/file.xml: "):
@@ -219,8 +219,8 @@ def test_unreachable_libvirt_is_one_sentence():
     assert not found.available
 
 
-def test_fallback_bookings_reach_the_domains(daemon):
-    """What is configured for domains without a booking is theirs."""
+def test_fallback_bookings_are_applied(daemon):
+    """Domains without a booking get the configured one."""
     found = Hypervisor("fake", [Fallback("t*", {"amp:pref_core": "0.5"})])
 
     specs = {xml.domain.name: dict(xml.domain.specs) for xml in found.domains().values()}
@@ -229,7 +229,7 @@ def test_fallback_bookings_reach_the_domains(daemon):
 
 
 def test_domain_that_hangs_costs_its_deadline_once(daemon):
-    """A domain whose lock is held delays one cycle, and no other domain; it comes when it can."""
+    """A locked domain delays one cycle and no other domain, and is read once it answers."""
     daemon.domains[0].answer = released = threading.Event()
     found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
 
@@ -238,7 +238,7 @@ def test_domain_that_hangs_costs_its_deadline_once(daemon):
     for _ in range(20):
         assert known(found) == ["two"]
     assert time.monotonic() - began < SHORT_S
-    assert daemon.domains[0].asked == 1
+    assert daemon.domains[0].reads == 1
     daemon.domains[0].answer = nova_xml("one")
     released.set()
 
@@ -247,7 +247,7 @@ def test_domain_that_hangs_costs_its_deadline_once(daemon):
 
 
 def test_domain_that_hangs_later_keeps_what_was_known(daemon):
-    """A changed domain that does not answer is told as it was before, not left out."""
+    """A changed domain that does not answer keeps its last known definition."""
     found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
     before = found.domains()
     daemon.domains[0].answer = released = threading.Event()
@@ -257,8 +257,8 @@ def test_domain_that_hangs_later_keeps_what_was_known(daemon):
     released.set()
 
 
-def test_late_answer_is_not_taken_for_the_present(daemon):
-    """What a domain said when it was asked long ago may have changed: it is asked again."""
+def test_late_answer_is_read_again(daemon):
+    """It may be out of date."""
     daemon.domains[0].answer = released = threading.Event()
     found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
     found.domains()
@@ -271,7 +271,7 @@ def test_late_answer_is_not_taken_for_the_present(daemon):
 
 
 def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
-    """A libvirtd that stops answering delays a cycle or two; what was known holds all along."""
+    """It delays a cycle or two; the known domains stay known."""
     found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=0.0)
     found.domains()
     daemon.listing = daemon.opening = released = threading.Event()
@@ -289,8 +289,8 @@ def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
     assert daemon.connections[0].closed
 
 
-def test_domain_that_vanishes_while_it_is_read_does_not_stop_the_others(daemon):
-    """Libvirt may not know a domain any more that it has just listed."""
+def test_domain_that_vanishes_does_not_affect_others(daemon):
+    """A domain may end between the listing and the reading of its XML."""
     daemon.domains[0].answer = libvirt.libvirtError("Domain not found")
     found = Hypervisor("fake")
 
@@ -299,8 +299,8 @@ def test_domain_that_vanishes_while_it_is_read_does_not_stop_the_others(daemon):
     assert known(found) == ["two"]
 
 
-def test_definition_that_cannot_be_read_does_not_stop_the_others(daemon):
-    """It is told as a domain with a problem."""
+def test_malformed_definition_does_not_affect_others(daemon):
+    """The domain has a problem instead of a definition."""
     daemon.domains[0].answer = "<domain>"
     found = Hypervisor("fake")
 
@@ -312,18 +312,18 @@ def test_definition_that_cannot_be_read_does_not_stop_the_others(daemon):
 
 
 def test_restarted_domain_is_read_again(daemon):
-    """Another number is another life of the domain, whose definition may be another."""
+    """A new number means a new incarnation, whose definition may differ."""
     found = Hypervisor("fake", resync_s=0.0)
     found.domains()
     daemon.domains[0].number = 9
     daemon.domains[0].answer = nova_xml("one", vcpus=4)
 
     assert found.domains()[resource("one")].domain.vcpus == 4
-    assert (daemon.domains[0].asked, daemon.domains[1].asked) == (2, 1)
+    assert (daemon.domains[0].reads, daemon.domains[1].reads) == (2, 1)
 
 
-def test_stopped_domain_is_no_longer_told(daemon):
-    """A domain that is not active is not ours to look after."""
+def test_stopped_domain_is_dropped(daemon):
+    """Only active domains count."""
     found = Hypervisor("fake", resync_s=0.0)
     found.domains()
     del daemon.domains[1]
@@ -331,8 +331,8 @@ def test_stopped_domain_is_no_longer_told(daemon):
     assert known(found) == ["one"]
 
 
-def test_restart_of_libvirtd_is_outlived(daemon):
-    """While libvirt is away the domains known so far are told; then it is connected to anew."""
+def test_restart_of_libvirtd_is_survived(daemon):
+    """Known domains stay known while libvirt is away; then the agent reconnects."""
     found = Hypervisor("fake", resync_s=60)
     found.domains()
     daemon.error = libvirt.libvirtError("Failed to connect socket")
@@ -347,8 +347,8 @@ def test_restart_of_libvirtd_is_outlived(daemon):
     assert len(daemon.connections) == 2
 
 
-def test_error_on_a_broken_connection_connects_anew(daemon):
-    """A connection that broke without a word is made again after its first error."""
+def test_error_on_a_broken_connection_reconnects(daemon):
+    """Even if libvirt did not report that it broke."""
     found = Hypervisor("fake", resync_s=0.0)
     found.domains()
     daemon.error, daemon.alive = libvirt.libvirtError("client socket is closed"), False
@@ -359,8 +359,8 @@ def test_error_on_a_broken_connection_connects_anew(daemon):
     assert len(daemon.connections) == 2
 
 
-def test_old_connection_that_closes_late_does_not_break_the_new_one(daemon):
-    """Only the connection in use counts when one closes."""
+def test_late_close_of_an_old_connection_is_ignored(daemon):
+    """Only the connection in use matters."""
     found = Hypervisor("fake", resync_s=0.0)
     found.domains()
     first = daemon.connections[0]
@@ -373,8 +373,8 @@ def test_old_connection_that_closes_late_does_not_break_the_new_one(daemon):
     assert len(daemon.connections) == 2
 
 
-def test_unforeseen_error_in_a_call_is_not_taken_for_a_hang(daemon):
-    """A fault of ours comes out at once, as what it is."""
+def test_unexpected_error_is_not_mistaken_for_a_hang(daemon):
+    """A bug is raised at once, as it is."""
     daemon.error = TypeError("a fault")
     found = Hypervisor("fake", timeout_s=30)
 
@@ -383,8 +383,8 @@ def test_unforeseen_error_in_a_call_is_not_taken_for_a_hang(daemon):
 
 
 def test_reconnecting_is_not_tried_in_every_cycle(daemon, monkeypatch):
-    """A libvirt that is down is asked every few seconds, not every cycle."""
-    monkeypatch.setattr(hypervisor, "RECONNECT_S", 60.0)
+    """While libvirt is down, the agent reconnects every few seconds only."""
+    monkeypatch.setattr(connection, "RECONNECT_S", 60.0)
     daemon.error = libvirt.libvirtError("Failed to connect socket")
     found = Hypervisor("fake")
     for _ in range(3):

@@ -1,0 +1,59 @@
+"""Serves the table of ``agent.publish.metrics`` to Prometheus."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import Metric
+
+from amp_nova.agent.cycle import CycleReport
+from amp_nova.agent.io_work import IoReport
+from amp_nova.agent.publish.metrics import AgentStatus, Distribution, families
+from amp_nova.exceptions import ConfigInvalid
+
+
+class Exporter:
+    """A Prometheus collector of the last cycle; the service keeps ``agent`` and ``io`` current."""
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.agent = AgentStatus(clock)
+        self.io: IoReport | None = None
+        self._report: Callable[[], CycleReport | None] = lambda: None
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+
+    def update(self, report: CycleReport) -> None:
+        """Serve this report from now on."""
+        self.follow(report.stage_s, lambda: report)
+
+    def follow(self, stage_s: Mapping[str, float], report: Callable[[], CycleReport]) -> None:
+        """Count a successful cycle; each scrape calls ``report`` for what it serves."""
+        stages = dict(self.agent.stages)  # a scrape may be reading the previous one
+        for stage, took_s in stage_s.items():
+            before = stages.get(stage, Distribution(0, 0.0))
+            stages[stage] = Distribution(before.count + 1, before.total + took_s)
+        self.agent.stages = stages
+        self.agent.last_success_s = self.agent.clock()
+        self._report = report
+
+    def start_http(self, address: str, port: int) -> tuple[str, int]:
+        """Serve over HTTP, on any free port if ``port`` is 0; returns the address and port in use.
+
+        Raises:
+            ConfigInvalid: the address cannot be bound.
+        """
+        try:
+            server, _ = start_http_server(port, addr=address, registry=self.registry)
+        except OSError as exc:
+            raise ConfigInvalid(
+                f"cannot serve metrics on {address}:{port} ({exc.strerror}): set another "
+                "[exporter] address or port"
+            ) from exc
+        return address, int(server.server_port)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric (prometheus_client's ``Collector``)."""
+        return families(self.agent, self._report(), self.io)

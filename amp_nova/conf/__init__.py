@@ -1,0 +1,99 @@
+"""The options of ``/etc/amp-nova/amp-nova.conf``: one module per group, as in Placement.
+
+Configuration is passed around as a ``ConfigOpts``; there is no global one.
+"""
+
+import copy
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from oslo_config import cfg, types
+
+from amp_nova.conf import agent, counters, exporter, nova, placement, reports, topology
+from amp_nova.exceptions import ConfigInvalid
+
+_GROUPS = (agent, counters, exporter, nova, placement, reports, topology)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """All options by group, for oslo-config-generator."""
+    return [(module.GROUP, module.OPTS) for module in _GROUPS]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register all options; invalid values raise ``ConfigInvalid`` when they are read."""
+    for group, opts in list_opts():
+        for opt in opts:
+            registered: Any = copy.copy(opt)
+            registered.type = functools.partial(_checked, group, opt)
+            conf.register_opt(registered, group)
+
+
+def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
+    """Read and check the configuration.
+
+    Args:
+        argv: command-line arguments.
+        files: the only files to read; ``None`` searches the usual places, ``/etc/amp-nova`` first.
+
+    Raises:
+        ConfigInvalid: a file cannot be read, or a value is not allowed.
+    """
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    named = None if files is None else list(files)
+    folders: list[str] | None = None if named is None else []
+    try:
+        conf(
+            list(argv),
+            project="amp-nova",
+            default_config_files=named,
+            default_config_dirs=folders,
+        )
+    except (cfg.Error, OSError, UnicodeError) as exc:
+        where = f"{', '.join(named)}: " if isinstance(exc, UnicodeError) and named else ""
+        reason = " ".join(str(exc).split())
+        raise ConfigInvalid(f"the configuration cannot be read: {where}{reason}") from exc
+    for group, opts in list_opts():
+        for opt in opts:  # oslo.config checks a value when it is first used
+            try:
+                conf[group][opt.name]
+            except cfg.Error as exc:  # a reference to an option that does not exist
+                raise ConfigInvalid(f"[{group}] {opt.name} is not allowed: {exc}") from exc
+    return conf
+
+
+def _checked(group: str, opt: cfg.Opt, text: Any) -> Any:
+    """The value of an option, given as text.
+
+    oslo.config's own errors name neither the section nor the range, and it accepts NaN.
+    """
+    reason = "it is empty"
+    try:
+        value = opt.type(text)
+    except ValueError as exc:
+        reason = str(exc)
+    else:
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if finite and (value is not None or opt.default is None):
+            return value
+    remedy = _allowed(opt.type) or reason
+    raise ConfigInvalid(f"[{group}] {opt.name} = {text} is not allowed: {remedy}")
+
+
+def _allowed(kind: Any) -> str | None:
+    """What to write for an option of this type."""
+    if isinstance(kind, types.Boolean):
+        return "give true or false"
+    if isinstance(kind, types.Number):
+        what = "a whole number" if isinstance(kind, types.Integer) else "a number"
+        if kind.max is not None:
+            return f"give {what} from {kind.min:g} to {kind.max:.9g}"
+        return f"give {what} of at least {kind.min:g}"
+    if isinstance(kind, types.HostAddress):
+        return "give an IP address or a host name"
+    if choices := getattr(kind, "choices", None):
+        return f"give one of {', '.join(choices)}"
+    return "give an absolute path" if getattr(kind, "regex", None) else None

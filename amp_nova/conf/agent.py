@@ -1,0 +1,261 @@
+"""``[agent]``: the control loop, bookings, the best-effort policy and I/O work."""
+
+from oslo_config import cfg
+
+GROUP = "agent"
+
+_LOOP: list[cfg.Opt] = [
+    cfg.FloatOpt(
+        "cycle_s",
+        default=1.0,
+        min=0.05,
+        max=3600.0,
+        help="""
+Seconds between two control cycles. Each cycle samples every vCPU and corrects its limits;
+life-cycle events start an extra cycle at once. Raise it on hosts with hundreds of vCPUs if the
+agent uses too much CPU time (see ``amp_cycle_duration_seconds``); start with 2.
+""",
+    ),
+    cfg.StrOpt(
+        "libvirt_uri",
+        default="qemu:///system",
+        help="""
+URI of the hypervisor whose domains the agent controls. Use the value of ``[libvirt]
+connection_uri`` in nova.conf if that is set.
+""",
+    ),
+    cfg.StrOpt(
+        "libvirt_run_path",
+        default="/run/libvirt/qemu",
+        regex="^/",
+        help="""
+Directory where libvirt keeps the pid files of its QEMU processes. Change it only if libvirt was
+built with another run-time directory.
+""",
+    ),
+    cfg.FloatOpt(
+        "libvirt_timeout_s",
+        default=5.0,
+        min=0.1,
+        max=3600.0,
+        help="""
+Seconds to wait for an answer from libvirt. A domain that does not answer in time keeps its last
+known definition and is read again later, so a longer time only delays the cycle.
+""",
+    ),
+    cfg.FloatOpt(
+        "resync_s",
+        default=10.0,
+        min=0.1,
+        max=86400.0,
+        help="""
+Seconds between two complete listings of the domains. Changes normally arrive as events; the
+listing finds those whose event was lost. 60 is enough where libvirt is slow and its events are
+reliable.
+""",
+    ),
+    cfg.StrOpt(
+        "state_path",
+        default="/run/amp-nova",
+        regex="^/",
+        help="""
+Directory for the control socket, locks, paused and released instances, and the measured speedups.
+It must survive a restart of the agent, but not a reboot.
+""",
+    ),
+    cfg.IntOpt(
+        "drift_repairs_max",
+        default=3,
+        min=0,
+        help="""
+How many times a minute the agent restores a quota or an affinity that something else changed.
+After that it leaves the instance alone for five minutes and reports it. 0 never restores
+anything.
+""",
+    ),
+]
+
+_BOOKINGS: list[cfg.Opt] = [
+    cfg.MultiStrOpt(
+        "booking",
+        default=[],
+        help="""
+Booking of domains without ``amp:*`` keys in their Nova metadata: instances started before Nova
+32.0, or domains that Nova does not manage. Each line is a shell pattern for the libvirt name
+followed by extra specs, for example ``booking = web-* amp:pref_core=0.5 amp:limit=hard``. The
+first line that matches applies.
+""",
+    ),
+    cfg.FloatOpt(
+        "reserve_ratio",
+        default=0.0,
+        min=0.0,
+        max=0.9,
+        help="""
+Share of every pCPU that cannot be booked and is left to the host and to best-effort instances.
+Set it where bookings may fill whole pCPUs or the host runs services of its own; start with 0.05.
+""",
+    ),
+    cfg.StrOpt(
+        "affinity",
+        default="core_type",
+        choices=[
+            ("core_type", "all pCPUs of the core type; the kernel balances them"),
+            ("pcpu", "the one pCPU that bin packing chose"),
+        ],
+        help="""
+Which pCPUs a booked vCPU may use. ``core_type`` suits most hosts; ``pcpu`` avoids migrations
+between cores for guests that depend on their caches.
+""",
+    ),
+    cfg.StrOpt(
+        "coefficients",
+        default="fixed",
+        choices=[
+            ("fixed", "the calibrated coefficient of the core type: the CPU time is exact"),
+            ("adaptive", "the measured speedup of each vCPU: its speed is the same everywhere"),
+        ],
+        help="""
+How a booking in reference cores becomes CPU time on a faster core. A memory-bound guest gains
+less from a fast core than the calibration says: with ``fixed`` it runs slower there than on the
+reference core, with ``adaptive`` it gets more of the fast core, as long as that is free.
+``adaptive`` needs counters.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "coefficients_of",
+        default=[],
+        help="""
+Exceptions to ``coefficients``: a shell pattern for the libvirt name (or a UUID), then ``fixed``
+or ``adaptive``, for example ``coefficients_of = instance-0000002a adaptive``. The first line that
+matches applies.
+""",
+    ),
+    cfg.FloatOpt(
+        "miss_cycles",
+        min=1.0,
+        max=1e6,
+        help="""
+Cycles that a last-level cache miss costs on the slowest core type. The agent estimates speedups
+from cache misses with it until a vCPU has run on two core types. Set it if you have measured the
+memory latency of the platform; by default the agent uses a rough guess.
+""",
+    ),
+    cfg.FloatOpt(
+        "sp_s",
+        default=0.1,
+        min=0.05,
+        max=1.0,
+        help="""
+Sampling period, in seconds, of bookings in instructions per second. The counters of these vCPUs
+are read eight times per period. A longer period costs less CPU time and follows changes of a
+guest's work more slowly; try 0.2 on hosts with dozens of such vCPUs.
+""",
+    ),
+    cfg.StrOpt(
+        "ips_fallback",
+        default="nominal",
+        choices=[
+            ("nominal", "the nominal instructions per second of the core type"),
+            ("none", "no limit"),
+        ],
+        help="""
+What limits a vCPU that books instructions per second (``amp:ips``) on a host that cannot count
+them. The booking is reported as unverifiable in either case.
+""",
+    ),
+]
+
+_BEST_EFFORT: list[cfg.Opt] = [
+    cfg.BoolOpt(
+        "best_effort_yields",
+        default=True,
+        help="""
+Run instances without a booking in the idle class (``cpu.idle`` of their cgroup) while there are
+bookings on the host, so that they use only what bookings leave. Without it, a busy neighbour
+takes its equal share and a booking above that share is not kept. Where bookings may fill whole
+pCPUs, set ``reserve_ratio`` to leave best effort something at all times. Instances with
+``quota:cpu_shares`` are never changed.
+""",
+    ),
+    cfg.StrOpt(
+        "policy",
+        default="acfs",
+        help="""
+Name of the policy that places instances without a booking on fast and slow cores. The default
+evens out slowdowns; on the workloads of its paper it has more throughput and less unfairness than
+equal shares. ``none`` leaves placement to the kernel, as on every host with a single core type.
+See the page on policies for the others.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "policy_parameter",
+        default=[],
+        help="""
+A parameter of the policy as KEY=VALUE, for example ``unfairness_factor=1.1``. Repeat the line for
+more parameters.
+""",
+    ),
+    cfg.FloatOpt(
+        "policy_interval_s",
+        default=2.5,
+        min=0.1,
+        max=3600.0,
+        help="""
+Seconds between two decisions of the policy; each is made in the next control cycle. An extra one
+is made when a vCPU on a fast core goes to sleep and another vCPU could use that core. Shorter
+intervals share fast cores more evenly and move vCPUs more often.
+""",
+    ),
+    cfg.IntOpt(
+        "policy_moves_max",
+        min=2,
+        help="""
+How many vCPUs the policy may move between core types per interval; swapping two vCPUs is two
+moves, and placing a new vCPU is none. Not limited by default. Set it where moves are expensive,
+for example between cores that share no cache; start with 2, one swap per interval.
+""",
+    ),
+]
+
+_IO: list[cfg.Opt] = [
+    cfg.StrOpt(
+        "io_work",
+        default="report",
+        choices=[
+            ("off", "not measured"),
+            ("report", "measured and exported; nothing is moved"),
+            ("slow", "I/O threads of domains insensitive to core speed run on slow cores"),
+        ],
+        help="""
+What to do with the I/O threads of domains (QEMU's emulator, iothread and vhost threads) on a host
+with several core types. A domain is insensitive to core speed while its Combined Usage (CPU
+utilization of its I/O threads plus network utilization) is above 100 %. ``slow`` frees fast-core
+time and may cost such domains some throughput; one that loses more than a quarter is moved back.
+Before you set it, check ``amp_instance_combined_usage_ratio`` and
+``amp_instance_io_kept_estimate_ratio``. To undo it, set ``report`` and restart the agent.
+""",
+    ),
+    cfg.StrOpt(
+        "io_sensitive",
+        default="as_defined",
+        choices=[
+            ("as_defined", "all pCPUs that the domain's definition allows"),
+            ("fast", "the fast cores among those"),
+        ],
+        help="With ``io_work = slow``: where the I/O threads of all other domains run.",
+    ),
+    cfg.IntOpt(
+        "io_line_rate_mbps",
+        default=0,
+        min=0,
+        help="""
+Bandwidth, in Mbit/s each way, of an interface without a limit in its domain's definition. 0 takes
+the speed of the fastest physical link that is up. Set it in virtual machines, where drivers
+report no speed (such domains then have no Combined Usage and are left alone), and where the
+network is limited elsewhere, as by Neutron's QoS.
+""",
+    ),
+]
+
+OPTS = [*_LOOP, *_BOOKINGS, *_BEST_EFFORT, *_IO]

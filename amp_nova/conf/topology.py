@@ -1,0 +1,36 @@
+"""``[topology]``: core types and coefficients of this host."""
+
+from oslo_config import cfg
+
+GROUP = "topology"
+
+OPTS: list[cfg.Opt] = [
+    cfg.MultiStrOpt(
+        "core_type",
+        default=[],
+        help="""
+A core type of this host: its name, its pCPUs and, if known, its coefficient (speed over the
+reference core), for example ``core_type = fast 0-7,16-23 1.85``. Write a line per type, naming
+every online pCPU once. Set it only if ``amp-nova topology`` cannot determine the core types or is
+wrong: these lines override everything that is detected.
+""",
+    ),
+    cfg.StrOpt(
+        "reference",
+        help="""
+Name of the reference core type, whose coefficient is 1. By default it is the slowest core type of
+this host. In a cloud of several hardware generations, name the slowest type of the whole cloud on
+every host, and calibrate the others with ``amp-nova calibrate --reference FILE``.
+""",
+    ),
+    cfg.StrOpt(
+        "calibration_file",
+        default="/var/lib/amp-nova/calibration.json",
+        help="File written by ``amp-nova calibrate``: coefficients and nominal Ips per core type.",
+    ),
+    cfg.StrOpt(
+        "root",
+        default="/",
+        help="Directory that holds ``/sys`` and ``/proc``; set it to read a recorded machine.",
+    ),
+]

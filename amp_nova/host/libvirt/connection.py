@@ -1,0 +1,192 @@
+"""A libvirt connection whose calls have a deadline, reopened when it breaks.
+
+libvirt answers late or never while it holds a domain's lock, so every call runs in a thread of its
+own. A call that never returns is abandoned together with its thread.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import libvirt
+
+from amp_nova.exceptions import HypervisorUnavailable
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+KEEPALIVE_S = 5
+KEEPALIVE_MISSES = 3
+RECONNECT_S = 2.0
+ACTIVE = libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
+EVENTS = (
+    libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+    libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
+    libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
+    libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
+)
+_OPEN, _LIST = "open", "list"
+_loop_lock = threading.Lock()
+_loop_running = False
+
+
+def _run_events() -> None:
+    """Start libvirt's event loop once per process; it must run before a connection is opened."""
+    global _loop_running
+    with _loop_lock:
+        if _loop_running:
+            return
+        libvirt.virEventRegisterDefaultImpl()
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+        def forever() -> None:
+            while True:
+                try:
+                    libvirt.virEventRunDefaultImpl()
+                except libvirt.libvirtError as exc:
+                    LOG.warning("libvirt's event loop: %s", exc)
+                    time.sleep(1)
+
+        threading.Thread(target=forever, name="libvirt-events", daemon=True).start()
+        _loop_running = True
+
+
+def _start(function: Callable[[], T]) -> Future[T]:
+    """Call in a daemon thread, which does not keep the process alive if it hangs."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except Exception as exc:  # noqa: BLE001  # raised again by result()
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name="libvirt-call", daemon=True).start()
+    return future
+
+
+class Connection:
+    """One connection to the hypervisor at ``uri``.
+
+    ``changed`` is called with the UUID of a domain that changed, or with ``None`` when libvirt
+    closed the connection and any domain may have changed.
+    """
+
+    def __init__(self, uri: str, timeout_s: float, changed: Callable[[str | None], None]) -> None:
+        self.calls = 0
+        """Calls made to libvirt."""
+        self._uri = uri
+        self._timeout_s = timeout_s
+        self._changed = changed
+        self._conn: Any = None
+        self._retry_s = 0.0
+        self._late: dict[str, Future[Any]] = {}
+
+    def domains(self) -> list[Any]:
+        """The active domains; a listing that misses its deadline drops the connection."""
+        conn = self._connected()
+        try:
+            return self.call(_LIST, lambda: conn.listAllDomains(ACTIVE))
+        except HypervisorUnavailable:
+            if self._late.pop(_LIST, None) is not None:
+                self.drop()
+            raise
+
+    def hostname(self) -> str:
+        """The host's name as libvirt reports it, which Nova calls the hypervisor's."""
+        conn = self._connected()
+        return self.call("hostname", lambda: str(conn.getHostname()))
+
+    def call(self, name: str, function: Callable[[], T]) -> T:
+        """Run ``function`` with a deadline.
+
+        While a late call of this ``name`` is running, no other is started: one that hangs costs its
+        deadline once. A late answer is out of date and discarded, except that of opening.
+
+        Raises:
+            HypervisorUnavailable: no answer in time, or a libvirt error.
+        """
+        call, timeout_s = self._late.pop(name, None), 0.0
+        if call is None or (name != _OPEN and call.done()):
+            self.calls += 1
+            call, timeout_s = _start(function), self._timeout_s
+        try:
+            outcome: T = call.result(timeout_s)
+        except TimeoutError:
+            self._late[name] = call
+            raise HypervisorUnavailable(
+                f"libvirt did not answer within {self._timeout_s:g} s"
+            ) from None
+        except libvirt.libvirtError as exc:
+            if self._conn is not None and not _alive(self._conn):
+                self.drop()
+            raise HypervisorUnavailable(f"libvirt at {self._uri}: {exc}") from exc
+        return outcome
+
+    def late(self, name: str) -> bool:
+        """Whether the last call of this name missed its deadline."""
+        return name in self._late
+
+    def answered(self) -> set[str]:
+        """Names of the late calls that have returned by now."""
+        return {name for name, call in self._late.items() if name != _OPEN and call.done()}
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget the late calls of all other names."""
+        self._late = {n: call for n, call in self._late.items() if n == _OPEN or n in names}
+
+    def drop(self) -> None:
+        """Close the connection, without waiting for libvirt."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            threading.Thread(target=_quietly_close, args=(conn,), daemon=True).start()
+
+    def _connected(self) -> Any:
+        if self._conn is not None:
+            return self._conn
+        if (now := time.monotonic()) < self._retry_s:
+            raise HypervisorUnavailable(f"cannot connect to libvirt at {self._uri}")
+        self._retry_s = now + RECONNECT_S
+        _run_events()
+        self._conn = self.call(_OPEN, self._open)
+        LOG.info("connected to libvirt at %s", self._uri)
+        return self._conn
+
+    def _open(self) -> Any:
+        conn = libvirt.open(self._uri)
+        with contextlib.suppress(libvirt.libvirtError):  # not every driver supports it
+            conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
+        with contextlib.suppress(libvirt.libvirtError):
+            conn.registerCloseCallback(self._on_close, None)
+        for event in EVENTS:
+            try:
+                conn.domainEventRegisterAny(None, event, self._on_event, None)
+            except libvirt.libvirtError as exc:  # the periodic listing finds changes as well
+                LOG.warning("libvirt does not report events of kind %d: %s", event, exc)
+        return conn
+
+    def _on_event(self, _conn: Any, domain: Any, *_details: Any) -> None:
+        self._changed(domain.UUIDString())
+
+    def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
+        if conn is not self._conn:  # it was given up before
+            return
+        self._conn = None
+        self._changed(None)
+        LOG.warning("libvirt closed the connection (reason %d)", reason)
+
+
+def _alive(conn: Any) -> bool:
+    try:
+        return bool(conn.isAlive())
+    except libvirt.libvirtError:
+        return False
+
+
+def _quietly_close(conn: Any) -> None:
+    with contextlib.suppress(libvirt.libvirtError):
+        conn.close()
