@@ -1,12 +1,12 @@
 """Serves the table of ``agent.publish.metrics`` to Prometheus."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import Metric
 
-from amp_nova.agent.cycle import CycleReport
+from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.metrics import AgentStatus, Distribution, families
 from amp_nova.exceptions import ConfigInvalid
@@ -21,23 +21,19 @@ class Exporter:
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
         self.io: IoReport | None = None
-        self._report: Callable[[], CycleReport | None] = lambda: None
+        self._cycle: Cycle | None = None
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def update(self, report: CycleReport) -> None:
-        """Serve this report from now on."""
-        self.follow(report.stage_s, lambda: report)
-
-    def follow(self, stage_s: Mapping[str, float], report: Callable[[], CycleReport]) -> None:
-        """Count a successful cycle; each scrape calls ``report`` for what it serves."""
+    def update(self, cycle: Cycle) -> None:
+        """Count a successful cycle, and serve its record from now on."""
         stages = dict(self.agent.stages)  # a scrape may be reading the previous one
-        for stage, took_s in stage_s.items():
+        for stage, took_s in cycle.stage_s.items():
             before = stages.get(stage, Distribution(0, 0.0))
             stages[stage] = Distribution(before.count + 1, before.total + took_s)
         self.agent.stages = stages
         self.agent.last_success_s = self.agent.clock()
-        self._report = report
+        self._cycle = cycle
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:
         """Serve over HTTP, on any free port if ``port`` is 0; returns the address and port in use.

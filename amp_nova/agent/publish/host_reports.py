@@ -9,13 +9,12 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
-from amp_nova.agent.cycle import CycleReport, DomainReport, VcpuReport
+from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.flavor.extra_specs import best_effort, examine
 from amp_nova.model.topology import Topology
 from amp_nova.wire.encoding import encode
@@ -46,9 +45,7 @@ class HostInfo:
         return online if self.bookable is None else online & self.bookable
 
 
-def host_report(
-    cycle: CycleReport, info: HostInfo, origin: Origin, healthy: bool = True
-) -> HostReport:
+def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
     """The host report of a cycle."""
     return HostReport(
         origin,
@@ -63,14 +60,14 @@ def host_report(
     )
 
 
-def _instance(report: DomainReport) -> ReportedInstance:
-    domain = report.domain
+def _instance(record: DomainRecord) -> ReportedInstance:
+    domain = record.domain
     booking, _ = examine(domain.specs, domain.vcpus)
     # The agent treats an invalid booking as best effort; the scheduler must do the same.
     booking = booking or best_effort(domain.vcpus)
     return ReportedInstance(
         domain.resource,
-        tuple(_vcpu(v) for v in report.vcpus),
+        tuple(_vcpu(v) for v in record.vcpus),
         booking.core_type,
         booking.weight,
         booking.efficiency,
@@ -79,16 +76,16 @@ def _instance(report: DomainReport) -> ReportedInstance:
     )
 
 
-def _vcpu(vcpu: VcpuReport) -> ReportedVcpu:
-    promise, reading, insight = vcpu.promise, vcpu.reading, vcpu.insight
+def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
+    entitlement, reading, insight = vcpu.entitlement, vcpu.reading, vcpu.insight
     speedup = insight.speedup
     return ReportedVcpu(
         reading.index,
-        promise.booking.refcores,
-        promise.booking.ips,
+        entitlement.booking.refcores,
+        entitlement.booking.ips,
         reading.allowed,
-        promise.core_type,
-        promise.pcpu,
+        entitlement.core_type,
+        entitlement.home.pcpu,
         insight.score / insight.ipc if insight.score is not None and insight.ipc else None,
         Speedup(speedup.value, speedup.se) if speedup else None,
     )
@@ -111,6 +108,15 @@ def _urgent(report: HostReport) -> object:
     )
 
 
+def _claims(cycle: Cycle) -> object:
+    """What urgent content can change with, compared in every cycle because it is cheap to make."""
+    return (
+        cycle.topology,
+        [(d.domain, d.failure) for d in cycle.observation.domains],
+        [(e.key, e.booking, e.allowed, e.home) for e in cycle.entitlements.values()],
+    )
+
+
 class Publisher:
     """Sends host reports made from the latest cycle that it was offered."""
 
@@ -118,7 +124,8 @@ class Publisher:
         self._options = options
         self._bus = bus
         self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
-        self._offered: tuple[Callable[[], CycleReport], HostInfo, bool] | None = None
+        self._offered: tuple[Cycle, HostInfo, bool] | None = None
+        self._claims: object = None
         self._urgent: object = None
         self._due_s = 0.0
         self._requested = False
@@ -137,13 +144,13 @@ class Publisher:
         self._wake.set()
         self._bus.stop()
 
-    def offer(self, cycle: Callable[[], CycleReport], info: HostInfo, healthy: bool = True) -> None:
-        """Report a cycle if it changes anything urgent; ``cycle`` is called when it is needed.
-
-        Returns at once.
-        """
+    def offer(self, cycle: Cycle, info: HostInfo, healthy: bool = True) -> None:
+        """Report a cycle, at once if it changes anything urgent; returns immediately."""
+        claims = (_claims(cycle), info, healthy)
+        changed, self._claims = claims != self._claims, claims
         self._offered = (cycle, info, healthy)
-        self._wake.set()
+        if changed:
+            self._wake.set()
 
     def mark_unhealthy(self) -> None:
         """Report the last cycle again, as one whose hypervisor no longer answers."""
@@ -174,7 +181,7 @@ class Publisher:
         self._requested = False
         cycle, info, healthy = self._offered
         origin = replace(self._origin, sequence=self._origin.sequence + 1, time_s=time.time())
-        report = host_report(cycle(), info, origin, healthy)
+        report = host_report(cycle, info, origin, healthy)
         urgent = _urgent(report)
         if not due and urgent == self._urgent:
             return None

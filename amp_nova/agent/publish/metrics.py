@@ -21,7 +21,7 @@ from amp_nova.accounting import slowdown
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
 from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
-from amp_nova.agent.cycle import CycleReport, DomainReport, VcpuReport
+from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.io_work import IoDomain, IoReport
 
 INSTANCE = ("domain", "resource", "project")
@@ -100,12 +100,12 @@ class AgentStatus:
 class Snapshot:
     """All instances and vCPUs of a cycle, each with the values of its labels."""
 
-    cycle: CycleReport
-    instances: tuple[tuple[Labels, DomainReport], ...]
-    vcpus: tuple[tuple[Labels, VcpuReport], ...]
+    cycle: Cycle
+    instances: tuple[tuple[Labels, DomainRecord], ...]
+    vcpus: tuple[tuple[Labels, VcpuRecord], ...]
 
 
-def snapshot(cycle: CycleReport) -> Snapshot:
+def snapshot(cycle: Cycle) -> Snapshot:
     """The instances and vCPUs of a cycle."""
     found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
     vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
@@ -116,7 +116,7 @@ def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
     """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
     found = {}
     for labels, domain in seen.instances:
-        if any(v.promise.booking.kind != "best_effort" for v in domain.vcpus):
+        if any(v.entitlement.booking.kind != "best_effort" for v in domain.vcpus):
             continue
         known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
         shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
@@ -125,9 +125,9 @@ def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
     return found
 
 
-def _measurable(vcpu: VcpuReport) -> bool:
+def _measurable(vcpu: VcpuRecord) -> bool:
     """Whether delivery can be compared with the booking: a booking of Ips needs a counter."""
-    booking = vcpu.promise.booking
+    booking = vcpu.entitlement.booking
     return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
 
 
@@ -136,7 +136,7 @@ def _shortfall(seen: Snapshot) -> dict[Labels, float]:
     types = {t.name: t for t in seen.cycle.topology.core_types}
     found = {}
     for labels, vcpu in seen.vcpus:
-        known = measured(types.get(vcpu.promise.core_type or ""), vcpu.reading)
+        known = measured(types.get(vcpu.entitlement.core_type or ""), vcpu.reading)
         for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
             if _measurable(vcpu) and (short_ref_s or known.get(cause, True)):
                 found[*labels, cause] = short_ref_s
@@ -153,17 +153,17 @@ def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
     }
 
 
-def _unenforced(vcpu: VcpuReport) -> dict[str, float]:
-    why = vcpu.failure or vcpu.promise.note
-    return {why: 1} if why and vcpu.promise.booking.kind != "best_effort" else {}
+def _unenforced(vcpu: VcpuRecord) -> dict[str, float]:
+    why = vcpu.failure or vcpu.entitlement.note
+    return {why: 1} if why and vcpu.entitlement.booking.kind != "best_effort" else {}
 
 
-def _delivered_ratios(domain: DomainReport) -> Distribution | None:
-    counts = list(accumulate(domain.ratios))
+def _delivered_ratios(domain: DomainRecord) -> Distribution | None:
+    counts = list(accumulate(domain.ratios.counts))
     if not any(counts):
         return None
     bounds = (*map(str, RATIO_BUCKETS), "+Inf")
-    return Distribution(counts[-1], domain.ratio_sum, tuple(zip(bounds, counts, strict=True)))
+    return Distribution(counts[-1], domain.ratios.total, tuple(zip(bounds, counts, strict=True)))
 
 
 # One row per metric: type, name and help, then accessor and labels.
@@ -187,7 +187,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )
-CYCLE: tuple[Row[CycleReport], ...] = (
+CYCLE: tuple[Row[Cycle], ...] = (
     Row("info", "amp_topology_info", "Where the core types come from.",
         lambda r: {r.topology.source: 1}, ("source",)),
     Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
@@ -225,7 +225,7 @@ ALL: tuple[Row[Snapshot], ...] = (
     Row("counter", "amp_vcpu_cpu_seconds_total", "CPU time by core type.",
         _cpu_seconds, (*VCPU, "core_type")),
 )
-INSTANCES: tuple[Row[DomainReport], ...] = (
+INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("info", "amp_instance_info", "Name and flavor of an instance.",
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
     Row("histogram", "amp_instance_delivered_ratio",
@@ -234,22 +234,22 @@ INSTANCES: tuple[Row[DomainReport], ...] = (
     Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not kept.",
         lambda d: {d.problem: 1} if d.problem else None, ("problem",)),
 )
-VCPUS: tuple[Row[VcpuReport], ...] = (
+VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
-        lambda v: v.promise.booking.refcores),
+        lambda v: v.entitlement.booking.refcores),
     Row("gauge", "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.",
-        lambda v: v.promise.booking.ips),
+        lambda v: v.entitlement.booking.ips),
     Row("gauge", "amp_vcpu_quota_cores", "Limit in force, as a wall-time share of one pCPU.",
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
     Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
         _unenforced, ("why",)),
     Row("gauge", "amp_vcpu_delivered_refcores", "Delivered in the last window, in reference cores.",
-        lambda v: v.account.delivered_refcores),
+        lambda v: v.account.last.refcores),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
-        lambda v: v.account.delivered_ips),
+        lambda v: v.account.last.ips),
     Row("gauge", "amp_vcpu_delivered_ratio",
         "Delivered over booked capacity while there was demand, over the last window.",
-        lambda v: v.account.ratio if _measurable(v) else None),
+        lambda v: v.account.last.ratio if _measurable(v) else None),
     Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
         lambda v: v.account.ref_s if v.account.cpu_s else None),
     Row("counter", "amp_vcpu_instructions_total", "Instructions retired, as counted on this host.",
@@ -264,7 +264,7 @@ VCPUS: tuple[Row[VcpuReport], ...] = (
         lambda v: {e.source: e.se} if (e := v.insight.speedup) else None, ("source",)),
     Row("gauge", "amp_vcpu_coefficient_ratio",
         "Own coefficient that converts the booking, where it is not the core type's.",
-        lambda v: {v.promise.core_type: v.promise.coefficient} if v.promise.coefficient else None,
+        lambda v: {h.core_type: h.coefficient} if (h := v.entitlement.home).coefficient else None,
         ("core_type",)),
 )
 IO: tuple[Row[IoReport], ...] = (
@@ -301,9 +301,7 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 # fmt: on
 
 
-def families(
-    agent: AgentStatus, report: CycleReport | None, io: IoReport | None
-) -> Iterator[Metric]:
+def families(agent: AgentStatus, report: Cycle | None, io: IoReport | None) -> Iterator[Metric]:
     """Every metric; before the first cycle only those of the agent itself.
 
     I/O work is sampled less often than cycles run: instances that are gone by now are left out.

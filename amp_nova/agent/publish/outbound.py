@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from amp_nova.agent.cycle import Cycle, CycleReport
+from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_reports import HostInfo, Publisher
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
@@ -30,7 +30,6 @@ class Outbound:
         self._transport: Any = None
         self._placement: Any = None
         self._info: HostInfo | None = None
-        self._entitlements: object = None
         self._publisher: Publisher | None = None
         self._inventory: Any = None
         if conf.reports.transport_url:
@@ -45,23 +44,14 @@ class Outbound:
 
             self._placement = placement.connect(conf)
 
-    def publish(
-        self,
-        cycle: Cycle,
-        report: Callable[[], CycleReport],
-        counters: str | None = None,
-        policy: str = "none",
-    ) -> None:
-        """Publish a cycle; ``report`` is called when its details are needed. Returns at once."""
+    def publish(self, cycle: Cycle, counters: str | None = None) -> None:
+        """Publish a cycle; ``counters``: what counts instructions. Returns at once."""
         known = self._info or self._start()
         if known is None:
             return
-        info = replace(known, counters=counters, policy=policy)
-        # Entitlements are the same object as long as none of them changes.
-        changed = cycle.promises is not self._entitlements or info != known
-        if self._publisher is not None and changed:
-            self._publisher.offer(report, info)
-        self._info, self._entitlements = info, cycle.promises
+        self._info = info = replace(known, counters=counters, policy=cycle.policy)
+        if self._publisher is not None:
+            self._publisher.offer(cycle, info)
         if self._inventory is not None:
             bookable, counts_ips = info.bookable_of(cycle.topology), counters is not None
             self._inventory.offer(
@@ -70,7 +60,6 @@ class Outbound:
 
     def mark_unhealthy(self) -> None:
         """Report that the hypervisor does not answer, so what is known of the host may be old."""
-        self._entitlements = None
         if self._publisher is not None:
             self._publisher.mark_unhealthy()
 
