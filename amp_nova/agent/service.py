@@ -34,7 +34,8 @@ from amp_nova.exceptions import (
     HypervisorUnavailable,
 )
 from amp_nova.flavor.extra_specs import examine, vcpus_named
-from amp_nova.host.calibration.measure import SOURCE, made_s
+from amp_nova.host.calibration.file import made_s
+from amp_nova.host.calibration.provenance import SOURCE
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, NONE, PERF, TCG, Counters
 from amp_nova.host.io.node import IoHost

@@ -1,4 +1,4 @@
-"""``amp-nova pause``, ``resume`` and ``release``: the agent's hands off an instance, or on it."""
+"""``amp-nova pause``, ``resume`` and ``release``: exclude instances from control."""
 
 import argparse
 import json
@@ -15,22 +15,22 @@ def add_parser(subparsers: Any) -> None:
     """Add ``pause``, ``resume`` and ``release``."""
     pause = subparsers.add_parser(
         "pause",
-        help="the agent keeps its hands off one instance for a while",
+        help="stop controlling one instance for a while",
         epilog="example: amp-nova pause instance-0000002a --ttl 600",
     )
-    pause.add_argument("--ttl", type=_seconds, required=True, metavar="S", help="for how long")
+    pause.add_argument("--ttl", type=_seconds, required=True, metavar="S", help="seconds")
     pause.set_defaults(run=run_pause)
     resume = subparsers.add_parser(
         "resume",
-        help="take an instance back that was paused or released",
+        help="control an instance again that was paused or released",
         epilog="example: amp-nova resume instance-0000002a",
     )
     resume.set_defaults(run=run_resume)
     release = subparsers.add_parser(
         "release",
-        help="put back what the flavor alone asks for",
-        description="Put back what the flavor alone asks for, of one instance or of all that carry "
-        "amp:* keys. The agent keeps its hands off them until 'amp-nova resume'.",
+        help="restore what the flavor alone defines",
+        description="Restore what the flavor alone defines, for one instance or for all that have "
+        "amp:* keys. The agent does not control them until 'amp-nova resume'.",
         epilog="example: amp-nova release",
     )
     release.set_defaults(run=run_release)
@@ -62,28 +62,28 @@ def _find(conf: Any, instance: str) -> str:
 
 
 def run_pause(args: argparse.Namespace) -> int:
-    """Hold one instance for a while."""
+    """Pause one instance for ``--ttl`` seconds."""
     conf = options.load(files=args.config_file)
     resource = _find(conf, args.instance)
     Holds(Path(conf.agent.state_path)).hold(resource, "paused by an operator", args.ttl)
-    print(f"{args.instance} is left alone for {args.ttl:g} s")
+    print(f"{args.instance} is paused for {args.ttl:g} s")
     return 0
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    """Take one instance back (0); it was not held (1)."""
+    """Control one instance again (0); it was neither paused nor released (1)."""
     conf = options.load(files=args.config_file)
     holds = Holds(Path(conf.agent.state_path))
-    # A held instance may have left this host: its UUID alone is enough.
+    # An excluded instance may have left this host: its UUID is enough.
     if holds.resume(args.instance) or holds.resume(_find(conf, args.instance)):
-        print(f"{args.instance} is looked after again")
+        print(f"{args.instance} is controlled again")
         return 0
     print(f"amp-nova: {args.instance} was neither paused nor released", file=sys.stderr)
     return 1
 
 
 def run_release(args: argparse.Namespace) -> int:
-    """Release one instance or all (0); something was left over (1)."""
+    """Release one instance or all (0); some settings could not be restored (1)."""
     try:
         from amp_nova.agent.service import release
     except ImportError as exc:

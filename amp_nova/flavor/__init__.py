@@ -1,4 +1,4 @@
-"""What a tenant books: ``amp:*`` extra specs parsed into a ``Booking``, and its Placement resources.
+"""What a tenant books: ``amp:*`` extra specs, the ``Booking`` they express, Placement resources.
 
-The package knows the grammar and nothing about hosts: whether a booking fits is ``admission``.
+The package knows the grammar and nothing about hosts: ``admission`` decides whether a booking fits.
 """

@@ -1,7 +1,6 @@
-"""What a flavor promises: the one table of ``amp:*`` extra specs and the booking it spells.
+"""The grammar of ``amp:*`` extra specs, and the booking that a flavor expresses in it.
 
-Validators, filter, agent, command line and simulator all read this table; nothing else knows the
-grammar.
+``TABLE`` defines the grammar. Validators, filter, agent, command line and simulator all use it.
 """
 
 import difflib
@@ -18,24 +17,24 @@ Limit = Literal["hard", "soft"]
 
 NAMESPACE = "amp"
 FOREIGN_QUOTA = "quota:cpu_"
-"""Prefix of Nova's own CPU tuning keys: a second owner of the same quota."""
+"""Prefix of Nova's own CPU tuning keys, which set the same quota."""
 EFFICIENCY_HINTS = ("low", "medium", "high")
 
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _IPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
-"""Pattern of the ``N`` in keys for one vCPU."""
+"""Pattern of N in keys for a single vCPU."""
 VCPUS_NAMED_MAX = 10_000
 _KEY = re.compile(rf"amp:([a-z_]+)(?:\.({VCPU_INDEX}))?")
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_GREATEST = 1e15
-"""Above every unit's useful range; keeps sums and quotas finite."""
+_MAX = 1e15
+"""Beyond the useful range of every unit; keeps sums and quotas finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraSpec:
-    """One key of the grammar: what it allows, in words and as a parser (``ValueError`` if not)."""
+    """One key of the grammar; ``parse`` raises ``ValueError`` for a value that is not allowed."""
 
     name: str
     per_vcpu: bool
@@ -54,14 +53,14 @@ def _decimal(text: str, low: float, high: float, *, above: bool = False) -> floa
 
 
 def _refcores(text: str) -> float:
-    return _decimal(text, 0.0, _GREATEST, above=True)
+    return _decimal(text, 0.0, _MAX, above=True)
 
 
 def _ips(text: str) -> float:
     if not (match := _IPS.fullmatch(text)):
         raise ValueError(text)
     value = float(match[1]) * _FACTORS[match[2]]
-    if not 0.0 < value <= _GREATEST:
+    if not 0.0 < value <= _MAX:
         raise ValueError(text)
     return value
 
@@ -82,7 +81,7 @@ def _core_type(text: str) -> str:
 
 
 def _efficiency(text: str) -> float | str:
-    return text if text in EFFICIENCY_HINTS else _decimal(text, 1.0, _GREATEST)
+    return text if text in EFFICIENCY_HINTS else _decimal(text, 1.0, _MAX)
 
 
 TABLE: tuple[ExtraSpec, ...] = (
@@ -104,28 +103,28 @@ TABLE: tuple[ExtraSpec, ...] = (
         "limit",
         False,
         "hard or soft",
-        "never more than booked, or more when idle capacity is there",
+        "hard: never more than booked; soft: more while there is idle capacity",
         _one_of("hard", "soft"),
     ),
     ExtraSpec(
         "burst_s",
         False,
         "a decimal from 0 to 10",
-        "seconds of booked capacity that unused time may bank",
+        "seconds of booked capacity that an idle vCPU may save up",
         lambda text: _decimal(text, 0.0, 10.0),
     ),
     ExtraSpec(
         "core_type",
         False,
-        "a core type's name, as 'amp-nova topology' shows it",
-        "the vCPUs may run on that type only",
+        "the name of a core type, as shown by 'amp-nova topology'",
+        "the only core type on which the vCPUs may run",
         _core_type,
     ),
     ExtraSpec(
         "efficiency",
         False,
         "a decimal from 1 to 1e15, or low, medium or high",
-        "speedup on fast cores, before anything has been measured",
+        "expected speedup on fast cores, until it is measured",
         _efficiency,
     ),
     ExtraSpec(
@@ -141,7 +140,7 @@ _BY_NAME = {spec.name: spec for spec in TABLE}
 
 @dataclass(frozen=True, slots=True)
 class VcpuBooking:
-    """What one vCPU is promised: ``refcores`` or ``ips``, neither when it is best effort."""
+    """What one vCPU books: ``refcores`` (reference cores), ``ips``, or neither (best effort)."""
 
     index: int
     kind: Kind = "best_effort"
@@ -151,7 +150,7 @@ class VcpuBooking:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What an instance is promised, vCPU by vCPU."""
+    """What an instance books, by vCPU."""
 
     vcpus: tuple[VcpuBooking, ...]
     limit: Limit = "hard"
@@ -167,7 +166,7 @@ class Booking:
 
 
 def best_effort(vcpus: int) -> Booking:
-    """The booking of an instance that books nothing."""
+    """The booking of an instance without a booked vCPU."""
     return Booking(tuple(VcpuBooking(i) for i in range(vcpus)))
 
 
@@ -175,7 +174,7 @@ Values = dict[tuple[str, int | None], float | str]
 
 
 def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
-    """Parse every ``amp:`` key by the table: the values, and a sentence per problem."""
+    """The values of all ``amp:`` keys, by key and vCPU; and one sentence for each error."""
     values: Values = {}
     errors = []
     for key in sorted(k for k in specs if k.startswith(f"{NAMESPACE}:")):
@@ -186,7 +185,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
             continue
         index = None if match[2] is None else int(match[2])
         if index is not None and index >= vcpus:
-            errors.append(f"{key} names a vCPU that is not there: use 0 to {vcpus - 1}")
+            errors.append(f"{key} names a vCPU that does not exist: use 0 to {vcpus - 1}")
             continue
         try:
             values[spec.name, index] = spec.parse(str(specs[key]))
@@ -196,7 +195,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
 
 
 def fault(key: str, value: str) -> str | None:
-    """What is wrong with one extra spec for itself, whatever the flavor; ``None`` if nothing."""
+    """The error in one extra spec, regardless of the rest of the flavor; ``None`` if valid."""
     _, errors = _read({key: value}, VCPUS_NAMED_MAX)
     return errors[0] if errors else None
 
@@ -215,12 +214,12 @@ def _unknown(key: str, vcpus: int) -> str:
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 
-def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
-    """One vCPU's booking; ``twice`` takes the index of one that has two."""
+def _vcpu(index: int, values: Values) -> VcpuBooking | None:
+    """The booking of one vCPU, ``None`` if it has two."""
     refcores = values.get(("pref_core", index), values.get(("pref_core", None)))
     ips = values.get(("ips", index), values.get(("ips", None)))
     if refcores is not None and ips is not None:
-        twice.append(index)
+        return None
     if refcores is not None:
         return VcpuBooking(index, "pref_core", refcores=float(refcores))
     if ips is not None:
@@ -229,21 +228,20 @@ def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
 
 
 def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:
-    """Read extra specs as a booking for ``vcpus`` vCPUs: the booking or, if not, why not.
+    """The booking of a flavor with ``vcpus`` vCPUs, or ``None`` and one sentence for each error.
 
-    Keys outside ``amp:`` are other people's and ignored, but for ``quota:cpu_*``, which excludes a
-    booking.
+    Keys outside ``amp:`` are ignored, except that ``quota:cpu_*`` excludes a booking.
     """
     values, errors = _read(specs, vcpus)
-    twice: list[int] = []
-    booked = tuple(_vcpu(i, values, twice) for i in range(vcpus))
-    if twice:
+    found = [_vcpu(i, values) for i in range(vcpus)]
+    booked = tuple(v for v in found if v is not None)
+    if twice := [i for i, v in enumerate(found) if v is None]:
         errors.append(
             f"vCPU {cpulist.show(twice)} is booked both by amp:pref_core and by amp:ips: "
             "keep one of them"
         )
     foreign = sorted(k for k in specs if k.startswith(FOREIGN_QUOTA))
-    if foreign and any(v.kind != "best_effort" for v in booked):
+    if foreign and (twice or any(v.kind != "best_effort" for v in booked)):
         errors.append(
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
@@ -263,7 +261,7 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
 
 
 def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
-    """Read extra specs as a booking; ``BookingInvalid`` with every problem if they are none."""
+    """The booking of a flavor; ``BookingInvalid`` with all errors if it has none."""
     booking, errors = examine(specs, vcpus)
     if booking is None:
         raise BookingInvalid("; ".join(errors))
@@ -271,6 +269,6 @@ def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
 
 
 def vcpus_named(specs: Mapping[str, str]) -> int:
-    """The least number of vCPUs for which every vCPU that is named is there; at least 1."""
+    """The smallest number of vCPUs, at least 1, that includes every vCPU named in a key."""
     named = (m[2] for key in specs if (m := _KEY.fullmatch(key)))
     return max((int(index) + 1 for index in named if index is not None), default=1)

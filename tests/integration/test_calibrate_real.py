@@ -69,7 +69,7 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
         process.wait()
 
     assert process.returncode == 130, err
-    assert "is as it was" in err
+    assert "is unchanged" in err
     assert not (tmp_path / "c.json").exists()
     with pytest.raises(ProcessLookupError):
         os.killpg(load, 0)

@@ -110,15 +110,12 @@ class Outbound:
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:
-    """The pCPUs of a cpuset as nova.conf writes it, ``^`` for exceptions; ``None``: all."""
-    if text is None:
+    """The pCPUs of ``[nova] cpu_shared_set``; ``None``, all of them, if it is unset or empty."""
+    if not text:
         return None
-    parts = text.replace(" ", "").split(",")
     try:
-        included = cpulist.parse(",".join(p for p in parts if not p.startswith("^")))
-        excluded = cpulist.parse(",".join(p[1:] for p in parts if p.startswith("^")))
+        return cpulist.parse_cpuset(text)
     except ValueError as exc:
         raise ConfigInvalid(
             f"[nova] cpu_shared_set = {text} is not valid: {exc}; write what nova.conf has"
         ) from exc
-    return frozenset(included) - set(excluded)
