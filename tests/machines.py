@@ -20,9 +20,9 @@ def changed(cpu, **values):
     return replace(cpu, **values)
 
 
-def fact(id, **values):
+def fact(number, **values):
     """One CPU, with all facts given flat."""
-    return changed(CpuFacts(id), **values)
+    return changed(CpuFacts(number), **values)
 
 
 def cores(count, first=0, threads=1, package=0, **values):

@@ -130,7 +130,7 @@ class TestIntel:
         assert types(classify(facts)) == [("core", list(range(8)))]
 
     def test_only_cpu_core_is_one_type(self):
-        """With all E-cores offline the P-cores keep their name, and a warning mentions the others."""
+        """With all E-cores offline the P-cores keep their name, and a warning says so."""
         topology = classify(machines.intel_hybrid(pmus=True, offline=range(12, 20)))
 
         assert types(topology) == [("p-core", list(range(12)))]

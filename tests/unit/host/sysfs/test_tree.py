@@ -126,7 +126,12 @@ def test_frequencies_are_read_from_policies(tmp_path):
 
     facts = read_facts(tmp_path)
 
-    assert [c.speeds.max_freq_khz for c in facts.cpus] == [2_000_000, 2_000_000, 3_000_000, 3_000_000]
+    assert [c.speeds.max_freq_khz for c in facts.cpus] == [
+        2_000_000,
+        2_000_000,
+        3_000_000,
+        3_000_000,
+    ]
 
 
 def test_midr_identifies_arm_cores(tmp_path):
