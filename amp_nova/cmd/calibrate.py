@@ -210,8 +210,10 @@ def _idle(topology: Topology, force: bool) -> tuple[dict[str, int], list[str]]:
 
 
 def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
-    siblings = {p.id: [p.id, *(s for s in p.siblings if s != p.id)] for p in task.topology.pcpus}
-    cores = {name: siblings[pcpu] for name, pcpu in task.pcpus.items()}
+    siblings = {p.id: p.siblings for p in task.topology.pcpus}
+    cores = {
+        name: [pcpu, *(s for s in siblings[pcpu] if s != pcpu)] for name, pcpu in task.pcpus.items()
+    }
     kernels = {k.name: k for k in args.kernels}
     steps = calibration.schedule(
         {name: len(core) > 1 for name, core in cores.items()}, list(kernels), args.repeat

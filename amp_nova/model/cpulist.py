@@ -32,14 +32,6 @@ def parse_cpuset(text: str) -> frozenset[int]:
     return frozenset(parse(included)) - set(parse(",".join(excluded)))
 
 
-def parse_mask(text: str) -> tuple[int, ...]:
-    """The ids in a hexadecimal mask such as ``00000001,0000000f``; ``ValueError`` if malformed."""
-    mask = int(text.strip().replace(",", ""), 16)
-    if not 0 <= mask < 1 << CPUS_MAX:
-        raise ValueError(f"'{text}' is not a CPU mask")
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
-
-
 def show(cpus: Iterable[int]) -> str:
     """The ids as a kernel CPU list, ``0-3,8``; the empty string for none."""
     parts: list[str] = []

@@ -95,7 +95,8 @@ def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
         lambda *_: perf.ChildCounter(TASK_CLOCK),
     )
     try:
-        perf.on_pcpu(0).close()
+        with perf.on_pcpu(0):
+            pass
     except CountersUnavailable as exc:
         pytest.skip(f"no performance counters here: {exc}")
     pcpu = max(os.sched_getaffinity(0))

@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +62,13 @@ class StressNg:
                     # Outlasts the measurement, and is stopped after it.
                     load = self._command(kernel, sibling, run_s + 2, folder)
                     stack.enter_context(_running(load))
-                count = stack.enter_context(_counting(pcpus[0], self.root))
+                counter = None  # of instructions, where the machine has one
+                with contextlib.suppress(CountersUnavailable):
+                    counter = stack.enter_context(perf.on_pcpu(pcpus[0], self.root))
                 command = self._command(kernel, pcpus[0], run_s, folder)
                 command += ["--metrics-brief", "--yaml", str(result)]
                 usage_s = _finish(command, run_s + _GRACE_S)
-                counted = count()
+                instructions = counter.read() if counter else None
             ops, cpu_s, wall_s = _parse(result)
         return Sample(
             round=step.round,
@@ -77,7 +79,7 @@ class StressNg:
             ops=ops,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            ips=counted / usage_s if counted and usage_s else None,
+            ips=instructions / usage_s if instructions and usage_s else None,
         )
 
     def _command(self, kernel: Kernel, pcpu: int, run_s: int, folder: str) -> list[str]:
@@ -128,10 +130,8 @@ def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         _signal(process, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
         _signal(process, signal.SIGKILL)  # also reaches workers that outlive their parent
         process.wait()
         if process.stderr:
@@ -166,24 +166,6 @@ def _finish(command: list[str], limit_s: float) -> float:
 def _children_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-@contextlib.contextmanager
-def _counting(pcpu: int, root: str) -> Iterator[Callable[[], float | None]]:
-    """Yields a function that returns the instructions that children retired, or ``None``."""
-    try:
-        counter = perf.on_pcpu(pcpu, root)
-    except CountersUnavailable:
-        yield lambda: None
-        return
-    with counter:
-        before = counter.read() or 0.0
-
-        def count() -> float | None:
-            now = counter.read()
-            return None if now is None else now - before
-
-        yield count
 
 
 def _parse(path: Path) -> tuple[float, float, float]:

@@ -161,7 +161,7 @@ def mediated(root: str | Path = "/") -> str | None:
 class ChildCounter:
     """One event of this thread and of the children it starts; its own share is negligible.
 
-    Raises ``CountersUnavailable`` if the event cannot be counted.
+    A context manager. Raises ``CountersUnavailable`` if the event cannot be counted.
     """
 
     def __init__(self, event: Event = INSTRUCTIONS) -> None:
@@ -174,10 +174,6 @@ class ChildCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the descriptor."""
         os.close(self._fd)
 
     def read(self) -> float | None:

@@ -28,7 +28,6 @@ EVENTS = (
 """The fields of ``Counts``, in order. The first is required, the others are optional."""
 SHARED_RATIO = 0.01
 """Share of the vCPU's running time without counters from which on ``note`` mentions it."""
-_WRAP = 1 << 64
 _CANNOT_EXCLUDE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
@@ -54,11 +53,9 @@ class GroupReading:
 
 
 def _gain(before: int, now: int) -> int:
-    """The increase between two readings of a 64-bit counter, which may wrap."""
-    gain = (now - before) % _WRAP
-    if gain >= _WRAP // 2:
+    if now < before:
         raise CountersUnavailable("the hardware counters went backwards")
-    return gain
+    return now - before
 
 
 class Tally:

@@ -5,7 +5,7 @@ missing, empty or '(null)' is ignored; a file with garbage is ignored with a war
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,20 +48,16 @@ class Tree:
         self.reject(path, text, "a number")
         return None
 
-    def cpus(self, path: str, parse: Callable[[str], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The CPU ids that ``parse`` reads from a file, ``None`` if there are none."""
+    def cpus(self, path: str) -> tuple[int, ...]:
+        """The ids in a CPU list, none if there is no list."""
         text = self.text(path)
         if text is None:
-            return None
+            return ()
         try:
-            return parse(text)
+            return cpulist.parse(text)
         except ValueError:
             self.reject(path, text, "a list of CPUs")
-            return None
-
-    def listed(self, path: str, mask: str) -> tuple[int, ...]:
-        """A CPU list, or the mask that older kernels have instead; empty if neither exists."""
-        return self.cpus(path, cpulist.parse) or self.cpus(mask, cpulist.parse_mask) or ()
+            return ()
 
     def numbered(self, folder: str, name: str) -> list[int]:
         """The numbers N of all ``folder/nameN``, ascending."""
@@ -94,7 +90,7 @@ def read_facts(root: str | Path) -> MachineFacts:
         )
     online = _online(tree, present)
     described = cpuinfo.parse(tree.text("proc/cpuinfo") or "")
-    isolated = frozenset(tree.cpus(f"{CPUS}/isolated", cpulist.parse) or ())
+    isolated = tree.cpus(f"{CPUS}/isolated")
     policies, nodes = _policies(tree), _nodes(tree)
     cpus = []
     for cpu in present:
@@ -110,13 +106,13 @@ def read_facts(root: str | Path) -> MachineFacts:
 def online_mask(root: str | Path) -> frozenset[int]:
     """Ids of the CPUs that are online now; cheap enough for every cycle."""
     tree = Tree(root)
-    listed = tree.cpus(f"{CPUS}/online", cpulist.parse)
+    listed = tree.cpus(f"{CPUS}/online")
     return frozenset(listed) if listed else _online(tree, tree.numbered(CPUS, "cpu"))
 
 
 def _online(tree: Tree, present: Iterable[int]) -> frozenset[int]:
     """From the machine's list, or else from each CPU's file, which CPUs without hotplug lack."""
-    listed = frozenset(tree.cpus(f"{CPUS}/online", cpulist.parse) or ()) & frozenset(present)
+    listed = frozenset(tree.cpus(f"{CPUS}/online")) & frozenset(present)
     return listed or frozenset(c for c in present if tree.number(f"{CPUS}/cpu{c}/online") != 0)
 
 
@@ -129,8 +125,8 @@ def _cpu(tree: Tree, cpu: int, info: CpuInfo, cpufreq: str) -> CpuFacts:
     core_id = tree.number(f"{here}/topology/core_id")
     return CpuFacts(
         id=cpu,
-        siblings=tree.listed(f"{here}/topology/core_cpus_list", f"{here}/topology/core_cpus")
-        or tree.listed(f"{here}/topology/thread_siblings_list", f"{here}/topology/thread_siblings"),
+        siblings=tree.cpus(f"{here}/topology/core_cpus_list")
+        or tree.cpus(f"{here}/topology/thread_siblings_list"),
         package=info.package if package is None else package,
         core_id=info.core_id if core_id is None else core_id,
         llc=_llc(tree, here),
@@ -165,7 +161,7 @@ def _llc(tree: Tree, here: str) -> int | None:
         level = tree.number(f"{cache}/level")
         if level is None or tree.text(f"{cache}/type") == "Instruction":
             continue
-        shared = tree.listed(f"{cache}/shared_cpu_list", f"{cache}/shared_cpu_map")
+        shared = tree.cpus(f"{cache}/shared_cpu_list")
         if shared and (best is None or level > best[0]):
             best = (level, shared[0])
     return best[1] if best else None
@@ -185,11 +181,11 @@ def _policies(tree: Tree) -> dict[int, str]:
 
 def _nodes(tree: Tree) -> dict[int, int]:
     """NUMA node by CPU."""
-    found: dict[int, int] = {}
-    for node in tree.numbered(NODES, "node"):
-        for cpu in tree.listed(f"{NODES}/node{node}/cpulist", f"{NODES}/node{node}/cpumap"):
-            found[cpu] = node
-    return found
+    return {
+        cpu: node
+        for node in tree.numbered(NODES, "node")
+        for cpu in tree.cpus(f"{NODES}/node{node}/cpulist")
+    }
 
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
@@ -197,7 +193,7 @@ def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
     found = []
     for name in PMU_DESIGNS:
         for folder in ("sys/devices", "sys/bus/event_source/devices"):
-            if cpus := tree.cpus(f"{folder}/{name}/cpus", cpulist.parse):
+            if cpus := tree.cpus(f"{folder}/{name}/cpus"):
                 found.append((name, frozenset(cpus)))
                 break
     return tuple(found)

@@ -21,18 +21,6 @@ def test_garbage_is_refused(text):
         cpulist.parse(text)
 
 
-def test_masks_are_read():
-    """Older kernels write hexadecimal masks with commas."""
-    assert cpulist.parse_mask("00000001,0000000f") == (0, 1, 2, 3, 32)
-
-
-@pytest.mark.parametrize("text", ["xyz", "-1", "", "f" * 20_000])
-def test_garbage_masks_are_refused(text):
-    """A malformed mask is a ValueError."""
-    with pytest.raises(ValueError, match=r"mask|literal|digits"):
-        cpulist.parse_mask(text)
-
-
 def test_ids_are_shown_as_ranges():
     """In the shortest form; no id gives the empty string."""
     assert cpulist.show([]) == ""

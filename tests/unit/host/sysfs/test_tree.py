@@ -149,25 +149,6 @@ def test_midr_identifies_arm_cores(tmp_path):
     assert "midr_el1 is ignored" in facts.warnings[0]
 
 
-def test_masks_of_old_kernels_are_read(tmp_path):
-    """For siblings, caches and nodes."""
-    trees.write(tmp_path, machines.bare_vm())
-    for path, text in {
-        f"{CPUS}/cpu2/topology/thread_siblings": "00000000,0000000c",
-        f"{CPUS}/cpu2/cache/index0/level": "2",
-        f"{CPUS}/cpu2/cache/index0/shared_cpu_map": "0e",
-        f"{CPUS}/cpu2/cache/index1/level": "1",
-        f"{CPUS}/cpu2/cache/index1/shared_cpu_map": "04",
-        "sys/devices/system/node/node1/cpumap": "c",
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    cpu = read_facts(tmp_path).cpus[2]
-
-    assert (cpu.siblings, cpu.llc, cpu.numa_node) == ((2, 3), 1, 1)
-
-
 def test_lines_outside_an_entry_apply_to_all_cpus(tmp_path):
     """Old Arm kernels print the implementer once, after the CPUs."""
     trees.write(tmp_path, machines.bare_vm(2))
