@@ -60,14 +60,12 @@ def _value(name: str, key: str, value: object, types: Mapping[str, Any]) -> obje
     if not isinstance(value, str):
         return value
     kind = getattr(types[key], "__name__", str(types[key]))
-    readers: Mapping[str, Any] = {"int": int, "float": float, "bool": _switch}
+    parsers: Mapping[str, Any] = {
+        "int": int,
+        "float": float,
+        "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    }
     try:
-        return readers.get(kind, str)(value)
-    except ValueError:
+        return parsers.get(kind, str)(value)
+    except (KeyError, ValueError):
         raise ConfigInvalid(f"{key}={value!r} is not of type {kind} for policy '{name}'") from None
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"

@@ -18,11 +18,8 @@ Limit = Literal["hard", "soft"]
 NAMESPACE = "amp"
 FOREIGN_QUOTA = "quota:cpu_"
 """Prefix of Nova's own CPU tuning keys, which set the same quota."""
-EFFICIENCY_HINTS = ("low", "medium", "high")
 
-_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_IPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
-_CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
 """Pattern of N in keys for a single vCPU."""
 VCPUS_NAMED_MAX = 10_000
@@ -43,45 +40,34 @@ class ExtraSpec:
     parse: Callable[[str], float | str]
 
 
-def _decimal(text: str, low: float, high: float, *, above: bool = False) -> float:
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(text)
-    value = float(text)
-    if not (low < value if above else low <= value) or value > high:
-        raise ValueError(text)
-    return value
+def _number(
+    low: float, high: float, *, above: bool = False, factors: bool = False
+) -> Callable[[str], float]:
+    """A parser of decimals from ``low``, or ``above`` it, to ``high``."""
+
+    def parse(text: str) -> float:
+        match = _NUMBER.fullmatch(text)
+        if match is None or (match[2] and not factors):
+            raise ValueError(text)
+        value = float(match[1]) * _FACTORS[match[2]]
+        if not (low < value if above else low <= value) or value > high:
+            raise ValueError(text)
+        return value
+
+    return parse
 
 
-def _refcores(text: str) -> float:
-    return _decimal(text, 0.0, _MAX, above=True)
-
-
-def _ips(text: str) -> float:
-    if not (match := _IPS.fullmatch(text)):
-        raise ValueError(text)
-    value = float(match[1]) * _FACTORS[match[2]]
-    if not 0.0 < value <= _MAX:
-        raise ValueError(text)
-    return value
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
+def _word(pattern: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text not in words:
+        if not re.fullmatch(pattern, text):
             raise ValueError(text)
         return text
 
     return parse
 
 
-def _core_type(text: str) -> str:
-    if not _CORE_TYPE.fullmatch(text):
-        raise ValueError(text)
-    return text
-
-
 def _efficiency(text: str) -> float | str:
-    return text if text in EFFICIENCY_HINTS else _decimal(text, 1.0, _MAX)
+    return text if text in ("low", "medium", "high") else _number(1.0, _MAX)(text)
 
 
 TABLE: tuple[ExtraSpec, ...] = (
@@ -90,35 +76,35 @@ TABLE: tuple[ExtraSpec, ...] = (
         True,
         "a decimal above 0 and up to 1e15, such as 0.5",
         "capacity of each vCPU, in reference cores",
-        _refcores,
+        _number(0.0, _MAX, above=True),
     ),
     ExtraSpec(
         "ips",
         True,
         "a decimal above 0 and up to 1000T, with an optional k, M, G or T, such as 2.5G",
         "capacity of each vCPU, in instructions per second",
-        _ips,
+        _number(0.0, _MAX, above=True, factors=True),
     ),
     ExtraSpec(
         "limit",
         False,
         "hard or soft",
         "hard: never more than booked; soft: more while there is idle capacity",
-        _one_of("hard", "soft"),
+        _word("hard|soft"),
     ),
     ExtraSpec(
         "burst_s",
         False,
         "a decimal from 0 to 10",
         "seconds of booked capacity that an idle vCPU may save up",
-        lambda text: _decimal(text, 0.0, 10.0),
+        _number(0.0, 10.0),
     ),
     ExtraSpec(
         "core_type",
         False,
         "the name of a core type, as shown by 'amp-nova topology'",
         "the only core type on which the vCPUs may run",
-        _core_type,
+        _word("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),
     ),
     ExtraSpec(
         "efficiency",
@@ -132,7 +118,7 @@ TABLE: tuple[ExtraSpec, ...] = (
         False,
         "a decimal from 0.01 to 100",
         "priority among best-effort instances",
-        lambda text: _decimal(text, 0.01, 100.0),
+        _number(0.01, 100.0),
     ),
 )
 _BY_NAME = {spec.name: spec for spec in TABLE}
@@ -247,15 +233,15 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         )
     if errors:
         return None, tuple(dict.fromkeys(errors))
-    efficiency = values.get(("efficiency", None))
-    core_type = values.get(("core_type", None))
+    general = {name: value for (name, index), value in values.items() if index is None}
+    core_type = general.get("core_type")
     booking = Booking(
         vcpus=booked,
-        limit="soft" if values.get(("limit", None)) == "soft" else "hard",
-        burst_s=float(values.get(("burst_s", None), 0.0)),
+        limit="soft" if general.get("limit") == "soft" else "hard",
+        burst_s=float(general.get("burst_s", 0.0)),
         core_type=None if core_type is None else str(core_type),
-        efficiency=efficiency,
-        weight=float(values.get(("weight", None), 1.0)),
+        efficiency=general.get("efficiency"),
+        weight=float(general.get("weight", 1.0)),
     )
     return booking, ()
 
