@@ -57,7 +57,7 @@ def altered(facts, **values):
     return replace(facts, cpus=tuple(changed(c, **values) for c in facts.cpus))
 
 
-def intel_hybrid(pmus=False, **rest):
+def intel_hybrid(pmus=False, **state):
     """Six P-cores with two threads, two of them favoured, and eight E-cores."""
     p = {"max_freq_khz": 5_000_000, "base_freq_khz": 1_900_000, "highest_perf": 64}
     favoured = {"max_freq_khz": 5_200_000, "base_freq_khz": 1_900_000, "highest_perf": 67}
@@ -71,7 +71,7 @@ def intel_hybrid(pmus=False, **rest):
         cores(1, 10, 2, **p, **RAPTOR_LAKE_P),
         cores(8, 12, **e, **RAPTOR_LAKE_P),
         pmus=lists,
-        **rest,
+        **state,
     )
 
 
@@ -135,7 +135,7 @@ def zen_dense():
     )
 
 
-def server(**rest):
+def server(**state):
     """Two packages of 32 equal cores with two threads, numbered the way servers do."""
     cpus = []
     for cpu in range(128):
@@ -153,7 +153,7 @@ def server(**rest):
                 **ICE_LAKE_SP,
             )
         )
-    return machine(cpus, **rest)
+    return machine(cpus, **state)
 
 
 def bare_vm(count=4):

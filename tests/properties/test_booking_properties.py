@@ -101,8 +101,8 @@ def test_ips_are_read_and_converted(text, factor, reference_ips):
         return
     assert math.isclose(booking.vcpus[0].ips, ips)
     units = int(placement(booking, reference_ips)["resources_AMP:CUSTOM_AMP_MREFCORE"])
-    exact = ips / reference_ips * 1000
-    assert exact * (1 - 1e-9) - 1e-5 <= units <= max(1.0, exact * (1 + 1e-9) + 1.0)
+    expected = ips / reference_ips * 1000
+    assert expected * (1 - 1e-9) - 1e-5 <= units <= max(1.0, expected * (1 + 1e-9) + 1.0)
 
 
 @given(st.dictionaries(keys, values, max_size=5))
