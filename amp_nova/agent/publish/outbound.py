@@ -110,11 +110,11 @@ class Outbound:
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:
-    """The pCPUs of ``[nova] cpu_shared_set``; ``None``, all of them, if it is unset or empty."""
-    if not text:
+    """The pCPUs of ``[nova] cpu_shared_set``; ``None``, all of them, if it is unset."""
+    if text is None:
         return None
     try:
-        return cpulist.parse_cpuset(text)
+        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
     except ValueError as exc:
         raise ConfigInvalid(
             f"[nova] cpu_shared_set = {text} is not valid: {exc}; write what nova.conf has"
