@@ -1,28 +1,28 @@
-"""Every error amp-nova raises on purpose.
+"""The errors that amp-nova raises on purpose.
 
-A message is one sentence that names the offending value and the remedy: it is shown to users as it
-stands. ``libvirtError`` and ``OSError`` are translated at the edge (``host/``) and never leave it.
+Users see the message as it is: one sentence that names the offending value and the remedy.
+``host/`` translates ``libvirtError`` and ``OSError`` into these.
 """
 
 
 class AmpError(Exception):
-    """Base of all errors that amp-nova raises on purpose."""
+    """Base class of the errors below."""
 
 
 class BookingInvalid(AmpError):
-    """A set of ``amp:*`` extra specs breaks the grammar of the contract."""
+    """The ``amp:*`` extra specs of a flavor are invalid."""
 
 
 class TopologyUnknown(AmpError):
-    """The core types of a machine cannot be told, and are not guessed."""
+    """The core types of a machine cannot be determined."""
 
 
 class ConfigInvalid(AmpError):
-    """A configuration value is not what it has to be."""
+    """A configuration value is invalid."""
 
 
 class CalibrationInvalid(AmpError):
-    """A calibration could not be made, read, or does not fit the machine."""
+    """A calibration failed, cannot be read, or belongs to another machine."""
 
 
 class PolicyNotFound(AmpError):
@@ -30,27 +30,27 @@ class PolicyNotFound(AmpError):
 
 
 class InvalidPlan(AmpError):
-    """A policy returned a plan that may not be carried out."""
+    """A policy returned a plan that must not be carried out."""
 
 
 class CountersUnavailable(AmpError):
-    """One vCPU cannot be measured now."""
+    """A vCPU's instructions cannot be counted at the moment."""
 
 
 class CountersNever(CountersUnavailable):
-    """Nothing can count a vCPU as long as its process lives: there is no need to try again."""
+    """A vCPU cannot be counted while its process lives; retrying does not help."""
 
 
 class ActuationFailed(AmpError):
-    """One domain could not be changed in this cycle."""
+    """A domain could not be changed in this cycle."""
 
 
 class HypervisorUnavailable(AmpError):
-    """The hypervisor does not answer in this cycle."""
+    """The hypervisor does not respond in this cycle."""
 
 
 class ScenarioInvalid(AmpError):
-    """A scenario file says something that the simulator cannot run."""
+    """The simulator cannot run this scenario file."""
 
 
 class ReportInvalid(AmpError):

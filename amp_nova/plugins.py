@@ -1,4 +1,4 @@
-"""Everything that is found by entry point, which is how others ship more of it."""
+"""Loads best-effort policies by entry point, so that other packages can provide more."""
 
 import dataclasses
 import functools
@@ -15,10 +15,7 @@ POLICIES = "amp_nova.policies"
 
 @functools.cache
 def _installed() -> Mapping[str, Any]:
-    """What makes each policy, by name; for one that cannot be imported, the error why not.
-
-    One broken policy hides no other.
-    """
+    """The factory of each policy by name, or the exception if its import failed."""
     found: dict[str, Any] = {}
 
     def broken(_manager: object, entry_point: Any, exc: BaseException) -> None:
@@ -36,39 +33,39 @@ def policies() -> tuple[str, ...]:
 def load_policy(name: str, /, **params: object) -> Policy:
     """The policy of that name; ``params`` are its dataclass fields, as values or as text.
 
-    ``PolicyNotFound`` when there is none, ``ConfigInvalid`` when a parameter is not its own.
+    Raises:
+        PolicyNotFound: there is no such policy, or it cannot be imported.
+        ConfigInvalid: it has no such parameter, or the value is not allowed.
     """
-    made = _installed().get(name)
-    if made is None:
+    factory = _installed().get(name)
+    if factory is None:
         raise PolicyNotFound(f"no policy '{name}' is installed; known: {', '.join(policies())}")
-    if isinstance(made, BaseException):
-        raise PolicyNotFound(f"policy '{name}' cannot be loaded: {made}") from made
-    fields = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    if isinstance(factory, BaseException):
+        raise PolicyNotFound(f"policy '{name}' cannot be loaded: {factory}") from factory
+    fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
     types = {f.name: f.type for f in fields if f.init and f.name != "name"}
-    given = {key: _value(name, key, value, types) for key, value in params.items()}
+    values = {key: _value(name, key, value, types) for key, value in params.items()}
     try:
-        policy: Policy = made(**given)
+        policy: Policy = factory(**values)
     except ValueError as exc:
         raise ConfigInvalid(f"policy '{name}': {exc}") from exc
     return policy
 
 
 def _value(name: str, key: str, value: object, types: Mapping[str, Any]) -> object:
-    """One parameter, read from text by the type of its field."""
+    """One parameter, parsed as the type of its field if it is text."""
     if key not in types:
         known = f"it has {', '.join(types)}" if types else "it has none"
         raise ConfigInvalid(f"policy '{name}' has no parameter '{key}': {known}")
     if not isinstance(value, str):
         return value
     kind = getattr(types[key], "__name__", str(types[key]))
-    readers: Mapping[str, Any] = {"int": int, "float": float, "bool": _switch}
+    parsers: Mapping[str, Any] = {
+        "int": int,
+        "float": float,
+        "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    }
     try:
-        return readers.get(kind, str)(value)
-    except ValueError:
-        raise ConfigInvalid(f"{key}={value!r} is no {kind} for policy '{name}'") from None
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
+        return parsers.get(kind, str)(value)
+    except (KeyError, ValueError):
+        raise ConfigInvalid(f"{key}={value!r} is not of type {kind} for policy '{name}'") from None

@@ -1,16 +1,28 @@
-"""Builders for the tests of the calibration, a FAKE stress-ng among them."""
+"""Builders for tests of the calibration, including a FAKE stress-ng."""
 
+import dataclasses
+from datetime import UTC, datetime
 from pathlib import Path
 
-from amp_nova.hardware.calibration import Kernel, Sample
+from amp_nova.hardware.calibration import (
+    SCHEMA,
+    Calibration,
+    Kernel,
+    Reference,
+    Sample,
+    summarise,
+)
+from amp_nova.host.calibration.provenance import of_run
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
 INTEGER = Kernel("integer", True, "--cpu 1 --cpu-method int64")
 FLOAT = Kernel("float", True, "--cpu 1 --cpu-method double")
 MEMORY = Kernel("memory", False, "--matrix 1")
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+"""When ``build`` makes a calibration."""
 
 FAKE = """#!/bin/sh
-# This is a FAKE stress-ng for tests: it measures nothing and says what the test wants.
+# This is a FAKE stress-ng for tests: it measures nothing and prints what the test wants.
 [ "$1" = --version ] && {{ echo "stress-ng, version {version} (a fake)"; exit; }}
 echo "$*" >> "{calls}"
 [ -n "{fails}" ] && {{ echo "stress-ng: error: {fails}" >&2; exit 2; }}
@@ -106,3 +118,29 @@ def machine_files(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     return root
+
+
+def build(root, reference="slow", foreign=None, pcpus=None, **values) -> Calibration:
+    """A calibration of the machine below root: fast is twice as fast as slow."""
+    samples = tuple(
+        sample(name, ops, number, ips=ops * 1e6)
+        for number in range(6)
+        for name, ops in (("slow", 1000.0), ("fast", 2000.0), ("other", 500.0))
+    )
+    pcpus = pcpus or {"slow": (1,), "fast": (0,)}
+    results = summarise(samples, pcpus, (INTEGER,), Reference(reference, samples))
+    made = dataclasses.replace(
+        of_run("0.15.06", 1, 6, False, str(root)), date=NOW.isoformat(timespec="seconds")
+    )
+    fields = {
+        "schema": SCHEMA,
+        "reference": reference,
+        "reference_host": foreign,
+        "provenance": made,
+        "kernels": (INTEGER,),
+        "core_types": results,
+        "nominal_ips_missing": None,
+        "warnings": (),
+        "samples": samples,
+    }
+    return Calibration(**(fields | values))

@@ -1,8 +1,8 @@
-"""Small tables of what real kinds of machines say about their CPUs."""
+"""Facts about the CPUs of typical machines."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.facts import CpuFacts, CpuModel, MachineFacts, Speeds
 
 RAPTOR_LAKE_P = {"vendor": "GenuineIntel", "family": 6, "model": 0xBA}
 METEOR_LAKE = {"vendor": "GenuineIntel", "family": 6, "model": 0xAA}
@@ -11,18 +11,32 @@ VERMEER = {"vendor": "AuthenticAMD", "family": 25, "model": 0x21}
 STRIX_POINT = {"vendor": "AuthenticAMD", "family": 26, "model": 0x24}
 
 
-def cores(count, first=0, threads=1, package=0, **said):
-    """``count`` equal cores whose threads are numbered one after the other from ``first``."""
+def changed(cpu, **values):
+    """The same CPU with other facts; those of its model and its speeds are given flat."""
+    for part, kind in (("model", CpuModel), ("speeds", Speeds)):
+        names = {f.name for f in fields(kind)} & values.keys()
+        inner = {name: values.pop(name) for name in names}
+        cpu = replace(cpu, **{part: replace(getattr(cpu, part), **inner)})
+    return replace(cpu, **values)
+
+
+def fact(number, **values):
+    """One CPU, with all facts given flat."""
+    return changed(CpuFacts(number), **values)
+
+
+def cores(count, first=0, threads=1, package=0, **values):
+    """``count`` equal cores, whose threads are numbered consecutively from ``first``."""
     cpus = []
     for core in range(count):
         ids = tuple(range(first + core * threads, first + (core + 1) * threads))
         for cpu in ids:
-            cpus.append(CpuFacts(cpu, siblings=ids, package=package, core_id=first + core, **said))
+            cpus.append(fact(cpu, siblings=ids, package=package, core_id=first + core, **values))
     return cpus
 
 
 def machine(*groups, pmus=(), offline=(), isolated=()):
-    """The machine of these CPUs; ``offline`` ones say nothing."""
+    """The machine with these CPUs; there are no facts about ``offline`` ones."""
     gone = set(offline)
     cpus = []
     for cpu in sorted((c for g in groups for c in g), key=lambda c: c.id):
@@ -33,12 +47,17 @@ def machine(*groups, pmus=(), offline=(), isolated=()):
     return MachineFacts(tuple(cpus), lists)
 
 
-def without(facts, *fields):
-    """The same machine, saying nothing about these facts."""
-    return replace(facts, cpus=tuple(replace(c, **dict.fromkeys(fields)) for c in facts.cpus))
+def without(facts, *names):
+    """The same machine without these facts."""
+    return altered(facts, **dict.fromkeys(names))
 
 
-def intel_hybrid(pmus=False, **rest):
+def altered(facts, **values):
+    """The same machine with other facts about every CPU."""
+    return replace(facts, cpus=tuple(changed(c, **values) for c in facts.cpus))
+
+
+def intel_hybrid(pmus=False, **state):
     """Six P-cores with two threads, two of them favoured, and eight E-cores."""
     p = {"max_freq_khz": 5_000_000, "base_freq_khz": 1_900_000, "highest_perf": 64}
     favoured = {"max_freq_khz": 5_200_000, "base_freq_khz": 1_900_000, "highest_perf": 67}
@@ -52,7 +71,7 @@ def intel_hybrid(pmus=False, **rest):
         cores(1, 10, 2, **p, **RAPTOR_LAKE_P),
         cores(8, 12, **e, **RAPTOR_LAKE_P),
         pmus=lists,
-        **rest,
+        **state,
     )
 
 
@@ -98,7 +117,7 @@ def arm_prime():
 
 
 def amd_ranked():
-    """Sixteen equal cores that the firmware ranks from 166 to 236, and so does cpufreq."""
+    """Sixteen equal cores that the firmware and cpufreq rank from 166 to 236."""
     ranks = [round(166 + i * 70 / 15) for i in range(16)]
     return machine(
         *(
@@ -116,13 +135,13 @@ def zen_dense():
     )
 
 
-def server(**rest):
+def server(**state):
     """Two packages of 32 equal cores with two threads, numbered the way servers do."""
     cpus = []
     for cpu in range(128):
         core = cpu % 64
         cpus.append(
-            CpuFacts(
+            fact(
                 cpu,
                 siblings=(core, core + 64),
                 package=core // 32,
@@ -134,9 +153,9 @@ def server(**rest):
                 **ICE_LAKE_SP,
             )
         )
-    return machine(cpus, **rest)
+    return machine(cpus, **state)
 
 
 def bare_vm(count=4):
-    """A machine that has CPUs and says nothing about them."""
+    """A machine that reports nothing about its CPUs."""
     return MachineFacts(tuple(CpuFacts(i) for i in range(count)))

@@ -1,4 +1,4 @@
-"""Writes the files with which a machine says its facts."""
+"""Writes the files in which a machine reports its facts."""
 
 from amp_nova.model import cpulist
 
@@ -28,10 +28,10 @@ def _cpu(here, cpu):
     numbers = {
         "topology/physical_package_id": cpu.package,
         "topology/core_id": cpu.core_id,
-        "cpu_capacity": cpu.capacity,
-        "acpi_cppc/highest_perf": cpu.highest_perf,
-        "cpufreq/cpuinfo_max_freq": cpu.max_freq_khz,
-        "cpufreq/base_frequency": cpu.base_freq_khz,
+        "cpu_capacity": cpu.speeds.capacity,
+        "acpi_cppc/highest_perf": cpu.speeds.highest_perf,
+        "cpufreq/cpuinfo_max_freq": cpu.speeds.max_freq_khz,
+        "cpufreq/base_frequency": cpu.speeds.base_freq_khz,
     }
     for path, number in numbers.items():
         if number is not None:
@@ -50,16 +50,17 @@ def _cpu(here, cpu):
 
 
 def _cpuinfo(cpu):
-    flags = ["fpu", *["hypervisor"] * cpu.virtual, *["hybrid_cpu"] * cpu.hybrid]
+    model = cpu.model
+    flags = ["fpu", *["hypervisor"] * model.virtual, *["hybrid_cpu"] * model.hybrid]
     lines = {
         "processor": cpu.id,
-        "vendor_id": cpu.vendor,
-        "cpu family": cpu.family,
-        "model": cpu.model,
-        "uarch": cpu.uarch,
-        "CPU implementer": None if cpu.implementer is None else hex(cpu.implementer),
-        "CPU part": None if cpu.part is None else hex(cpu.part),
-        "flags": " ".join(flags) if cpu.virtual or cpu.hybrid else None,
+        "vendor_id": model.vendor,
+        "cpu family": model.family,
+        "model": model.model,
+        "uarch": model.uarch,
+        "CPU implementer": None if model.implementer is None else hex(model.implementer),
+        "CPU part": None if model.part is None else hex(model.part),
+        "flags": " ".join(flags) if model.virtual or model.hybrid else None,
     }
     return "".join(f"{key}\t: {value}\n" for key, value in lines.items() if value is not None)
 

@@ -19,7 +19,8 @@ from amp_nova.control import own_coefficients
 from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
-from amp_nova.host.calibration.measure import SOURCE, made_s
+from amp_nova.host.calibration.file import made_s
+from amp_nova.host.calibration.provenance import SOURCE
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
 from amp_nova.host.hotplug import OnlineTopology

@@ -1,4 +1,4 @@
-"""``amp-nova-agent``: the compute node's service."""
+"""``amp-nova-agent``: the service on a compute node."""
 
 import argparse
 import logging
@@ -10,25 +10,25 @@ from amp_nova.cmd.cli import Parser
 from amp_nova.exceptions import AmpError
 
 EXAMPLE = """example:
-  amp-nova-agent --dry-run        what it would change now, and why
-  amp-nova-agent --once           one cycle, then exit
+  amp-nova-agent --dry-run        show what it would change now, and why
+  amp-nova-agent --once           run one cycle and exit
 """
 
 
 def build_parser() -> Parser:
-    """The command line of ``amp-nova-agent``."""
+    """The parser of ``amp-nova-agent``."""
     parser = Parser(
         prog="amp-nova-agent",
-        description="Keep what instances are delivered equal to what they booked.",
+        description="Deliver to instances the CPU capacity that they booked.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--config-file", metavar="FILE", action="append", help="instead of the usual places"
+        "--config-file", metavar="FILE", action="append", help="instead of the default files"
     )
     parser.add_argument("--once", action="store_true", help="run one cycle and exit")
     parser.add_argument(
-        "--dry-run", action="store_true", help="decide once, print, change nothing and exit"
+        "--dry-run", action="store_true", help="print what one cycle would change, and exit"
     )
     parser.add_argument("--debug", action="store_true", help="log more")
     return parser
@@ -55,29 +55,25 @@ def _single(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent; exit status 0 ok, 1 something could not be changed, 2 bad input."""
+    """Run the agent; exit status 0 (ok), 1 (a change failed) or 2 (bad input)."""
     arguments = build_parser().parse_args(argv)
-    level = logging.DEBUG if arguments.debug else logging.INFO
-    if arguments.once or arguments.dry_run:
-        level = logging.DEBUG if arguments.debug else logging.ERROR
+    single = arguments.once or arguments.dry_run
+    level = logging.DEBUG if arguments.debug else logging.ERROR if single else logging.INFO
     logging.basicConfig(
         level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        if arguments.once or arguments.dry_run:
+        if single:
             return _single(arguments)
         from amp_nova.agent.service import Service
 
         Service(options.load(files=arguments.config_file)).run()
         return 0
-    except ImportError as exc:
-        missing = str(exc)
-        if (exc.name or "").startswith("libvirt"):
-            missing = f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
-        print(f"amp-nova-agent: {missing}", file=sys.stderr)
-        return 2
-    except AmpError as exc:
-        print(f"amp-nova-agent: {exc}", file=sys.stderr)
+    except (AmpError, ImportError) as exc:
+        problem = str(exc)
+        if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):
+            problem = f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
+        print(f"amp-nova-agent: {problem}", file=sys.stderr)
         return 2
 
 

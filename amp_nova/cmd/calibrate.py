@@ -1,4 +1,4 @@
-"""``amp-nova calibrate``: measures how fast each core type is, and writes it down."""
+"""``amp-nova calibrate``: measures the speed of each core type and writes the calibration file."""
 
 import argparse
 import dataclasses
@@ -16,7 +16,7 @@ from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
-from amp_nova.host.calibration import idleness, measure, stress_ng
+from amp_nova.host.calibration import file, idleness, provenance, stress_ng
 from amp_nova.host.calibration.stress_ng import StressNg
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
@@ -24,15 +24,15 @@ from amp_nova.model.topology import Topology
 
 FORCE = "wait until the machine is idle, or pass --force"
 REPEAT = 6
-"""The fewest rounds whose whole range encloses the median with 95 %."""
+"""The fewest rounds whose range encloses the median with 95 % confidence."""
 TRIES = 3
-"""How often one run is made before the machine counts as noisy."""
+"""Attempts at one run before the machine counts as noisy."""
 
 EPILOG = """\
 examples:
   amp-nova calibrate
   amp-nova calibrate --dry-run --repeat 3 --kernels integer,float
-  amp-nova calibrate --reference slow-host.json    a host of a cloud of several generations
+  amp-nova calibrate --reference slow-host.json    the reference core is on another host
 """
 
 
@@ -40,8 +40,8 @@ def add_parser(subparsers: Any) -> None:
     """Add ``calibrate`` to the command line."""
     parser = subparsers.add_parser(
         "calibrate",
-        help="measure coefficient and nominal Ips of every core type",
-        description="Measure coefficient and nominal Ips of every core type of this idle host.",
+        help="measure the coefficient and nominal Ips of every core type",
+        description="Measure the coefficient and nominal Ips of every core type of an idle host.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,8 +52,10 @@ def add_parser(subparsers: Any) -> None:
     add("--seconds", type=_count, default=1, metavar="S", help="length of one run; default 1")
     names = ",".join(k.name for k in stress_ng.KERNELS)
     add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
-    add("--force", action="store_true", help="measure a busy machine, write noisy results")
-    add("--dry-run", action="store_true", help="measure and show, but write nothing")
+    add(
+        "--force", action="store_true", help="measure even a busy machine, write even noisy results"
+    )
+    add("--dry-run", action="store_true", help="measure and print, write nothing")
     add("--config-file", metavar="FILE", help="read this configuration instead")
     add("--format", choices=("table", "json"), default="table")
     parser.set_defaults(run=run)
@@ -70,7 +72,9 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:
-            raise argparse.ArgumentTypeError(f"no kernel '{name}'; there are {', '.join(known)}")
+            raise argparse.ArgumentTypeError(
+                f"no kernel '{name}'; the kernels are {', '.join(known)}"
+            )
     if not any(known[name].cpu_bound for name in names):
         bound = ", ".join(k.name for k in stress_ng.KERNELS if k.cpu_bound)
         raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
@@ -79,35 +83,35 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """All that is settled before anything is measured."""
+    """What is determined before the measurement."""
 
     topology: Topology
     pcpus: dict[str, int]
     """The pCPU to measure of each core type."""
     generator: StressNg
     reference: Reference | None
-    """The reference core of another host."""
+    """The reference core of another host, ``None`` if this host has it."""
     reference_host: str | None
-    fixed: str | None
-    """The core type that the operator made the reference."""
+    configured: str | None
+    """The core type that ``[topology] reference`` names."""
     warnings: tuple[str, ...]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write and show; an ``AmpError`` leaves the old file as it was."""
-    conf = _configuration(args.config_file)
+    """Measure, write and print; raises ``AmpError`` and leaves the old file on failure."""
+    conf = options.load(files=[args.config_file] if args.config_file else None)
     output = args.output or conf.topology.calibration_file
     task = _prepare(args, conf, output)
     try:
         samples = _measure(task, args)
     except KeyboardInterrupt:
-        print(f"\namp-nova: interrupted; {output} is as it was", file=sys.stderr)
+        print(f"\namp-nova: interrupted; {output} is unchanged", file=sys.stderr)
         return 130
     result = _conclude(task, args, samples)
     if not args.dry_run:
-        measure.write(output, result)
+        file.write(output, result)
     if args.format == "json":
-        # The single runs are for the file: thousands of lines, and nobody reads them here.
+        # Without the samples, which are thousands of lines.
         print(json.dumps(dataclasses.asdict(dataclasses.replace(result, samples=())), indent=2))
     else:
         print("\n".join(calibration_table.lines(result)))
@@ -115,19 +119,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _configuration(config_file: str | None) -> cfg.ConfigOpts:
-    return options.load(files=[config_file] if config_file else None)
-
-
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
-    """Everything that can go wrong goes wrong here, before minutes of measuring."""
+    """Detect every possible error before minutes of measuring."""
     named = conf.topology.reference
     if conf.topology.root != "/":
         raise ConfigInvalid(
-            f"[topology] root is '{conf.topology.root}', a recording; only this machine's own"
-            " root '/' can be measured"
+            f"[topology] root is '{conf.topology.root}', a recording; set it to '/' to measure this"
+            " machine"
         )
-    # What is to be replaced, damaged perhaps, must not be in the way; nor a reference elsewhere.
+    # Ignore the old file, which may be damaged, and a reference core on another host.
     conf.set_override("calibration_file", "", "topology")
     conf.set_override("reference", None, "topology")
     topology = load_topology(conf)
@@ -141,14 +141,14 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
         )
     if named and not reference and named not in types:
         raise ConfigInvalid(
-            f"[topology] reference '{named}' is no core type of this host, which has"
+            f"[topology] reference '{named}' is not a core type of this host, which has"
             f" {', '.join(types)}; pass --reference FILE, the calibration of a host that has it"
         )
     if not args.dry_run:
-        measure.check_writable(output)
+        file.check_writable(output)
     pcpus, warnings = _idle(topology, args.force)
     warnings += [
-        f"[topology] core_type sets the coefficient of '{t.name}', and wins over a measured one"
+        f"[topology] core_type sets the coefficient of '{t.name}' and overrides the measured one"
         for t in topology.core_types
         if t.coefficient_source == CONFIGURED
     ]
@@ -158,8 +158,8 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
 def _foreign(
     args: argparse.Namespace, generator: StressNg, types: Sequence[str]
 ) -> tuple[Reference, str]:
-    """The reference core of another host, and that host."""
-    path, found = args.reference, measure.read(args.reference)
+    """The reference core of another host, and the name of that host."""
+    path, found = args.reference, file.read(args.reference)
     made = found.provenance
     if found.reference_host is not None:
         raise CalibrationInvalid(
@@ -168,33 +168,33 @@ def _foreign(
         )
     if made.stress_ng_version != generator.version:
         raise CalibrationInvalid(
-            f"{path} was measured with stress-ng {made.stress_ng_version} and this host has"
-            f" {generator.version}, which count differently; install the same version on both"
+            f"{path} was measured with stress-ng {made.stress_ng_version}, but this host has"
+            f" {generator.version}, which counts differently; install the same version on both"
         )
     for kernel in args.kernels:
         if kernel not in found.kernels:
             raise CalibrationInvalid(
                 f"{path} has no kernel '{kernel.name}' ({kernel.arguments}); pass --kernels with"
-                f" those it has: {','.join(k.name for k in found.kernels)}"
+                f" some of its own: {','.join(k.name for k in found.kernels)}"
             )
     samples = tuple(
-        # Two hosts may call different cores by one name.
-        dataclasses.replace(s, core_type=_apart(s.core_type, types, made.host))
+        # Different cores of two hosts may have the same name.
+        dataclasses.replace(s, core_type=_distinct(s.core_type, types, made.host))
         for s in found.samples
     )
-    return Reference(_apart(found.reference, types, made.host), samples, foreign=True), made.host
+    return Reference(_distinct(found.reference, types, made.host), samples, foreign=True), made.host
 
 
-def _apart(name: str, types: Sequence[str], host: str) -> str:
+def _distinct(name: str, types: Sequence[str], host: str) -> str:
     return f"{name}@{host}" if name in types else name
 
 
 def _idle(topology: Topology, force: bool) -> tuple[dict[str, int], list[str]]:
-    """The pCPU to measure of each core type, and what is wrong with them where that is forced."""
+    """The pCPU to measure of each core type, and a warning if it is busy and ``force`` is set."""
     for core_type in topology.core_types:
         if not topology.pcpus_of(core_type.name):
             raise CalibrationInvalid(
-                f"core type '{core_type.name}' has no pCPU online; bring one online to measure it"
+                f"core type '{core_type.name}' has no online pCPU; bring one online to measure it"
             )
     try:
         load_of = idleness.loads()
@@ -210,8 +210,10 @@ def _idle(topology: Topology, force: bool) -> tuple[dict[str, int], list[str]]:
 
 
 def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
-    siblings = {p.id: [p.id, *(s for s in p.siblings if s != p.id)] for p in task.topology.pcpus}
-    cores = {name: siblings[pcpu] for name, pcpu in task.pcpus.items()}
+    siblings = {p.id: p.siblings for p in task.topology.pcpus}
+    cores = {
+        name: [pcpu, *(s for s in siblings[pcpu] if s != pcpu)] for name, pcpu in task.pcpus.items()
+    }
     kernels = {k.name: k for k in args.kernels}
     steps = calibration.schedule(
         {name: len(core) > 1 for name, core in cores.items()}, list(kernels), args.repeat
@@ -230,14 +232,14 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
                 step, kernels[step.kernel], cores[step.core_type], args.seconds
             )
             if sample.cpu_share_ratio >= calibration.MIN_CPU_SHARE_RATIO:
-                break  # else something passed by: once more before the whole is given up
+                break  # otherwise retry: a short disturbance need not spoil the calibration
         samples.append(sample)
     _progress("")
     return samples
 
 
 def _progress(text: str) -> None:
-    """Show how far it is, in place; only where somebody watches."""
+    """Overwrite the progress line, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -256,15 +258,13 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Ca
     missing = None
     if any(r.nominal_ips is None for r in results):
         missing = perf.why_missing(list(task.pcpus.values())) or (
-            "the counter of instructions was never free; something else holds it"
+            "the instruction counter was never free; another user holds it"
         )
     return Calibration(
         schema=calibration.SCHEMA,
         reference=reference.name,
         reference_host=task.reference_host,
-        provenance=measure.provenance(
-            task.generator.version, args.seconds, args.repeat, args.force
-        ),
+        provenance=provenance.of_run(task.generator.version, args.seconds, args.repeat, args.force),
         kernels=args.kernels,
         core_types=results,
         nominal_ips_missing=missing,
@@ -276,19 +276,18 @@ def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Ca
 def _own_reference(
     task: Task, args: argparse.Namespace, samples: list[Sample], warnings: list[str]
 ) -> Reference:
-    """The reference core of this host: as configured, or the slowest as measured."""
+    """The reference core of this host: as configured, or the slowest measured one."""
     cpu_bound = [k.name for k in args.kernels if k.cpu_bound]
     types = [t.name for t in task.topology.core_types]
-    first = task.fixed or (
+    first = task.configured or (
         task.topology.reference if task.topology.reference in types else types[0]
     )
     slowest = calibration.slowest(samples, [first, *(t for t in types if t != first)], cpu_bound)
     if slowest != first:
         warnings.append(
-            f"'{slowest}' was measured slower than '{first}', the reference core that [topology]"
-            " reference names"
-            if task.fixed
-            else f"'{slowest}' was measured slower than '{first}' and is the reference core; set"
+            f"'{slowest}' is slower than '{first}', the reference core in [topology] reference"
+            if task.configured
+            else f"'{slowest}' is slower than '{first}' and becomes the reference core; set"
             f" [topology] reference = {slowest}"
         )
-    return Reference(task.fixed or slowest, tuple(samples))
+    return Reference(task.configured or slowest, tuple(samples))

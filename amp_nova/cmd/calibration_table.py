@@ -1,13 +1,12 @@
-"""A calibration for people: one row per core type, and below it how to read it."""
+"""A calibration as text: a table with one row per core type, and notes on how to read it."""
 
-from collections.abc import Sequence
-
+from amp_nova.cmd.table import aligned
 from amp_nova.hardware.calibration import Calibration, Estimate, TypeResult
 from amp_nova.model import cpulist
 
 
 def lines(found: Calibration) -> list[str]:
-    """The table, line by line."""
+    """The lines of the table and of the notes."""
     kernels = [k.name for k in found.kernels]
     head = ["core type", "pCPUs", "coefficient", "interval", *kernels, "nominal Ips", "SMT busy"]
     rows = [head, *(_row(result) for result in found.core_types)]
@@ -15,14 +14,14 @@ def lines(found: Calibration) -> list[str]:
     host = f" of host '{found.reference_host}'" if found.reference_host else ""
     bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
     made = found.provenance
-    below = [
+    notes = [
         f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
-        f"interval: holds the true coefficient with {confidence:.0%} confidence",
+        f"interval: contains the true coefficient with {confidence:.0%} confidence",
         f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
     ]
     if found.nominal_ips_missing:
-        below.append(f"no nominal Ips: {found.nominal_ips_missing}")
-    return [*_aligned(rows), "", *below, *(f"warning: {w}" for w in found.warnings)]
+        notes.append(f"no nominal Ips: {found.nominal_ips_missing}")
+    return [*aligned(rows, left=(0, 1)), "", *notes, *(f"warning: {w}" for w in found.warnings)]
 
 
 def _row(result: TypeResult) -> list[str]:
@@ -40,14 +39,3 @@ def _row(result: TypeResult) -> list[str]:
 
 def _or_dash(estimate: Estimate | None, form: str) -> str:
     return "-" if estimate is None else format(estimate.value, form)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -1,8 +1,8 @@
-"""``amp-nova``: one command, one module per subcommand.
+"""``amp-nova``: the command, with one module per subcommand.
 
 A subcommand module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
-``run(args) -> int``: exit status 0 ok, 1 the answer is "no", 2 bad input. An ``AmpError`` that
-reaches here is bad input: its message is printed as one sentence.
+``run(args) -> int``, which returns exit status 0 (ok), 1 (the answer is "no") or 2 (bad input). An
+``AmpError`` that reaches ``main`` is bad input: its message is printed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ COMMANDS = (
     "reproduce",
     "demo",
 )
-"""Modules of ``amp_nova.cmd``, in the order ``--help`` shows them."""
+"""Modules of ``amp_nova.cmd``, in the order of ``--help``."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> Parser:
-    """The whole command line of ``amp-nova``."""
+    """The parser of ``amp-nova`` with all subcommands."""
     parser = Parser(
         prog="amp-nova",
         description="Predictable CPU capacity on asymmetric hosts.",
@@ -53,7 +53,7 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names may have letters that it cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names may not be encodable
         sys.stdout.reconfigure(errors="backslashreplace")
     args = build_parser().parse_args(argv)
     try:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AmpError as exc:
         print(f"amp-nova: {exc}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) has quit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

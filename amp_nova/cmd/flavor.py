@@ -1,4 +1,4 @@
-"""``amp-nova flavor check``: what a set of extra specs books, or why it books nothing."""
+"""``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+from amp_nova.cmd.table import aligned
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import placement
@@ -30,12 +31,12 @@ def add_parser(subparsers: Any) -> None:
     check = actions.add_parser(
         "check",
         help="validate extra specs and print the booking",
-        description="Validate extra specs; print the booking and the properties for Placement.",
+        description="Validate extra specs; print the booking and the Placement properties to add.",
         epilog=f"{EXAMPLE}\nextra specs:\n{keys}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
-    check.add_argument("--vcpus", type=_vcpus, metavar="N", help="vCPUs of the flavor")
+    check.add_argument("--vcpus", type=_vcpus, metavar="N", help="number of vCPUs of the flavor")
     check.add_argument(
         "--reference-ips",
         metavar="IPS",
@@ -52,13 +53,13 @@ def _vcpus(text: str) -> int:
 
 
 def _pairs(texts: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The extra specs, and a sentence for every text that is none."""
+    """The extra specs, and one sentence for each malformed argument."""
     specs: dict[str, str] = {}
     errors = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            errors.append(f"{text!r} is no extra spec: write KEY=VALUE")
+            errors.append(f"{text!r} is not an extra spec: write KEY=VALUE")
         elif key in specs:
             errors.append(f"{key!r} is given twice: keep one of them")
         else:
@@ -79,7 +80,7 @@ def _reference_ips(text: str | None) -> float | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the booking (0), or every problem (2)."""
+    """Print the booking (0), or all errors (2)."""
     specs, errors = _pairs(args.specs)
     vcpus = args.vcpus or vcpus_named(specs)
     reference_ips = _reference_ips(args.reference_ips)
@@ -89,29 +90,21 @@ def run(args: argparse.Namespace) -> int:
     if not errors:
         booking, errors = examine(specs, vcpus)
     properties = placement(booking, reference_ips) if booking else {}
+    vcpu_rows = _rows(booking, reference_ips) if booking else []
     if args.format == "json":
-        print(json.dumps(_json(booking, errors, reference_ips, properties), indent=2))
+        found = {
+            "valid": booking is not None,
+            "errors": list(errors),
+            "vcpus": vcpu_rows,
+            "placement": properties,
+        }
+        print(json.dumps(found, indent=2))
     elif booking:
-        _table(booking, reference_ips, properties)
+        print("\n".join(_table(vcpu_rows, properties)))
     if errors:
         print(f"amp-nova: {'; '.join(errors)}", file=sys.stderr)
         return 2
     return 0
-
-
-def _json(
-    booking: Booking | None,
-    errors: tuple[str, ...],
-    reference_ips: float | None,
-    properties: dict[str, str],
-) -> dict[str, Any]:
-    rows = [] if booking is None else _rows(booking, reference_ips)
-    return {
-        "valid": booking is not None,
-        "errors": list(errors),
-        "vcpus": rows,
-        "placement": properties,
-    }
 
 
 def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]:
@@ -133,15 +126,19 @@ def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]
     return rows
 
 
-def _table(booking: Booking, reference_ips: float | None, properties: dict[str, str]) -> None:
-    print(f"{'vCPU':>4}  {'kind':<11}  {'refcores':>8}  {'Ips':>9}  {'limit':<5}  core type")
-    for row in _rows(booking, reference_ips):
-        refcores = "-" if row["refcores"] is None else f"{row['refcores']:g}"
-        ips = "-" if row["ips"] is None else f"{row['ips']:.4g}"
-        limit = row["limit"] if row["kind"] != "best_effort" else "-"
-        start = f"{row['index']:>4}  {row['kind']:<11}  {refcores:>8}  {ips:>9}"
-        print(f"{start}  {limit:<5}  {row['core_type'] or 'any'}")
-    if properties:
-        print("\nTo have Placement claim it, add to the flavor:")
-        for key, value in properties.items():
-            print(f"  --property {key}={value}")
+def _table(vcpu_rows: list[dict[str, Any]], properties: dict[str, str]) -> list[str]:
+    cells = [["vCPU", "kind", "refcores", "Ips", "limit", "core type"]]
+    for row in vcpu_rows:
+        cells.append(
+            [
+                str(row["index"]),
+                row["kind"],
+                "-" if row["refcores"] is None else f"{row['refcores']:g}",
+                "-" if row["ips"] is None else f"{row['ips']:.4g}",
+                row["limit"] if row["kind"] != "best_effort" else "-",
+                row["core_type"] or "any",
+            ]
+        )
+    claim = ["", "To claim it in Placement, add to the flavor:"] if properties else []
+    claim += [f"  --property {key}={value}" for key, value in properties.items()]
+    return [*aligned(cells, left=(1, 4, 5)), *claim]

@@ -1,4 +1,4 @@
-"""``amp-nova status`` and ``explain``: what the agent on this host says of its instances."""
+"""``amp-nova status`` and ``explain``: the state of this host's instances, from its agent."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from typing import Any
 
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
+from amp_nova.cmd.table import aligned
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,11 +31,11 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("--format", choices=["table", "json"], default="table")
 
 
-def _ask(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] | None:
+def _query(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] | None:
     state_path = Path(options.load(files=args.config_file).agent.state_path)
     reply = control_socket.ask(state_path, question)
     if reply is None:
-        print(f"amp-nova: no agent answers in {state_path}: start amp-nova-agent", file=sys.stderr)
+        print(f"amp-nova: no agent responds in {state_path}: start amp-nova-agent", file=sys.stderr)
     elif "error" in reply:
         print(f"amp-nova: {reply['error']}", file=sys.stderr)
         return None
@@ -42,20 +43,20 @@ def _ask(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] |
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """Print every vCPU's state (0), or that there is no agent (1)."""
-    reply = _ask(args, {"ask": "status"})
+    """Print the state of every vCPU (0), or that no agent responds (1)."""
+    reply = _query(args, {"ask": "status"})
     if reply is None:
         return 1
     if args.format == "json":
         print(json.dumps(reply["status"], indent=2))
     else:
-        print(table(reply["status"]))
+        print(_table(reply["status"]))
     return 0
 
 
 def run_explain(args: argparse.Namespace) -> int:
-    """Print why one instance has what it has (0), or that it is not here (1)."""
-    reply = _ask(args, {"ask": "explain", "instance": args.instance})
+    """Print the reasons for one instance's allocation (0), or that it is not on this host (1)."""
+    reply = _query(args, {"ask": "explain", "instance": args.instance})
     if reply is None:
         return 1
     found = reply["explain"]
@@ -71,20 +72,16 @@ def run_explain(args: argparse.Namespace) -> int:
 HEADINGS = ("DOMAIN", "VCPU", "BOOKED", "DELIVERED", "RATIO", "QUOTA", "CORE TYPE", "NOTE")
 
 
-def table(instances: list[dict[str, Any]]) -> str:
-    """The instances as aligned text, one line a vCPU."""
+def _table(instances: list[dict[str, Any]]) -> str:
+    """One line for each vCPU."""
     rows: list[tuple[str, ...]] = [HEADINGS]
     for instance in instances:
         for vcpu in instance["vcpus"]:
             rows.append(_row(instance, vcpu))
         if not instance["vcpus"]:
             rows.append((instance["domain"], *"------", instance["problem"] or ""))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS) - 1)]
-    lines = (
-        "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines) if instances else "no instance is running here"
+    lines = aligned(rows, left=range(len(HEADINGS)))
+    return "\n".join(lines) if instances else "no instance is running on this host"
 
 
 def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[str, ...]:

@@ -1,20 +1,20 @@
-"""``amp-nova topology``: core types, pCPUs, coefficients, and where each fact comes from."""
+"""``amp-nova topology``: core types, pCPUs and coefficients, with their sources."""
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova import conf as options
+from amp_nova.cmd.table import aligned
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import slow_pcpus
 
-HEAD = (
+HEAD = (  # text in columns 0, 1 and 5, numbers in the others
     "core type",
     "pCPUs",
     "cores",
@@ -23,14 +23,12 @@ HEAD = (
     "coefficient from",
     "nominal Ips",
 )
-RIGHT = {"cores", "threads/core", "coefficient", "nominal Ips"}
-
 EPILOG = """\
 examples:
   amp-nova topology
   amp-nova topology --format json
   amp-nova topology --root /tmp/recording    another machine's recorded /sys and /proc
-  amp-nova topology --host-services          how to keep the host's own services off fast cores
+  amp-nova topology --host-services          how to keep host services off the fast cores
 """
 
 
@@ -38,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
     """Add ``topology`` to the command line."""
     parser = subparsers.add_parser(
         "topology",
-        help="show core types, pCPUs and coefficients, and where each fact comes from",
+        help="show core types, pCPUs and coefficients, with their sources",
         description="Show this host's core types, slowest first.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,39 +44,39 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--root",
         metavar="DIR",
-        help="read DIR/sys and DIR/proc; this host's configuration is not applied to them",
+        help="read DIR/sys and DIR/proc; this host's configuration does not apply to them",
     )
     parser.add_argument("--config-file", metavar="FILE", help="read this configuration instead")
     parser.add_argument(
         "--host-services",
         action="store_true",
-        help="print the cpuset that keeps host services on slow cores; changes nothing",
+        help="print commands that keep host services on slow cores; change nothing",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology; 0, or an ``AmpError`` where it cannot be told.
+    """Print the topology, or with ``--host-services`` a recommendation (1 if there is none).
 
-    1 when a recommendation is asked for and there is none.
+    Raises ``AmpError`` if the topology cannot be determined.
     """
     topology = load_topology(_configuration(args.root, args.config_file))
     if args.host_services:
         return _recommend(topology, args.format)
     if args.format == "json":
-        print(json.dumps(as_dict(topology), indent=2))
+        print(json.dumps(_as_dict(topology), indent=2))
     else:
-        print("\n".join(table(topology)))
+        print("\n".join(_table(topology)))
     return 0
 
 
 def _recommend(topology: Topology, form: str) -> int:
-    """Print where host services do least harm: on slow cores that are not set apart."""
+    """Print the commands that confine host services to slow cores that are not isolated."""
     slow = slow_pcpus(topology) - {p.id for p in topology.pcpus if p.isolated}
     if not slow:
         print(
-            "amp-nova: all usable cores are of one type: host services may stay as they are",
+            "amp-nova: all usable cores are of one type: leave the host services where they are",
             file=sys.stderr,
         )
         return 1
@@ -87,17 +85,17 @@ def _recommend(topology: Topology, form: str) -> int:
         print(json.dumps({"pcpus": sorted(slow), "cpuset": cpuset}, indent=2))
         return 0
     print(
-        "# Keeps the host's own services on slow cores. Instances, in machine.slice, are not\n"
-        "# touched. Services that pin themselves, such as a DPDK switch, need a look first.\n"
+        "# Confines host services to slow cores. Instances, in machine.slice, are not affected.\n"
+        "# First check services that pin themselves, such as a DPDK switch.\n"
         f"systemctl set-property system.slice AllowedCPUs={cpuset}\n"
         f"systemctl set-property user.slice AllowedCPUs={cpuset}\n"
-        "# To undo it, leave the list empty."
+        "# To undo this, set both to an empty list."
     )
     return 0
 
 
-def as_dict(topology: Topology) -> dict[str, Any]:
-    """The topology as the contract has it."""
+def _as_dict(topology: Topology) -> dict[str, Any]:
+    """The JSON output, whose keys scripts rely on."""
     return {
         "source": topology.source,
         "reference": topology.reference,
@@ -117,8 +115,7 @@ def as_dict(topology: Topology) -> dict[str, Any]:
     }
 
 
-def table(topology: Topology) -> list[str]:
-    """The topology for people, line by line."""
+def _table(topology: Topology) -> list[str]:
     rows = [HEAD]
     for t in topology.core_types:
         pcpus = topology.pcpus_of(t.name)
@@ -135,27 +132,15 @@ def table(topology: Topology) -> list[str]:
             )
         )
     isolated = cpulist.show(p.id for p in topology.pcpus if p.isolated)
-    below = [f"reference core: {topology.reference}", f"told by: {topology.source}"]
+    below = [f"reference core: {topology.reference}", f"source: {topology.source}"]
     below += [f"isolated pCPUs: {isolated}"] if isolated else []
     below += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
     warnings = [f"warning: {w}" for w in topology.warnings]
-    return [*_aligned(rows), "", *below, *([""] if warnings else []), *warnings]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (
-            cell.rjust(width) if head in RIGHT else cell.ljust(width)
-            for cell, width, head in zip(row, widths, rows[0], strict=True)
-        )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    return [*aligned(rows, left=(0, 1, 5)), "", *below, *([""] if warnings else []), *warnings]
 
 
 def _configuration(root: str | None, config_file: str | None) -> cfg.ConfigOpts:
-    """This host's configuration, or for another machine's files what the command line says only."""
+    """This host's configuration, or for another machine's files that of ``--config-file`` alone."""
     files = [config_file] if config_file else [] if root else None
     conf = options.load(files=files)
     if root:

@@ -1,7 +1,6 @@
-"""What a flavor promises: the one table of ``amp:*`` extra specs and the booking it spells.
+"""The grammar of ``amp:*`` extra specs, and the booking that a flavor expresses in it.
 
-Validators, filter, agent, command line and simulator all read this table; nothing else knows the
-grammar.
+``TABLE`` defines the grammar. Validators, filter, agent, command line and simulator all use it.
 """
 
 import difflib
@@ -18,24 +17,21 @@ Limit = Literal["hard", "soft"]
 
 NAMESPACE = "amp"
 FOREIGN_QUOTA = "quota:cpu_"
-"""Prefix of Nova's own CPU tuning keys: a second owner of the same quota."""
-EFFICIENCY_HINTS = ("low", "medium", "high")
+"""Prefix of Nova's own CPU tuning keys, which set the same quota."""
 
-_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_IPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
-_CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
-"""Pattern of the ``N`` in keys for one vCPU."""
+"""Pattern of N in keys for a single vCPU."""
 VCPUS_NAMED_MAX = 10_000
 _KEY = re.compile(rf"amp:([a-z_]+)(?:\.({VCPU_INDEX}))?")
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_GREATEST = 1e15
-"""Above every unit's useful range; keeps sums and quotas finite."""
+_MAX = 1e15
+"""Beyond the useful range of every unit; keeps sums and quotas finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraSpec:
-    """One key of the grammar: what it allows, in words and as a parser (``ValueError`` if not)."""
+    """One key of the grammar; ``parse`` raises ``ValueError`` for a value that is not allowed."""
 
     name: str
     per_vcpu: bool
@@ -44,45 +40,34 @@ class ExtraSpec:
     parse: Callable[[str], float | str]
 
 
-def _decimal(text: str, low: float, high: float, *, above: bool = False) -> float:
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(text)
-    value = float(text)
-    if not (low < value if above else low <= value) or value > high:
-        raise ValueError(text)
-    return value
+def _number(
+    low: float, high: float, *, above: bool = False, factors: bool = False
+) -> Callable[[str], float]:
+    """A parser of decimals from ``low``, or ``above`` it, to ``high``."""
+
+    def parse(text: str) -> float:
+        match = _NUMBER.fullmatch(text)
+        if match is None or (match[2] and not factors):
+            raise ValueError(text)
+        value = float(match[1]) * _FACTORS[match[2]]
+        if not (low < value if above else low <= value) or value > high:
+            raise ValueError(text)
+        return value
+
+    return parse
 
 
-def _refcores(text: str) -> float:
-    return _decimal(text, 0.0, _GREATEST, above=True)
-
-
-def _ips(text: str) -> float:
-    if not (match := _IPS.fullmatch(text)):
-        raise ValueError(text)
-    value = float(match[1]) * _FACTORS[match[2]]
-    if not 0.0 < value <= _GREATEST:
-        raise ValueError(text)
-    return value
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
+def _word(pattern: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text not in words:
+        if not re.fullmatch(pattern, text):
             raise ValueError(text)
         return text
 
     return parse
 
 
-def _core_type(text: str) -> str:
-    if not _CORE_TYPE.fullmatch(text):
-        raise ValueError(text)
-    return text
-
-
 def _efficiency(text: str) -> float | str:
-    return text if text in EFFICIENCY_HINTS else _decimal(text, 1.0, _GREATEST)
+    return text if text in ("low", "medium", "high") else _number(1.0, _MAX)(text)
 
 
 TABLE: tuple[ExtraSpec, ...] = (
@@ -91,41 +76,41 @@ TABLE: tuple[ExtraSpec, ...] = (
         True,
         "a decimal above 0 and up to 1e15, such as 0.5",
         "capacity of each vCPU, in reference cores",
-        _refcores,
+        _number(0.0, _MAX, above=True),
     ),
     ExtraSpec(
         "ips",
         True,
         "a decimal above 0 and up to 1000T, with an optional k, M, G or T, such as 2.5G",
         "capacity of each vCPU, in instructions per second",
-        _ips,
+        _number(0.0, _MAX, above=True, factors=True),
     ),
     ExtraSpec(
         "limit",
         False,
         "hard or soft",
-        "never more than booked, or more when idle capacity is there",
-        _one_of("hard", "soft"),
+        "hard: never more than booked; soft: more while there is idle capacity",
+        _word("hard|soft"),
     ),
     ExtraSpec(
         "burst_s",
         False,
         "a decimal from 0 to 10",
-        "seconds of booked capacity that unused time may bank",
-        lambda text: _decimal(text, 0.0, 10.0),
+        "seconds of booked capacity that an idle vCPU may save up",
+        _number(0.0, 10.0),
     ),
     ExtraSpec(
         "core_type",
         False,
-        "a core type's name, as 'amp-nova topology' shows it",
-        "the vCPUs may run on that type only",
-        _core_type,
+        "the name of a core type, as shown by 'amp-nova topology'",
+        "the only core type on which the vCPUs may run",
+        _word("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),
     ),
     ExtraSpec(
         "efficiency",
         False,
         "a decimal from 1 to 1e15, or low, medium or high",
-        "speedup on fast cores, before anything has been measured",
+        "expected speedup on fast cores, until it is measured",
         _efficiency,
     ),
     ExtraSpec(
@@ -133,7 +118,7 @@ TABLE: tuple[ExtraSpec, ...] = (
         False,
         "a decimal from 0.01 to 100",
         "priority among best-effort instances",
-        lambda text: _decimal(text, 0.01, 100.0),
+        _number(0.01, 100.0),
     ),
 )
 _BY_NAME = {spec.name: spec for spec in TABLE}
@@ -141,7 +126,7 @@ _BY_NAME = {spec.name: spec for spec in TABLE}
 
 @dataclass(frozen=True, slots=True)
 class VcpuBooking:
-    """What one vCPU is promised: ``refcores`` or ``ips``, neither when it is best effort."""
+    """What one vCPU books: ``refcores`` (reference cores), ``ips``, or neither (best effort)."""
 
     index: int
     kind: Kind = "best_effort"
@@ -151,7 +136,7 @@ class VcpuBooking:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What an instance is promised, vCPU by vCPU."""
+    """What an instance books, by vCPU."""
 
     vcpus: tuple[VcpuBooking, ...]
     limit: Limit = "hard"
@@ -167,7 +152,7 @@ class Booking:
 
 
 def best_effort(vcpus: int) -> Booking:
-    """The booking of an instance that books nothing."""
+    """The booking of an instance without a booked vCPU."""
     return Booking(tuple(VcpuBooking(i) for i in range(vcpus)))
 
 
@@ -175,7 +160,7 @@ Values = dict[tuple[str, int | None], float | str]
 
 
 def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
-    """Parse every ``amp:`` key by the table: the values, and a sentence per problem."""
+    """The values of all ``amp:`` keys, by key and vCPU; and one sentence for each error."""
     values: Values = {}
     errors = []
     for key in sorted(k for k in specs if k.startswith(f"{NAMESPACE}:")):
@@ -186,7 +171,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
             continue
         index = None if match[2] is None else int(match[2])
         if index is not None and index >= vcpus:
-            errors.append(f"{key} names a vCPU that is not there: use 0 to {vcpus - 1}")
+            errors.append(f"{key} names a vCPU that does not exist: use 0 to {vcpus - 1}")
             continue
         try:
             values[spec.name, index] = spec.parse(str(specs[key]))
@@ -196,7 +181,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
 
 
 def fault(key: str, value: str) -> str | None:
-    """What is wrong with one extra spec for itself, whatever the flavor; ``None`` if nothing."""
+    """The error in one extra spec, regardless of the rest of the flavor; ``None`` if valid."""
     _, errors = _read({key: value}, VCPUS_NAMED_MAX)
     return errors[0] if errors else None
 
@@ -215,12 +200,12 @@ def _unknown(key: str, vcpus: int) -> str:
     return f"{_shown(key)} is not an extra spec of amp-nova: {hint}"
 
 
-def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
-    """One vCPU's booking; ``twice`` takes the index of one that has two."""
+def _vcpu(index: int, values: Values) -> VcpuBooking | None:
+    """The booking of one vCPU, ``None`` if it has two."""
     refcores = values.get(("pref_core", index), values.get(("pref_core", None)))
     ips = values.get(("ips", index), values.get(("ips", None)))
     if refcores is not None and ips is not None:
-        twice.append(index)
+        return None
     if refcores is not None:
         return VcpuBooking(index, "pref_core", refcores=float(refcores))
     if ips is not None:
@@ -229,41 +214,40 @@ def _vcpu(index: int, values: Values, twice: list[int]) -> VcpuBooking:
 
 
 def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:
-    """Read extra specs as a booking for ``vcpus`` vCPUs: the booking or, if not, why not.
+    """The booking of a flavor with ``vcpus`` vCPUs, or ``None`` and one sentence for each error.
 
-    Keys outside ``amp:`` are other people's and ignored, but for ``quota:cpu_*``, which excludes a
-    booking.
+    Keys outside ``amp:`` are ignored, except that ``quota:cpu_*`` excludes a booking.
     """
     values, errors = _read(specs, vcpus)
-    twice: list[int] = []
-    booked = tuple(_vcpu(i, values, twice) for i in range(vcpus))
-    if twice:
+    found = [_vcpu(i, values) for i in range(vcpus)]
+    booked = tuple(v for v in found if v is not None)
+    if twice := [i for i, v in enumerate(found) if v is None]:
         errors.append(
             f"vCPU {cpulist.show(twice)} is booked both by amp:pref_core and by amp:ips: "
             "keep one of them"
         )
     foreign = sorted(k for k in specs if k.startswith(FOREIGN_QUOTA))
-    if foreign and any(v.kind != "best_effort" for v in booked):
+    if foreign and (twice or any(v.kind != "best_effort" for v in booked)):
         errors.append(
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
     if errors:
         return None, tuple(dict.fromkeys(errors))
-    efficiency = values.get(("efficiency", None))
-    core_type = values.get(("core_type", None))
+    general = {name: value for (name, index), value in values.items() if index is None}
+    core_type = general.get("core_type")
     booking = Booking(
         vcpus=booked,
-        limit="soft" if values.get(("limit", None)) == "soft" else "hard",
-        burst_s=float(values.get(("burst_s", None), 0.0)),
+        limit="soft" if general.get("limit") == "soft" else "hard",
+        burst_s=float(general.get("burst_s", 0.0)),
         core_type=None if core_type is None else str(core_type),
-        efficiency=efficiency,
-        weight=float(values.get(("weight", None), 1.0)),
+        efficiency=general.get("efficiency"),
+        weight=float(general.get("weight", 1.0)),
     )
     return booking, ()
 
 
 def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
-    """Read extra specs as a booking; ``BookingInvalid`` with every problem if they are none."""
+    """The booking of a flavor; ``BookingInvalid`` with all errors if it has none."""
     booking, errors = examine(specs, vcpus)
     if booking is None:
         raise BookingInvalid("; ".join(errors))
@@ -271,6 +255,6 @@ def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
 
 
 def vcpus_named(specs: Mapping[str, str]) -> int:
-    """The least number of vCPUs for which every vCPU that is named is there; at least 1."""
+    """The smallest number of vCPUs, at least 1, that includes every vCPU named in a key."""
     named = (m[2] for key in specs if (m := _KEY.fullmatch(key)))
     return max((int(index) + 1 for index in named if index is not None), default=1)

@@ -1,7 +1,8 @@
-"""What a host offers in Placement: one provider per core type, in thousandths of a reference core.
+"""Resources in Placement: what a booking claims, and what each core type of a host provides.
 
-Placement claims atomically and knows no pCPUs; the filter knows them and cannot claim. Together
-they keep a host from being over-booked by requests that are decided at the same time.
+The unit is a thousandth of a reference core. Placement claims atomically but does not know pCPUs;
+the filter knows them but cannot claim. Together they prevent concurrent requests from overbooking a
+host.
 """
 
 import math
@@ -13,20 +14,18 @@ from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.topology import Topology
 
 PLACEMENT_GROUP = "AMP"
-
-
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
-
-
 IPS_TRAIT = "CUSTOM_AMP_IPS"
 """Trait of providers on hosts that count instructions."""
+AMOUNT_MAX = 0x7FFFFFFF
+"""The greatest inventory that Placement accepts."""
 
 
 def placement(booking: Booking, reference_ips: float | None = None) -> dict[str, str]:
-    """The flavor properties that make Placement claim the booking, race-free.
+    """The flavor properties with which Placement claims the booking.
 
-    ``reference_ips`` (Ips of the reference core) converts Ips bookings; without it an instance that
-    books Ips claims nothing, since its reference cores are not known.
+    ``reference_ips``, the Ips of the reference core, converts bookings in Ips to reference cores.
+    Without it an instance that books Ips claims nothing.
     """
     shares = []
     for vcpu in booking.vcpus:
@@ -35,7 +34,7 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
         shares.append(vcpu.refcores or (vcpu.ips or 0.0) / (reference_ips or 1.0))
     if not booking.booked:
         return {}
-    # Placement counts whole units: round up, but not for the noise of adding decimals.
+    # Placement counts whole units: round up, but not because of rounding errors in the sum.
     units = max(1, math.ceil(math.fsum(shares) * 1000 - 1e-6))
     properties = {f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}": str(units)}
     if booking.core_type is not None:
@@ -47,27 +46,23 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
 
 
 def core_type_trait(core_type: str) -> str:
-    """The trait of Placement providers of a core type."""
+    """The trait of a core type's providers."""
     return "CUSTOM_AMP_CORE_" + re.sub(r"[^A-Z0-9_]", "_", core_type.upper())
 
 
 def provider_name(node: str, core_type: str) -> str:
-    """Name of the Placement provider of a host's core type; ``node``: its hypervisor_hostname."""
+    """Name of the provider of a core type on the host with hypervisor_hostname ``node``."""
     return f"{node}_amp_{core_type}"
 
 
 def provider_uuid(node: str, core_type: str) -> str:
-    """UUID of that provider: whoever knows the host knows it, without asking Placement."""
+    """UUID of that provider, derived from its name so that no query is needed."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, provider_name(node, core_type)))
-
-
-AMOUNT_MAX = 0x7FFFFFFF
-"""Placement's greatest inventory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One core type of a host. ``reserved`` of ``total`` is not for sale; all of it: closed."""
+    """One core type of a host. It accepts no claim if ``reserved`` equals ``total``."""
 
     uuid: str
     name: str
@@ -83,10 +78,17 @@ def providers(
     reserve_ratio: float = 0.0,
     counts_ips: bool = False,
 ) -> tuple[Provider, ...]:
-    """What a host offers now; a core type without a coefficient offers nothing.
+    """The providers of a host, one for each core type that has a coefficient.
 
-    A core type all of whose pCPUs are offline is closed and stays: what is claimed there is not
-    gone.
+    A core type whose pCPUs are all offline keeps its provider, with everything reserved: it may
+    still have claims.
+
+    Args:
+        node: hypervisor_hostname.
+        topology: of the host.
+        bookable: ids of the pCPUs that Nova may use.
+        reserve_ratio: share of each core type that is not offered.
+        counts_ips: whether the host counts instructions.
     """
     found = []
     for core_type in topology.core_types:
@@ -100,7 +102,7 @@ def providers(
             Provider(
                 provider_uuid(node, core_type.name),
                 provider_name(node, core_type.name),
-                max(1, whole),  # Placement takes no inventory of nothing
+                max(1, whole),  # Placement does not accept 0
                 max(1, whole) - sold,
                 frozenset(traits),
             )

@@ -1,4 +1,4 @@
-"""What a host is: its core types, their coefficients, and how calibration measures them.
+"""What a host is: its core types, their coefficients, and the arithmetic of calibration.
 
-The package works on facts that ``host/sysfs`` has read. It must not know instances or bookings.
+The package works on facts that ``host/sysfs`` reads. It must not know instances or bookings.
 """

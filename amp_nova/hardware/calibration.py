@@ -1,20 +1,21 @@
-"""What a calibration makes of its measurements: coefficients, nominal Ips and how sure they are.
+"""What a calibration derives from its measurements: coefficients, nominal Ips and confidence.
 
-A coefficient is ``coef(p) = T(app, p_ref) / T(app, p)`` for a single-threaded CPU-bound application
-run alone (teabe2017). Rates per CPU second stand for 1/T here: on a slower core the same CPU second
-does less work, and what another process or the hypervisor took away is not in it.
+A coefficient is ``coef(p) = T(app, p_ref) / T(app, p)`` for a single-threaded, CPU-bound
+application that runs alone (teabe2017, equation 1). Rates per CPU second stand in for 1/T: they
+exclude the time that another process or a hypervisor takes away.
 
-* Core types take turns (there and back: A B, B A, ...), and only rates of one round are divided by
-  each other. A machine that drifts slows both alike, and the ratio stays.
-* The kernels of one round join by their geometric mean. Of ratios it is the one mean for which the
-  result does not depend on which type is the reference, and for which nominal Ips over nominal Ips
-  is the coefficient again. Only CPU-bound kernels take part: a memory-bound one shows what an
-  application may fall short by, not what the core can do. It is reported beside them.
-* Rounds join by their median, with the confidence interval of the order statistics. That assumes no
-  distribution, and with few rounds it says how little it knows: three rounds give 75 %, not 95 %.
+* Core types alternate (A B, then B A, ...), and only rates of the same round are divided by each
+  other. Drift of the whole machine slows both types and cancels.
+* The kernels of a round combine by their geometric mean, the only mean of ratios that does not
+  depend on which type is the reference and that makes the ratio of two nominal Ips equal to the
+  coefficient. Only CPU-bound kernels count. A memory-bound kernel is reported beside them: it shows
+  how far an application may fall short of the core.
+* Rounds combine by their median, with the confidence interval of the order statistics. It assumes
+  no distribution and is honest about few rounds: three give 75 % confidence, not 95 %.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,35 +24,35 @@ from amp_nova.exceptions import CalibrationInvalid
 SCHEMA = 1
 WANTED_CONFIDENCE_RATIO = 0.95
 MAX_WIDTH_RATIO = 0.1
-"""A coefficient whose interval is wider than this share of it is too noisy to book by."""
+"""A coefficient whose interval is wider than this share of its value is too noisy."""
 MIN_CPU_SHARE_RATIO = 0.9
-"""A kernel that got less of its pCPU than this did not run alone."""
+"""A kernel that gets less of its pCPU than this does not run alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One piece of work to measure with."""
+    """One workload of the calibration."""
 
     name: str
     cpu_bound: bool
     arguments: str
-    """What the load generator was told. Rates of different arguments cannot be compared."""
+    """Arguments of stress-ng. Rates with different arguments are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run of the schedule."""
+    """One run in the schedule."""
 
     round: int
     core_type: str
     kernel: str
     smt_busy: bool
-    """Whether the sibling threads of the core run the same kernel meanwhile."""
+    """Whether the sibling threads of the core run the same kernel at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one run gave."""
+    """The result of one run."""
 
     round: int
     core_type: str
@@ -62,22 +63,22 @@ class Sample:
     cpu_s: float
     wall_s: float
     ips: float | None = None
-    """Instructions retired per CPU second, ``None`` where nothing counts them."""
+    """Instructions retired per CPU second, ``None`` if they are not counted."""
 
     @property
     def ops_per_cpu_s(self) -> float:
-        """Speed of the core at this kernel."""
+        """Speed of the core on this kernel."""
         return self.ops / self.cpu_s
 
     @property
     def cpu_share_ratio(self) -> float:
-        """How much of the pCPU the kernel got."""
+        """Share of the pCPU's time that the kernel got."""
         return self.cpu_s / self.wall_s
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median and the interval that holds the true one with at least this confidence."""
+    """A median, and an interval that contains the true median with this confidence or more."""
 
     value: float
     low: float
@@ -86,24 +87,24 @@ class Estimate:
 
     @property
     def width_ratio(self) -> float:
-        """Width of the interval over the value: the spread."""
+        """Width of the interval as a share of the value."""
         return (self.high - self.low) / self.value
 
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """One kernel on one core type, sibling threads idle."""
+    """One kernel on one core type, with idle sibling threads."""
 
     kernel: str
     ratio: Estimate
-    """Speed over the reference core."""
+    """Speed relative to the reference core."""
     ops_per_cpu_s: Estimate
     ips: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
 class TypeResult:
-    """One core type."""
+    """The result for one core type."""
 
     name: str
     pcpus: tuple[int, ...]
@@ -112,12 +113,12 @@ class TypeResult:
     kernels: tuple[KernelResult, ...]
     nominal_ips: Estimate | None
     smt_busy_factor: Estimate | None
-    """Speed of a thread with busy siblings over that with idle ones; ``None``: it has none."""
+    """Speed of a thread with busy siblings relative to idle ones; ``None`` without siblings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where and how a calibration was made."""
+    """Where and how a calibration was made. The fields are those of the calibration file."""
 
     date: str
     host: str
@@ -131,32 +132,32 @@ class Provenance:
     run_s: int
     repeat: int
     forced: bool
-    """Whether the operator overrode the refusal of a busy or noisy machine."""
+    """Whether ``--force`` overrode the refusal of a busy or noisy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Everything the calibration file holds."""
+    """The content of a calibration file."""
 
     schema: int
     reference: str
     reference_host: str | None
-    """Host whose file gave the reference core, ``None`` when it is a core of this one."""
+    """The host that has the reference core, ``None`` if it is this one."""
     provenance: Provenance
     kernels: tuple[Kernel, ...]
     core_types: tuple[TypeResult, ...]
     """Slowest first."""
     nominal_ips_missing: str | None
-    """Why there is no nominal Ips, ``None`` when there is."""
+    """Why there are no nominal Ips, ``None`` if there are."""
     warnings: tuple[str, ...]
     samples: tuple[Sample, ...]
 
 
 def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> tuple[Step, ...]:
-    """The runs in their order; ``types`` says of each core type whether it has SMT siblings."""
+    """The runs in order; ``types`` maps each core type to whether it has SMT siblings."""
     steps = []
     for number in range(repeat):
-        # There and back: what drifts steadily is cancelled over two rounds.
+        # Reverse every other round: a steady drift cancels over two rounds.
         order = list(types) if number % 2 == 0 else list(types)[::-1]
         for kernel in kernels:
             for name in order:
@@ -165,21 +166,12 @@ def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> 
     return tuple(steps)
 
 
-def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[half]
-    return ordered[half - 1] + (ordered[half] - ordered[half - 1]) / 2
-
-
 def estimate(values: Collection[float], wanted_ratio: float = WANTED_CONFIDENCE_RATIO) -> Estimate:
-    """Median with the narrowest order-statistic interval of the wanted confidence, if there is one.
+    """The median, with the narrowest order-statistic interval of the wanted confidence.
 
     The k-th smallest and k-th largest of ``n`` values enclose the true median with probability
-    ``1 - 2 * P(Binomial(n, 1/2) < k)``, whatever the distribution. Too few values give their whole
-    range, with the confidence it has.
+    ``1 - 2 * P(Binomial(n, 1/2) < k)`` for any distribution. If there are too few values for the
+    wanted confidence, the interval is their whole range. Raises ``ValueError`` if there are none.
     """
     if not values:
         raise ValueError("an estimate needs at least one value")
@@ -192,20 +184,15 @@ def estimate(values: Collection[float], wanted_ratio: float = WANTED_CONFIDENCE_
         if 1 - 2 * below < wanted_ratio:
             break
         k, confidence = rank, 1 - 2 * below
-    return Estimate(median(ordered), ordered[k - 1], ordered[n - k], confidence)
+    return Estimate(statistics.median(ordered), ordered[k - 1], ordered[n - k], confidence)
 
 
 def quotient(over: Estimate, under: Estimate) -> Estimate:
-    """One estimate over another, measured apart: the widest interval, and both may be wrong."""
+    """The ratio of two independent estimates, with the widest interval and joint confidence."""
     confidence = max(0.0, over.confidence_ratio + under.confidence_ratio - 1)
     return Estimate(
         over.value / under.value, over.low / under.high, over.high / under.low, confidence
     )
-
-
-def geometric_mean(values: Collection[float]) -> float:
-    """The mean that suits ratios."""
-    return math.exp(math.fsum(math.log(v) for v in values) / len(values))
 
 
 def by_round(
@@ -215,50 +202,53 @@ def by_round(
     smt_busy: bool = False,
     of: Callable[[Sample], float | None] = lambda sample: sample.ops_per_cpu_s,
 ) -> dict[int, float]:
-    """Geometric mean over the kernels of each round; a round that lacks one is left out."""
+    """Geometric mean over the kernels by round; rounds that lack a kernel are omitted."""
     found: dict[int, dict[str, float]] = {}
     for sample in samples:
         wanted = sample.core_type == core_type and sample.smt_busy == smt_busy
         value = of(sample) if wanted and sample.kernel in kernels else None
         if value is not None:
             found.setdefault(sample.round, {})[sample.kernel] = value
-    whole = {r: v for r, v in found.items() if len(v) == len(set(kernels))}
-    return {r: geometric_mean(list(v.values())) for r, v in sorted(whole.items())}
+    complete = {r: v for r, v in found.items() if len(v) == len(set(kernels))}
+    return {r: statistics.geometric_mean(v.values()) for r, v in sorted(complete.items())}
 
 
 def paired(over: Mapping[int, float], under: Mapping[int, float]) -> Estimate | None:
-    """Ratio per round, then over the rounds; ``None`` without a common round."""
+    """Estimate of the ratios within each round; ``None`` without a common round."""
     ratios = [over[r] / under[r] for r in over if r in under]
     return estimate(ratios) if ratios else None
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The core that has coefficient 1."""
+    """The core type that has coefficient 1."""
 
     name: str
     samples: tuple[Sample, ...]
-    """Of this calibration, or of that of the host that has the reference core."""
+    """Samples of this calibration, or of the one made on the host that has the core."""
     foreign: bool = False
 
-    def ratio(self, mine: Sequence[Sample], core_type: str, kernels: Collection[str]) -> Estimate:
-        """Speed of a core type over the reference."""
-        over = by_round(mine, core_type, kernels)
+    def ratio(self, samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Estimate:
+        """Speed of core type ``name`` relative to this one.
+
+        Raises ``CalibrationInvalid`` if the two have no measurement of these kernels in common.
+        """
+        over = by_round(samples, name, kernels)
         under = by_round(self.samples, self.name, kernels)
         if self.foreign and over and under:
-            # Rounds of two machines are no pairs: nothing cancels.
+            # Rounds of two machines are not pairs: no common drift cancels.
             return quotient(estimate(over.values()), estimate(under.values()))
         ratio = paired(over, under)
         if ratio is None:
             raise CalibrationInvalid(
-                f"'{core_type}' and the reference core '{self.name}' have no measurement of"
+                f"'{name}' and the reference core '{self.name}' have no measurement of"
                 f" {', '.join(kernels)} in common; calibrate both with the same --kernels"
             )
         return ratio
 
 
 def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Collection[str]) -> str:
-    """The slowest core type; the first name, unless another one is slower for sure."""
+    """The slowest core type; the first name unless another is slower beyond the noise."""
     reference = Reference(names[0], tuple(samples))
     ratios = {name: reference.ratio(samples, name, cpu_bound) for name in names}
     slower = {name: ratio.value for name, ratio in ratios.items() if ratio.high < 1}
@@ -271,61 +261,59 @@ def summarise(
     kernels: Sequence[Kernel],
     reference: Reference,
 ) -> tuple[TypeResult, ...]:
-    """What the samples say of every core type of ``pcpus``, slowest first."""
-    cpu_bound = [k.name for k in kernels if k.cpu_bound]
-    results = [
-        _type_result(samples, name, pcpus[name], kernels, cpu_bound, reference) for name in pcpus
-    ]
+    """The results for every core type of ``pcpus``, slowest first."""
+    results = [_result(samples, name, ids, kernels, reference) for name, ids in pcpus.items()]
     return tuple(sorted(results, key=lambda r: r.coefficient.value))
 
 
-def _type_result(
+def _result(
     samples: Sequence[Sample],
     name: str,
     pcpus: tuple[int, ...],
     kernels: Sequence[Kernel],
-    cpu_bound: Collection[str],
     reference: Reference,
 ) -> TypeResult:
-    idle, busy = (by_round(samples, name, cpu_bound, smt_busy) for smt_busy in (False, True))
+    mine = [s for s in samples if s.core_type == name]
+    cpu_bound = [k.name for k in kernels if k.cpu_bound]
+    idle, busy = (by_round(mine, name, cpu_bound, smt_busy) for smt_busy in (False, True))
     return TypeResult(
         name=name,
         pcpus=pcpus,
-        measured_pcpu=next(s.pcpu for s in samples if s.core_type == name),
-        coefficient=reference.ratio(samples, name, cpu_bound),
+        measured_pcpu=mine[0].pcpu,
+        coefficient=reference.ratio(mine, name, cpu_bound),
         kernels=tuple(
             KernelResult(
                 kernel=kernel.name,
-                ratio=reference.ratio(samples, name, [kernel.name]),
-                ops_per_cpu_s=estimate(by_round(samples, name, [kernel.name]).values()),
-                ips=_ips(samples, name, [kernel.name]),
+                ratio=reference.ratio(mine, name, [kernel.name]),
+                ops_per_cpu_s=estimate(by_round(mine, name, [kernel.name]).values()),
+                ips=_ips(mine, name, [kernel.name]),
             )
             for kernel in kernels
         ),
-        nominal_ips=_ips(samples, name, cpu_bound),
+        nominal_ips=_ips(mine, name, cpu_bound),
         smt_busy_factor=paired(busy, idle),
     )
 
 
-def _ips(samples: Sequence[Sample], name: str, kernels: Collection[str]) -> Estimate | None:
+def _ips(samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Estimate | None:
     values = by_round(samples, name, kernels, of=lambda sample: sample.ips).values()
     return estimate(values) if values else None
 
 
 def noise(results: Sequence[TypeResult], samples: Sequence[Sample]) -> str | None:
-    """Why these results are too noisy to book by, ``None`` when they are good."""
+    """Why these results are too noisy to use, ``None`` if they are not."""
     for sample in samples:
         if sample.cpu_share_ratio < MIN_CPU_SHARE_RATIO:
             return (
                 f"'{sample.kernel}' got only {sample.cpu_share_ratio:.0%} of pCPU {sample.pcpu} in"
-                f" round {sample.round + 1}, so something else ran there"
+                f" round {sample.round + 1}; something else ran there"
             )
     for result in results:
         coefficient = result.coefficient
         if coefficient.width_ratio > MAX_WIDTH_RATIO:
             return (
-                f"the coefficient of '{result.name}' is {coefficient.value:.3g} somewhere between"
-                f" {coefficient.low:.3g} and {coefficient.high:.3g}, a spread of"
-                f" {coefficient.width_ratio:.0%} where {MAX_WIDTH_RATIO:.0%} is allowed"
+                f"the coefficient of '{result.name}' is {coefficient.value:.3g}, within"
+                f" {coefficient.low:.3g} to {coefficient.high:.3g}: a spread of"
+                f" {coefficient.width_ratio:.0%}, and at most {MAX_WIDTH_RATIO:.0%} is allowed"
             )
     return None

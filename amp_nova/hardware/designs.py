@@ -1,8 +1,8 @@
-"""Core designs: which one a CPU is of, what it is called, and which is known to be the faster.
+"""Core designs: how a CPU's design is identified, what it is called, and which one is faster.
 
-A design is a microarchitecture: every Cortex-A715, every Intel E-core. Its name becomes the core
-type's and so a Placement trait; it must be the same after every boot, and thus depends on nothing
-but what the CPU says it is.
+A design is a microarchitecture, such as Cortex-A715 or Intel's E-core. Its name becomes the name of
+the core type and so of a Placement trait. The name must not change between boots, so it depends
+only on how the CPU identifies itself.
 """
 
 import re
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from amp_nova.hardware.facts import CpuFacts
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-"""What a core type may be called."""
+"""Pattern of core type names."""
 
 PMU_DESIGNS = {
     "cpu_core": ("p-core", 2),
     "cpu_atom": ("e-core", 1),
     "cpu_lowpower": ("lp-e-core", 0),
 }
-"""Intel's counter units, the design behind each and its rank."""
+"""Intel's performance monitoring units: the design each one serves, and the rank of that design."""
 
 LITTLE, BIG, PRIME = 0, 1, 2
 
@@ -82,68 +82,71 @@ ARM_DESIGNS = {
     (0xC0, 0xAC3): ("ampere-1", None),
     (0xC0, 0xAC4): ("ampere-1a", None),
 }
-"""MIDR implementer and part: the design's name, and its rank where the vendor's line-up gives one.
+"""Name and rank of a design by MIDR implementer and part (Linux, ``asm/cputype.h``).
 
-Ranks compare designs of one chip: an in-order or efficiency core is slower than a big one, and that
-slower than a prime one. A server core has no such neighbours.
+Ranks order the designs of one chip: a little core is slower than a big one, which is slower than a
+prime one. Server cores have no rank: their chips have one design.
 """
 
 INTEL_HYBRID_MODELS = frozenset(
     # Lakefield; Alder, Raptor, Meteor, Arrow, Lunar and Panther Lake, with their variants.
     (0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAA, 0xAC, 0xB5, 0xC5, 0xC6, 0xBD, 0xCC)
 )
-"""Models of family 6 that are sold with P- and E-cores; the model is the same on both."""
+"""Models of family 6 with P- and E-cores, which both report the same model."""
 
 RANKING_VENDORS = frozenset(("AuthenticAMD", "HygonGenuine"))
-"""Their CPPC highest_perf ranks cores for the scheduler: it is an order of preference, no speed."""
+"""Vendors whose CPPC highest_perf ranks cores for the scheduler and does not measure speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A microarchitecture. ``rank`` orders the designs of one chip, ``None`` when not known."""
+    """A microarchitecture."""
 
     name: str
     origin: str
-    """What says so, for people."""
+    """How the design was identified, for display."""
     rank: int | None = None
+    """Order among the designs of one chip, slowest first; ``None`` if unknown."""
     named: bool = True
-    """A core type is called after it even if it is the only one."""
+    """Whether a core type takes its name even if it is the only one."""
 
 
 def of_pmu(pmu: str) -> Design:
-    """The design whose counters a unit counts."""
+    """The design that a performance monitoring unit serves."""
     name, rank = PMU_DESIGNS[pmu]
     return Design(name, "PMU lists", rank)
 
 
 def of_cpu(cpu: CpuFacts) -> Design | None:
-    """The design that a CPU says it is of, ``None`` when it does not say."""
-    if cpu.implementer is not None and cpu.part is not None:
-        unknown = (f"arm-{cpu.implementer:x}-{cpu.part:x}", None)
-        name, rank = ARM_DESIGNS.get((cpu.implementer, cpu.part), unknown)
+    """The design that a CPU identifies as, ``None`` if it does not identify itself."""
+    model = cpu.model
+    if model.implementer is not None and model.part is not None:
+        unknown = (f"arm-{model.implementer:x}-{model.part:x}", None)
+        name, rank = ARM_DESIGNS.get((model.implementer, model.part), unknown)
         return Design(name, "CPU implementer and part", rank)
-    if cpu.family is not None and cpu.model is not None:
-        name = f"{_plain(cpu.vendor or 'x86')}-{cpu.family}-{cpu.model}"
+    if model.family is not None and model.model is not None:
+        name = f"{_slug(model.vendor or 'x86')}-{model.family}-{model.model}"
         return Design(name, "CPU family and model", named=False)
-    if cpu.uarch:
-        return Design(_plain(cpu.uarch), "CPU uarch", named=False)
+    if model.uarch:
+        return Design(_slug(model.uarch), "CPU uarch", named=False)
     return None
 
 
 def sold_as_hybrid(cpu: CpuFacts) -> bool:
-    """Whether this CPU's model comes with cores of several types."""
-    intel = cpu.vendor == "GenuineIntel" and cpu.family == 6
-    return intel and cpu.model in INTEL_HYBRID_MODELS
+    """Whether processors of this CPU's model have several core types."""
+    model = cpu.model
+    intel = model.vendor == "GenuineIntel" and model.family == 6
+    return intel and model.model in INTEL_HYBRID_MODELS
 
 
 def class_names(stem: str, count: int, hybrid: bool, taken: frozenset[str]) -> list[str]:
     """Names of the ``count`` speed classes of one design, slowest first.
 
-    ``stem`` is the design's name, empty for the only design of a machine that is not called after
-    it; ``taken`` are the names of the machine's other designs.
+    ``stem`` is the name of the design, or empty if the core type is not named after it; ``taken``
+    are the names of the machine's other designs.
     """
     if stem == "e-core" and count == 2 and "lp-e-core" not in taken:
-        return ["lp-e-core", "e-core"]  # Meteor Lake lists its low-power island as E-cores
+        return ["lp-e-core", "e-core"]  # Meteor Lake lists its low-power E-cores with the E-cores
     if hybrid and not stem and count in (2, 3):
         return ["lp-e-core", "e-core", "p-core"][-count:]
     speeds = {1: [""], 2: ["slow", "fast"], 3: ["slow", "medium", "fast"]}
@@ -151,7 +154,7 @@ def class_names(stem: str, count: int, hybrid: bool, taken: frozenset[str]) -> l
     return ["-".join(filter(None, (stem, s))) or "core" for s in suffixes]
 
 
-def _plain(text: str) -> str:
+def _slug(text: str) -> str:
     short = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
     text = short.get(text, text).lower()
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "cpu"

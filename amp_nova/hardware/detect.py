@@ -1,17 +1,19 @@
-"""From what a machine says about its CPUs to its core types.
+"""Detects the core types of a machine from what it reports about its CPUs.
 
-A core type is one design at one speed class. The sources form a ladder; a higher rung wins:
+A core type is one speed class of one design. The sources, in order of precedence:
 
 1. the operator's configuration,
-2. Intel's PMU lists (``cpu_core``, ``cpu_atom``, ``cpu_lowpower``): the kernel asked each CPU,
-3. ``cpu_capacity``: speed, as the kernel declares it,
-4. ACPI CPPC ``highest_perf``: speed, as the firmware declares it (a mere ranking on AMD),
-5. the CPU's model: says which designs there are, seldom which is faster,
-6. cpufreq: says what is clocked higher, and compares nothing but cores of one design.
+2. Intel's PMU lists (``cpu_core``, ``cpu_atom``, ``cpu_lowpower``), for which the kernel queries
+   each CPU,
+3. ``cpu_capacity``: speed according to the kernel,
+4. ACPI CPPC ``highest_perf``: speed according to the firmware (only a ranking on AMD),
+5. the CPU's model: which designs there are, but seldom which one is faster,
+6. cpufreq: comparable only between cores of one design.
 
-Rungs 2 and 5 divide the CPUs by design, ``hardware.speed_classes`` then divides a design by the
-others. Types are put slowest first by rank (2), capacity, CPPC, frequency. Whatever the sources
-leave open is not guessed: ``TopologyUnknown`` names what was seen and the way out.
+Sources 2 and 5 divide the CPUs by design, and ``hardware.speed_classes`` divides each design by the
+others. Types are ordered by the rank of their design (2), by capacity, CPPC, and frequency. If the
+sources leave a question open, ``TopologyUnknown`` names what was found and asks the operator to
+declare the core types.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +25,7 @@ from amp_nova.hardware import coefficients, designs, operator_types, speed_class
 from amp_nova.hardware.designs import Design
 from amp_nova.hardware.facts import CpuFacts, MachineFacts
 from amp_nova.hardware.operator_types import ConfiguredType
+from amp_nova.hardware.speed_classes import CAPACITY, MAX_FREQ, PERF, SPEED_GAP
 from amp_nova.model import cpulist
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
@@ -31,7 +34,7 @@ REMEDY = "name the core types in [topology] core_type"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """CPUs that are one core type."""
+    """The CPUs of one core type."""
 
     name: str
     cpus: tuple[CpuFacts, ...]
@@ -53,13 +56,13 @@ def classify(
     """The core types of a machine.
 
     Args:
-        facts: what the machine says.
-        lines: the operator's core types; they win over everything that is detected.
-        reference: name of the reference core if it is not this machine's slowest type.
+        facts: what the machine reports.
+        lines: the operator's core types, which replace everything that is detected.
+        reference: core type of the reference core if that is not this machine's slowest type.
 
     Raises:
-        TopologyUnknown: the facts do not tell the core types, or contradict each other.
-        ConfigInvalid: the operator's core types are not those of this machine.
+        TopologyUnknown: the facts are insufficient or contradict each other.
+        ConfigInvalid: the operator's core types do not match this machine.
     """
     online = tuple(c for c in facts.cpus if c.online)
     if not online:
@@ -69,13 +72,15 @@ def classify(
         reference = operator_types.reference(lines, [g.name for g in division.groups], reference)
     else:
         division = _detect(facts, online)
-    types = tuple(
-        CoreType(g.name, threads_per_core=_threads(g.cpus, online)) for g in division.groups
-    )
+    pcpus = _pcpus(division.groups, online)
+    threads = {
+        g.name: max(len(p.siblings) for p in pcpus if p.core_type == g.name)
+        for g in division.groups
+    }
     topology = Topology(
-        core_types=types,
-        pcpus=tuple(sorted(_pcpus(division.groups, online), key=lambda p: p.id)),
-        reference=reference or types[0].name,
+        core_types=tuple(CoreType(name, threads_per_core=n) for name, n in threads.items()),
+        pcpus=pcpus,
+        reference=reference or division.groups[0].name,
         source=division.source,
         offline=tuple(sorted(c.id for c in facts.cpus if not c.online)),
         warnings=facts.warnings + division.warnings,
@@ -87,13 +92,13 @@ def classify(
 def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
     by_design, warnings = _by_design(facts, online)
     hybrid = any(map(designs.sold_as_hybrid, online))
-    capacity_counts = speed_classes.differs(online, speed_classes.capacity)
+    use_capacity = CAPACITY.differs(online)
     several = len(by_design) > 1
     groups: list[Group] = []
     sources: list[str] = []
     taken = frozenset(d.name for d in by_design if d is not None)
     for design, cpus in by_design.items():
-        found = speed_classes.classes(cpus, capacity_counts)
+        found = speed_classes.classes(cpus, use_capacity)
         stem = design.name if design is not None and (design.named or several) else ""
         names = designs.class_names(stem, len(found.members), hybrid, taken - {stem})
         groups += [Group(n, m, design) for n, m in zip(names, found.members, strict=True)]
@@ -104,9 +109,10 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
             warnings.append(f"{found.disputed}; if they differ in speed, {REMEDY}")
         sources += [s for s in (design.origin if design and several else None, found.source) if s]
     if len(groups) == 1:
-        return Division(tuple(groups), _alike(facts, online), (*warnings, *_alone(facts, online)))
+        warnings += _check_single(facts, online)
+        return Division(tuple(groups), _single_source(facts, online), tuple(warnings))
     ordered, by = _order(groups, bool(facts.pmus))
-    _must_agree(ordered)
+    _check_order(ordered)
     sources = [_pmus(facts) if s == "PMU lists" else s for s in dict.fromkeys([*sources, *by])]
     return Division(tuple(ordered), ", ".join(sources), tuple(warnings))
 
@@ -114,10 +120,10 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
 def _by_design(
     facts: MachineFacts, online: tuple[CpuFacts, ...]
 ) -> tuple[dict[Design | None, tuple[CpuFacts, ...]], list[str]]:
-    """The online CPUs by design; ``None`` stands for the design of CPUs that do not say."""
+    """The online CPUs by design, ``None`` if no CPU identifies itself; and warnings."""
     pmus = [(n, found) for n, ids in facts.pmus if (found := ids & {c.id for c in online})]
     if pmus:
-        _must_partition(pmus, online)
+        _check_partition(pmus, online)
         return {designs.of_pmu(n): tuple(c for c in online if c.id in ids) for n, ids in pmus}, []
     by_model: dict[Design | None, tuple[CpuFacts, ...]] = {}
     for cpu in online:
@@ -125,42 +131,40 @@ def _by_design(
         by_model[design] = (*by_model.get(design, ()), cpu)
     if None not in by_model or len(by_model) == 1:
         return by_model, []
-    silent = f"pCPUs {_ids(by_model.pop(None))} do not say their CPU model"
+    silent = f"pCPUs {_ids(by_model.pop(None))} do not report their CPU model"
     if len(by_model) > 1:
-        raise TopologyUnknown(f"{silent}, and the others are of several; {REMEDY}")
-    return {next(iter(by_model)): online}, [f"{silent}: taken to be that of the others"]
+        raise TopologyUnknown(f"{silent}, and the others are of several models; {REMEDY}")
+    return {next(iter(by_model)): online}, [f"{silent}; they are assumed to be like the others"]
 
 
-def _must_partition(pmus: list[tuple[str, frozenset[int]]], online: tuple[CpuFacts, ...]) -> None:
-    for (one, mine), (other, theirs) in combinations(pmus, 2):
-        if both := mine & theirs:
+def _check_partition(pmus: list[tuple[str, frozenset[int]]], online: tuple[CpuFacts, ...]) -> None:
+    for (one, first), (other, second) in combinations(pmus, 2):
+        if both := first & second:
             raise TopologyUnknown(
                 f"pCPUs {cpulist.show(both)} are in the PMU lists of {one} and of {other}; {REMEDY}"
             )
     listed = frozenset[int]().union(*(ids for _, ids in pmus))
-    if left := {c.id for c in online} - listed:
+    if missing := {c.id for c in online} - listed:
         names = " and ".join(n for n, _ in pmus)
         raise TopologyUnknown(
-            f"online pCPUs {cpulist.show(left)} are not in the PMU lists ({names}); {REMEDY}"
+            f"online pCPUs {cpulist.show(missing)} are not in the PMU lists ({names}); {REMEDY}"
         )
 
 
-def _alone(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> list[str]:
-    """Check that a machine on which one core type was found may have one only."""
+def _check_single(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> list[str]:
+    """Warnings about a machine with one detected core type; raises if there must be more."""
     sold = any(map(designs.sold_as_hybrid, online))
-    readings = (speed_classes.capacity, speed_classes.perf, speed_classes.max_freq)
-    silent = not any(speed_classes.known(online, r) for r in readings[1:])
+    silent = not (PERF.known(online) or MAX_FREQ.known(online))
+    virtual = online[0].model.virtual
     if facts.pmus:
         sold = True
-    elif any(c.hybrid for c in online) or (sold and silent and not online[0].virtual):
+    elif any(c.model.hybrid for c in online) or (sold and silent and not virtual):
         raise TopologyUnknown(
-            f"the CPU is hybrid, but nothing says which of pCPUs {_ids(online)} are P- and which "
-            f"are E-cores; {REMEDY}"
+            f"the CPU is hybrid, but nothing says which of pCPUs {_ids(online)} are P-cores and "
+            f"which are E-cores; {REMEDY}"
         )
     elif sold and silent:
-        return [
-            "this virtual machine may run on P- and E-cores, which cannot be told apart from inside"
-        ]
+        return ["this virtual machine may run on P- and E-cores, which it cannot tell apart"]
     offline = [c.id for c in facts.cpus if not c.online]
     if sold and offline:
         warning = (
@@ -172,30 +176,26 @@ def _alone(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> list[str]:
 
 
 def _order(groups: list[Group], by_pmu: bool) -> tuple[list[Group], list[str]]:
-    """Slowest first, and the sources that say so."""
+    """The groups, slowest first, and the source of the order if it is not listed already."""
     cpus = [c for g in groups for c in g.cpus]
     several = len({g.design for g in groups}) > 1
-    readings = []
-    if speed_classes.differs(cpus, speed_classes.capacity):
-        readings.append(("cpu_capacity", speed_classes.capacity))
-    if speed_classes.differs(cpus, speed_classes.perf) and not (
-        several and speed_classes.ranked(cpus)
-    ):
-        readings.append(("ACPI CPPC highest_perf", speed_classes.perf))
-    by_rank = by_pmu or (several and not readings and _ranks_differ(groups))
-    if several and not readings and not by_rank:
+    sources = [CAPACITY] if CAPACITY.differs(cpus) else []
+    if PERF.differs(cpus) and not (several and speed_classes.ranked(cpus)):
+        sources.append(PERF)
+    by_rank = by_pmu or (several and not sources and _ranks_differ(groups))
+    if several and not sources and not by_rank:
         seen = "; ".join(f"{g.name} on pCPUs {_ids(g.cpus)}" for g in groups)
         raise TopologyUnknown(f"nothing says which core type is faster ({seen}); {REMEDY}")
-    if speed_classes.known(cpus, speed_classes.max_freq):
-        readings.append(("cpufreq", speed_classes.max_freq))
+    named = [] if by_rank or not several else [sources[0].name]
+    if MAX_FREQ.known(cpus):
+        sources.append(MAX_FREQ)
 
     def key(group: Group) -> tuple[float | str, ...]:
         rank = group.design.rank if by_rank and group.design else None
         name = group.design.name if group.design else ""
-        return (rank or 0, *(speed_classes.lowest(group.cpus, r) for _, r in readings), name)
+        return (rank or 0, *(s.lowest(group.cpus) for s in sources), name)
 
-    leading = [] if by_rank or not several else [readings[0][0]]
-    return sorted(groups, key=key), leading
+    return sorted(groups, key=key), named
 
 
 def _ranks_differ(groups: list[Group]) -> bool:
@@ -203,28 +203,19 @@ def _ranks_differ(groups: list[Group]) -> bool:
     return None not in ranks.values() and len(set(ranks.values())) == len(ranks)
 
 
-def _must_agree(ordered: list[Group]) -> None:
-    """Refuse an order that another source contradicts by more than what favoured cores differ."""
+def _check_order(ordered: list[Group]) -> None:
+    """Raise if a source contradicts the order by more than the margin of favoured cores."""
     cpus = [c for g in ordered for c in g.cpus]
+    sources = [CAPACITY] if CAPACITY.differs(cpus) else []
+    sources += [PERF] if PERF.known(cpus) and not speed_classes.ranked(cpus) else []
     for slow, fast in combinations(ordered, 2):
         one_design = slow.design is not None and slow.design == fast.design
-        readings = (
-            {"cpu_capacity": speed_classes.capacity}
-            if speed_classes.differs(cpus, speed_classes.capacity)
-            else {}
-        )
-        if speed_classes.known(cpus, speed_classes.perf) and not speed_classes.ranked(cpus):
-            readings["ACPI CPPC highest_perf"] = speed_classes.perf
-        if one_design and speed_classes.known(cpus, speed_classes.max_freq):
-            readings["cpufreq"] = speed_classes.max_freq
-        for source, reading in readings.items():
-            low, high = (
-                speed_classes.lowest(slow.cpus, reading),
-                speed_classes.lowest(fast.cpus, reading),
-            )
-            if low >= high * speed_classes.SPEED_GAP:
+        comparable = [MAX_FREQ] if one_design and MAX_FREQ.known(cpus) else []
+        for source in sources + comparable:
+            low, high = source.lowest(slow.cpus), source.lowest(fast.cpus)
+            if low >= high * SPEED_GAP:
                 raise TopologyUnknown(
-                    f"{source} says that {slow.name} (pCPUs {_ids(slow.cpus)}) is faster than "
+                    f"{source.name} says that {slow.name} (pCPUs {_ids(slow.cpus)}) is faster than "
                     f"{fast.name} ({low} against {high}), other sources say it is slower; {REMEDY}"
                 )
 
@@ -235,7 +226,7 @@ def _configured(
     lines: Sequence[ConfiguredType],
     reference: str | None,
 ) -> Division:
-    """The operator's types that have an online CPU, by coefficient, else by what is detected."""
+    """The operator's types that have an online CPU, ordered by coefficient or else by detection."""
     operator_types.check(lines, {c.id for c in facts.cpus}, {c.id for c in online})
     groups = [
         Group(line.name, members)
@@ -244,27 +235,22 @@ def _configured(
     ]
     known = operator_types.known_coefficients(lines, reference)
     if all(g.name in known for g in groups):
-        ordered = sorted(groups, key=lambda g: known[g.name])
+        groups.sort(key=lambda g: known[g.name])
     else:
-        try:  # each line stands for a design of its own, so that frequencies are not compared
-            ordered, _ = _order([replace(g, design=Design(g.name, "")) for g in groups], False)
+        try:  # treat each line as a design of its own, so that frequencies are not compared
+            groups, _ = _order([replace(g, design=Design(g.name, "")) for g in groups], False)
         except TopologyUnknown:
-            ordered = groups
-    return Division(tuple(ordered), operator_types.SOURCE)
+            pass  # keep the operator's order
+    return Division(tuple(groups), operator_types.SOURCE)
 
 
-def _alike(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> str:
-    """What a single core type rests on."""
+def _single_source(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> str:
+    """What the finding of a single core type is based on."""
     if facts.pmus:
         return _pmus(facts)
     design = designs.of_cpu(online[0])
-    readings = {
-        "cpu_capacity": speed_classes.capacity,
-        "ACPI CPPC highest_perf": speed_classes.perf,
-        "cpufreq": speed_classes.max_freq,
-    }
     seen = [design.origin] if design is not None else []
-    seen += [name for name, reading in readings.items() if speed_classes.known(online, reading)]
+    seen += [source.name for source in (CAPACITY, PERF, MAX_FREQ) if source.known(online)]
     return "no clear difference in " + ", ".join(seen) if seen else "nothing tells the CPUs apart"
 
 
@@ -276,29 +262,19 @@ def _ids(cpus: Iterable[CpuFacts]) -> str:
     return cpulist.show(c.id for c in cpus)
 
 
-def _cores(online: Iterable[CpuFacts]) -> dict[int, tuple[int, ...]]:
-    """For every online CPU, the online hardware threads of its core."""
+def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> tuple[PCpu, ...]:
+    """The online CPUs, each with the online hardware threads of its core."""
     by_core: dict[tuple[int, int], set[int]] = {}
     for cpu in online:
         if cpu.package is not None and cpu.core_id is not None:
             by_core.setdefault((cpu.package, cpu.core_id), set()).add(cpu.id)
     ids = {c.id for c in online}
-    cores = {}
-    for cpu in online:
-        core = set(cpu.siblings)
-        if not core and cpu.package is not None and cpu.core_id is not None:
-            core = by_core[cpu.package, cpu.core_id]
-        cores[cpu.id] = tuple(sorted((core & ids) | {cpu.id}))
-    return cores
-
-
-def _threads(cpus: Iterable[CpuFacts], online: Iterable[CpuFacts]) -> int:
-    cores = _cores(online)
-    return max(len(cores[c.id]) for c in cpus)
-
-
-def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> Iterable[PCpu]:
-    cores = _cores(online)
+    found = {}
     for group in groups:
         for cpu in group.cpus:
-            yield PCpu(cpu.id, group.name, cores[cpu.id], cpu.numa_node, cpu.llc, cpu.isolated)
+            core = set(cpu.siblings)
+            if not core and cpu.package is not None and cpu.core_id is not None:
+                core = by_core[cpu.package, cpu.core_id]
+            siblings = tuple(sorted((core & ids) | {cpu.id}))
+            found[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.numa_node, cpu.llc, cpu.isolated)
+    return tuple(found[i] for i in sorted(found))

@@ -1,4 +1,4 @@
-"""Core types as the operator names them: ``NAME CPUS [COEFFICIENT]``, one line each."""
+"""Core types that the operator declares, one line each: ``NAME CPUS [COEFFICIENT]``."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ class ConfiguredType:
 
 
 def parse(line: str) -> ConfiguredType:
-    """Read one line; ``ConfigInvalid`` names what is wrong with it."""
+    """Parse one line; ``ConfigInvalid`` if it is malformed."""
     words = line.split()
     if len(words) not in (2, 3):
         raise ConfigInvalid(
@@ -31,8 +31,8 @@ def parse(line: str) -> ConfiguredType:
     name, cpus, *coefficient = words
     if not NAME.fullmatch(name):
         raise ConfigInvalid(
-            f"[topology] core_type '{name}' must be lower-case letters, digits, '-' and '_', "
-            "a letter or digit first"
+            f"[topology] core_type '{name}' must consist of lower-case letters, digits, '-' and "
+            "'_', and begin with a letter or digit"
         )
     try:
         ids = cpulist.parse(cpus)
@@ -44,7 +44,13 @@ def parse(line: str) -> ConfiguredType:
 
 
 def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) -> None:
-    """Every online pCPU must be named once, and none that this machine does not have."""
+    """Raise ``ConfigInvalid`` unless the lines name each online pCPU once, and only present ones.
+
+    Args:
+        lines: the operator's core types.
+        present: ids of all pCPUs of the machine.
+        online: ids of those that are online.
+    """
     owner: dict[int, str] = {}
     names: set[str] = set()
     for line in lines:
@@ -62,38 +68,42 @@ def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) 
                     f"[topology] core_type names pCPU {cpu} twice, for {owner[cpu]} and {line.name}"
                 )
             owner[cpu] = line.name
-    if left := online - set(owner):
+    if missing := online - set(owner):
         raise ConfigInvalid(
-            f"[topology] core_type leaves out online pCPUs {cpulist.show(left)}; add them to a type"
+            f"[topology] core_type leaves out online pCPUs {cpulist.show(missing)}; add them to a "
+            "type"
         )
 
 
 def known_coefficients(
     lines: Sequence[ConfiguredType], reference: str | None = None
 ) -> dict[str, float]:
-    """What the lines say, and 1 for the reference core where that follows."""
-    given = {t.name: t.coefficient for t in lines if t.coefficient is not None}
+    """Coefficients by core type: those given, and 1 for the reference core where that follows."""
+    known = {t.name: t.coefficient for t in lines if t.coefficient is not None}
     missing = [t.name for t in lines if t.coefficient is None]
     if reference in missing:
-        given[reference] = 1.0
-    elif reference is None and len(missing) == 1 and 1.0 not in given.values():
-        given[missing[0]] = 1.0
-    return given
+        known[reference] = 1.0
+    elif reference is None and len(missing) == 1 and 1.0 not in known.values():
+        known[missing[0]] = 1.0
+    return known
 
 
 def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], wanted: str | None) -> str:
-    """The reference core: ``wanted``, else the type of coefficient 1, else the slowest left open.
+    """The reference core: ``wanted``, or the type of coefficient 1, or the slowest without one.
 
     Args:
         lines: the operator's core types.
         ordered: names of those that have an online pCPU, slowest first.
-        wanted: name of the reference core in ``[topology] reference``, ``None`` if not set.
+        wanted: the core type in ``[topology] reference``, ``None`` if not set.
+
+    Raises:
+        ConfigInvalid: the coefficients leave no type for the reference core.
     """
     known = known_coefficients(lines, wanted)
     if wanted is not None:
         if known.get(wanted, 1.0) != 1.0:
             raise ConfigInvalid(
-                f"[topology] core_type {wanted} has coefficient {known[wanted]:g}, but is the "
+                f"[topology] core_type {wanted} has coefficient {known[wanted]:g}, but it is the "
                 "reference core, whose coefficient is 1"
             )
         return wanted

@@ -1,23 +1,14 @@
-"""CFS bandwidth limits: a quota of CPU time in every period."""
+"""CFS bandwidth limits (the kernel's ``sched-bwc.rst``): a quota of CPU time in every period."""
 
 from dataclasses import dataclass
 
 TOLERANCE = 1e-9
-"""Slack of comparisons between sums of decimals, in cores."""
-
-
+"""Cores: sums of decimals that differ by less are equal."""
 PERIOD_MIN_US = 20_000
-
-
 PERIOD_USUAL_MAX_US = 100_000
-
-
 PERIOD_MAX_US = 1_000_000
-
-
 QUOTA_MIN_US = 1_000
-
-
+"""The kernel refuses a smaller quota."""
 QUOTA_AIM_US = 5_000
 
 
@@ -35,18 +26,18 @@ class Bandwidth:
 
 
 def period_us(least_cores: float) -> int:
-    """The bandwidth period for a vCPU whose least quota is ``least_cores``.
+    """The bandwidth period of a vCPU whose smallest quota is ``least_cores`` of one pCPU.
 
-    Short periods keep jitter low, but every throttling costs the guest a cold restart, so a small
-    quota gets a longer period: runs of about 5 ms, period 20 to 100 ms. The kernel takes no quota
-    under 1 ms, so tiny bookings get up to 1 s.
+    A short period keeps jitter low, but the guest resumes with cold caches after each throttling.
+    A quota of about 5 ms per period, with a period of 20 to 100 ms, balances the two; bookings too
+    small for ``QUOTA_MIN_US`` get a period of up to 1 s.
     """
     aim = min(max(QUOTA_AIM_US / least_cores, PERIOD_MIN_US), PERIOD_USUAL_MAX_US)
     return int(min(max(aim, QUOTA_MIN_US / least_cores), PERIOD_MAX_US))
 
 
 def bandwidth(share_cores: float, period: int) -> Bandwidth | None:
-    """The limit that holds a vCPU at ``share_cores``; ``None`` when one whole pCPU is no limit."""
+    """The limit for ``share_cores`` of one pCPU; ``None`` (no limit) for a whole pCPU or more."""
     if share_cores >= 1.0 - TOLERANCE:
         return None
     return Bandwidth(max(QUOTA_MIN_US, round(share_cores * period)), period)

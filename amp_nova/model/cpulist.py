@@ -1,13 +1,13 @@
-"""Lists of CPU ids as the kernel writes and reads them: ``0-3,8``."""
+"""CPU lists in the kernel's notation (``0-3,8``) and in libvirt's (``0-3,^2``)."""
 
 from collections.abc import Iterable
 
 CPUS_MAX = 1 << 16
-"""No machine has more; what claims to is garbage, and must not fill the memory."""
+"""More CPUs than any machine has: a greater id is garbage and must not exhaust the memory."""
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """The ids in ``text``, ascending, each once; ``ValueError`` when it is no such list."""
+    """The ids in a kernel CPU list, ascending and unique; ``ValueError`` if it is malformed."""
     found: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.partition("-")
@@ -19,16 +19,21 @@ def parse(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def parse_mask(text: str) -> tuple[int, ...]:
-    """The ids in a hexadecimal mask such as ``00000001,0000000f``; ``ValueError`` if it is none."""
-    mask = int(text.strip().replace(",", ""), 16)
-    if not 0 <= mask < 1 << CPUS_MAX:
-        raise ValueError(f"'{text}' is not a CPU mask")
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+def parse_cpuset(text: str) -> frozenset[int]:
+    """The ids in a cpuset of libvirt or nova.conf, where ``^`` excludes; ``ValueError`` if bad.
+
+    Unlike a kernel list, a cpuset is never empty.
+    """
+    parts = text.replace(" ", "").split(",")
+    excluded = [part[1:] for part in parts if part.startswith("^")]
+    if "" in parts or "" in excluded:
+        raise ValueError(f"'{text}' is not a cpuset")
+    included = ",".join(part for part in parts if not part.startswith("^"))
+    return frozenset(parse(included)) - set(parse(",".join(excluded)))
 
 
 def show(cpus: Iterable[int]) -> str:
-    """The ids as compact ranges, ``0-3,8``; nothing gives the empty string."""
+    """The ids as a kernel CPU list, ``0-3,8``; the empty string for none."""
     parts: list[str] = []
     ordered = sorted(set(cpus))
     first = 0

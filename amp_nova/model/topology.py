@@ -1,4 +1,4 @@
-"""What a machine's processors are: core types, pCPUs and the reference core."""
+"""The processors of a machine: core types, pCPUs and the reference core."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -8,52 +8,49 @@ from amp_nova.exceptions import TopologyUnknown
 
 @dataclass(frozen=True, slots=True)
 class CoreType:
-    """One kind of core.
-
-    ``coefficient`` is its speed over the reference core (``coef(p)``, teabe2017 eq. 1), ``None``
-    where nothing trustworthy gives one; ``nominal_ips`` the instructions per second it retires when
-    it runs all the time, ``None`` when not measured.
-    """
+    """Cores of one design and speed class. ``None`` means unknown."""
 
     name: str
     coefficient: float | None = None
+    """Speed relative to the reference core: ``coef(p)`` in teabe2017, equation 1."""
     coefficient_source: str | None = None
     threads_per_core: int = 1
     nominal_ips: float | None = None
+    """Instructions per second that a core of this type retires when it is always busy."""
     clock_hz: float | None = None
-    """Its nominal clock, ``None`` where the machine does not say."""
+    """Base frequency."""
     smt_busy_factor: float | None = None
-    """Speed of a thread with busy siblings over that with idle ones, as calibrated."""
+    """Speed of a thread whose siblings are busy, relative to its speed when they are idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class PCpu:
-    """One logical CPU as the operating system numbers it, online."""
+    """One online logical CPU, numbered as in Linux."""
 
     id: int
     core_type: str
     siblings: tuple[int, ...] = ()
-    """Online hardware threads of the same core, this one included."""
+    """Online hardware threads of the same core, including this one."""
     numa_node: int | None = None
     llc: int | None = None
-    """Lowest pCPU id that shares the last-level cache, which names the cache."""
+    """The last-level cache, identified by the lowest pCPU id that shares it."""
     isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The core types of one machine, slowest first, and its online pCPUs by id."""
+    """The core types of one machine, slowest first, and its online pCPUs in order of id."""
 
     core_types: tuple[CoreType, ...]
     pcpus: tuple[PCpu, ...]
     reference: str
-    """Name of the reference core: a type of this machine, or of another one of the cloud."""
+    """Core type of the reference core, on this machine or on another one of the cloud."""
     source: str
-    """Where the division into core types comes from."""
+    """What the division into core types is based on."""
     offline: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     known: tuple[PCpu, ...] = ()
-    """All pCPUs ever seen online, with all their siblings; empty: those that are online now."""
+    """Every pCPU seen online so far, with all siblings; empty means ``pcpus``."""
     _types: dict[str, CoreType] = field(init=False, repr=False, compare=False)
     _type_of: dict[int, CoreType] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
@@ -66,7 +63,7 @@ class Topology:
         object.__setattr__(self, "_pcpus_of", of)
 
     def core_type(self, name: str) -> CoreType:
-        """The core type of that name; ``TopologyUnknown`` if there is none."""
+        """The core type of that name; raises ``TopologyUnknown`` if there is none."""
         try:
             return self._types[name]
         except KeyError:
@@ -74,7 +71,7 @@ class Topology:
             raise TopologyUnknown(f"no core type '{name}' on this host; it has {known}") from None
 
     def type_of(self, pcpu: int) -> CoreType | None:
-        """The core type of an online pCPU, ``None`` when it is not online."""
+        """The core type of a pCPU, ``None`` if the pCPU is offline."""
         return self._type_of.get(pcpu)
 
     def pcpus_of(self, core_type: str) -> frozenset[int]:
@@ -82,23 +79,23 @@ class Topology:
         return self._pcpus_of.get(core_type, frozenset())
 
     def with_online(self, online: frozenset[int]) -> "Topology | None":
-        """The same machine with other CPUs online; ``None`` if one of them was never seen.
+        """The same machine with these CPUs online; ``None`` if one was never seen before.
 
-        Core types keep their coefficients, also when all their pCPUs are offline: what a core is
-        worth does not depend on who else is there.
+        Core types keep their coefficients even when all their pCPUs are offline: the speed of a
+        core does not depend on which others are online.
         """
         known = {p.id: p for p in self.known or self.pcpus}
         if not online or online - known.keys():
             return None
-        awake = tuple(
+        pcpus = tuple(
             replace(p, siblings=tuple(s for s in p.siblings if s in online))
             for i, p in sorted(known.items())
             if i in online
         )
         offline = tuple(sorted({*self.offline, *known} - online))
-        return replace(self, pcpus=awake, offline=offline, known=tuple(known.values()))
+        return replace(self, pcpus=pcpus, offline=offline, known=tuple(known.values()))
 
     def only_type(self, pcpus: Iterable[int]) -> CoreType | None:
-        """The one core type all these pCPUs are of, ``None`` when they are of several or none."""
+        """The core type that all these pCPUs share, ``None`` if they have several or none."""
         found = {t.name for p in pcpus if (t := self.type_of(p)) is not None}
         return self._types[found.pop()] if len(found) == 1 else None

@@ -167,7 +167,7 @@ def test_garbage_in_the_file_is_a_reason_and_heals(guests, host):
     path.rename(right)
     path.write_bytes(os.urandom(4096))
     try:
-        assert "not of the plugin" in vcpus_of(host, guest)[0].uncounted
+        assert "not written by the plugin" in vcpus_of(host, guest)[0].uncounted
         right.rename(path)
         until(lambda: vcpus_of(host, guest)[0].counts is not None, 5, "counts")
     finally:
@@ -175,10 +175,10 @@ def test_garbage_in_the_file_is_a_reason_and_heals(guests, host):
 
 
 def test_software_events_count_a_real_vcpu_thread(guests):
-    """The way of hardware counters, with the task clock in the place of instructions."""
+    """The task clock stands in for instructions."""
     from amp_nova.host.counters.perf import Pmu
     from amp_nova.host.counters.perf_vcpu import PerfCounter
-    from tests.unit.host.counters.test_perf_vcpu import SOFTWARE
+    from tests.perf_events import open_software
 
     guest = guests.guest("software", cpuset=str(FAST))
     (tid,) = (
@@ -186,7 +186,7 @@ def test_software_events_count_a_real_vcpu_thread(guests):
         for task in Path(f"/proc/{guest.pid}/task").iterdir()
         if (task / "comm").read_text().startswith("CPU 0/")
     )
-    counter = PerfCounter(tid, [Pmu("cpu")], guest_only=False, events=SOFTWARE)
+    counter = PerfCounter(tid, [Pmu("cpu")], open_event=open_software)
     begin, spent = counter.read().instructions, guest.cpu_ns()[0]
     time.sleep(1)
     gain, spent = counter.read().instructions - begin, guest.cpu_ns()[0] - spent

@@ -64,8 +64,13 @@ CHECK = """
 import os, signal, sys
 sys.path.insert(0, "/amp")
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host import perf
+from amp_nova.host.counters import perf
 from amp_nova.host.counters.perf_vcpu import PerfCounter
+
+open_guest = perf.open_event
+
+def open_all(event, tid, group, flags, read_format):
+    return open_guest(event, tid, group, 0, read_format)
 
 print("PMUs:", perf.pmus(), "mediated:", perf.mediated(), flush=True)
 for guest_only in (False, True):
@@ -74,7 +79,7 @@ for guest_only in (False, True):
         if not pid:
             os.execv(f"/work{turns}", ["work"])
         os.waitpid(pid, os.WUNTRACED)
-        counter = PerfCounter(pid, perf.pmus(), guest_only=guest_only)
+        counter = PerfCounter(pid, perf.pmus(), open_event=open_guest if guest_only else open_all)
         before = counter.read()
         os.kill(pid, signal.SIGCONT)
         os.waitpid(pid, 0)

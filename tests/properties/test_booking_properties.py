@@ -1,4 +1,4 @@
-"""The grammar: whatever is written, an answer; whatever is allowed, understood."""
+"""The grammar of extra specs gives a booking or errors for any input."""
 
 import math
 import re
@@ -31,7 +31,7 @@ counts = st.integers(1, 12)
 
 @given(anything, counts)
 def test_anything_gets_a_booking_or_errors(specs, vcpus):
-    """Never an exception; either a booking of sane numbers or short sentences of one line."""
+    """Never an exception: either a booking of plausible numbers or short one-line sentences."""
     booking, errors = examine(specs, vcpus)
 
     assert (booking is None) == bool(errors)
@@ -52,7 +52,7 @@ def test_anything_gets_a_booking_or_errors(specs, vcpus):
 
 @given(anything, counts)
 def test_an_error_names_the_key(specs, vcpus):
-    """Every key that is refused on its own is named with its value in the errors of the whole."""
+    """The error of a key that is invalid alone is among the errors of the flavor."""
     _, errors = examine(specs, vcpus)
 
     for key, value in specs.items():
@@ -62,7 +62,7 @@ def test_an_error_names_the_key(specs, vcpus):
 
 @given(anything, counts)
 def test_other_keys_change_nothing(specs, vcpus):
-    """A booking depends on the ``amp:`` keys alone, and not on their order."""
+    """A booking depends on the ``amp:`` keys alone, not on their order."""
     ours = {k: v for k, v in reversed(specs.items()) if k.startswith("amp:")}
     foreign = any(k.startswith("quota:cpu_") for k in specs)
 
@@ -75,7 +75,7 @@ decimals = st.decimals(min_value="0.001", max_value=10_000, places=3).map(str)
 
 @given(st.lists(st.none() | decimals, min_size=1, max_size=8), st.none() | decimals)
 def test_reference_cores_are_read_and_claimed_exactly(indexed, general):
-    """Thousandths add up to the claim without any error, whichever key they come from."""
+    """Thousandths add up to the claim exactly, from general and indexed keys."""
     specs = {f"amp:pref_core.{i}": text for i, text in enumerate(indexed) if text is not None}
     if general is not None:
         specs["amp:pref_core"] = general
@@ -92,7 +92,7 @@ def test_reference_cores_are_read_and_claimed_exactly(indexed, general):
 
 @given(decimals, st.sampled_from(["", "k", "M", "G", "T"]), st.floats(1e3, 1e12))
 def test_ips_are_read_and_converted(text, factor, reference_ips):
-    """The claim is the Ips over those of the reference core, rounded up, never by more than one."""
+    """The claim is the Ips divided by those of the reference core, rounded up by less than one."""
     booking, errors = examine({"amp:ips": text + factor}, 1)
     ips = float(text) * 1000.0 ** " kMGT".index(factor or " ")
 
@@ -101,23 +101,23 @@ def test_ips_are_read_and_converted(text, factor, reference_ips):
         return
     assert math.isclose(booking.vcpus[0].ips, ips)
     units = int(placement(booking, reference_ips)["resources_AMP:CUSTOM_AMP_MREFCORE"])
-    exact = ips / reference_ips * 1000
-    assert exact * (1 - 1e-9) - 1e-5 <= units <= max(1.0, exact * (1 + 1e-9) + 1.0)
+    expected = ips / reference_ips * 1000
+    assert expected * (1 - 1e-9) - 1e-5 <= units <= max(1.0, expected * (1 + 1e-9) + 1.0)
 
 
 @given(st.dictionaries(keys, values, max_size=5))
 def test_vcpus_named_makes_every_index_valid(specs):
-    """With that many vCPUs no error is about a vCPU that is not there."""
+    """With that number of vCPUs no error is about a vCPU that does not exist."""
     vcpus = vcpus_named(specs)
 
     assert 1 <= vcpus <= 10_000
     _, errors = examine(specs, vcpus)
-    assert not any("not there" in error for error in errors)
+    assert not any("does not exist" in error for error in errors)
 
 
 @given(st.from_regex(re.compile(r"amp:[a-z_.]{1,12}", re.ASCII), fullmatch=True))
 def test_an_unknown_key_is_refused(key):
-    """Nothing in our namespace is ignored: a typing error must not cost a customer his booking."""
+    """No key in the namespace is ignored: a typing error must not silently lose a booking."""
     known = key.removeprefix("amp:") in {spec.name for spec in TABLE}
     _, errors = examine({key: "1"}, 1)
 

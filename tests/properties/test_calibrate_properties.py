@@ -1,4 +1,4 @@
-"""What holds of calibrations whatever was measured."""
+"""Properties of every calibration."""
 
 import math
 
@@ -31,7 +31,7 @@ def coefficient(samples, core_type, reference):
 
 @given(st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=40))
 def test_the_interval_encloses_the_median(values):
-    """The estimate is within its interval, and the interval within the values."""
+    """The estimate is within its interval, and the interval within the range of values."""
     found = calibration.estimate(values)
 
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
@@ -40,7 +40,7 @@ def test_the_interval_encloses_the_median(values):
 
 @given(st.integers(6, 60))
 def test_six_rounds_or_more_have_the_wanted_confidence(n):
-    """From six values on the interval has 95 %, and never needs to be the whole range again."""
+    """From six values on the confidence is 95 %; from nine on it takes less than the range."""
     found = calibration.estimate(list(range(n)))
 
     assert found.confidence_ratio >= 0.95
@@ -49,7 +49,7 @@ def test_six_rounds_or_more_have_the_wanted_confidence(n):
 
 @given(measured(), st.floats(0.01, 100))
 def test_another_unit_of_work_changes_no_coefficient(samples, factor):
-    """Bogo operations are in a unit of their own, which must not matter."""
+    """The unit of bogo operations does not matter."""
     scaled = [sample(s.core_type, s.ops * factor, s.round, s.kernel) for s in samples]
 
     assert math.isclose(
@@ -59,16 +59,16 @@ def test_another_unit_of_work_changes_no_coefficient(samples, factor):
 
 @given(measured())
 def test_changing_the_reference_inverts_every_round(samples):
-    """The interval of a over b is the inverse of that of b over a."""
-    there, back = coefficient(samples, "a", "b"), coefficient(samples, "b", "a")
+    """The interval of a relative to b is the inverse of that of b relative to a."""
+    a, b = coefficient(samples, "a", "b"), coefficient(samples, "b", "a")
 
-    assert math.isclose(there.low, 1 / back.high, rel_tol=1e-9)
-    assert math.isclose(there.high, 1 / back.low, rel_tol=1e-9)
+    assert math.isclose(a.low, 1 / b.high, rel_tol=1e-9)
+    assert math.isclose(a.high, 1 / b.low, rel_tol=1e-9)
 
 
 @given(measured(), st.lists(st.floats(0.1, 10), min_size=8, max_size=8))
 def test_drift_between_rounds_cancels(samples, drift):
-    """What slows a whole round slows both types, and the coefficient stays."""
+    """A slow round slows both types, and the coefficient does not change."""
     drifted = [sample(s.core_type, s.ops * drift[s.round], s.round, s.kernel) for s in samples]
 
     assert math.isclose(
@@ -78,7 +78,7 @@ def test_drift_between_rounds_cancels(samples, drift):
 
 @given(measured())
 def test_results_are_slowest_first(samples):
-    """Whatever was measured, rows ascend and the reference core is 1."""
+    """Coefficients ascend, and that of the reference core is 1."""
     results = calibration.summarise(
         samples, {"a": (0,), "b": (1,)}, (INTEGER, FLOAT), Reference("a", tuple(samples))
     )
@@ -90,7 +90,7 @@ def test_results_are_slowest_first(samples):
 
 @given(st.dictionaries(st.text(), st.booleans(), min_size=1), st.integers(1, 5))
 def test_every_type_runs_every_kernel_in_every_round(types, repeat):
-    """The schedule leaves nothing out and does nothing twice."""
+    """The schedule is complete and without repetition."""
     steps = calibration.schedule(types, KERNELS, repeat)
 
     assert len(set(steps)) == len(steps)

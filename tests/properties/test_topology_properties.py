@@ -1,4 +1,4 @@
-"""What holds for the core types of every machine."""
+"""Properties of the core types of every machine."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware.designs import NAME
 from amp_nova.hardware.detect import classify
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.facts import MachineFacts
 from amp_nova.host.sysfs.tree import read_facts
 from amp_nova.model import cpulist
 from tests import machines, trees
@@ -33,7 +33,7 @@ def maybe(strategy):
 
 @st.composite
 def any_machines(draw):
-    """Machines that say anything at all, true or not."""
+    """Machines that report anything at all, true or not."""
     count = draw(st.integers(1, 8))
     models = st.sampled_from(
         [
@@ -47,7 +47,7 @@ def any_machines(draw):
     )
     speeds = st.integers(0, 5).map(lambda n: n * 200)
     cpus = [
-        CpuFacts(
+        machines.fact(
             i,
             online=draw(st.booleans()),
             siblings=tuple(draw(st.lists(st.integers(0, 9), max_size=3))),
@@ -68,7 +68,7 @@ def any_machines(draw):
 
 @given(any_machines())
 def test_every_online_cpu_is_of_one_type_or_the_machine_is_refused(facts):
-    """There is no third outcome, whatever a machine says."""
+    """There is no third outcome, whatever a machine reports."""
     try:
         topology = classify(facts)
     except TopologyUnknown:
@@ -88,7 +88,7 @@ def test_every_online_cpu_is_of_one_type_or_the_machine_is_refused(facts):
 
 @given(any_machines())
 def test_slower_types_have_smaller_coefficients(facts):
-    """Slowest first: what is known of the coefficients never falls."""
+    """Known coefficients ascend."""
     try:
         topology = classify(facts)
     except TopologyUnknown:
@@ -100,7 +100,7 @@ def test_slower_types_have_smaller_coefficients(facts):
 
 @given(known_machines, st.data())
 def test_numbering_does_not_matter(facts, data):
-    """Renumbering the CPUs renumbers the answer, and changes nothing else."""
+    """Renumbering the CPUs renumbers the result and changes nothing else."""
     new = dict(enumerate(data.draw(st.permutations(range(len(facts.cpus))))))
     cpus = [
         replace(c, id=new[c.id], siblings=tuple(sorted(new[s] for s in c.siblings)))
@@ -119,7 +119,7 @@ def test_numbering_does_not_matter(facts, data):
 
 @given(known_machines, st.data())
 def test_favoured_cores_add_no_type(facts, data):
-    """Cores that are up to 10 % faster than their like, in every source, are still their like."""
+    """Cores that are up to 10 % faster than others in every source are of the same type."""
     favoured = data.draw(st.sets(st.sampled_from([c.id for c in facts.cpus])))
     ratio = data.draw(st.floats(1.0, 1.1))
 
@@ -129,9 +129,9 @@ def test_favoured_cores_add_no_type(facts, data):
         raised = {
             name: round(value * ratio)
             for name in ("highest_perf", "max_freq_khz")
-            if (value := getattr(cpu, name)) is not None
+            if (value := getattr(cpu.speeds, name)) is not None
         }
-        return replace(cpu, **raised)
+        return machines.changed(cpu, **raised)
 
     before, after = classify(facts), classify(replace(facts, cpus=tuple(map(favour, facts.cpus))))
 
@@ -141,7 +141,7 @@ def test_favoured_cores_add_no_type(facts, data):
 
 @given(any_machines())
 def test_facts_survive_the_file_system(tmp_path_factory, facts):
-    """What is written as files is read back, or, where files cannot say it, is not made up."""
+    """Facts written as files are read back; facts that files cannot express stay unknown."""
     root = trees.write(tmp_path_factory.mktemp("root"), facts)
 
     read = read_facts(root)
@@ -149,10 +149,13 @@ def test_facts_survive_the_file_system(tmp_path_factory, facts):
     assert [c.id for c in read.cpus] == [c.id for c in facts.cpus]
     for cpu, said in zip(read.cpus, facts.cpus, strict=True):
         if said.online and cpu.online:
-            assert (cpu.capacity, cpu.highest_perf) == (said.capacity, said.highest_perf)
+            assert (cpu.speeds.capacity, cpu.speeds.highest_perf) == (
+                said.speeds.capacity,
+                said.speeds.highest_perf,
+            )
 
 
 @given(st.frozensets(st.integers(0, 300)))
 def test_shown_lists_read_back(cpus):
-    """What amp-nova writes for people and cpusets is what it reads."""
+    """A list that amp-nova writes can be read again."""
     assert cpulist.parse(cpulist.show(cpus)) == tuple(sorted(cpus))

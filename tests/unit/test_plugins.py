@@ -51,8 +51,8 @@ def test_parameters_are_read_from_text(installed):
         ("broken", {}, PolicyNotFound, "'broken' cannot be loaded: no module named numpy"),
         ("adjustable", {"fairness": "1"}, ConfigInvalid, "it has fair_ratio, rounds, strict"),
         ("adjustable", {"name": "x"}, ConfigInvalid, "no parameter 'name'"),
-        ("adjustable", {"rounds": "1.5"}, ConfigInvalid, "rounds='1.5' is no int"),
-        ("adjustable", {"strict": "maybe"}, ConfigInvalid, "strict='maybe' is no bool"),
+        ("adjustable", {"rounds": "1.5"}, ConfigInvalid, "rounds='1.5' is not of type int"),
+        ("adjustable", {"strict": "maybe"}, ConfigInvalid, "strict='maybe' is not of type bool"),
         ("adjustable", {"fair_ratio": "2"}, ConfigInvalid, "fair_ratio is at most 1"),
     ],
 )

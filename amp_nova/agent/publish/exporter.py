@@ -52,4 +52,4 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
-        return families(self.agent, self._report(), self.io)
+        return families(self.agent, self._cycle, self.io)

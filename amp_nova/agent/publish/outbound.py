@@ -92,15 +92,12 @@ class Outbound:
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:
-    """The pCPUs of a cpuset as in nova.conf, where ``^`` excludes; ``None``: all."""
+    """The pCPUs of ``[nova] cpu_shared_set``; ``None``, all of them, if it is unset."""
     if text is None:
         return None
-    parts = text.replace(" ", "").split(",")
     try:
-        included = cpulist.parse(",".join(p for p in parts if not p.startswith("^")))
-        excluded = cpulist.parse(",".join(p[1:] for p in parts if p.startswith("^")))
+        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
     except ValueError as exc:
         raise ConfigInvalid(
             f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"
         ) from exc
-    return frozenset(included) - set(excluded)

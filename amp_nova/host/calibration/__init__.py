@@ -1,1 +1,1 @@
-"""Measures what core types are worth: workloads, idle checks, and the calibration file."""
+"""Runs calibrations: the load, the idle check, and the calibration file."""

@@ -1,7 +1,7 @@
-"""How busy every pCPU is at the moment, so that a measurement is made on idle ones."""
+"""Load of the pCPUs at the moment: a calibration measures on idle ones."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,35 +10,37 @@ from amp_nova.model.topology import Topology
 
 MAX_BUSY_RATIO = 0.05
 MAX_STEAL_RATIO = 0.02
-"""Time that a hypervisor below gave to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one pCPU did over a moment, as shares of it."""
+    """Use of one pCPU, or of one core, as shares of the sampled time."""
 
     busy_ratio: float
     steal_ratio: float
+    """Time that a hypervisor underneath gave to others."""
 
 
 def loads(
     root: str = "/", over_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> dict[int, Load]:
-    """Load of every online pCPU over the next moment."""
+    """Load of every online pCPU over the next ``over_s`` seconds.
+
+    Raises ``CalibrationInvalid`` if ``/proc/stat`` cannot be read.
+    """
     before = _ticks(root)
     sleep(over_s)
-    after = _ticks(root)
     found = {}
-    for pcpu, now in after.items():
+    for pcpu, now in _ticks(root).items():
         then = before.get(pcpu)
-        if then is None:  # came online meanwhile
+        if then is None:  # came online in between
             continue
         user, nice, system, idle, iowait, irq, softirq, steal = (
             max(0, n - t) for n, t in zip(now, then, strict=True)
         )
         busy = user + nice + system + irq + softirq
         total = busy + idle + iowait + steal
-        # A tickless idle pCPU may not have moved any counter.
+        # the counters of a tickless idle pCPU may not move at all
         found[pcpu] = Load(busy / total, steal / total) if total else Load(0.0, 0.0)
     return found
 
@@ -59,37 +61,36 @@ def _ticks(root: str) -> dict[int, list[int]]:
     return found
 
 
-def idlest(topology: Topology, core_type: str, load_of: dict[int, Load]) -> int:
-    """The pCPU of a core type whose whole core is idlest; of equals the last.
+def idlest(topology: Topology, core_type: str, load_of: Mapping[int, Load]) -> int:
+    """The pCPU whose core is the idlest of a core type; the last of several.
 
-    The first pCPU of a machine is where interrupts and the kernel's own work land.
+    The last, since interrupts and kernel work gather on the first pCPUs of a machine.
     """
-    siblings = {p.id: p.siblings or (p.id,) for p in topology.pcpus}
-
-    def busy(pcpu: int) -> float:
-        return _worst(siblings[pcpu], load_of).busy_ratio
-
-    return min(sorted(topology.pcpus_of(core_type), reverse=True), key=busy)
+    pcpus = sorted(topology.pcpus_of(core_type), reverse=True)
+    return min(pcpus, key=lambda pcpu: _core_load(topology, pcpu, load_of).busy_ratio)
 
 
-def why_busy(topology: Topology, chosen: dict[str, int], load_of: dict[int, Load]) -> str | None:
-    """Why the chosen pCPUs are no place to measure on, ``None`` when they are idle."""
-    siblings = {p.id: p.siblings or (p.id,) for p in topology.pcpus}
+def why_busy(
+    topology: Topology, chosen: Mapping[str, int], load_of: Mapping[int, Load]
+) -> str | None:
+    """Why the chosen pCPU of some core type is too busy, ``None`` if all are idle."""
     for core_type, pcpu in chosen.items():
-        load = _worst(siblings[pcpu], load_of)
+        load = _core_load(topology, pcpu, load_of)
         if load.busy_ratio > MAX_BUSY_RATIO:
             return (
-                f"pCPU {pcpu}, the idlest of core type '{core_type}', is {load.busy_ratio:.0%} busy"
-                f" where {MAX_BUSY_RATIO:.0%} is allowed"
+                f"pCPU {pcpu}, the idlest of core type '{core_type}', is {load.busy_ratio:.0%}"
+                f" busy, and at most {MAX_BUSY_RATIO:.0%} is allowed"
             )
         if load.steal_ratio > MAX_STEAL_RATIO:
             return (
                 f"a hypervisor takes {load.steal_ratio:.0%} of pCPU {pcpu} of core type"
-                f" '{core_type}' where {MAX_STEAL_RATIO:.0%} is allowed"
+                f" '{core_type}', and at most {MAX_STEAL_RATIO:.0%} is allowed"
             )
     return None
 
 
-def _worst(pcpus: Iterable[int], load_of: dict[int, Load]) -> Load:
-    found = [load_of.get(p, Load(0.0, 0.0)) for p in pcpus]
+def _core_load(topology: Topology, pcpu: int, load_of: Mapping[int, Load]) -> Load:
+    """The load of the busiest hardware thread of a pCPU's core."""
+    siblings = next(p.siblings for p in topology.pcpus if p.id == pcpu) or (pcpu,)
+    found = [load_of.get(p, Load(0.0, 0.0)) for p in siblings]
     return Load(max(x.busy_ratio for x in found), max(x.steal_ratio for x in found))

@@ -1,10 +1,9 @@
-"""Runs stress-ng, the load that a calibration measures with.
+"""Runs stress-ng, the load generator of a calibration.
 
-An established generator is better than one of ours: its kernels are known, compiled once by the
-distribution, and the same on every host that has the same version. What counts is bogo operations
-per CPU second of the worker. The kernels do no setting up worth mentioning (a slow core would pay
-it twice: by taking longer for it, and by having less of the run left) and end an operation within
-milliseconds (the memory kernel within 20), so that runs of a second are fine enough.
+Its kernels are well known, compiled by the distribution, and the same on every host that has the
+same version. The measure is bogo operations per CPU second of the worker. The kernels have
+negligible set-up (which would make a slow core appear slower than it is), and one operation takes
+milliseconds (20 in the memory kernel), so a run of one second is precise enough.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,46 +25,50 @@ from amp_nova.hardware.calibration import Kernel, Sample, Step
 from amp_nova.host.counters import perf
 
 KERNELS = (
-    # 64-bit additions, multiplications, shifts in registers: the integer units.
+    # 64-bit additions, multiplications and shifts in registers: the integer units.
     Kernel("integer", True, "--cpu 1 --cpu-method int64"),
-    # Double-precision arithmetic and calls of libm: the floating point units.
+    # Double-precision arithmetic and calls to libm: the floating-point units.
     Kernel("float", True, "--cpu 1 --cpu-method double"),
-    # Back-tracking for the queens problem: branches that depend on data, in a few cache lines.
-    # (--branch jumps to random places only, which no application does.)
+    # Backtracking on the queens problem: data-dependent branches, within a few cache lines.
+    # (--branch jumps to random addresses, which no application does.)
     Kernel("branch", True, "--cpu 1 --cpu-method queens"),
-    # Transposes 16 MiB into another 16 MiB, a cache line per element: beyond a core's own caches.
-    # (--stream and --memrate take seconds an operation, --cache half its time in the kernel.)
+    # Transposes 16 MiB into another 16 MiB, one cache line per element: exceeds private caches.
+    # (An operation of --stream or --memrate takes seconds; --cache is half system time.)
     Kernel("memory", False, "--matrix 1 --matrix-method trans --matrix-size 2048"),
 )
 PROGRAM = "stress-ng"
-MIN_RUN_S = 1
-"""stress-ng rounds less down to 0, which means for ever."""
 _GRACE_S = 30.0
 _STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StressNg:
-    """The program, found and asked for its version."""
+    """The installed program."""
 
     program: str
     version: str
     root: str = "/"
 
     def run(self, step: Step, kernel: Kernel, pcpus: Sequence[int], run_s: int) -> Sample:
-        """Run one step of the schedule; ``pcpus`` are the one to measure and its siblings."""
+        """Run one step of the schedule for ``run_s`` seconds, at least 1 (0 means forever).
+
+        The first of ``pcpus`` is measured, the others are its siblings. Raises
+        ``CalibrationInvalid`` if stress-ng fails.
+        """
         with tempfile.TemporaryDirectory(prefix="amp-nova-calibrate-") as folder:
             result = Path(folder, "result.yaml")
             with contextlib.ExitStack() as stack:
                 for sibling in pcpus[1:] if step.smt_busy else ():
-                    # Longer than the measurement, to be busy until its end; stopped after it.
+                    # Outlasts the measurement, and is stopped after it.
                     load = self._command(kernel, sibling, run_s + 2, folder)
                     stack.enter_context(_running(load))
-                count = stack.enter_context(_counting(pcpus[0], self.root))
+                counter = None  # of instructions, where the machine has one
+                with contextlib.suppress(CountersUnavailable):
+                    counter = stack.enter_context(perf.on_pcpu(pcpus[0], self.root))
                 command = self._command(kernel, pcpus[0], run_s, folder)
                 command += ["--metrics-brief", "--yaml", str(result)]
                 usage_s = _finish(command, run_s + _GRACE_S)
-                counted = count()
+                instructions = counter.read() if counter else None
             ops, cpu_s, wall_s = _parse(result)
         return Sample(
             round=step.round,
@@ -76,62 +79,60 @@ class StressNg:
             ops=ops,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            ips=counted / usage_s if counted and usage_s else None,
+            ips=instructions / usage_s if instructions and usage_s else None,
         )
 
     def _command(self, kernel: Kernel, pcpu: int, run_s: int, folder: str) -> list[str]:
         return [
             *(self.program, *kernel.arguments.split()),
             *("--taskset", str(pcpu), "--timeout", f"{run_s}s", "--temp-path", folder),
-            # The same numbers every time; a worker that is killed is not silently replaced.
+            # Reproducible random numbers; do not replace a worker that is killed.
             *("--no-rand-seed", "--oomable"),
         ]
 
 
 def find(program: str = PROGRAM, root: str = "/") -> StressNg:
-    """The installed stress-ng; ``CalibrationInvalid`` when there is none that works."""
+    """The installed stress-ng; ``CalibrationInvalid`` if there is none that works."""
     path = shutil.which(program)
     if path is None:
         raise CalibrationInvalid(
-            f"'{program}' is not installed, and calibrate measures with it; install the package"
-            " stress-ng of your distribution"
+            f"'{program}' is not installed, and calibrate needs it; install your distribution's"
+            " package stress-ng"
         )
     try:
         done = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=10, check=False
         )
-        said = done.stdout
+        output = done.stdout
     except (OSError, subprocess.TimeoutExpired) as exc:
-        said = str(exc)
-    match = re.search(r"version (\d[\w.]*)", said)
+        output = str(exc)
+    match = re.search(r"version (\d[\w.]*)", output)
     if match is None:
         raise CalibrationInvalid(
-            f"{path} does not tell its version ({said.strip()[:80] or 'no answer'}); install the"
-            " package stress-ng of your distribution"
+            f"{path} does not print its version ({output.strip()[:80] or 'no output'}); install"
+            " your distribution's package stress-ng"
         )
     return StressNg(path, match[1], root)
 
 
 @contextlib.contextmanager
 def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own group, which is gone afterwards, whatever happens."""
+    """Run a process in its own group, and kill the group at the end."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # Ctrl-C is for us: we stop it and leave nothing behind.
+        # Ctrl-C must reach amp-nova only, which then stops the load.
         start_new_session=True,
     )
     try:
         yield process
     finally:
         _signal(process, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
-        _signal(process, signal.SIGKILL)  # the group: also workers that outlive their parent
+        _signal(process, signal.SIGKILL)  # also reaches workers that outlive their parent
         process.wait()
         if process.stderr:
             process.stderr.close()
@@ -143,21 +144,21 @@ def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def _finish(command: list[str], limit_s: float) -> float:
-    """Run to the end; CPU seconds of the whole process tree."""
+    """Run a command to its end; returns the CPU seconds of its process tree."""
     before_s = _children_s()
     with _running(command) as process:
         try:
-            _, said = process.communicate(timeout=limit_s)
+            _, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise CalibrationInvalid(
-                f"'{' '.join(command[:5])}' did not end within {limit_s:.0f} s; is the machine"
-                " overloaded?"
+                f"'{' '.join(command[:5])}' did not end within {limit_s:.0f} s; check whether the"
+                " machine is overloaded"
             ) from None
     if process.returncode:
-        last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        last = (errors.strip().splitlines() or ["no message"])[-1]
         raise CalibrationInvalid(
-            f"'{' '.join(command[:5])}' failed with status {process.returncode}: {last}; may this"
-            " user run on that pCPU?"
+            f"'{' '.join(command[:5])}' failed with status {process.returncode}: {last}; check"
+            " that this user may run on that pCPU"
         )
     return _children_s() - before_s
 
@@ -165,24 +166,6 @@ def _finish(command: list[str], limit_s: float) -> float:
 def _children_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-@contextlib.contextmanager
-def _counting(pcpu: int, root: str) -> Iterator[Callable[[], float | None]]:
-    """A function that says how many instructions the children have retired, or ``None``."""
-    try:
-        counter = perf.on_pcpu(pcpu, root)
-    except CountersUnavailable:
-        yield lambda: None
-        return
-    with counter:
-        before = counter.read() or 0.0
-
-        def count() -> float | None:
-            now = counter.read()
-            return None if now is None else now - before
-
-        yield count
 
 
 def _parse(path: Path) -> tuple[float, float, float]:
@@ -194,8 +177,8 @@ def _parse(path: Path) -> tuple[float, float, float]:
         wall_s = float(metrics["wall-clock-time"])
     except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as exc:
         raise CalibrationInvalid(
-            f"stress-ng gave no result that can be read ({type(exc).__name__}: {exc}); is another"
-            " program called stress-ng?"
+            f"the result of stress-ng cannot be read ({type(exc).__name__}: {exc}); check that no"
+            " other program is called stress-ng"
         ) from exc
     if not (ops > 0 and cpu_s > 0 and wall_s > 0):
         raise CalibrationInvalid(

@@ -1,1 +1,1 @@
-"""What counts the instructions of vCPUs: perf events under KVM, a QEMU plugin under TCG."""
+"""Counts the instructions of vCPUs: perf events under KVM, a QEMU plugin under TCG."""

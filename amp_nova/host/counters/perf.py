@@ -1,4 +1,4 @@
-"""The one door to ``perf_event_open``: events, the PMUs of a machine, and what a refusal means."""
+"""``perf_event_open(2)``: events, the PMUs of a machine, and what an error means."""
 
 import ctypes
 import errno
@@ -12,22 +12,19 @@ from typing import Self
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.model import cpulist
 
-TYPE_HARDWARE, TYPE_SOFTWARE = 0, 1
-INSTRUCTIONS = 1
-TASK_CLOCK = 1
-"""Nanoseconds on a CPU: a counter that every kernel has, for trying out the rest."""
+TYPE_HARDWARE = 0
 
 # Bits of perf_event_attr.
 INHERIT = 1 << 1
 EXCLUDE_HYPERVISOR = 1 << 6
 EXCLUDE_HOST = 1 << 19
 TIMES = 1 | 2
-"""Read format: time enabled and time running beside the value."""
+"""Read format: add time enabled and time running."""
 GROUP = 1 << 3
-"""Read format: all events of the group at once."""
+"""Read format: read all events of the group at once."""
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331, "riscv64": 241}
-_ATTR_SIZE = 64  # PERF_ATTR_SIZE_VER0, which every kernel understands
+_ATTR_SIZE = 64  # PERF_ATTR_SIZE_VER0, which every kernel accepts
 _CLOSE_ON_EXEC = 8
 _DEVICES = "sys/bus/event_source/devices"
 _NO_COUNTER = "this machine has no hardware counter for {what}"
@@ -37,18 +34,18 @@ _REASONS = {
     errno.ENOSYS: "this kernel has no performance counters",
     errno.EOPNOTSUPP: _NO_COUNTER
     + " that the host may use: it has none, or KVM hands it to guests (mediated vPMU)",
-    errno.EBUSY: "somebody else holds the hardware counters for {what}: end it, or free one with"
-    " kernel.nmi_watchdog=0",
-    errno.EINVAL: "the kernel or its PMU cannot count {what} in this way",
+    errno.EBUSY: "another user holds the hardware counters for {what}: stop it, or free a"
+    " counter with kernel.nmi_watchdog=0",
+    errno.EINVAL: "the kernel or its PMU does not support this way of counting {what}",
     errno.EMFILE: "no file descriptor is left to count {what}: raise LimitNOFILE of the agent",
     errno.ENFILE: "no file descriptor is left on this machine to count {what}: raise fs.file-max",
-    errno.ESRCH: "the thread has gone",
+    errno.ESRCH: "the thread has ended",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to count."""
+    """An event to count: ``type`` and ``config`` of perf_event_attr."""
 
     name: str
     kind: int
@@ -57,28 +54,29 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Pmu:
-    """The counters of one core type; ``kind`` 0 stands for those of any core."""
+    """The counters of one core type; ``kind`` 0 stands for those of all cores."""
 
     name: str
     kind: int = 0
 
     def event(self, event: Event) -> Event:
-        """A hardware event on these counters.
+        """The hardware event on these counters.
 
-        On a hybrid machine a plain one counts on one core type only: the type of the counters goes
-        into the upper half.
+        On a hybrid machine a plain event counts on one core type only; the PMU's type belongs in
+        the upper half of ``config`` (PERF_PMU_TYPE_SHIFT).
         """
-        if event.kind != TYPE_HARDWARE:
-            return event
         return Event(event.name, event.kind, self.kind << 32 | event.config)
+
+
+INSTRUCTIONS = Event("instructions", TYPE_HARDWARE, 1)
 
 
 def open_event(
     event: Event, tid: int, group: int = -1, flags: int = 0, read_format: int = TIMES
 ) -> int:
-    """A descriptor that counts an event of one thread on every CPU, from now on.
+    """A descriptor that counts an event of one thread on every CPU, starting now.
 
-    Raises ``OSError`` as the kernel does; ``why`` puts it into words.
+    Raises the kernel's ``OSError``; ``why`` explains it.
     """
     number = _SYSCALL.get(platform.machine())
     if number is None:
@@ -108,11 +106,11 @@ def _perf_event_open(number: int, attr: bytes, tid: int, group: int) -> int:
 
 
 def why(exc: OSError, what: str = "instructions", root: str | Path = "/") -> str:
-    """Why the kernel refused to count, and what to do about it."""
+    """One sentence on why the kernel refused to count, and what to do about it."""
     if exc.errno in (errno.EACCES, errno.EPERM):
         return (
             f"this user may not count {what}: kernel.perf_event_paranoid is {_paranoid(root)}; run"
-            " as root, give CAP_PERFMON, or lower it"
+            " as root, grant CAP_PERFMON, or lower it"
         )
     text = _REASONS.get(exc.errno or 0, f"the kernel refused to count {{what}}: {exc.strerror}")
     return text.format(what=what)
@@ -122,17 +120,17 @@ def _paranoid(root: str | Path) -> str:
     try:
         return Path(root, "proc/sys/kernel/perf_event_paranoid").read_text().strip()
     except OSError:
-        return "not known"
+        return "unknown"
 
 
 def pmus(root: str | Path = "/") -> tuple[Pmu, ...]:
-    """The counters of this machine's cores: one set for each core type where it has several."""
+    """The counters of this machine: one set for each core type, or one set for all cores."""
     found = tuple(pmu for pmu, _ in _listed(root))
     return found if len(found) > 1 else (Pmu("cpu"),)
 
 
 def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
-    """Every set of counters that says which pCPUs it belongs to."""
+    """Every set of counters that lists its pCPUs, with those pCPUs."""
     found = []
     for path in sorted(Path(root, _DEVICES).glob("*/cpus")):
         try:
@@ -144,9 +142,9 @@ def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
 
 
 def mediated(root: str | Path = "/") -> str | None:
-    """Why host counters are out of the question, where KVM gives the PMU to its guests.
+    """Why the host must not count, if KVM hands the PMU to its guests; ``None`` if it does not.
 
-    The kernel would refuse ours, or, when ours came first, the guests' first vCPU.
+    The kernel refuses a host counter then, or, if that was opened first, the guest's vCPU.
     """
     for path in sorted(Path(root, "sys/module").glob("kvm*/parameters/enable_mediated_pmu")):
         try:
@@ -161,11 +159,14 @@ def mediated(root: str | Path = "/") -> str | None:
 
 
 class ChildCounter:
-    """One event of the children started while it is open; the caller's own share is negligible."""
+    """One event of this thread and of the children it starts; its own share is negligible.
 
-    def __init__(self, event_type: int = TYPE_HARDWARE, config: int = INSTRUCTIONS) -> None:
+    A context manager. Raises ``CountersUnavailable`` if the event cannot be counted.
+    """
+
+    def __init__(self, event: Event = INSTRUCTIONS) -> None:
         try:
-            self._fd = open_event(Event("instructions", event_type, config), 0, flags=INHERIT)
+            self._fd = open_event(event, 0, flags=INHERIT)
         except OSError as exc:
             raise CountersUnavailable(why(exc)) from exc
 
@@ -173,32 +174,28 @@ class ChildCounter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the counter back."""
         os.close(self._fd)
 
     def read(self) -> float | None:
-        """Events so far, children included; ``None`` when the counter never got its turn."""
+        """Events so far, including the children's; ``None`` if the counter never ran."""
         value, enabled_ns, running_ns = struct.unpack("=QQQ", os.read(self._fd, 24))
-        # Counters that are short take turns; what was missed is scaled up as perf stat does.
+        # Scale up for time in which the event was multiplexed out, as perf stat does.
         return value * enabled_ns / running_ns if running_ns else None
 
 
 def on_pcpu(pcpu: int, root: str = "/") -> ChildCounter:
-    """A counter of instructions for children that run on this pCPU."""
-    return ChildCounter(TYPE_HARDWARE, event_of(pcpu, root))
+    """An instruction counter for children that run on this pCPU."""
+    return ChildCounter(event_of(pcpu, root))
 
 
-def event_of(pcpu: int, root: str = "/") -> int:
+def event_of(pcpu: int, root: str = "/") -> Event:
     """The event that counts instructions on this pCPU."""
     here = (pmu for pmu, pcpus in _listed(root) if pcpu in pcpus)
-    return next(here, Pmu("cpu")).event(Event("", TYPE_HARDWARE, INSTRUCTIONS)).config
+    return next(here, Pmu("cpu")).event(INSTRUCTIONS)
 
 
 def why_missing(pcpus: list[int], root: str = "/") -> str | None:
-    """Why instructions cannot be counted on one of these pCPUs, ``None`` when they can."""
+    """Why instructions cannot be counted on one of these pCPUs, ``None`` if they can."""
     try:
         for pcpu in pcpus:
             with on_pcpu(pcpu, root):

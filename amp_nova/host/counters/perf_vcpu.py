@@ -1,10 +1,10 @@
 """A vCPU thread's hardware counters: instructions, cycles and last-level cache misses.
 
-One group of events for each set of counters of the machine (PMU). On a hybrid machine every core
-type has a set of its own, which runs while the vCPU is on a core of that type: the sum over all
-sets is what the vCPU did, and the time each ran is how long it was there. Scaling one of them up
-by enabled over running time, as for counters that take turns, would count the same time twice.
-On a machine with one set, time that it did not run is time that others had it, and is made up for.
+There is one group of events for each PMU. On a hybrid machine every core type has its own PMU,
+which runs while the vCPU is on a core of that type. The sum over the PMUs is what the vCPU did, and
+the running time of each is the time it spent there. Scaling a group by enabled over running time,
+as for multiplexed counters, would count that time twice. On a machine with one PMU, time in which
+the group did not run is time in which others used the counters, and the counts are scaled.
 """
 
 import contextlib
@@ -21,27 +21,26 @@ from amp_nova.host.counters.perf import TYPE_HARDWARE, Event, Pmu
 from amp_nova.model.observation import Counts
 
 EVENTS = (
-    Event("instructions", TYPE_HARDWARE, perf.INSTRUCTIONS),
+    perf.INSTRUCTIONS,
     Event("cycles", TYPE_HARDWARE, 0),
     Event("cache misses", TYPE_HARDWARE, 3),
 )
-"""What ``Counts`` holds, in its order. The first one must be had, the others are left out."""
+"""The fields of ``Counts``, in order. The first is required, the others are optional."""
 SHARED_RATIO = 0.01
-"""Time that others had the counters, over the time the vCPU ran, that is worth a word."""
-_WRAP = 1 << 64
-_UNEXCLUDABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+"""Share of the vCPU's running time without counters from which on ``note`` mentions it."""
+_CANNOT_EXCLUDE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """One group of events, cumulative: ``None`` for an event that it does not count."""
+    """A cumulative reading of one group; ``None`` for an event that is not counted."""
 
     enabled_ns: int
     running_ns: int
     values: tuple[int | None, ...]
 
     def since(self, before: "GroupReading") -> "GroupReading":
-        """What came since; ``CountersUnavailable`` when it went backwards."""
+        """The increase since ``before``; ``CountersUnavailable`` if a counter went backwards."""
         values = tuple(
             None if now is None or then is None else _gain(then, now)
             for then, now in zip(before.values, self.values, strict=True)
@@ -54,33 +53,31 @@ class GroupReading:
 
 
 def _gain(before: int, now: int) -> int:
-    """The difference of two readings of a 64-bit counter, which may have wrapped."""
-    gain = (now - before) % _WRAP
-    if gain >= _WRAP // 2:
+    if now < before:
         raise CountersUnavailable("the hardware counters went backwards")
-    return gain
+    return now - before
 
 
 class Tally:
-    """Adds readings up; all of a vCPU's groups in the order of their PMUs."""
+    """Accumulates readings of a vCPU's groups, one for each of the named PMUs."""
 
-    def __init__(self, names: Sequence[str], events: int = len(EVENTS)) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.shared_ratio = 0.0
-        """Share of the vCPU's running time, of late, in which it was not counted."""
+        """Share of the vCPU's latest running time in which it was not counted."""
         self._names = tuple(names)
-        zero = GroupReading(0, 0, (0,) * events)
+        zero = GroupReading(0, 0, (0,) * len(EVENTS))
         self._last = (zero,) * len(self._names)
-        self._totals: list[int | None] = [0] * events
+        self._totals: list[int | None] = [0] * len(EVENTS)
         self._residency_ns = [0] * len(self._names)
 
     def add(self, now: Sequence[GroupReading]) -> Counts | None:
-        """Everything so far; ``None`` while nothing is known of the latest part of it."""
+        """The totals; ``None`` if the vCPU has run uncounted since the last reading."""
         gains = [after.since(before) for before, after in zip(self._last, now, strict=True)]
         ran_ns = max(gain.enabled_ns for gain in gains)
         counted_ns = sum(gain.running_ns for gain in gains)
         if ran_ns:
             self.shared_ratio = max(0.0, 1.0 - counted_ns / ran_ns)
-            if not counted_ns:  # the interval stays open until the counters had a turn
+            if not counted_ns:  # the interval continues until the counters run
                 return None
         estimate = len(gains) == 1 and self.shared_ratio > SHARED_RATIO
         for i, before in enumerate(self._totals):
@@ -103,8 +100,8 @@ class Tally:
 class PerfCounter:
     """The hardware counters of one vCPU thread.
 
-    ``guest_only``: what KVM and QEMU do for the guest in this thread is left out, as far as the
-    PMU can; ``note`` says what is not as it should be.
+    Counts guest execution only, if the PMU can exclude what KVM and QEMU do in the thread.
+    Raises ``CountersUnavailable`` if instructions cannot be counted on every PMU.
     """
 
     source = "perf"
@@ -113,82 +110,85 @@ class PerfCounter:
         self,
         tid: int,
         pmus: Sequence[Pmu],
-        *,
-        guest_only: bool = True,
-        events: Sequence[Event] = EVENTS,
         root: Path = Path("/"),
-        open_event: Callable[..., int] = perf.open_event,
+        open_event: Callable[[Event, int, int, int, int], int] = perf.open_event,
     ) -> None:
         self._root = root
         self._open_event = open_event
-        self._doubts: list[str] = []
+        self._limitations: list[str] = []
         self._fds: list[int] = []
         self._groups: list[tuple[int, tuple[bool, ...]]] = []
         try:
             for pmu in pmus:
-                self._open(tid, pmu, events, perf.EXCLUDE_HOST if guest_only else 0)
+                self._open(tid, pmu)
         except OSError as exc:
             self.close()
             on = f" on {pmu.name}" if len(pmus) > 1 else ""
-            raise CountersUnavailable(perf.why(exc, events[0].name + on, root)) from exc
-        self._tally = Tally([pmu.name for pmu in pmus], len(events))
+            raise CountersUnavailable(perf.why(exc, EVENTS[0].name + on, root)) from exc
+        self._tally = Tally([pmu.name for pmu in pmus])
 
-    def _open(self, tid: int, pmu: Pmu, events: Sequence[Event], flags: int) -> None:
-        read_format = perf.TIMES | perf.GROUP
-        first, *others = (pmu.event(event) for event in events)
+    def _open(self, tid: int, pmu: Pmu) -> None:
+        flags, read_format = perf.EXCLUDE_HOST, perf.TIMES | perf.GROUP
+        first, *others = (pmu.event(event) for event in EVENTS)
         try:
             leader = self._open_event(first, tid, -1, flags, read_format)
         except OSError as exc:
-            if not flags or exc.errno not in _UNEXCLUDABLE:
+            if exc.errno not in _CANNOT_EXCLUDE:
                 raise
             flags = 0
             leader = self._open_event(first, tid, -1, flags, read_format)
-            self._doubt("the PMU cannot tell guest from host: the host's work for it counts too")
+            self._limited(
+                "the PMU cannot tell guest from host: the host's work for the guest counts too"
+            )
         self._fds.append(leader)
-        here = [True]
+        opened = [True]
         for event in others:
             try:
                 self._fds.append(self._open_event(event, tid, leader, flags, read_format))
-                here.append(True)
+                opened.append(True)
             except OSError as exc:
                 if exc.errno == errno.ESRCH:
                     raise
-                here.append(False)
-                self._doubt(f"no {event.name}: {perf.why(exc, event.name, self._root)}")
-        self._groups.append((leader, tuple(here)))
+                opened.append(False)
+                self._limited(f"no {event.name}: {perf.why(exc, event.name, self._root)}")
+        self._groups.append((leader, tuple(opened)))
 
-    def _doubt(self, sentence: str) -> None:
-        if sentence not in self._doubts:
-            self._doubts.append(sentence)
+    def _limited(self, sentence: str) -> None:
+        if sentence not in self._limitations:
+            self._limitations.append(sentence)
 
     @property
     def note(self) -> str | None:
-        """What is not as it should be."""
-        doubts = self._doubts
+        """The limitations of this counter, ``None`` if there are none."""
+        found = self._limitations
         if self._tally.shared_ratio > SHARED_RATIO:
-            what = "left out" if len(self._groups) > 1 else "estimated"
-            doubts = [*doubts, f"others use the hardware counters at times: those are {what}"]
-        return "; ".join(doubts) or None
+            what = "omitted" if len(self._groups) > 1 else "estimated"
+            found = [*found, f"others use the hardware counters at times, which are {what}"]
+        return "; ".join(found) or None
 
     def read(self) -> Counts | None:
-        """Counts so far, ``None`` while others hold the PMU; ``CountersUnavailable`` if lost."""
+        """Counts since the counter was opened.
+
+        ``None`` while others occupy the PMU. Raises ``CountersUnavailable`` if the kernel took the
+        counters away.
+        """
         readings = []
-        for leader, here in self._groups:
-            count = sum(here)
+        for leader, opened in self._groups:
+            count = sum(opened)
             raw = os.read(leader, 24 + 8 * count)
-            if len(raw) < 24 + 8 * count:  # the kernel gave the group up
+            if len(raw) < 24 + 8 * count:  # the group is in its error state
                 raise CountersUnavailable("the kernel took the hardware counters away")
             _, enabled_ns, running_ns, *found = struct.unpack(f"={3 + count}Q", raw)
             values = iter(found)
             readings.append(
                 GroupReading(
-                    enabled_ns, running_ns, tuple(next(values) if h else None for h in here)
+                    enabled_ns, running_ns, tuple(next(values) if o else None for o in opened)
                 )
             )
         return self._tally.add(readings)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all descriptors."""
         while self._fds:
             with contextlib.suppress(OSError):
                 os.close(self._fds.pop())

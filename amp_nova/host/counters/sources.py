@@ -1,9 +1,9 @@
-"""What counts a vCPU's instructions: chosen by what runs it, and what is to be had.
+"""Selects what counts a vCPU's instructions, by its accelerator and the configuration.
 
-``perf``: the hardware counters of its thread, for guests under KVM. Instructions, cycles, cache
-misses; needs a PMU that the host may use. ``tcg``: a plugin of QEMU, for emulated guests, exact but
-instructions only. Neither can stand in for the other: hardware counters see the emulator's
-instructions, not the guest's. Else nothing counts, and a reason is given.
+``perf``: the hardware counters of the thread, for guests under KVM. Instructions, cycles and cache
+misses; needs a PMU that the host may use. ``tcg``: a QEMU plugin, for emulated guests.
+Instructions only, and exact. Neither replaces the other: hardware counters count the emulator's
+instructions, not the guest's. Without either, the reason is reported.
 """
 
 import math
@@ -24,33 +24,33 @@ EMULATED = "TCG"
 
 
 class Counter(Protocol):
-    """Counts one vCPU."""
+    """A counter of one vCPU."""
 
     @property
     def source(self) -> str:
-        """What counts: ``perf`` or ``tcg``."""
+        """``perf`` or ``tcg``."""
         ...
 
     @property
     def note(self) -> str | None:
-        """What it cannot do here, if anything."""
+        """The limitations of this counter, ``None`` if there are none."""
         ...
 
     def read(self) -> Counts | None:
-        """Everything so far, since the guest or the counter began.
+        """Counts since the guest or the counter started.
 
-        ``None`` while the latest part is not known, for the reason in ``note``;
-        ``CountersUnavailable`` when the counter is of no use any more.
+        ``None`` while the latest interval is not counted, for the reason in ``note``. Raises
+        ``CountersUnavailable`` if the counter no longer works.
         """
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its descriptors."""
         ...
 
 
 class Counters:
-    """Opens counters of vCPUs, as configured."""
+    """Opens counters according to ``[counters] source``."""
 
     def __init__(self, source: str = AUTO, root: Path = Path("/"), retry_s: float = 30.0) -> None:
         self.retry_s = retry_s
@@ -60,31 +60,32 @@ class Counters:
     def open(self, pid: int, tid: int, index: int, accelerator: str) -> Counter:
         """The counter of one vCPU of the QEMU process ``pid``.
 
-        ``accelerator``: what runs the vCPU, as QEMU names its thread, ``KVM`` or ``TCG``. Raises
-        ``CountersUnavailable``, with a sentence for operators.
+        ``accelerator`` is the suffix of the vCPU's thread name in QEMU, ``KVM`` or ``TCG``. Raises
+        ``CountersUnavailable`` with a message for operators, and ``CountersNever`` if retrying does
+        not help.
         """
         if self._source == NONE:
             raise CountersNever("[counters] source is none")
         if accelerator == EMULATED:
             if self._source == PERF:
                 raise CountersNever(
-                    "it is emulated, and hardware counters see the emulator's instructions:"
-                    " set [counters] source to auto or tcg"
+                    "the guest is emulated, and hardware counters count the emulator's"
+                    " instructions: set [counters] source to auto or tcg"
                 )
             return TcgCounter(self._root, pid, index)
         if self._source == TCG:
             raise CountersNever(
-                "it is not emulated: set [counters] source to auto or perf to count it"
+                "the guest is not emulated: set [counters] source to auto or perf to count it"
             )
-        if (handed_out := perf.mediated(self._root)) is not None:
-            raise CountersUnavailable(handed_out)
+        if (reason := perf.mediated(self._root)) is not None:
+            raise CountersUnavailable(reason)
         return PerfCounter(tid, perf.pmus(self._root), root=self._root)
 
 
 class VcpuCounts:
-    """One vCPU's counter through its life: what fails is tried again after a while.
+    """One vCPU's counter, reopened after failures. Thread-safe.
 
-    Any thread may read.
+    A counter that cannot be opened is retried after ``retry_s`` seconds.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class VcpuCounts:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.failure: str | None = None
-        """Why nothing is counted now."""
+        """Why nothing is counted, ``None`` if something is."""
         self._opener = opener
         self._retry_s = retry_s
         self._clock = clock
@@ -104,13 +105,13 @@ class VcpuCounts:
 
     @property
     def state(self) -> tuple[str, str]:
-        """What counts, and what there is to say about it; empty when all is well."""
+        """The source (``none`` if nothing counts), and a reason or note, which may be empty."""
         if self.failure is not None or self._counter is None:
             return NONE, self.failure or ""
         return self._counter.source, self._counter.note or ""
 
     def read(self) -> Counts | None:
-        """Counts so far, or ``None`` with a reason in ``failure``."""
+        """Counts so far, ``None`` with the reason in ``failure`` if there are none."""
         with self._lock:
             if self._counter is None and not self._open():
                 return None
@@ -118,7 +119,7 @@ class VcpuCounts:
             try:
                 counts = self._counter.read()
             except (CountersUnavailable, OSError) as exc:
-                self._lose(exc, 0.0)  # a new one may do
+                self._lose(exc, 0.0)  # reopen at the next reading
                 return None
             self.failure = self._counter.note if counts is None else None
             return counts
@@ -135,18 +136,18 @@ class VcpuCounts:
 
     def _lose(self, exc: Exception, retry_s: float) -> None:
         known = isinstance(exc, CountersUnavailable)
-        self.failure = str(exc) if known else f"the counter fails: {exc}"
+        self.failure = str(exc) if known else f"the counter failed: {exc}"
         self._retry_at_s = self._clock() + retry_s
         self.close()
 
     def close(self) -> None:
-        """Give the counter back."""
+        """Close the counter; the next reading opens it again."""
         with self._lock:
             if self._counter is not None:
                 self._counter.close()
                 self._counter = None
 
     def end(self) -> None:
-        """Give the counter back for good, whoever still asks."""
+        """Close the counter for good; later readings find nothing."""
         with self._lock:
-            self._lose(CountersNever("its vCPU has gone"), math.inf)
+            self._lose(CountersNever("its vCPU no longer exists"), math.inf)

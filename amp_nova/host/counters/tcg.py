@@ -1,8 +1,8 @@
-"""Instructions of an emulated guest, counted by a plugin of QEMU in a file that it shares.
+"""Instructions of an emulated guest, which a QEMU plugin counts in a shared file.
 
-QEMU's own arguments say where that file is, so a guest that was started in any way is found. The
-file is read as another process left it, never mapped: one that is cut short then is a short read,
-where a mapping would end this process.
+QEMU's command line names the file, so that any guest with the plugin is found. The file is read
+rather than mapped: if another process truncates it, a read is short, whereas access to a mapping
+would kill this process.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ _COMMA = re.compile(r"(?<!,),(?!,)")
 
 
 def counter_file(root: Path, pid: int) -> Path:
-    """The file in which a plugin of this QEMU process counts, as seen by the process itself.
+    """The plugin's file, seen through the root directory of the QEMU process.
 
-    Raises ``CountersUnavailable``; ``CountersNever`` when it has no such plugin.
+    Raises ``CountersUnavailable``, and ``CountersNever`` if the process has no such plugin.
     """
     try:
         arguments = (root / f"proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -41,12 +41,12 @@ def counter_file(root: Path, pid: int) -> Path:
                     path = part[4:].replace(",,", ",").lstrip("/")
                     return root / f"proc/{pid}/root" / path
     raise CountersNever(
-        "it is emulated, and QEMU was started without the plugin that counts instructions"
+        "the guest is emulated, and QEMU was started without the plugin that counts instructions"
     )
 
 
 class TcgCounter:
-    """The plugin's count for one vCPU. Every method raises ``CountersUnavailable``."""
+    """The plugin's count for one vCPU. All methods may raise ``CountersUnavailable``."""
 
     source = "tcg"
     note = None
@@ -55,7 +55,7 @@ class TcgCounter:
         path = counter_file(root, pid)
         shown = "/" + str(path.relative_to(root / f"proc/{pid}/root"))
         try:
-            # Whatever lies there, opening it must neither wait nor lead elsewhere.
+            # Opening must not block (on a FIFO) nor follow a symbolic link.
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as exc:
             raise CountersUnavailable(
@@ -73,29 +73,29 @@ class TcgCounter:
 
     def _problem(self, pid: int, index: int) -> str | None:
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            return "is no regular file"
+            return "is not a regular file"
         raw = os.pread(self._fd, _HEADER.size, 0)
         if len(raw) < _HEADER.size:
             return "is too short"
         magic, version, vcpus, owner, _ = _HEADER.unpack(raw)
         if magic != MAGIC:
-            return "is not of the plugin icount"
+            return "was not written by the plugin icount"
         if version != VERSION:
-            return f"is of version {version}, not {VERSION}: build the plugin of this amp-nova"
+            return f"has version {version}, not {VERSION}: build the plugin of this amp-nova"
         if owner != pid:
-            return f"is of process {owner}, not {pid}: give every guest a file of its own"
+            return f"belongs to process {owner}, not {pid}: give every guest its own file"
         if index >= vcpus:
-            return f"has {vcpus} vCPUs, and none with index {index}"
+            return f"has {vcpus} vCPUs, none with index {index}"
         return None
 
     def read(self) -> Counts:
-        """Instructions since the guest began."""
+        """Instructions since the guest started."""
         try:
             raw = os.pread(self._fd, 8, self._offset)
         except OSError as exc:
-            raise CountersUnavailable(f"the plugin's file fails: {exc.strerror}") from exc
+            raise CountersUnavailable(f"the plugin's file cannot be read: {exc.strerror}") from exc
         if len(raw) < 8:
-            raise CountersUnavailable("the plugin's file was cut short")
+            raise CountersUnavailable("the plugin's file was truncated")
         now = int.from_bytes(raw, sys.byteorder)
         if now < self._last:
             raise CountersUnavailable("the plugin's count went backwards")
@@ -103,6 +103,6 @@ class TcgCounter:
         return Counts(now)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         with contextlib.suppress(OSError):
             os.close(self._fd)

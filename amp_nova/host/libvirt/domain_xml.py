@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from amp_nova.flavor.extra_specs import NAMESPACE
 from amp_nova.host.libvirt import io_definition
-from amp_nova.host.libvirt.cpuset import cpus
 from amp_nova.host.libvirt.io_definition import IoDefinition
+from amp_nova.model.cpulist import parse_cpuset
 from amp_nova.model.observation import Domain
 
 NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
@@ -89,8 +89,8 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {
-        int(pin.get("vcpu") or -1): cpus(pin.get("cpuset") or "")
+        int(pin.get("vcpu") or -1): parse_cpuset(pin.get("cpuset") or "")
         for pin in root.iterfind("cputune/vcpupin")
     }
     io = io_definition.parse(root)
-    return DomainXml(domain, cpus(cpuset) if cpuset else None, pins, io)
+    return DomainXml(domain, parse_cpuset(cpuset) if cpuset else None, pins, io)

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_nova.host.libvirt.cpuset import cpus
+from amp_nova.model.cpulist import parse_cpuset
 
 OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
 """Types of interfaces whose traffic is not carried by threads of the domain."""
@@ -50,9 +50,9 @@ def parse(root: ET.Element) -> IoDefinition:
 def _parse(root: ET.Element) -> IoDefinition:
     pin = root.find("cputune/emulatorpin")
     return IoDefinition(
-        None if pin is None else cpus(pin.get("cpuset") or ""),
+        None if pin is None else parse_cpuset(pin.get("cpuset") or ""),
         {
-            int(e.get("iothread") or -1): cpus(e.get("cpuset") or "")
+            int(e.get("iothread") or -1): parse_cpuset(e.get("cpuset") or "")
             for e in root.iterfind("cputune/iothreadpin")
         },
         tuple(

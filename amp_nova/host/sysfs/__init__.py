@@ -1,1 +1,1 @@
-"""The processors as ``/sys`` and ``/proc`` describe them."""
+"""Reads what ``/sys`` and ``/proc`` report about the processors."""

@@ -1,27 +1,22 @@
-"""``/proc/cpuinfo``: what each CPU says about itself."""
+"""``/proc/cpuinfo``: how each CPU describes itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from amp_nova.hardware.facts import CpuModel
 
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """The lines of ``/proc/cpuinfo`` that tell designs and cores apart."""
+    """The entry of one CPU in ``/proc/cpuinfo``."""
 
-    vendor: str | None = None
-    family: int | None = None
-    model: int | None = None
-    implementer: int | None = None
-    part: int | None = None
-    uarch: str | None = None
+    model: CpuModel = field(default_factory=CpuModel)
     package: int | None = None
     core_id: int | None = None
-    hybrid: bool = False
-    virtual: bool = False
 
 
 def parse(text: str) -> dict[int, CpuInfo]:
-    """What is said about each CPU; lines that belong to none (old Arm kernels) hold for all."""
+    """Entries by CPU id; lines outside any entry (old Arm kernels) apply to all CPUs."""
     shared: dict[str, str] = {}
     own: dict[int, dict[str, str]] = {}
     for block in text.split("\n\n"):
@@ -38,18 +33,19 @@ def parse(text: str) -> dict[int, CpuInfo]:
 def _info(values: Mapping[str, str]) -> CpuInfo:
     vendor = values.get("vendor_id")
     flags = values.get("flags", "").split()
-    return CpuInfo(
+    model = CpuModel(
         vendor=vendor,
         family=_number(values.get("cpu family", "")),
-        # POWER calls the whole machine's name its model
+        # on POWER, "model" is the name of the machine
         model=_number(values.get("model", "")) if vendor else None,
         implementer=_number(values.get("CPU implementer", "")),
         part=_number(values.get("CPU part", "")),
         uarch=values.get("uarch"),
-        package=_number(values.get("physical id", "")),
-        core_id=_number(values.get("core id", "")),
         hybrid="hybrid_cpu" in flags or "hybrid" in flags,
         virtual="hypervisor" in flags,
+    )
+    return CpuInfo(
+        model, _number(values.get("physical id", "")), _number(values.get("core id", ""))
     )
 
 

@@ -1,45 +1,45 @@
-"""What a machine's ``/sys`` and ``/proc`` say about its CPUs, as ``hardware.facts``.
+"""Reads the facts about a machine's CPUs from ``/sys`` and ``/proc``.
 
-No file is certain to be there: kernels, architectures, hypervisors and containers leave out what
-they like. A file that is missing, empty or says '(null)' says nothing; one that holds garbage says
-nothing either, and a warning names it.
+Any file may be absent, depending on kernel, architecture, hypervisor and container. A file that is
+missing, empty or '(null)' is ignored; a file with garbage is ignored with a warning that names it.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware.designs import PMU_DESIGNS
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.facts import CpuFacts, MachineFacts, Speeds
 from amp_nova.host.sysfs import cpuinfo
 from amp_nova.host.sysfs.cpuinfo import CpuInfo
 from amp_nova.model import cpulist
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
-SILENCE = ("", "(null)", "<unknown>", "<not supported>")
+NO_VALUE = ("", "(null)", "<unknown>", "<not supported>")
 WARNINGS_MAX = 10
-"""Garbage in one file of every CPU of a large machine is one problem, not hundreds."""
+"""The same file may hold garbage for each of hundreds of CPUs."""
 
 
 class Tree:
-    """Files under a root, and the garbage found in them."""
+    """The files under a root, and warnings about garbage in them."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
         self.garbage: list[str] = []
 
     def text(self, path: str) -> str | None:
-        """What a file says, ``None`` when it is not there or says nothing."""
+        """The content of a file, ``None`` if it is missing or holds no value."""
         try:
             text = (self.root / path).read_text(errors="replace").strip(" \t\n\0")
         except OSError:
             return None
-        return None if text in SILENCE else text
+        return None if text in NO_VALUE else text
 
     def number(self, path: str) -> int | None:
-        """A number above 0, or 0 where that is meant; negative means that nobody knows."""
+        """A non-negative number, ``None`` if there is none; the kernel writes -1 for unknown."""
         text = self.text(path)
         if text is None:
             return None
@@ -48,23 +48,19 @@ class Tree:
         self.reject(path, text, "a number")
         return None
 
-    def cpus(self, path: str, parse: Callable[[str], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """A list or mask of CPUs; ``None`` when there is none."""
+    def cpus(self, path: str) -> tuple[int, ...]:
+        """The ids in a CPU list, none if there is no list."""
         text = self.text(path)
         if text is None:
-            return None
+            return ()
         try:
-            return parse(text)
+            return cpulist.parse(text)
         except ValueError:
             self.reject(path, text, "a list of CPUs")
-            return None
-
-    def listed(self, path: str, mask: str) -> tuple[int, ...]:
-        """A list of CPUs, or the mask that older kernels have instead; empty when neither."""
-        return self.cpus(path, cpulist.parse) or self.cpus(mask, cpulist.parse_mask) or ()
+            return ()
 
     def numbered(self, folder: str, name: str) -> list[int]:
-        """The N of all ``folder/nameN``, ascending."""
+        """The numbers N of all ``folder/nameN``, ascending."""
         try:
             entries = [p.name for p in (self.root / folder).iterdir()]
         except OSError:
@@ -73,16 +69,16 @@ class Tree:
         return sorted(int(m[1]) for m in found if m)
 
     def reject(self, path: str, text: str, expected: str) -> None:
-        """Remember that a file holds something else than ``expected``."""
+        """Record that a file does not hold what was ``expected``."""
         self.garbage.append(f"/{path} is ignored: {text[:20]!r} is not {expected}")
 
 
 def read_facts(root: str | Path) -> MachineFacts:
-    """Everything the machine under ``root`` says about its CPUs.
+    """Everything that the machine under ``root`` reports about its CPUs.
 
     Raises:
-        ConfigInvalid: ``root`` is no directory.
-        TopologyUnknown: no CPU is described below it.
+        ConfigInvalid: ``root`` is not a directory.
+        TopologyUnknown: there is no CPU under it.
     """
     tree = Tree(root)
     if not tree.root.is_dir():
@@ -90,76 +86,62 @@ def read_facts(root: str | Path) -> MachineFacts:
     present = tree.numbered(CPUS, "cpu")
     if not present:
         raise TopologyUnknown(
-            f"'{root}' has no {CPUS}/cpu0; name the folder that holds sys and proc"
+            f"'{root}' has no {CPUS}/cpu0; name the directory that holds sys and proc"
         )
     online = _online(tree, present)
     described = cpuinfo.parse(tree.text("proc/cpuinfo") or "")
-    isolated = frozenset(tree.cpus(f"{CPUS}/isolated", cpulist.parse) or ())
+    isolated = tree.cpus(f"{CPUS}/isolated")
     policies, nodes = _policies(tree), _nodes(tree)
     cpus = []
     for cpu in present:
         if cpu not in online:
             cpus.append(CpuFacts(cpu, online=False))
             continue
-        cpus.append(
-            _cpu(
-                tree,
-                cpu,
-                described.get(cpu, CpuInfo()),
-                freq=policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq"),
-                numa_node=nodes.get(cpu),
-                isolated=cpu in isolated,
-            )
-        )
+        cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
+        facts = _cpu(tree, cpu, described.get(cpu, CpuInfo()), cpufreq)
+        cpus.append(replace(facts, numa_node=nodes.get(cpu), isolated=cpu in isolated))
     return MachineFacts(tuple(cpus), _pmus(tree), _warnings(tree))
 
 
 def online_mask(root: str | Path) -> frozenset[int]:
-    """The CPUs that are online now; cheap enough to ask in every cycle."""
+    """Ids of the CPUs that are online now; cheap enough for every cycle."""
     tree = Tree(root)
-    listed = tree.cpus(f"{CPUS}/online", cpulist.parse)
+    listed = tree.cpus(f"{CPUS}/online")
     return frozenset(listed) if listed else _online(tree, tree.numbered(CPUS, "cpu"))
 
 
 def _online(tree: Tree, present: Iterable[int]) -> frozenset[int]:
-    """By the machine's list, else by each CPU's own file, which CPUs that must stay on lack."""
-    listed = frozenset(tree.cpus(f"{CPUS}/online", cpulist.parse) or ()) & frozenset(present)
+    """From the machine's list, or else from each CPU's file, which CPUs without hotplug lack."""
+    listed = frozenset(tree.cpus(f"{CPUS}/online")) & frozenset(present)
     return listed or frozenset(c for c in present if tree.number(f"{CPUS}/cpu{c}/online") != 0)
 
 
-def _cpu(
-    tree: Tree, cpu: int, info: CpuInfo, freq: str, numa_node: int | None, isolated: bool
-) -> CpuFacts:
+def _cpu(tree: Tree, cpu: int, info: CpuInfo, cpufreq: str) -> CpuFacts:
     here = f"{CPUS}/cpu{cpu}"
-    implementer, part = _midr(tree, here) or (info.implementer, info.part)
+    model = info.model
+    if (midr := _midr(tree, here)) is not None:
+        model = replace(model, implementer=midr[0], part=midr[1])
     package = tree.number(f"{here}/topology/physical_package_id")
     core_id = tree.number(f"{here}/topology/core_id")
     return CpuFacts(
         id=cpu,
-        siblings=tree.listed(f"{here}/topology/core_cpus_list", f"{here}/topology/core_cpus")
-        or tree.listed(f"{here}/topology/thread_siblings_list", f"{here}/topology/thread_siblings"),
+        siblings=tree.cpus(f"{here}/topology/core_cpus_list")
+        or tree.cpus(f"{here}/topology/thread_siblings_list"),
         package=info.package if package is None else package,
         core_id=info.core_id if core_id is None else core_id,
-        numa_node=numa_node,
         llc=_llc(tree, here),
-        isolated=isolated,
-        capacity=tree.number(f"{here}/cpu_capacity"),
-        highest_perf=tree.number(f"{here}/acpi_cppc/highest_perf"),
-        max_freq_khz=tree.number(f"{freq}/cpuinfo_max_freq"),
-        base_freq_khz=tree.number(f"{freq}/base_frequency"),
-        vendor=info.vendor,
-        family=info.family,
-        model=info.model,
-        implementer=implementer,
-        part=part,
-        uarch=info.uarch,
-        hybrid=info.hybrid,
-        virtual=info.virtual,
+        model=model,
+        speeds=Speeds(
+            capacity=tree.number(f"{here}/cpu_capacity"),
+            highest_perf=tree.number(f"{here}/acpi_cppc/highest_perf"),
+            max_freq_khz=tree.number(f"{cpufreq}/cpuinfo_max_freq"),
+            base_freq_khz=tree.number(f"{cpufreq}/base_frequency"),
+        ),
     )
 
 
 def _midr(tree: Tree, here: str) -> tuple[int, int] | None:
-    """Arm's implementer and part, from the register that the kernel keeps per CPU."""
+    """Implementer and part from MIDR_EL1, which the arm64 kernel exposes for each CPU."""
     path = f"{here}/regs/identification/midr_el1"
     text = tree.text(path)
     if text is None:
@@ -172,21 +154,21 @@ def _midr(tree: Tree, here: str) -> tuple[int, int] | None:
 
 
 def _llc(tree: Tree, here: str) -> int | None:
-    """The lowest CPU that shares the cache of the highest level; not every core has a third."""
+    """The lowest CPU that shares the cache of the highest level, which need not be level 3."""
     best: tuple[int, int] | None = None
     for index in tree.numbered(f"{here}/cache", "index"):
         cache = f"{here}/cache/index{index}"
         level = tree.number(f"{cache}/level")
         if level is None or tree.text(f"{cache}/type") == "Instruction":
             continue
-        shared = tree.listed(f"{cache}/shared_cpu_list", f"{cache}/shared_cpu_map")
+        shared = tree.cpus(f"{cache}/shared_cpu_list")
         if shared and (best is None or level > best[0]):
             best = (level, shared[0])
     return best[1] if best else None
 
 
 def _policies(tree: Tree) -> dict[int, str]:
-    """For each CPU the folder of its frequency policy."""
+    """The directory of each CPU's frequency policy."""
     found: dict[int, str] = {}
     for policy in tree.numbered(f"{CPUS}/cpufreq", "policy"):
         path = f"{CPUS}/cpufreq/policy{policy}"
@@ -199,19 +181,19 @@ def _policies(tree: Tree) -> dict[int, str]:
 
 def _nodes(tree: Tree) -> dict[int, int]:
     """NUMA node by CPU."""
-    found: dict[int, int] = {}
-    for node in tree.numbered(NODES, "node"):
-        for cpu in tree.listed(f"{NODES}/node{node}/cpulist", f"{NODES}/node{node}/cpumap"):
-            found[cpu] = node
-    return found
+    return {
+        cpu: node
+        for node in tree.numbered(NODES, "node")
+        for cpu in tree.cpus(f"{NODES}/node{node}/cpulist")
+    }
 
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
-    """Intel's counter units for one core type, those that have CPUs."""
+    """Intel's performance monitoring units of one core type that have CPUs."""
     found = []
     for name in PMU_DESIGNS:
         for folder in ("sys/devices", "sys/bus/event_source/devices"):
-            if cpus := tree.cpus(f"{folder}/{name}/cpus", cpulist.parse):
+            if cpus := tree.cpus(f"{folder}/{name}/cpus"):
                 found.append((name, frozenset(cpus)))
                 break
     return tuple(found)
@@ -220,6 +202,6 @@ def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
 def _warnings(tree: Tree) -> tuple[str, ...]:
     garbage = list(dict.fromkeys(tree.garbage))
     if len(garbage) > WARNINGS_MAX:
-        rest = len(garbage) - WARNINGS_MAX
-        garbage = [*garbage[:WARNINGS_MAX], f"{rest} more files are ignored for the same reason"]
+        more = len(garbage) - WARNINGS_MAX
+        garbage = [*garbage[:WARNINGS_MAX], f"{more} more files are ignored for the same reason"]
     return tuple(garbage)

@@ -19,7 +19,7 @@ HALF = {"amp:pref_core": "0.5"}
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A fake node in the place of this machine."""
+    """A fake node in place of this machine."""
     (tmp_path / "host").mkdir()
     found = Node(tmp_path / "host", monkeypatch)
     monkeypatch.setattr(service, "make_host", lambda conf, wake=None: found.node)
@@ -28,7 +28,7 @@ def node(tmp_path, monkeypatch):
 
 @pytest.fixture
 def config(tmp_path):
-    """Writes a configuration of the test's own."""
+    """Writes a configuration for the test."""
 
     def config_(**agent):
         path = tmp_path / "amp-nova.conf"
@@ -53,7 +53,7 @@ def run(config, capsys):
 
 
 def real(*argv, forbid=""):
-    """The agent in a process of its own, with a module that cannot be imported."""
+    """The agent in its own process; the module ``forbid`` cannot be imported."""
     code = "import sys; from amp_nova.cmd.agent import main; sys.exit(main(sys.argv[1:]))"
     if forbid:
         code = f"import sys; sys.modules[{forbid!r}] = None; " + code
@@ -63,8 +63,8 @@ def real(*argv, forbid=""):
     return result.returncode, result.stdout, result.stderr
 
 
-def test_once_changes_and_says_what(node, run):
-    """One line for every vCPU: what it got, and why."""
+def test_once_changes_and_reports(node, run):
+    """One line for each vCPU with its allocation and the reason."""
     node.start(specs=HALF, cpuset="0-1")
 
     status, out, err = run("--once")
@@ -78,14 +78,14 @@ def test_once_changes_and_says_what(node, run):
 
 
 def test_second_run_has_nothing_to_change(node, run):
-    """Acting twice changes nothing."""
+    """A repeated cycle changes nothing."""
     node.start(specs=HALF)
     run("--once")
 
     assert run("--once") == (0, "nothing to change\n", "")
 
 
-def test_dry_run_says_and_changes_nothing(node, run):
+def test_dry_run_changes_nothing(node, run):
     """The same lines as --once, and no write."""
     node.start(specs=HALF)
 
@@ -96,7 +96,7 @@ def test_dry_run_says_and_changes_nothing(node, run):
 
 
 def test_dry_run_shows_what_the_policy_would_change(node, run):
-    """Where it would put best effort, and that it is the policy; nobody is moved."""
+    """Where the policy would place best-effort vCPUs; none is moved."""
     node.start()
     before = dict(node.kernel.affinity)
 
@@ -110,8 +110,8 @@ def test_dry_run_shows_what_the_policy_would_change(node, run):
     assert node.kernel.affinity != before
 
 
-def test_what_cannot_be_changed_is_the_answer_no(node, run):
-    """Exit status 1, and the line says what the kernel answered."""
+def test_a_failed_change_is_the_answer_no(node, run):
+    """Exit status 1, and the line has the kernel's error."""
     node.start(specs=HALF)
     node.kernel.refuse = {"cpu.max": 30}
 
@@ -121,8 +121,8 @@ def test_what_cannot_be_changed_is_the_answer_no(node, run):
     assert out.count("FAILED: vCPU 0 cannot be changed: Read-only file system") == 1
 
 
-def test_problems_are_told(node, run):
-    """A booking that cannot be read, and a domain whose threads cannot be."""
+def test_problems_are_reported(node, run):
+    """An invalid booking, and a domain whose threads cannot be read."""
     node.start(specs={"amp:pref_core": "a lot"})
     node.libvirt.define("instance-00000002")
 
@@ -153,7 +153,7 @@ def test_second_agent_is_bad_input(node, run, tmp_path):
     ],
 )
 def test_bad_configuration_is_bad_input(node, run, agent, said):
-    """Exit status 2 and one sentence with section, option and what is wrong."""
+    """Exit status 2 and a message with section, option and the error."""
     status, out, err = run("--once", **agent)
 
     assert (status, out) == (2, "")
@@ -161,8 +161,8 @@ def test_bad_configuration_is_bad_input(node, run, agent, said):
     assert err.count("\n") == 1
 
 
-def test_configuration_that_is_not_there_is_bad_input(capsys):
-    """The file is named."""
+def test_a_missing_configuration_is_bad_input(capsys):
+    """The message names the file."""
     assert main(["--config-file", "/not/there.conf", "--once"]) == 2
     assert "/not/there.conf" in capsys.readouterr().err
 
@@ -174,15 +174,15 @@ def machine(tmp_path):
 
 
 def own(config, machine, **agent):
-    """A configuration that reads a machine's files and libvirt's test driver."""
+    """A configuration with a machine's files and libvirt's test driver."""
     path = config(libvirt_uri="test:///default", **agent)
     with path.open("a") as file:
         file.write(f"[topology]\nroot = {machine}\ncalibration_file =\n")
     return path
 
 
-def test_booking_line_that_is_wrong_is_bad_input(config, machine):
-    """The line is named, before libvirt is asked anything."""
+def test_an_invalid_booking_line_is_bad_input(config, machine):
+    """The message names the line; libvirt is not contacted."""
     path = own(config, machine, booking="web-* amp:pref_cor=1")
 
     status, _, err = real("--config-file", path, "--once")
@@ -192,9 +192,9 @@ def test_booking_line_that_is_wrong_is_bad_input(config, machine):
 
 
 def test_real_libvirt_binding_is_driven_once(config, machine):
-    """With libvirt's test driver, which has a domain but no QEMU, the agent says just that.
+    """The domain of libvirt's test driver has no QEMU process, which the agent reports.
 
-    The machine's coefficient is the firmware's word: that is a warning, on its own channel.
+    The firmware declares the machine's coefficient: that is a warning on standard error.
     """
     path = own(config, machine, libvirt_run_path=machine)
 
@@ -206,8 +206,8 @@ def test_real_libvirt_binding_is_driven_once(config, machine):
     assert out.startswith("nothing to change\ntest: its threads cannot be read: ")
 
 
-def test_bus_that_is_none_is_one_sentence(config, machine):
-    """Whatever the libraries of the bus have to say of themselves besides."""
+def test_an_invalid_bus_is_one_sentence(config, machine):
+    """Without further output of the bus's libraries."""
     path = own(config, machine)
     path.write_text(f"{path.read_text()}[reports]\ntransport_url = x\n")
 
@@ -218,7 +218,7 @@ def test_bus_that_is_none_is_one_sentence(config, machine):
 
 
 def test_libvirt_out_of_reach_is_one_sentence(config, machine):
-    """With --once there is no later: exit status 2, and the URI is named."""
+    """--once does not retry: exit status 2, and the message names the URI."""
     path = own(config, machine)
     uri = "qemu+unix:///system?socket=/no/such"
     path.write_text(path.read_text().replace("test:///default", uri))
@@ -230,7 +230,7 @@ def test_libvirt_out_of_reach_is_one_sentence(config, machine):
 
 
 def test_missing_libvirt_binding_is_one_sentence(config, machine):
-    """What is missing, and what to install."""
+    """The message says what to install."""
     status, _, err = real("--config-file", own(config, machine), "--once", forbid="libvirt")
 
     assert (status, err.count("\n")) == (2, 1)
@@ -239,7 +239,7 @@ def test_missing_libvirt_binding_is_one_sentence(config, machine):
 
 
 def test_machine_whose_core_types_are_unknown_is_one_sentence(config, tmp_path):
-    """A root that is no machine is named."""
+    """The message names the root."""
     (tmp_path / "empty").mkdir()
 
     status, _, err = real("--config-file", own(config, tmp_path / "empty"), "--once")

@@ -1,4 +1,4 @@
-"""``amp-nova calibrate`` as its user sees it. stress-ng is a FAKE here, and the machine is idle."""
+"""``amp-nova calibrate`` as a user sees it, with a FAKE stress-ng on an idle machine."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import pytest
 from amp_nova.cmd import calibrate as command
 from amp_nova.cmd import cli
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host.calibration import idleness, measure
+from amp_nova.host.calibration import file, idleness
 from amp_nova.host.calibration.idleness import Load
 from amp_nova.host.calibration.stress_ng import StressNg
 from amp_nova.host.counters import perf
@@ -49,7 +49,7 @@ def amp_nova(host, capsys, *arguments, conf="amp.conf"):
 
 
 def refused(host, capsys, *arguments, conf="amp.conf"):
-    """The one sentence of a refusal, before which nothing was measured."""
+    """The message of a refusal; nothing was measured before."""
     status, out, err = amp_nova(host, capsys, *arguments, conf=conf)
     assert (status, out) == (2, "")
     assert err.startswith("amp-nova")
@@ -59,10 +59,10 @@ def refused(host, capsys, *arguments, conf="amp.conf"):
 
 
 def written(host, name="calibration.json"):
-    return measure.read(host / name)
+    return file.read(host / name)
 
 
-def test_it_measures_shows_and_writes(host, capsys):
+def test_it_measures_prints_and_writes(host, capsys):
     """The table has a row per type, slowest first, and the file holds the same."""
     status, out, err = amp_nova(host, capsys)
 
@@ -76,8 +76,8 @@ def test_it_measures_shows_and_writes(host, capsys):
     assert written(host).provenance.stress_ng_version == "0.15.06"
 
 
-def test_json_is_the_file_without_the_single_runs(host, capsys):
-    """What a script reads is what the file says."""
+def test_json_is_the_file_without_the_samples(host, capsys):
+    """Scripts read the same values as in the file."""
     status, out, _ = amp_nova(host, capsys, "--format", "json")
     found = json.loads(out)
 
@@ -90,7 +90,7 @@ def test_json_is_the_file_without_the_single_runs(host, capsys):
 
 
 def test_a_dry_run_writes_nothing(host, capsys):
-    """A dry run shows the figures and leaves no file."""
+    """A dry run prints the results and leaves no file."""
     status, out, _ = amp_nova(host, capsys, "--dry-run")
 
     assert status == 0
@@ -99,7 +99,7 @@ def test_a_dry_run_writes_nothing(host, capsys):
 
 
 def test_output_names_another_file(host, capsys):
-    """--output wins over the configured file."""
+    """--output overrides the configured file."""
     assert amp_nova(host, capsys, "--output", str(host / "other.json"))[0] == 0
 
     assert written(host, "other.json").reference == "slow"
@@ -107,17 +107,17 @@ def test_output_names_another_file(host, capsys):
 
 
 def test_a_busy_machine_is_refused(host, capsys, monkeypatch):
-    """A machine with load is not measured; the sentence names pCPU, load and way out."""
+    """The message names the pCPU, its load and the remedy."""
     monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0.8, 0)})
 
     assert refused(host, capsys) == (
-        "amp-nova: pCPU 1, the idlest of core type 'slow', is 80% busy where 5% is allowed; wait"
-        " until the machine is idle, or pass --force\n"
+        "amp-nova: pCPU 1, the idlest of core type 'slow', is 80% busy, and at most 5% is"
+        " allowed; wait until the machine is idle, or pass --force\n"
     )
 
 
-def test_force_measures_a_busy_machine_and_says_so(host, capsys, monkeypatch):
-    """--force measures, and table and file keep the reason that was overridden."""
+def test_force_measures_a_busy_machine_with_a_warning(host, capsys, monkeypatch):
+    """Table and file contain the reason that --force overrode."""
     monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0.8, 0)})
     status, out, _ = amp_nova(host, capsys, "--force")
 
@@ -128,7 +128,7 @@ def test_force_measures_a_busy_machine_and_says_so(host, capsys, monkeypatch):
 
 
 def test_a_noisy_result_is_not_written(host, capsys):
-    """What was disturbed while measuring is refused after all, and the old file stays."""
+    """A disturbed measurement is refused, and the old file stays."""
     (host / "calibration.json").write_text("old")
     fake_stress_ng(host / "bin", steal=0.4)
     status, out, err = amp_nova(host, capsys)
@@ -139,8 +139,8 @@ def test_a_noisy_result_is_not_written(host, capsys):
     assert (host / "calibration.json").read_text() == "old"
 
 
-def test_what_passes_by_is_measured_again(host, capsys, monkeypatch):
-    """A single disturbed run is repeated, and does not cost the whole calibration."""
+def test_a_disturbed_run_is_repeated(host, capsys, monkeypatch):
+    """A single one does not spoil the calibration."""
     runs = []
     run = StressNg.run
 
@@ -157,22 +157,22 @@ def test_what_passes_by_is_measured_again(host, capsys, monkeypatch):
 
 
 def test_a_noisy_result_is_written_by_force(host, capsys):
-    """--force keeps a noisy result, marked as such."""
+    """--force writes a noisy result, marked as such."""
     fake_stress_ng(host / "bin", steal=0.4)
 
     assert amp_nova(host, capsys, "--force")[0] == 0
     assert "forced although 'integer' got only 60%" in written(host).warnings[0]
 
 
-def test_a_missing_stress_ng_is_told_first(host, capsys, monkeypatch):
-    """Without stress-ng there is one sentence with the remedy."""
+def test_a_missing_stress_ng_is_reported_first(host, capsys, monkeypatch):
+    """The message names the remedy."""
     monkeypatch.setenv("PATH", str(host))
 
     assert "'stress-ng' is not installed" in refused(host, capsys)
 
 
-def test_a_place_that_cannot_be_written_is_told_before_measuring(host, capsys):
-    """Minutes of measuring are not thrown away for a missing permission."""
+def test_an_unwritable_file_is_reported_before_measuring(host, capsys):
+    """A missing permission does not waste minutes of measuring."""
     (host / "file").write_text("")
 
     assert "cannot be written" in refused(host, capsys, "--output", str(host / "file/below.json"))
@@ -185,19 +185,22 @@ def test_a_place_that_cannot_be_written_is_told_before_measuring(host, capsys):
         (("--seconds", "0.5"), "'0.5' is not a whole number"),
         (("--repeat", "-1"), "'-1' is not a whole number"),
         (("--repeat", "9" * 5000), "is not a whole number"),
-        (("--kernels", "integer,tea"), "no kernel 'tea'; there are integer, float, branch, memory"),
+        (
+            ("--kernels", "integer,tea"),
+            "no kernel 'tea'; the kernels are integer, float, branch, memory",
+        ),
         (("--kernels", "memory"), "no CPU-bound kernel; add one of integer, float, branch"),
         (("--kernels", ""), "no kernel ''"),
         (("--format", "xml"), "'xml'"),
     ],
 )
 def test_bad_arguments_are_one_sentence(host, capsys, arguments, said):
-    """The sentence names the value and what is allowed."""
+    """The message names the value and what is allowed."""
     assert said in refused(host, capsys, *arguments)
 
 
 def test_an_interrupt_leaves_the_old_file(host, capsys, monkeypatch):
-    """Ctrl-C ends it at once, and nothing is lost."""
+    """Ctrl-C ends it at once."""
     (host / "calibration.json").write_text("old")
 
     def interrupt(*_):
@@ -207,12 +210,12 @@ def test_an_interrupt_leaves_the_old_file(host, capsys, monkeypatch):
     status, _, err = amp_nova(host, capsys)
 
     assert status == 130
-    assert "calibration.json is as it was" in err
+    assert "calibration.json is unchanged" in err
     assert (host / "calibration.json").read_text() == "old"
 
 
-def test_a_damaged_old_file_is_not_in_the_way(host, capsys, monkeypatch):
-    """Calibrate is the remedy for a damaged file, so it must not read it."""
+def test_a_damaged_old_file_is_ignored(host, capsys, monkeypatch):
+    """Calibrating is the remedy for a damaged file."""
     (host / "calibration.json").write_text("garbage")
     seen = []
 
@@ -227,8 +230,8 @@ def test_a_damaged_old_file_is_not_in_the_way(host, capsys, monkeypatch):
     assert written(host).reference == "slow"
 
 
-def test_the_slowest_type_is_the_reference_whatever_was_detected(host, capsys):
-    """A wrong order is put right by measuring, and the operator is told to settle it."""
+def test_the_slowest_measured_type_is_the_reference(host, capsys):
+    """Measuring corrects a wrong order, and tells the operator to configure the reference."""
     fake_stress_ng(host / "bin", speeds={0: 1.0, 1: 4.0})
     status, out, _ = amp_nova(host, capsys)
 
@@ -238,7 +241,7 @@ def test_the_slowest_type_is_the_reference_whatever_was_detected(host, capsys):
 
 
 def test_a_configured_reference_stays(host, capsys):
-    """What the operator made the reference has coefficient 1, also if it is not the slowest."""
+    """It has coefficient 1 even if it is not the slowest type."""
     (host / "fixed.conf").write_text("[topology]\nreference = fast\n")
     status, out, _ = amp_nova(
         host, capsys, "--output", str(host / "calibration.json"), conf="fixed.conf"
@@ -246,19 +249,19 @@ def test_a_configured_reference_stays(host, capsys):
 
     assert status == 0
     assert [t.coefficient.value for t in written(host).core_types] == pytest.approx([0.5, 1])
-    assert "'slow' was measured slower than 'fast'" in out
+    assert "'slow' is slower than 'fast'" in out
 
 
 def test_a_reference_elsewhere_needs_its_file(host, capsys):
-    """A host whose reference core is another host's says which option to pass."""
+    """If another host has the reference core, the message says which option to pass."""
     (host / "elsewhere.conf").write_text("[topology]\nreference = old\n")
 
     said = refused(host, capsys, conf="elsewhere.conf")
-    assert "'old' is no core type of this host" in said
+    assert "'old' is not a core type of this host" in said
     assert "--reference FILE" in said
 
 
-def test_one_core_type_is_measured_too(host, capsys, monkeypatch):
+def test_one_core_type_is_measured(host, capsys, monkeypatch):
     """A machine with one core type has coefficient 1."""
     monkeypatch.setattr(command, "load_topology", lambda conf: topology({"core": (0, 1)}))
     status, out, _ = amp_nova(host, capsys)
@@ -302,7 +305,7 @@ def test_coefficients_relative_to_another_host(host, capsys, monkeypatch):
 
 
 def test_a_chain_of_references_is_refused(host, capsys, monkeypatch):
-    """The file must be that of the host that has the reference core."""
+    """The file must be from the host that has the reference core."""
     path = calibrated_elsewhere(host, capsys, monkeypatch)
     amp_nova(host, capsys, "--reference", path)
     (host / "bin/calls").unlink()
@@ -312,7 +315,7 @@ def test_a_chain_of_references_is_refused(host, capsys, monkeypatch):
 
 
 def test_another_stress_ng_version_cannot_be_compared(host, capsys, monkeypatch):
-    """Bogo operations of two versions are two units; both versions are named."""
+    """Bogo operations of two versions are different units; the message names both versions."""
     path = calibrated_elsewhere(host, capsys, monkeypatch, version="0.17.01")
 
     said = refused(host, capsys, "--reference", path)
@@ -320,8 +323,8 @@ def test_another_stress_ng_version_cannot_be_compared(host, capsys, monkeypatch)
     assert "0.15.06" in said
 
 
-def test_a_kernel_the_reference_has_not_is_refused(host, capsys, monkeypatch):
-    """The kernels that can be compared are named."""
+def test_a_kernel_that_the_reference_lacks_is_refused(host, capsys, monkeypatch):
+    """The message names the kernels that can be compared."""
     path = calibrated_elsewhere(host, capsys, monkeypatch)
 
     said = refused(host, capsys, "--reference", path, "--kernels", "integer,float")
@@ -330,7 +333,7 @@ def test_a_kernel_the_reference_has_not_is_refused(host, capsys, monkeypatch):
 
 
 def test_the_wrong_reference_file_is_refused(host, capsys, monkeypatch):
-    """A file whose reference core is not the configured one would give wrong units."""
+    """Its reference core is not the configured one."""
     path = calibrated_elsewhere(host, capsys, monkeypatch)
     (host / "named.conf").write_text("[topology]\nreference = ancient\n")
 
@@ -338,13 +341,13 @@ def test_the_wrong_reference_file_is_refused(host, capsys, monkeypatch):
 
 
 def test_a_missing_reference_file_is_one_sentence(host, capsys):
-    """The file is named, with the reason."""
+    """The message names the file and the reason."""
     said = refused(host, capsys, "--reference", str(host / "no.json"))
     assert "no.json cannot be read: No such file" in said
 
 
 def test_equal_names_of_two_hosts_are_kept_apart(host, capsys, monkeypatch):
-    """A reference core that is called as a type of this host gets its host's name added."""
+    """If a type of this host has the name of the reference core, that gets its host's name."""
     path = calibrated_elsewhere(host, capsys, monkeypatch)
     monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
     amp_nova(host, capsys, "--reference", path)
@@ -355,19 +358,19 @@ def test_equal_names_of_two_hosts_are_kept_apart(host, capsys, monkeypatch):
 
 
 def test_a_recording_cannot_be_measured(host, capsys):
-    """Another machine's files have no speed."""
+    """The files of another machine cannot be measured."""
     (host / "recorded.conf").write_text("[topology]\nroot = /recording\n")
 
     assert "'/recording', a recording" in refused(host, capsys, conf="recorded.conf")
 
 
 def test_a_missing_configuration_is_one_sentence(host, capsys):
-    """A configuration file that is not there is named."""
+    """The message names it."""
     assert "no.conf" in refused(host, capsys, conf="no.conf")
 
 
 def test_help_has_an_example(capsys, monkeypatch):
-    """--help shows how to use it."""
+    """--help has an example."""
     monkeypatch.setattr(cli, "COMMANDS", ("calibrate",))
     with pytest.raises(SystemExit) as caught:
         cli.main(["calibrate", "--help"])
@@ -377,7 +380,7 @@ def test_help_has_an_example(capsys, monkeypatch):
 
 
 def test_progress_is_shown_on_a_terminal(host, capsys, monkeypatch):
-    """On a terminal a line says how far it is; elsewhere it would only litter."""
+    """Elsewhere it would clutter logs."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     _, _, err = amp_nova(host, capsys)
 

@@ -64,7 +64,7 @@ def test_json_is_the_contract(check):
 
 
 def test_json_of_ips_and_best_effort(check):
-    """An Ips booking has its Ips; what is not known is null; nothing is claimed."""
+    """Unknown reference cores are null, and nothing is claimed."""
     status, out, _ = check(
         "--vcpus=2", "amp:ips.0=2.5G", "amp:limit=soft", "amp:core_type=fast", "--format=json"
     )
@@ -80,7 +80,7 @@ def test_json_of_ips_and_best_effort(check):
 
 
 def test_reference_ips_converts(check):
-    """With the reference core's Ips, an Ips booking has reference cores and a claim."""
+    """With the Ips of the reference core, a booking in Ips has reference cores and a claim."""
     status, out, _ = check("amp:ips=5G", "--reference-ips=2.5G", "--format=json")
 
     found = json.loads(out)
@@ -89,8 +89,8 @@ def test_reference_ips_converts(check):
     assert found["placement"]["resources_AMP:CUSTOM_AMP_MREFCORE"] == "2000"
 
 
-def test_json_of_what_is_wrong(check):
-    """Still one JSON object, with every sentence; exit status 2 and the sentences as the error."""
+def test_json_of_invalid_extra_specs(check):
+    """One JSON object with all errors, which are also on standard error; exit status 2."""
     status, out, err = check("amp:pref_core=x", "amp:wait=1", "--format=json", "--vcpus=3")
 
     found = json.loads(out)
@@ -103,8 +103,8 @@ def test_json_of_what_is_wrong(check):
 @pytest.mark.parametrize(
     "argv", [["amp:pref_core"], ["amp:ips=1G", "amp:ips=2G"], ["amp:pref_core.9999=1"]]
 )
-def test_json_of_what_is_no_set_of_extra_specs(check, argv):
-    """Whatever was given, a script gets the one JSON object that it asked for."""
+def test_json_of_malformed_arguments(check, argv):
+    """A script always gets one JSON object."""
     status, out, err = check(*argv, "--format=json")
 
     found = json.loads(out)
@@ -113,38 +113,38 @@ def test_json_of_what_is_no_set_of_extra_specs(check, argv):
     assert err == f"amp-nova: {found['errors'][0]}\n"
 
 
-def test_one_mistake_of_many_vcpus_is_one_sentence(check):
-    """Two general keys that exclude each other are named once, with all vCPUs they are for."""
+def test_an_error_of_many_vcpus_is_one_sentence(check):
+    """It names all vCPUs as a range."""
     _, out, _ = check("--vcpus=4096", "amp:pref_core=1", "amp:ips=1G", "--format=json")
 
     (sentence,) = json.loads(out)["errors"]
     assert sentence.startswith("vCPU 0-4095 is booked both by amp:pref_core and by amp:ips")
 
 
-def test_the_table_is_for_people(check):
-    """Aligned; what is unknown is a dash; the claim is ready to be pasted."""
+def test_the_table(check):
+    """Aligned, with a dash for unknown values, and the properties ready to paste."""
     status, out, _ = check("--vcpus=3", "amp:pref_core.0=1.5", "amp:ips.1=800M")
 
     assert status == 0
     assert out.splitlines() == [
-        "vCPU  kind         refcores        Ips  limit  core type",
-        "   0  pref_core         1.5          -  hard   any",
-        "   1  ips                 -      8e+08  hard   any",
-        "   2  best_effort         -          -  -      any",
+        "vCPU  kind         refcores    Ips  limit  core type",
+        "   0  pref_core         1.5      -  hard   any",
+        "   1  ips                 -  8e+08  hard   any",
+        "   2  best_effort         -      -  -      any",
     ]
 
     _, out, _ = check("amp:pref_core=2", "amp:core_type=fast", "--vcpus=2")
 
     assert out.splitlines()[3:] == [
         "",
-        "To have Placement claim it, add to the flavor:",
+        "To claim it in Placement, add to the flavor:",
         "  --property resources_AMP:CUSTOM_AMP_MREFCORE=4000",
         "  --property trait_AMP:CUSTOM_AMP_CORE_FAST=required",
     ]
 
 
 def test_a_bad_flavor_prints_no_table(check):
-    """Nothing on stdout that might be taken for a booking."""
+    """Standard output is empty."""
     status, out, err = check("amp:pref_core=0")
 
     assert (status, out) == (2, "")
@@ -152,7 +152,7 @@ def test_a_bad_flavor_prints_no_table(check):
 
 
 def test_vcpus_default_to_those_named(check):
-    """One, or as many as the highest index asks for."""
+    """One, or as many as the highest index requires."""
     _, out, _ = check("amp:pref_core=1", "--format=json")
     assert len(json.loads(out)["vcpus"]) == 1
 
@@ -160,8 +160,8 @@ def test_vcpus_default_to_those_named(check):
     assert [v["kind"] for v in json.loads(out)["vcpus"]] == [*["best_effort"] * 3, "pref_core"]
 
 
-def test_other_peoples_keys_are_welcome(check):
-    """A whole flavor can be pasted."""
+def test_other_keys_are_ignored(check):
+    """So that a whole flavor can be pasted."""
     status, out, _ = check("hw:cpu_policy=shared", "quota:cpu_shares=1", "x=a=b", "--format=json")
 
     assert status == 0
@@ -171,10 +171,10 @@ def test_other_peoples_keys_are_welcome(check):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["amp:pref_core"], "'amp:pref_core' is no extra spec: write KEY=VALUE"),
-        (["=1"], "'=1' is no extra spec"),
-        ([""], "'' is no extra spec"),
-        (["a\nb"], r"'a\nb' is no extra spec"),
+        (["amp:pref_core"], "'amp:pref_core' is not an extra spec: write KEY=VALUE"),
+        (["=1"], "'=1' is not an extra spec"),
+        ([""], "'' is not an extra spec"),
+        (["a\nb"], r"'a\nb' is not an extra spec"),
         (["amp:ips=1G", "amp:ips=2G"], "'amp:ips' is given twice"),
         (["amp:pref_core.9999=1"], "vCPU 9999 is named: use 0 to 4095"),
         (["amp:pref_core.1=1", "--vcpus=1"], "use 0 to 0"),
@@ -197,7 +197,7 @@ def test_other_peoples_keys_are_welcome(check):
     ],
 )
 def test_bad_input_gets_one_sentence(check, argv, said):
-    """Exit status 2, one line with the offending value, never a traceback."""
+    """Exit status 2, and one line that names the value."""
     status, out, err = check(*argv)
 
     assert status == 2
@@ -206,8 +206,8 @@ def test_bad_input_gets_one_sentence(check, argv, said):
     assert len(err.strip().splitlines()) == 1
 
 
-def test_bad_bytes_are_survived(check):
-    """What a shell may pass that is no text."""
+def test_undecodable_bytes_are_bad_input(check):
+    """A shell may pass bytes that are not text."""
     status, _, err = check("amp:core_type=\udcff")
 
     assert status == 2
@@ -215,7 +215,7 @@ def test_bad_bytes_are_survived(check):
 
 
 def test_help_has_an_example_and_the_grammar(check):
-    """``--help`` shows what can be written."""
+    """``--help`` lists all extra specs."""
     status, out, _ = check("--help")
 
     assert status == 0
@@ -223,16 +223,16 @@ def test_help_has_an_example_and_the_grammar(check):
     assert "amp:pref_core[.N]" in out
 
 
-def test_the_whole_command_knows_it(capsys):
-    """``amp-nova flavor check`` is wired into ``amp-nova``."""
+def test_it_is_a_subcommand(capsys):
+    """Of ``amp-nova``."""
     assert cli.main(["flavor", "check", "amp:pref_core=1"]) == 0
     assert cli.main(["flavor", "check", "amp:pref_core"]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["cli", "agent"])
-def test_a_command_is_a_module_too(module):
-    """``python -m amp_nova.cmd.cli`` is ``amp-nova``, and does not keep silent."""
+def test_a_command_is_a_module(module):
+    """``python -m amp_nova.cmd.cli`` runs ``amp-nova``."""
     command = [sys.executable, "-m", f"amp_nova.cmd.{module}", "--nonesuch"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)

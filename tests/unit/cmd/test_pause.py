@@ -19,7 +19,7 @@ HALF = {"amp:pref_core": "0.5"}
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A fake node with one instance that is limited."""
+    """A fake node with one limited instance."""
     (tmp_path / "host").mkdir()
     found = Node(tmp_path / "host", monkeypatch)
     found.start(specs=HALF)
@@ -30,7 +30,7 @@ def node(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(node, tmp_path, capsys):
-    """Runs ``amp-nova`` with a configuration of the test's own; status, output and error."""
+    """Runs ``amp-nova`` with a configuration for the test; exit status, output and error."""
     config = tmp_path / "amp-nova.conf"
     config.write_text(f"[agent]\nstate_path = {tmp_path}/state\n")
 
@@ -46,32 +46,32 @@ def run(node, tmp_path, capsys):
 
 
 @pytest.fixture
-def held(tmp_path):
-    """What is held now, and why."""
+def excluded(tmp_path):
+    """The instances that are excluded now, with the reasons."""
     return lambda: dict(Holds(tmp_path / "state").current())
 
 
 @pytest.mark.parametrize("name", [R, NAME, "web & shop"])
-def test_pause_holds_one_instance(run, held, name):
+def test_pause_excludes_one_instance(run, excluded, name):
     """By UUID, libvirt name or Nova name."""
-    assert run("pause", name, "--ttl", "600") == (0, f"{name} is left alone for 600 s\n", "")
-    assert held() == {R: "paused by an operator"}
+    assert run("pause", name, "--ttl", "600") == (0, f"{name} is paused for 600 s\n", "")
+    assert excluded() == {R: "paused by an operator"}
 
 
 @pytest.mark.parametrize("ttl", ["0", "-1", "soon", "nan", "inf", "1e10", ""])
-def test_time_to_live_is_a_number_of_seconds(run, held, ttl):
-    """Anything else is bad input, in one sentence."""
+def test_time_to_live_is_a_number_of_seconds(run, excluded, ttl):
+    """Anything else is bad input."""
     status, _, err = run("pause", NAME, "--ttl", ttl)
 
     assert status == 2
     assert f"'{ttl}' is not a number of seconds above 0" in err
-    assert held() == {}
+    assert excluded() == {}
 
 
 @pytest.mark.parametrize("command", [["pause", "--ttl", "9"], ["resume"], ["release"]])
 @pytest.mark.parametrize("name", ["nobody", "../x", "/etc/x", ""])
-def test_instance_that_is_not_here_is_bad_input(run, held, tmp_path, command, name):
-    """Exit status 2 and one sentence; nothing outside the folder is touched."""
+def test_an_unknown_instance_is_bad_input(run, excluded, tmp_path, command, name):
+    """Exit status 2 and a message; no file outside the directory is touched."""
     (tmp_path / "state/holds").mkdir(parents=True)
     (tmp_path / "state/x.json").write_text("keep me")
 
@@ -79,29 +79,29 @@ def test_instance_that_is_not_here_is_bad_input(run, held, tmp_path, command, na
 
     assert status == 2
     assert f"no instance '{name}' on this host" in err
-    assert held() == {}
+    assert excluded() == {}
     assert (tmp_path / "state/x.json").read_text() == "keep me"
 
 
-def test_resume_takes_an_instance_back(run, held):
+def test_resume_ends_a_pause(run, excluded):
     """By any of its names."""
     run("pause", NAME, "--ttl", "600")
 
-    assert run("resume", NAME) == (0, f"{NAME} is looked after again\n", "")
-    assert held() == {}
+    assert run("resume", NAME) == (0, f"{NAME} is controlled again\n", "")
+    assert excluded() == {}
 
 
-def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, held, node):
-    """Its hold is a file: the instance need not be here."""
+def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, excluded, node):
+    """The pause is a file, so the instance need not be on this host."""
     run("pause", NAME, "--ttl", "600")
     node.libvirt.known.clear()
 
     assert run("resume", R)[0] == 0
-    assert held() == {}
+    assert excluded() == {}
 
 
-def test_resume_of_what_was_not_held_is_the_answer_no(run):
-    """Exit status 1 and a sentence."""
+def test_resume_without_a_pause_is_the_answer_no(run):
+    """Exit status 1 and a message."""
     assert run("resume", NAME) == (
         1,
         "",
@@ -109,15 +109,15 @@ def test_resume_of_what_was_not_held_is_the_answer_no(run):
     )
 
 
-def test_release_puts_back_and_holds(run, held, node):
-    """Nothing of ours is left, and the agent keeps its hands off."""
+def test_release_restores_and_excludes(run, excluded, node):
+    """No setting of amp-nova is left, and the agent does not control the instance."""
     assert run("release", NAME) == (0, f"released {NAME}\n1 released, 0 leftovers\n", "")
     assert node.host.limit() == "max 100000"
-    assert held() == {R: "released; 'amp-nova resume' takes it back"}
+    assert excluded() == {R: "released; 'amp-nova resume' takes it back"}
 
 
-def test_release_of_everything_takes_what_is_booked(run, node):
-    """Instances without amp:* keys are not ours."""
+def test_release_of_all_instances_with_amp_keys(run, node):
+    """Instances without amp:* keys are not released."""
     node.start("other", pid=4100)
 
     status, out, _ = run("release", "--format", "json")
@@ -127,7 +127,7 @@ def test_release_of_everything_takes_what_is_booked(run, node):
 
 
 def test_leftovers_are_the_answer_no(run, node):
-    """Exit status 1, and each leftover is a sentence."""
+    """Exit status 1, and one message for each leftover."""
     node.kernel.refuse = {"cpu.max": 30}
 
     status, out, err = run("release")
@@ -138,8 +138,8 @@ def test_leftovers_are_the_answer_no(run, node):
     ]
 
 
-def test_without_libvirts_binding_what_to_install_is_told(run, monkeypatch):
-    """A sentence, not a traceback."""
+def test_a_missing_libvirt_binding_is_bad_input(run, monkeypatch):
+    """The message says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "amp_nova.agent.service", None)
     monkeypatch.delattr("amp_nova.agent.service", raising=False)
 

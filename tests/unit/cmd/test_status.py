@@ -1,4 +1,4 @@
-"""``amp-nova status`` and ``explain`` as a user sees them; a test plays the agent."""
+"""``amp-nova status`` and ``explain`` as a user sees them; the tests play the agent."""
 
 import json
 
@@ -15,7 +15,7 @@ UUID = "uuid-of-instance-00000001"
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """Runs ``amp-nova`` with a configuration of the test's own; status, output and error."""
+    """Runs ``amp-nova`` with a configuration for the test; exit status, output and error."""
     config = tmp_path / "amp-nova.conf"
     config.write_text(f"[agent]\nstate_path = {tmp_path}\n")
 
@@ -29,7 +29,7 @@ def run(tmp_path, capsys):
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Answers with one report, as the agent does."""
+    """Serves one report, as the agent does."""
     monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     servers = []
 
@@ -51,7 +51,7 @@ def serve(tmp_path, monkeypatch):
 
 
 def test_status_shows_a_line_for_every_vcpu(run, serve):
-    """Booked, delivered, quota and core type; what is wrong is at the end of its line."""
+    """Booked, delivered, quota and core type, with problems at the end of the line."""
     serve(
         instance(booked(), ips(1, note="unverifiable: no counter")),
         instance(best_effort(), name="instance-00000002"),
@@ -91,10 +91,10 @@ def test_status_as_json_is_the_agents_answer(run, serve):
 
 
 @pytest.mark.parametrize(
-    ("form", "said"), [("table", "no instance is running here"), ("json", "[]")]
+    ("form", "said"), [("table", "no instance is running on this host"), ("json", "[]")]
 )
-def test_empty_host_is_told(run, serve, form, said):
-    """A host without instances is no error."""
+def test_a_host_without_instances(run, serve, form, said):
+    """It is not an error."""
     serve()
 
     assert run("status", "--format", form) == (0, f"{said}\n", "")
@@ -102,11 +102,11 @@ def test_empty_host_is_told(run, serve, form, said):
 
 @pytest.mark.parametrize("command", [["status"], ["explain", "x"]])
 def test_no_agent_is_the_answer_no(run, tmp_path, command):
-    """Exit status 1 and a sentence with the folder and the remedy."""
+    """Exit status 1, and a message with the directory and the remedy."""
     assert run(*command) == (
         1,
         "",
-        f"amp-nova: no agent answers in {tmp_path}: start amp-nova-agent\n",
+        f"amp-nova: no agent responds in {tmp_path}: start amp-nova-agent\n",
     )
 
 
@@ -114,14 +114,14 @@ def test_no_agent_is_the_answer_no(run, tmp_path, command):
     "error", ["the agent has not finished a cycle yet: see its log", "no instance 'x' on this host"]
 )
 def test_agents_refusal_is_the_answer_no(run, serve, error):
-    """An agent that has just started, and an instance that is not here, are exit status 1."""
+    """Exit status 1 if the agent has just started or does not know the instance."""
     serve(error=error)
 
     assert run("explain", "x") == (1, "", f"amp-nova: {error}\n")
 
 
 def test_explain_shows_the_instance_and_the_reasons(run, serve):
-    """Its names, then a line for every reason."""
+    """Its names, and one line for each reason."""
     serve(instance(booked()))
 
     status, out, _ = run("explain", UUID)
@@ -132,7 +132,7 @@ def test_explain_shows_the_instance_and_the_reasons(run, serve):
 
 
 def test_explain_as_json_has_the_reasons(run, serve):
-    """The same figures as status, and the reasons."""
+    """The same values as status, and the reasons."""
     serve(instance(booked()))
 
     found = json.loads(run("explain", UUID, "--format", "json")[1])
@@ -152,8 +152,8 @@ def test_bad_configuration_is_bad_input(run, capsys, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_state_path_that_is_too_long_is_bad_input(run, tmp_path):
-    """A socket's path has a limit: one sentence, no traceback."""
+def test_a_state_path_that_is_too_long_is_bad_input(run, tmp_path):
+    """The length of a socket's path is limited."""
     (tmp_path / "amp-nova.conf").write_text(f"[agent]\nstate_path = /{'x' * 200}\n")
 
     status, _, err = run("status")

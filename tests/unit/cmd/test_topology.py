@@ -48,7 +48,7 @@ def config(tmp_path, *lines):
 
 
 def test_json_is_the_contract(run, hybrid):
-    """Every key of the contract, plain lists of ids, slowest type first."""
+    """All keys that scripts rely on, plain lists of ids, slowest type first."""
     status, out, _ = run("--root", hybrid, "--format", "json")
 
     assert status == 0
@@ -78,8 +78,8 @@ def test_json_is_the_contract(run, hybrid):
     }
 
 
-def test_the_table_is_for_people(run, hybrid):
-    """Aligned, ids as ranges, sources and warnings below."""
+def test_the_table(run, hybrid):
+    """Aligned, ids as ranges, followed by sources and warnings."""
     status, out, _ = run("--root", hybrid)
 
     assert status == 0
@@ -89,7 +89,7 @@ def test_the_table_is_for_people(run, hybrid):
         "p-core     0-11       6             2        1.641  ACPI CPPC highest_perf            -",
         "",
         "reference core: e-core",
-        "told by: PMU lists cpu_core, cpu_atom",
+        "source: PMU lists cpu_core, cpu_atom",
         "offline pCPUs: 19",
         "",
         f"warning: {DECLARED}",
@@ -97,7 +97,7 @@ def test_the_table_is_for_people(run, hybrid):
 
 
 def test_unknown_coefficients_and_isolated_cpus_are_shown(run, tmp_path):
-    """What is not known says so."""
+    """As unknown, and in a line below."""
     root = trees.write(tmp_path / "root", machines.zen_dense())
     (root / "sys/devices/system/cpu/isolated").write_text("2-3\n")
 
@@ -108,7 +108,7 @@ def test_unknown_coefficients_and_isolated_cpus_are_shown(run, tmp_path):
 
 
 def test_this_host_has_a_topology(run, tmp_path):
-    """Without --root the machine that runs the command is shown."""
+    """Without --root it is the machine that runs the command."""
     status, out, _ = run("--format", "json", "--config-file", config(tmp_path))
 
     assert status == 0
@@ -116,8 +116,8 @@ def test_this_host_has_a_topology(run, tmp_path):
 
 
 @pytest.mark.parametrize("make", [False, True])
-def test_a_root_that_is_no_machine_is_bad_input(run, tmp_path, make):
-    """No such directory, or one without CPUs: one sentence that names it."""
+def test_a_root_without_a_machine_is_bad_input(run, tmp_path, make):
+    """A missing directory, or one without CPUs: the message names it."""
     root = tmp_path / "nothing"
     if make:
         root.mkdir()
@@ -128,8 +128,8 @@ def test_a_root_that_is_no_machine_is_bad_input(run, tmp_path, make):
     assert str(root) in err
 
 
-def test_what_cannot_be_told_is_bad_input(run, tmp_path):
-    """A machine whose core types are not known gets the sentence, not a guess."""
+def test_an_unknown_topology_is_bad_input(run, tmp_path):
+    """If the core types are unknown, the message asks to declare them."""
     facts = machines.without(
         machines.intel_hybrid(), "highest_perf", "max_freq_khz", "base_freq_khz"
     )
@@ -141,8 +141,10 @@ def test_what_cannot_be_told_is_bad_input(run, tmp_path):
     assert "name the core types in [topology] core_type" in err
 
 
-def test_another_machine_is_not_configured_as_this_host(run, hybrid, monkeypatch, tmp_path):
-    """--root ignores this host's configuration files and calibration."""
+def test_the_configuration_of_this_host_does_not_apply_to_another(
+    run, hybrid, monkeypatch, tmp_path
+):
+    """--root ignores the configuration files and calibration of this host."""
     home = tmp_path / "home"
     for folder in (home / ".amp-nova", home / ".amp-nova/amp-nova.conf.d"):
         folder.mkdir(parents=True)
@@ -156,7 +158,7 @@ def test_another_machine_is_not_configured_as_this_host(run, hybrid, monkeypatch
 
 
 def test_a_named_configuration_is_applied(run, hybrid, tmp_path):
-    """--config-file holds for --root too."""
+    """--config-file applies to --root."""
     path = config(tmp_path, "core_type = big 0-11 1.85", "core_type = small 12-19")
 
     _, out, _ = run("--root", hybrid, "--config-file", path, "--format", "json")
@@ -171,12 +173,12 @@ def test_a_named_configuration_is_applied(run, hybrid, tmp_path):
     [
         ("core_type = big 0-11", "12-18"),
         ("core_type = Big 0-18", "'Big'"),
-        ("reference = q-core", "'q-core' is no core type of this host (it has e-core, p-core)"),
+        ("reference = q-core", "'q-core' is not a core type of this host (it has e-core, p-core)"),
         ("no option", "configuration cannot be read"),
     ],
 )
 def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
-    """One sentence with the offending value."""
+    """The message names the value."""
     path = config(tmp_path, line)
 
     status, _, err = run("--root", hybrid, "--config-file", path)
@@ -186,7 +188,7 @@ def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
 
 
 def test_a_missing_configuration_is_bad_input(run, hybrid, tmp_path):
-    """A named file has to be there."""
+    """The message names the file."""
     status, _, err = run("--root", hybrid, "--config-file", tmp_path / "none.conf")
 
     assert status == 2
@@ -205,7 +207,7 @@ def test_another_reference_core(run, hybrid, tmp_path):
 
 
 def test_help_has_an_example(run):
-    """As every command's has."""
+    """As for every command."""
     status, out, _ = run("--help")
 
     assert status == 0
@@ -213,7 +215,7 @@ def test_help_has_an_example(run):
 
 
 def test_host_services_are_recommended_slow_cores(run, hybrid):
-    """A cpuset for systemd, online and slow; nothing is changed."""
+    """As commands for systemd, with online slow cores."""
     status, out, _ = run("--root", hybrid, "--host-services")
     assert status == 0
     assert "systemctl set-property system.slice AllowedCPUs=12-18" in out
@@ -223,7 +225,7 @@ def test_host_services_are_recommended_slow_cores(run, hybrid):
 
 
 def test_no_recommendation_where_all_cores_are_alike(run, tmp_path):
-    """The answer is no, with the reason."""
+    """Exit status 1 and the reason."""
     root = trees.write(tmp_path / "server", machines.server())
     status, out, err = run("--root", root, "--host-services")
     assert (status, out) == (1, "")

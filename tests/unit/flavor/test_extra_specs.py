@@ -1,4 +1,4 @@
-"""The grammar of ``amp:*`` extra specs: the contract of the flavor, key by key."""
+"""The grammar of ``amp:*`` extra specs, key by key."""
 
 import pytest
 
@@ -34,12 +34,12 @@ NO_DECIMAL = [
 
 
 def booked(vcpus=1, **specs):
-    """The booking of extra specs that are given without their prefix; ``__`` stands for a dot."""
+    """The booking of extra specs given without their prefix; ``__`` stands for a dot."""
     return parse({f"amp:{k.replace('__', '.')}": v for k, v in specs.items()}, vcpus)
 
 
 def errors(specs, vcpus=2):
-    """Why these extra specs are no booking."""
+    """The errors in these extra specs."""
     booking, found = examine(specs, vcpus)
     assert (booking is None) == bool(found)
     return list(found)
@@ -51,7 +51,7 @@ class TestCapacity:
         [("1", 1.0), ("0.5", 0.5), ("1.5", 1.5), ("007", 7.0), ("0.001", 0.001), ("64", 64.0)],
     )
     def test_pref_core_is_a_decimal_of_reference_cores(self, text, value):
-        """Every vCPU gets the capacity of the general key, in reference cores."""
+        """Every vCPU books the capacity of the general key, in reference cores."""
         booking = booked(vcpus=2, pref_core=text)
 
         assert [(v.index, v.kind, v.refcores, v.ips) for v in booking.vcpus] == [
@@ -73,13 +73,13 @@ class TestCapacity:
         ],
     )
     def test_ips_takes_factors_of_a_thousand(self, text, value):
-        """k, M, G and T are powers of 1000; none means instructions."""
+        """k, M, G and T are powers of 1000."""
         booking = booked(ips=text)
 
         assert [(v.kind, v.refcores, v.ips) for v in booking.vcpus] == [("ips", None, value)]
 
     def test_an_index_overrides_the_general_key(self):
-        """``amp:pref_core.1`` is for vCPU 1 alone, whatever the general key says."""
+        """``amp:pref_core.1`` applies to vCPU 1 alone and overrides the general key."""
         booking = booked(vcpus=3, pref_core="0.5", pref_core__1="1.5")
 
         assert [v.refcores for v in booking.vcpus] == [0.5, 1.5, 0.5]
@@ -92,8 +92,8 @@ class TestCapacity:
         assert booking.booked
 
     @pytest.mark.parametrize("text", [*NO_DECIMAL, "0", "0.0", "000", "0." + "0" * 400 + "1"])
-    def test_what_is_no_decimal_above_zero_is_no_capacity(self, text):
-        """Each is refused in one line with the value and what is allowed."""
+    def test_a_capacity_is_a_decimal_above_zero(self, text):
+        """Other values are refused in one line that names the value and what is allowed."""
         for key in ("amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"):
             (error,) = errors({key: text})
 
@@ -117,7 +117,7 @@ class TestCapacity:
         assert len(errors({"amp:pref_core": text})) == 1
 
     def test_the_greatest_capacity_is_named(self):
-        """Who asks for more is told how much is allowed."""
+        """A greater value is refused with the maximum."""
         (error,) = errors({"amp:pref_core": "1" + "0" * 16})
 
         assert "up to 1e15" in error
@@ -127,7 +127,7 @@ class TestExclusion:
     @pytest.mark.parametrize("cores", ["amp:pref_core", "amp:pref_core.1"])
     @pytest.mark.parametrize("ips", ["amp:ips", "amp:ips.1"])
     def test_one_vcpu_has_one_unit(self, cores, ips):
-        """Both units on one vCPU are refused, however they are given, and the vCPU is named."""
+        """Both units on one vCPU are refused, with or without an index, and the vCPU is named."""
         (found,) = errors({cores: "1", ips: "1G"})
 
         whom = "0-1" if cores + ips == "amp:pref_coreamp:ips" else "1"
@@ -141,24 +141,24 @@ class TestExclusion:
     @pytest.mark.parametrize("key", ["amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"])
     @pytest.mark.parametrize("foreign", ["quota:cpu_quota", "quota:cpu_period", "quota:cpu_shares"])
     def test_a_booking_excludes_novas_quota(self, key, foreign):
-        """Two owners of one quota are refused, and Nova's key is named."""
+        """Only one of them can set the quota; the error names Nova's key."""
         (error,) = errors({key: "1", foreign: "1000"})
 
         assert foreign in error
         assert "keep one of them" in error
 
-    def test_novas_quota_alone_is_none_of_our_business(self):
-        """Without a booking, and beside keys that book nothing, it stands."""
+    def test_novas_quota_without_a_booking_is_allowed(self):
+        """Also beside ``amp:`` keys that do not book capacity."""
         specs = {"quota:cpu_quota": "x", "amp:weight": "2", "amp:core_type": "fast"}
 
         assert errors(specs) == []
 
-    def test_other_quotas_are_no_owners_of_ours(self):
-        """Disk and network quotas go with a booking."""
+    def test_other_quotas_do_not_exclude_a_booking(self):
+        """Such as those of disk and network."""
         assert errors({"amp:pref_core": "1", "quota:disk_read_iops_sec": "9"}) == []
 
     def test_a_foreign_key_cannot_break_the_line(self):
-        """Whatever a key contains, the error is one line."""
+        """The error is one line even if the key contains a line break."""
         (error,) = errors({"amp:pref_core": "1", "quota:cpu_\nquota": "1"})
 
         assert len(error.splitlines()) == 1
@@ -197,7 +197,7 @@ class TestOtherKeys:
         ],
     )
     def test_good_values(self, key, text, value):
-        """Every key takes its whole range, ends included."""
+        """Every key accepts its whole range, including both ends."""
         assert getattr(booked(**{key: text}), key) == value
 
     @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ class TestOtherKeys:
         ],
     )
     def test_bad_values(self, key, texts):
-        """Each is refused in one line that names key, value and what is allowed."""
+        """Each is refused in one line that names the key, the value and what is allowed."""
         allowed = next(s.allowed for s in TABLE if s.name == key)
         for text in texts:
             (error,) = errors({f"amp:{key}": text})
@@ -221,7 +221,7 @@ class TestOtherKeys:
             assert len(error.splitlines()) == 1
 
     def test_a_long_value_is_shortened(self):
-        """Errors stay readable whatever was typed."""
+        """Errors stay readable."""
         (error,) = errors({"amp:weight": "9" * 10_000})
 
         assert len(error) < 150
@@ -250,23 +250,23 @@ class TestKeys:
         ],
     )
     def test_a_near_miss_gets_a_hint(self, key, meant):
-        """A typing error is answered with the key that was meant."""
+        """A typing error is answered with the likely key."""
         (error,) = errors({key: "1"})
 
         assert error == f"{key!r} is not an extra spec of amp-nova: did you mean {meant}"
 
     @pytest.mark.parametrize("key", ["amp:", "amp:turbo_boost_everything", "amp:\n"])
     def test_an_unknown_key_gets_the_list(self, key):
-        """When nothing is near, all keys are named, in one line."""
+        """If no key is similar, the error lists all keys, in one line."""
         (error,) = errors({key: "1"})
 
         assert all(f"amp:{spec.name}" in error for spec in TABLE)
         assert len(error.splitlines()) == 1
 
-    def test_a_vcpu_that_is_not_there(self):
-        """An index out of range is named with the range; vCPUs count from 0."""
+    def test_a_vcpu_that_does_not_exist(self):
+        """The error names the range of indices, which begin at 0."""
         assert errors({"amp:pref_core.2": "1"}) == [
-            "amp:pref_core.2 names a vCPU that is not there: use 0 to 1"
+            "amp:pref_core.2 names a vCPU that does not exist: use 0 to 1"
         ]
         assert errors({"amp:pref_core.1": "1"}) == []
 
@@ -274,22 +274,22 @@ class TestKeys:
         "key", ["hw:cpu_policy", "ampere:x", "AMP:pref_core", ":amp", "amp", "trait:CUSTOM_AMP"]
     )
     def test_other_peoples_keys_are_ignored(self, key):
-        """Only the ``amp:`` namespace is read, as it is written."""
+        """Only the ``amp:`` namespace is read, in lower case."""
         assert parse({key: "whatever"}, 1) == best_effort(1)
 
-    def test_every_problem_is_told(self):
-        """One look shows all there is to mend, without repetition."""
+    def test_every_error_is_reported(self):
+        """All at once, and without repetition."""
         found = errors({"amp:pref_core": "x", "amp:weight": "0", "amp:wait": "1"})
 
         assert len(found) == len(set(found)) == 3
 
-    def test_parse_raises_with_every_problem(self):
-        """``parse`` is for callers that want an exception."""
+    def test_parse_raises_with_every_error(self):
+        """In one exception."""
         with pytest.raises(BookingInvalid, match=r"amp:pref_core='x'.*; .*amp:weight='0'"):
             parse({"amp:pref_core": "x", "amp:weight": "0"}, 1)
 
     def test_vcpus_named(self):
-        """Without a count of vCPUs, those that are named are there."""
+        """Without a number of vCPUs, the named ones exist."""
         assert vcpus_named({}) == 1
         assert vcpus_named({"amp:pref_core": "1"}) == 1
         assert vcpus_named({"amp:pref_core.3": "1", "amp:ips.1": "1G", "hw:x.7": "1"}) == 4
@@ -299,8 +299,8 @@ class TestPlacement:
     def claim(self, vcpus=1, reference_ips=None, **specs):
         return placement(booked(vcpus, **specs), reference_ips)
 
-    def amount(self, **rest):
-        return self.claim(**rest)["resources_AMP:CUSTOM_AMP_MREFCORE"]
+    def amount(self, **specs):
+        return self.claim(**specs)["resources_AMP:CUSTOM_AMP_MREFCORE"]
 
     def test_the_whole_instance_in_thousandths(self):
         """Two vCPUs of 2.0 reference cores claim 4000, in one group."""
@@ -317,12 +317,12 @@ class TestPlacement:
             (1, "1.0001", "1001"),
         ],
     )
-    def test_rounds_up_but_not_for_noise(self, vcpus, text, amount):
-        """A part of a thousandth counts whole; the noise of adding decimals does not."""
+    def test_rounds_up_but_not_because_of_rounding_errors(self, vcpus, text, amount):
+        """A fraction of a thousandth counts as a whole one; an error in the sum does not count."""
         assert self.amount(vcpus=vcpus, pref_core=text) == amount
 
     def test_best_effort_vcpus_claim_nothing(self):
-        """Only what is booked is claimed; who books nothing adds nothing to the flavor."""
+        """Only booked vCPUs claim; a flavor without a booking needs no properties."""
         assert self.amount(vcpus=4, pref_core__2="0.5") == "500"
         assert self.claim(vcpus=4, weight="2", core_type="fast") == {}
 
@@ -336,7 +336,7 @@ class TestPlacement:
         assert claim[f"trait_AMP:CUSTOM_AMP_CORE_{trait}"] == "required"
 
     def test_ips_needs_the_reference_core(self):
-        """Ips are converted by the reference core's Ips; unknown, nothing is claimed."""
+        """The reference core's Ips convert them; if unknown, nothing is claimed."""
         assert self.claim(ips="1G") == {}
         assert self.claim(vcpus=2, pref_core__0="1", ips__1="1G") == {}
         assert self.claim(vcpus=2, pref_core__0="1", ips__1="1G", reference_ips=3e9) == {

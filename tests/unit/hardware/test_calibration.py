@@ -1,4 +1,4 @@
-"""What a calibration makes of its measurements."""
+"""What a calibration derives from its measurements."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def summary(samples, kernels=(INTEGER,), reference="slow"):
     ],
 )
 def test_the_interval_is_that_of_the_order_statistics(values, low, high, confidence):
-    """The interval is the narrowest of 95 %, and few values say how little they know."""
+    """The interval is the narrowest of 95 %; few values give a lower confidence."""
     found = calibration.estimate(values)
 
     assert (found.low, found.high) == (low, high)
@@ -40,17 +40,17 @@ def test_the_interval_is_that_of_the_order_statistics(values, low, high, confide
 
 def test_the_median_of_an_even_number_is_in_the_middle():
     """Four values give the mean of the two in the middle."""
-    assert calibration.median([4, 1, 3, 2]) == 2.5
+    assert calibration.estimate([4, 1, 3, 2]).value == 2.5
 
 
 def test_an_estimate_of_nothing_is_refused():
-    """Nothing measured gives no figure."""
+    """Without a value there is no estimate."""
     with pytest.raises(ValueError, match="at least one"):
         calibration.estimate([])
 
 
 def test_drift_that_slows_both_types_cancels():
-    """A machine that gets slower from round to round has the same coefficient all the time."""
+    """On a machine that gets slower from round to round the coefficient does not change."""
     samples = rounds("slow", [1000, 800, 600]) + rounds("fast", [2000, 1600, 1200])
 
     found = summary(samples)["fast"].coefficient
@@ -58,15 +58,15 @@ def test_drift_that_slows_both_types_cancels():
 
 
 def test_one_bad_round_does_not_move_the_coefficient():
-    """The median ignores a round that something disturbed, and the interval shows it."""
+    """The median ignores a disturbed round, and the interval shows it."""
     samples = rounds("slow", [1000] * 5) + rounds("fast", [2000, 2000, 600, 2000, 2000])
     found = summary(samples)["fast"].coefficient
 
     assert (found.value, found.low, found.high) == pytest.approx((2, 0.6, 2))
 
 
-def test_cpu_bound_kernels_join_and_memory_is_beside():
-    """The coefficient is the geometric mean of CPU-bound kernels; each kernel keeps its own."""
+def test_only_cpu_bound_kernels_make_the_coefficient():
+    """The coefficient is the geometric mean of CPU-bound kernels; each kernel has its ratio."""
     samples = []
     for kernel, ratio in (("integer", 2.0), ("float", 8.0), ("memory", 1.1)):
         samples += rounds("slow", [100], kernel=kernel)
@@ -78,7 +78,7 @@ def test_cpu_bound_kernels_join_and_memory_is_beside():
 
 
 def test_types_are_slowest_first_and_the_reference_is_one():
-    """The reference core has coefficient 1 exactly, and rows are ordered by speed."""
+    """The reference core has coefficient 1 exactly, and results are ordered by speed."""
     samples = rounds("fast", [2100, 2000]) + rounds("slow", [1000, 990])
     results = calibration.summarise(samples, PCPUS, (INTEGER,), Reference("slow", tuple(samples)))
 
@@ -88,7 +88,7 @@ def test_types_are_slowest_first_and_the_reference_is_one():
 
 
 def test_one_core_type_has_coefficient_one_and_ips():
-    """A machine with one core type is measured too, for its nominal Ips."""
+    """A machine with one core type gets nominal Ips."""
     samples = rounds("only", [1000, 1100], ips=2e9)
     (found,) = calibration.summarise(
         samples, {"only": (0,)}, (INTEGER,), Reference("only", tuple(samples))
@@ -99,7 +99,7 @@ def test_one_core_type_has_coefficient_one_and_ips():
 
 
 def test_without_a_counter_there_is_no_nominal_ips():
-    """Ips that nobody counted are unknown, not guessed."""
+    """Ips that are not counted are unknown."""
     assert summary(rounds("slow", [1]) + rounds("fast", [2]))["fast"].nominal_ips is None
 
 
@@ -114,7 +114,7 @@ def test_busy_siblings_give_a_factor_and_stay_out_of_the_coefficient():
     assert found["slow"].smt_busy_factor is None
 
 
-def test_a_foreign_reference_has_the_doubt_of_both_machines():
+def test_a_reference_elsewhere_has_the_uncertainty_of_both_machines():
     """Rates of two machines are divided by their medians, with the widest interval."""
     theirs = tuple(rounds("old", [100, 110, 120]))
     mine = rounds("slow", [220, 220, 231]) + rounds("fast", [440, 440, 440])
@@ -128,7 +128,7 @@ def test_a_foreign_reference_has_the_doubt_of_both_machines():
 
 
 def test_a_kernel_the_reference_lacks_is_an_error_with_a_remedy():
-    """Types that have no kernel in common cannot be compared, and the message says what to do."""
+    """Types without a common kernel cannot be compared, and the message says what to do."""
     mine = rounds("slow", [1]) + rounds("fast", [1])
     theirs = tuple(rounds("old", [1], kernel="float"))
 
@@ -140,51 +140,51 @@ def test_a_kernel_the_reference_lacks_is_an_error_with_a_remedy():
     ("fast", "slowest"),
     [([2000, 2000], "slow"), ([500, 600], "fast"), ([999, 1001], "slow"), ([1000, 1000], "slow")],
 )
-def test_the_preferred_reference_stays_unless_another_is_slower_for_sure(fast, slowest):
-    """Two types that are equal within the noise do not change places."""
+def test_the_preferred_reference_stays_unless_another_type_is_slower(fast, slowest):
+    """Two types that are equal within the noise keep their order."""
     samples = rounds("slow", [1000, 1000]) + rounds("fast", fast)
 
     assert calibration.slowest(samples, ["slow", "fast"], ["integer"]) == slowest
 
 
-def test_types_take_turns_there_and_back():
-    """A B, then B A: a steady drift is shared out between the types."""
+def test_types_alternate():
+    """A B, then B A: both types see the same steady drift."""
     steps = calibration.schedule({"a": False, "b": False}, ["integer"], 3)
 
     assert "".join(s.core_type for s in steps) == "abbaab"
 
 
 def test_only_types_with_siblings_run_with_busy_siblings():
-    """The SMT run comes right after its quiet twin."""
+    """The run with busy siblings follows the one with idle siblings."""
     steps = calibration.schedule({"p": True, "e": False}, ["integer"], 1)
 
     assert [(s.core_type, s.smt_busy) for s in steps] == [("p", False), ("p", True), ("e", False)]
 
 
 def test_good_results_are_not_noisy():
-    """A tight interval measured alone is fit to book by."""
+    """A narrow interval, measured without disturbance, is good."""
     samples = rounds("slow", [1000, 1001]) + rounds("fast", [2000, 2001])
 
     assert calibration.noise(tuple(summary(samples).values()), samples) is None
 
 
 def test_a_wide_interval_is_noisy():
-    """A spread above the limit is named with its figures."""
+    """The message names the spread and the limit."""
     samples = rounds("slow", [1000, 1000]) + rounds("fast", [1500, 2500])
 
     why = calibration.noise(tuple(summary(samples).values()), samples)
 
     assert why == (
-        "the coefficient of 'fast' is 2 somewhere between 1.5 and 2.5, a spread of 50% where 10%"
-        " is allowed"
+        "the coefficient of 'fast' is 2, within 1.5 to 2.5: a spread of 50%, and at most 10% is"
+        " allowed"
     )
 
 
 def test_a_shared_pcpu_is_noisy():
-    """A kernel that got part of its pCPU did not run alone, and the round is named."""
+    """A kernel that got part of its pCPU did not run alone; the message names the round."""
     samples = [*rounds("slow", [1000, 1000]), sample("fast", number=1, share=0.6)]
     samples += rounds("fast", [1000])
 
     why = calibration.noise(tuple(summary(samples).values()), samples)
 
-    assert why == ("'integer' got only 60% of pCPU 0 in round 2, so something else ran there")
+    assert why == "'integer' got only 60% of pCPU 0 in round 2; something else ran there"

@@ -9,9 +9,9 @@ from amp_nova.hardware import operator_types
 from amp_nova.hardware.coefficients import with_coefficients
 from amp_nova.hardware.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME
 from amp_nova.hardware.detect import classify
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.facts import MachineFacts
 from tests import machines
-from tests.machines import cores, machine, without
+from tests.machines import altered, changed, cores, fact, machine, without
 
 
 def types(topology):
@@ -35,7 +35,7 @@ HYBRID = [("e-core", list(range(12, 20))), ("p-core", list(range(12)))]
 
 class TestIntel:
     def test_pmu_lists_tell_p_and_e_cores(self):
-        """The kernel's PMU lists divide, and the favoured P-cores are P-cores."""
+        """The kernel's PMU lists divide the CPUs, and favoured P-cores are P-cores."""
         topology = classify(machines.intel_hybrid(pmus=True))
 
         assert types(topology) == HYBRID
@@ -43,7 +43,7 @@ class TestIntel:
         assert topology.reference == "e-core"
         assert [t.threads_per_core for t in topology.core_types] == [1, 2]
 
-    def test_without_pmu_lists_cppc_and_cpufreq_tell(self):
+    def test_without_pmu_lists_cppc_and_cpufreq_divide(self):
         """A recording or an old kernel has no PMU lists; the names stay the same."""
         topology = classify(machines.intel_hybrid())
 
@@ -51,7 +51,7 @@ class TestIntel:
         assert topology.source == "ACPI CPPC highest_perf and cpufreq"
 
     def test_the_firmware_gives_the_coefficient_of_the_slowest_member(self):
-        """64/39, not 67/39: a booking must be kept on any P-core. A warning says it is declared."""
+        """64/39, not 67/39: a booking must be kept on any P-core. A warning names the source."""
         topology = classify(machines.intel_hybrid())
 
         assert coefficients(topology) == {"e-core": 1.0, "p-core": 1.641}
@@ -59,10 +59,10 @@ class TestIntel:
         assert topology.core_type("p-core").coefficient_source == "ACPI CPPC highest_perf"
         assert "declared by the firmware, not measured" in topology.warnings[0]
 
-    def test_equal_capacities_say_nothing(self):
-        """Kernels from 6.12 on give every CPU of an SMT machine the capacity 1024."""
+    def test_equal_capacities_are_ignored(self):
+        """Since 6.12 the kernel reports 1024 for every CPU of an x86 machine with SMT."""
         facts = machines.intel_hybrid(pmus=True)
-        facts = replace(facts, cpus=tuple(replace(c, capacity=1024) for c in facts.cpus))
+        facts = altered(facts, capacity=1024)
 
         topology = classify(facts)
 
@@ -70,26 +70,26 @@ class TestIntel:
         assert coefficients(topology)["p-core"] == 1.641
 
     def test_unknown_perf_gives_no_coefficient(self):
-        """Firmware that writes 255 everywhere leaves the PMU lists, and no coefficient."""
+        """If firmware reports 255 everywhere, PMU lists divide but nothing gives a coefficient."""
         facts = machines.intel_hybrid(pmus=True)
-        facts = replace(facts, cpus=tuple(replace(c, highest_perf=255) for c in facts.cpus))
+        facts = altered(facts, highest_perf=255)
 
         topology = classify(facts)
 
         assert types(topology) == HYBRID
         assert coefficients(topology) == {"e-core": 1.0, "p-core": None}
-        assert "nothing trustworthy gives the coefficient of p-core" in topology.warnings[0]
+        assert "no trustworthy source gives the coefficient of p-core" in topology.warnings[0]
 
-    def test_perf_that_hardly_differs_gives_no_coefficient(self):
-        """A P-core that is 3 % faster than an E-core is not believed."""
+    def test_nearly_equal_perf_gives_no_coefficient(self):
+        """A P-core that is 3 % faster than an E-core is implausible."""
         facts = machines.intel_hybrid(pmus=True)
-        cpus = tuple(replace(c, highest_perf=40 if c.id < 12 else 39) for c in facts.cpus)
+        cpus = tuple(changed(c, highest_perf=40 if c.id < 12 else 39) for c in facts.cpus)
 
         assert coefficients(classify(replace(facts, cpus=cpus)))["p-core"] is None
 
     @pytest.mark.parametrize("pmus", [True, False])
     def test_low_power_cores_are_a_type(self, pmus):
-        """Meteor Lake has three speeds, of which the kernel lists two together."""
+        """Meteor Lake has three core types, two of which share a PMU list."""
         topology = classify(machines.meteor_lake(pmus))
 
         assert types(topology) == [
@@ -100,7 +100,7 @@ class TestIntel:
         assert coefficients(topology) == {"lp-e-core": 1.0, "e-core": 1.52, "p-core": 2.48}
 
     def test_low_power_cores_may_have_a_list_of_their_own(self):
-        """Where cpu_lowpower exists it names the low-power cores."""
+        """cpu_lowpower, where it exists, lists the low-power cores."""
         facts = replace(
             machines.meteor_lake(),
             pmus=(
@@ -123,14 +123,14 @@ class TestIntel:
         assert types(topology) == [("e-core", [0, 1, 2, 3]), ("p-core", [4])]
 
     def test_p_cores_alone_are_one_type(self):
-        """A model without E-cores is homogeneous, whatever its siblings are."""
+        """A model without E-cores is homogeneous."""
         model = machines.RAPTOR_LAKE_P
         facts = machine(cores(4, 0, 2, highest_perf=64, max_freq_khz=4_300_000, **model))
 
         assert types(classify(facts)) == [("core", list(range(8)))]
 
     def test_only_cpu_core_is_one_type(self):
-        """With all E-cores offline the P-cores keep their name, and a warning tells of the rest."""
+        """With all E-cores offline the P-cores keep their name, and a warning says so."""
         topology = classify(machines.intel_hybrid(pmus=True, offline=range(12, 20)))
 
         assert types(topology) == [("p-core", list(range(12)))]
@@ -149,36 +149,36 @@ class TestIntel:
             classify(facts)
 
     def test_incomplete_lists_are_refused(self):
-        """What is in no list is not guessed."""
+        """The core type of a CPU in no list is unknown."""
         facts = replace(machines.intel_hybrid(), pmus=(("cpu_core", frozenset(range(12))),))
 
         with pytest.raises(TopologyUnknown, match=r"pCPUs 12-19 are not in .*core_type"):
             classify(facts)
 
     def test_a_contradicted_order_is_refused(self):
-        """Firmware that ranks the E-cores above the P-cores is not averaged away."""
+        """Firmware that ranks the E-cores above the P-cores contradicts the PMU lists."""
         facts = machines.intel_hybrid(pmus=True)
-        cpus = tuple(replace(c, highest_perf=40 if c.id < 12 else 60) for c in facts.cpus)
+        cpus = tuple(changed(c, highest_perf=40 if c.id < 12 else 60) for c in facts.cpus)
 
         with pytest.raises(TopologyUnknown, match=r"e-core .pCPUs 12-19. is faster than p-core"):
             classify(replace(facts, cpus=cpus))
 
-    def test_a_hybrid_that_nothing_divides_is_refused(self):
-        """A hybrid model without any of the sources is not one core type."""
+    def test_a_hybrid_without_any_source_is_refused(self):
+        """A hybrid model has more than one core type, even if nothing divides its CPUs."""
         facts = without(machines.intel_hybrid(), "highest_perf", "max_freq_khz", "base_freq_khz")
 
         with pytest.raises(TopologyUnknown, match=r"hybrid.*0-19.*\[topology\] core_type"):
             classify(facts)
 
     def test_a_cpu_that_says_it_is_hybrid_is_believed(self):
-        """Also when its model is not known and all cores look alike."""
+        """Even if its model is unknown and all cores look alike."""
         model = {"vendor": "GenuineIntel", "family": 6, "model": 0xFE, "hybrid": True}
 
         with pytest.raises(TopologyUnknown, match="hybrid"):
             classify(machine(cores(4, max_freq_khz=3_000_000, **model)))
 
     def test_a_guest_of_a_hybrid_is_warned(self):
-        """Inside a virtual machine there is nothing to tell, and development must go on."""
+        """A virtual machine cannot tell its cores apart; it remains usable for development."""
         facts = machine(cores(4, virtual=True, **machines.RAPTOR_LAKE_P))
 
         topology = classify(facts)
@@ -186,16 +186,16 @@ class TestIntel:
         assert types(topology) == [("core", [0, 1, 2, 3])]
         assert "virtual machine" in topology.warnings[0]
 
-    def test_a_hybrid_on_whose_cores_sources_disagree_is_refused(self):
+    def test_a_hybrid_with_disagreeing_sources_is_refused(self):
         """Equal highest_perf and a gap in frequency: one of them is wrong."""
         facts = machines.intel_hybrid()
-        facts = replace(facts, cpus=tuple(replace(c, highest_perf=50) for c in facts.cpus))
+        facts = altered(facts, highest_perf=50)
 
         with pytest.raises(TopologyUnknown, match=r"cpufreq puts pCPUs 12-19 below 0-11"):
             classify(facts)
 
     def test_opposite_sources_are_refused(self):
-        """CPPC and cpufreq must not say the opposite of each other."""
+        """CPPC and cpufreq must not contradict each other."""
         model = machines.ICE_LAKE_SP
         facts = machine(
             cores(2, 0, highest_perf=30, max_freq_khz=4_000_000, **model),
@@ -206,7 +206,7 @@ class TestIntel:
             classify(facts)
 
     def test_one_source_against_another_does_not_divide(self):
-        """A boost that is off on some cores makes no core type, but is mentioned."""
+        """Disabled boost on some cores makes no core type, but a warning."""
         model = machines.ICE_LAKE_SP
         facts = machine(
             cores(2, 0, highest_perf=47, max_freq_khz=2_000_000, **model),
@@ -218,8 +218,8 @@ class TestIntel:
         assert types(topology) == [("core", [0, 1, 2, 3])]
         assert "cpufreq puts pCPUs 0-1 below 2-3" in topology.warnings[0]
 
-    def test_a_declared_gap_that_is_not_clocked_does_not_divide(self):
-        """The same the other way round: highest_perf differs, frequencies do not."""
+    def test_a_declared_gap_without_a_frequency_gap_does_not_divide(self):
+        """highest_perf differs, frequencies do not."""
         model = machines.ICE_LAKE_SP
         facts = machine(
             cores(2, 0, highest_perf=30, max_freq_khz=4_000_000, **model),
@@ -232,7 +232,7 @@ class TestIntel:
         assert "ACPI CPPC highest_perf puts pCPUs 0-1 below 2-3" in topology.warnings[0]
 
     def test_one_source_alone_divides(self):
-        """Where only one of CPPC and cpufreq exists it is taken; frequency gives no coefficient."""
+        """CPPC or cpufreq suffices if the other is missing; cpufreq gives no coefficient."""
         facts = without(machines.intel_hybrid(), "highest_perf")
         assert types(topology := classify(facts)) == HYBRID
         assert coefficients(topology) == {"e-core": 1.0, "p-core": None}
@@ -244,15 +244,15 @@ class TestIntel:
 
 
 class TestAmd:
-    def test_a_ranking_is_no_speed(self):
+    def test_a_ranking_is_not_a_speed(self):
         """Steps of 3 % from 166 to 236 are one core type."""
         topology = classify(machines.amd_ranked())
 
         assert types(topology) == [("core", list(range(32)))]
         assert not topology.warnings
 
-    def test_a_gap_in_the_ranking_is_no_speed(self):
-        """A ranking with holes is one still when frequencies do not confirm it."""
+    def test_a_gap_in_a_ranking_is_not_a_speed(self):
+        """A ranking with gaps is still a ranking unless frequencies confirm the gaps."""
         facts = machine(
             cores(2, 0, highest_perf=166, max_freq_khz=4_900_000, **machines.VERMEER),
             cores(2, 2, highest_perf=236, max_freq_khz=4_900_000, **machines.VERMEER),
@@ -263,7 +263,7 @@ class TestAmd:
         assert len(classify(without(facts, "max_freq_khz")).core_types) == 1
 
     def test_x3d_dies_are_one_type(self):
-        """5.75 against 5.25 GHz is 1.095: the dies differ by cache more than by speed."""
+        """5.75 against 5.25 GHz is 1.095: the dies differ in cache more than in speed."""
         facts = machine(
             cores(8, 0, 2, highest_perf=186, max_freq_khz=5_250_000, **machines.VERMEER),
             cores(8, 16, 2, highest_perf=231, max_freq_khz=5_750_000, **machines.VERMEER),
@@ -271,14 +271,14 @@ class TestAmd:
 
         assert len(classify(facts).core_types) == 1
 
-    def test_dense_cores_are_slow_ones_without_coefficient(self):
-        """Zen and Zen-c differ by 1.5 in both sources, but AMD's numbers are no measure of work."""
+    def test_dense_cores_are_slow_and_have_no_coefficient(self):
+        """Zen and Zen-c differ by 1.5 in both sources, but AMD's do not measure speed."""
         topology = classify(machines.zen_dense())
 
         assert types(topology) == [("slow", list(range(8, 24))), ("fast", list(range(8)))]
         assert coefficients(topology) == {"slow": 1.0, "fast": None}
 
-    def test_two_models_that_nothing_orders_are_refused(self):
+    def test_two_models_without_an_order_are_refused(self):
         """Frequencies of different designs cannot be compared."""
         facts = machine(
             cores(4, 0, max_freq_khz=4_000_000, **machines.VERMEER),
@@ -293,7 +293,7 @@ class TestAmd:
 
 class TestArm:
     def test_two_designs_of_one_capacity_are_two_types(self):
-        """Four designs are four types though two share a capacity; ties go by name."""
+        """Four designs are four types even if two share a capacity; ties are sorted by name."""
         topology = classify(machines.arm_four())
 
         assert types(topology) == [
@@ -318,7 +318,7 @@ class TestArm:
         assert types(topology) == [("cortex-a53", [2, 3, 4, 5]), ("cortex-a73", [0, 1])]
 
     def test_a_prime_core_is_a_type(self):
-        """Two speed classes of one design carry the speed in the name."""
+        """Two speed classes of one design have the speed in their names."""
         topology = classify(machines.arm_prime())
 
         assert [n for n, _ in types(topology)] == [
@@ -327,7 +327,7 @@ class TestArm:
             "kryo-4xx-gold-fast",
         ]
 
-    def test_small_differences_of_capacity_are_one_type(self):
+    def test_capacities_that_hardly_differ_are_one_type(self):
         """A chip whose clusters differ by 2 % has two types, as fast as their slowest CPUs."""
         facts = machine(
             cores(5, 0, capacity=718, implementer=0x41, part=0xD87),
@@ -341,7 +341,7 @@ class TestArm:
         assert coefficients(topology) == {"cortex-a725": 1.0, "cortex-x925": 1.389}
 
     def test_the_line_up_orders_designs_without_capacity(self):
-        """Little, big and prime are known by model; how much faster is not."""
+        """The model tells little, big and prime cores apart, but not how much faster they are."""
         facts = without(machines.arm_prime(), "capacity", "max_freq_khz")
 
         topology = classify(facts)
@@ -353,7 +353,7 @@ class TestArm:
         assert coefficients(topology)["kryo-4xx-gold"] is None
 
     def test_designs_of_one_rank_are_refused_without_capacity(self):
-        """Nothing says which of Cortex-A710 and Cortex-A715 is the faster."""
+        """Nothing says which of Cortex-A710 and Cortex-A715 is faster."""
         with pytest.raises(TopologyUnknown, match=r"cortex-a715 on pCPUs 3-4; cortex-a710"):
             classify(without(machines.arm_four(), "capacity"))
 
@@ -366,13 +366,13 @@ class TestArm:
         assert types(topology) == [("slow", [0, 1, 2]), ("medium", [3, 4, 5, 6]), ("fast", [7])]
 
     def test_more_speeds_than_words_are_numbered(self):
-        """Four speeds of nothing known are speed-1 to speed-4."""
+        """Four speed classes without a design are speed-1 to speed-4."""
         facts = machine(*(cores(1, i, capacity=128 << i) for i in range(4)))
 
         assert [n for n, _ in types(classify(facts))] == [f"speed-{i}" for i in (1, 2, 3, 4)]
 
     def test_capacity_and_cppc_must_not_contradict(self):
-        """Two declared speeds that say the opposite are refused."""
+        """Two contradicting declared speeds are refused."""
         facts = machine(
             cores(2, 0, capacity=500, highest_perf=90, implementer=0x41, part=0xD05),
             cores(2, 2, capacity=1024, highest_perf=60, implementer=0x41, part=0xD0B),
@@ -387,20 +387,20 @@ class TestArm:
 
         assert types(classify(facts)) == [("arm-41-fff", [0, 1])]
 
-    def test_cpus_that_do_not_say_their_model(self):
-        """One that is silent among equals is one of them; among several models it is refused."""
+    def test_cpus_that_do_not_report_their_model(self):
+        """Such a CPU is assumed to be like the others, unless those are of several models."""
         facts = machine(cores(3, implementer=0x41, part=0xD0C), cores(1, 3))
         assert types(topology := classify(facts)) == [("neoverse-n1", [0, 1, 2, 3])]
-        assert "pCPUs 3 do not say their CPU model" in topology.warnings[0]
+        assert "pCPUs 3 do not report their CPU model" in topology.warnings[0]
 
         facts = machine(machines.arm_four().cpus, cores(1, 8, capacity=1024))
-        with pytest.raises(TopologyUnknown, match="pCPUs 8 do not say"):
+        with pytest.raises(TopologyUnknown, match="pCPUs 8 do not report"):
             classify(facts)
 
 
 class TestAnyMachine:
     def test_a_server_is_one_type(self):
-        """128 equal threads: reference, coefficient 1, nothing to warn about."""
+        """128 equal threads: coefficient 1 and no warning."""
         topology = classify(machines.server())
 
         only = topology.core_types[0]
@@ -411,16 +411,16 @@ class TestAnyMachine:
         assert topology.pcpus[65].siblings == (1, 65)
         assert (topology.pcpus[40].numa_node, topology.pcpus[40].llc) == (1, 32)
 
-    def test_a_machine_that_says_nothing_is_one_type(self):
-        """A virtual machine may have CPU folders and nothing in them."""
+    def test_a_machine_without_facts_is_one_type(self):
+        """The CPU directories of a virtual machine may be empty."""
         topology = classify(machines.bare_vm())
 
         assert types(topology) == [("core", [0, 1, 2, 3])]
         assert topology.source == "nothing tells the CPUs apart"
         assert topology.pcpus[1].siblings == (1,)
 
-    def test_offline_cpus_carry_nothing(self):
-        """CPU 0 too may be offline; siblings and threads count what is online."""
+    def test_offline_cpus_do_not_count(self):
+        """Even CPU 0 may be offline; siblings and threads per core include online CPUs only."""
         topology = classify(machines.server(offline=[0, *range(65, 128)]))
 
         assert topology.offline == (0, *range(65, 128))
@@ -429,15 +429,15 @@ class TestAnyMachine:
         assert topology.core_types[0].threads_per_core == 1
 
     def test_siblings_follow_from_package_and_core(self):
-        """Where the kernel lists no siblings; core ids repeat in every package."""
-        cpus = [CpuFacts(i, package=i % 2, core_id=i // 4) for i in range(8)]
+        """If the kernel lists no siblings; core ids repeat in every package."""
+        cpus = [fact(i, package=i % 2, core_id=i // 4) for i in range(8)]
 
         topology = classify(MachineFacts(tuple(cpus)))
 
         assert topology.pcpus[5].siblings == (5, 7)
 
     def test_isolated_cpus_are_marked(self):
-        """The kernel's isolated CPUs are carried along."""
+        """The kernel's isolated CPUs are marked in the topology."""
         topology = classify(machines.server(isolated=[2, 3]))
 
         assert [p.id for p in topology.pcpus if p.isolated] == [2, 3]
@@ -448,7 +448,7 @@ class TestAnyMachine:
             classify(machines.server(offline=range(128)))
 
     def test_riscv_designs_have_names(self):
-        """Two RISC-V designs are told by name and capacity."""
+        """RISC-V designs are identified by name and ordered by capacity."""
         facts = machine(
             cores(4, 0, uarch="spacemit,x60", capacity=500),
             cores(4, 4, uarch="spacemit,x100", capacity=1024),
@@ -456,8 +456,8 @@ class TestAnyMachine:
 
         assert [n for n, _ in types(classify(facts))] == ["spacemit-x60", "spacemit-x100"]
 
-    def test_every_built_in_name_may_be_a_trait(self):
-        """Names are unique and match what Placement takes."""
+    def test_every_built_in_name_is_a_valid_trait(self):
+        """Names are unique and acceptable to Placement."""
         names = [name for name, _ in ARM_DESIGNS.values()]
 
         assert len(set(names)) == len(names)
@@ -467,13 +467,13 @@ class TestAnyMachine:
 
 class TestReference:
     def test_another_type_may_be_the_reference(self):
-        """Coefficients are over the reference core, below 1 for what is slower."""
+        """Coefficients are relative to the reference core, and below 1 for slower types."""
         topology = classify(machines.intel_hybrid(), reference="p-core")
 
         assert coefficients(topology) == {"e-core": 0.609, "p-core": 1.0}
 
-    def test_over_a_reference_elsewhere_nothing_is_declared(self):
-        """Only a calibration knows how fast this machine is over another one."""
+    def test_nothing_is_declared_relative_to_a_reference_elsewhere(self):
+        """Only a calibration compares this machine with another one."""
         topology = classify(machines.server(), reference="old-xeon")
 
         assert topology.reference == "old-xeon"
@@ -481,8 +481,8 @@ class TestReference:
 
 
 class TestConfigured:
-    def test_the_operator_wins(self):
-        """Over PMU lists and everything else, slowest first whatever the order of lines."""
+    def test_the_configuration_overrides_detection(self):
+        """Even PMU lists; types are slowest first regardless of the order of lines."""
         topology = classify(machines.intel_hybrid(pmus=True), lines("big 0-11 1.85", "small 12-19"))
 
         assert types(topology) == [("small", list(range(12, 20))), ("big", list(range(12)))]
@@ -491,21 +491,21 @@ class TestConfigured:
         assert topology.source.startswith("configuration")
         assert topology.warnings == ()
 
-    def test_a_coefficient_left_open_is_filled(self):
-        """Types without coefficient take what the machine declares."""
+    def test_a_missing_coefficient_is_detected(self):
+        """Types without a configured coefficient use the declared one."""
         topology = classify(machines.intel_hybrid(), lines("big 0-11", "small 12-19"))
 
         assert coefficients(topology) == {"small": 1.0, "big": 1.641}
 
-    def test_types_that_nothing_orders_stay_as_written(self):
-        """The operator's word is never refused for want of facts."""
+    def test_types_without_an_order_stay_as_written(self):
+        """Missing facts never invalidate the configuration."""
         topology = classify(machines.bare_vm(), lines("one 0-1", "two 2-3"))
 
         assert types(topology) == [("one", [0, 1]), ("two", [2, 3])]
         assert coefficients(topology) == {"one": 1.0, "two": None}
 
     def test_offline_cpus_may_be_named(self):
-        """A configuration holds while CPUs come and go; a type without CPUs is not here."""
+        """A configuration stays valid during CPU hotplug; a type without online CPUs is omitted."""
         facts = machines.server(offline=range(64, 128))
 
         topology = classify(facts, lines("fast 0-63 2", "slow 64-127"))
@@ -515,21 +515,21 @@ class TestConfigured:
         assert topology.reference == "slow"
 
     def test_the_type_of_coefficient_one_is_the_reference(self):
-        """Also when it is not the slowest."""
+        """Even if it is not the slowest."""
         topology = classify(machines.bare_vm(), lines("a 0-1 0.5", "b 2-3 1.0"))
 
         assert topology.reference == "b"
         assert coefficients(topology) == {"a": 0.5, "b": 1.0}
 
     def test_the_named_reference_needs_no_coefficient(self):
-        """It is 1 by definition, and orders the types."""
+        """It is 1 by definition, and counts for the order of types."""
         topology = classify(machines.bare_vm(), lines("a 0-1", "b 2-3 0.5"), "a")
 
         assert types(topology) == [("b", [2, 3]), ("a", [0, 1])]
         assert coefficients(topology) == {"b": 0.5, "a": 1.0}
 
     def test_a_reference_elsewhere_needs_no_coefficient_of_one(self):
-        """In a cloud of several generations every type here may be faster."""
+        """In a cloud of several hardware generations every type may be faster than it."""
         topology = classify(machines.bare_vm(), lines("a 0-1 2", "b 2-3 3"), "old-xeon")
 
         assert coefficients(topology) == {"a": 2.0, "b": 3.0}
@@ -539,7 +539,7 @@ class TestConfigured:
         [
             (["fast"], "'fast' must be 'NAME CPUS"),
             (["fast 0-3 1.0 x"], "must be 'NAME CPUS"),
-            (["Fast 0-3"], "'Fast' must be lower-case"),
+            (["Fast 0-3"], "'Fast' must consist of lower-case"),
             (["fast 0-x"], "'x' is not a CPU id"),
             (["fast 3-0"], "'3-0' ends before it starts"),
             (["fast ,"], "'' is not a CPU id"),
@@ -553,20 +553,20 @@ class TestConfigured:
             (["fast 0-1 2", "slow 2-3 1.5"], "no type the coefficient 1"),
         ],
     )
-    def test_what_is_wrong_is_named(self, texts, match):
+    def test_the_error_names_the_value(self, texts, match):
         """One sentence with the offending value."""
         with pytest.raises(ConfigInvalid, match=match):
             classify(machines.bare_vm(), lines(*texts))
 
     def test_the_reference_core_has_coefficient_one(self):
-        """Anything else contradicts what a reference is."""
-        with pytest.raises(ConfigInvalid, match="fast has coefficient 2, but is the reference"):
+        """Another coefficient contradicts the definition."""
+        with pytest.raises(ConfigInvalid, match="fast has coefficient 2, but it is the reference"):
             classify(machines.bare_vm(), lines("fast 0-1 2", "slow 2-3"), "fast")
 
 
 class TestCalibrated:
     def test_measured_coefficients_replace_declared_ones(self):
-        """And the warning that they are declared goes."""
+        """The warning about declared coefficients disappears."""
         topology = classify(machines.intel_hybrid())
 
         topology = with_coefficients(
@@ -578,8 +578,8 @@ class TestCalibrated:
         assert topology.core_type("p-core").nominal_ips == 3.8e9
         assert topology.warnings == ()
 
-    def test_what_was_not_measured_stays(self):
-        """With the warning that belongs to it."""
+    def test_coefficients_that_were_not_measured_stay(self):
+        """As does the warning about them."""
         topology = with_coefficients(
             classify(machines.intel_hybrid()), {"e-core": (None, 2e9)}, "calibration"
         )
@@ -589,15 +589,15 @@ class TestCalibrated:
         assert len(topology.warnings) == 1
 
     def test_one_type_may_be_left_unknown(self):
-        """A calibration of one type leaves the other as it was."""
+        """A calibration of one type does not change the other."""
         topology = with_coefficients(
             classify(machines.zen_dense()), {"slow": (1.0, 3e9)}, "calibration"
         )
 
         assert coefficients(topology) == {"slow": 1.0, "fast": None}
 
-    def test_the_operator_wins_over_a_calibration(self):
-        """What is configured stays, nominal Ips are taken."""
+    def test_the_configuration_overrides_a_calibration(self):
+        """The configured coefficient stays, nominal Ips are added."""
         topology = classify(machines.intel_hybrid(), lines("big 0-11 1.85", "small 12-19"))
 
         topology = with_coefficients(topology, {"big": (1.7, 4e9)}, "calibration")
@@ -605,8 +605,8 @@ class TestCalibrated:
         assert topology.core_type("big").coefficient == 1.85
         assert topology.core_type("big").nominal_ips == 4e9
 
-    def test_slowest_first_is_what_was_measured(self):
-        """A calibration may find that two types are the other way round."""
+    def test_the_order_follows_the_measurement(self):
+        """A calibration may reverse the order of two types."""
         topology = with_coefficients(
             classify(machines.arm_four()),
             {"cortex-a710": (3.2, None), "cortex-a715": (3.0, None)},
@@ -625,13 +625,13 @@ class TestCalibrated:
         ],
     )
     def test_nonsense_is_refused(self, measured, match):
-        """A calibration of another machine or of impossible values."""
+        """A calibration of another machine or with impossible values."""
         with pytest.raises(CalibrationInvalid, match=match):
             with_coefficients(classify(machines.intel_hybrid()), measured, "calibration")
 
 
 def test_the_nominal_clock_is_the_base_frequency():
-    """The lowest of the type's CPUs, where all say it."""
+    """The lowest one of the type's CPUs, if all report one."""
     clocks = {t.name: t.clock_hz for t in classify(machines.intel_hybrid()).core_types}
 
     assert sorted(clocks.values()) == [1.4e9, 1.9e9]

@@ -5,14 +5,14 @@ import pytest
 from amp_nova import conf as options
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.hardware.coefficients import with_coefficients
-from amp_nova.host.calibration import measure
+from amp_nova.host.calibration import provenance
 from amp_nova.host.machine import load_topology
 from tests import machines, trees
 
 
 @pytest.fixture
 def conf(tmp_path):
-    """The configuration for an Intel hybrid that is not calibrated."""
+    """The configuration of an Intel hybrid that is not calibrated."""
     conf = options.load(files=[])
     root = trees.write(tmp_path / "hybrid", machines.intel_hybrid(pmus=True))
     conf.set_override("root", str(root), "topology")
@@ -29,41 +29,43 @@ def calibrated(conf, monkeypatch):
         measured = {"e-core": (1.2, None), "p-core": (2.2, None)}
         return with_coefficients(topology, measured, "calibration")
 
-    monkeypatch.setattr(measure, "apply", apply)
+    monkeypatch.setattr(provenance, "apply", apply)
     with open(conf.topology.calibration_file, "w") as file:
         file.write("{}")
     return conf
 
 
-def test_without_calibration_what_is_declared_counts(conf):
-    """A calibration file that is not there is not missed."""
+def test_without_calibration_declared_coefficients_count(conf):
+    """A missing calibration file is not an error."""
     assert load_topology(conf).core_type("p-core").coefficient == pytest.approx(1.641, abs=1e-3)
 
 
 def test_the_calibration_counts(calibrated):
-    """Where it exists it replaces what is declared."""
+    """It replaces declared coefficients."""
     assert load_topology(calibrated).core_type("p-core").coefficient == 2.2
 
 
 def test_the_configured_types_count(conf):
-    """Over what is detected."""
+    """They replace detected ones."""
     conf.set_override("core_type", ["big 0-11 1.85", "small 12-19"], "topology")
 
     assert [t.name for t in load_topology(conf).core_types] == ["small", "big"]
 
 
 def test_a_reference_elsewhere_needs_a_calibration(calibrated, tmp_path):
-    """Nothing else says how fast this host is over a core that it has not."""
+    """Nothing else compares this host with a core that it does not have."""
     calibrated.set_override("reference", "old-xeon", "topology")
     assert load_topology(calibrated).reference == "old-xeon"
 
     calibrated.set_override("calibration_file", str(tmp_path / "none"), "topology")
-    with pytest.raises(ConfigInvalid, match=r"'old-xeon' is no core type of this host .it has e-"):
+    with pytest.raises(
+        ConfigInvalid, match=r"'old-xeon' is not a core type of this host .it has e-"
+    ):
         load_topology(calibrated)
 
 
 def test_the_reference_core_may_be_offline(conf, tmp_path):
-    """Nova may switch all E-cores off; the agent goes on, and warns of what is not known then."""
+    """Nova may take all E-cores offline; the agent continues, and warns of unknown values."""
     facts = machines.intel_hybrid(pmus=True, offline=range(12, 20))
     root = trees.write(tmp_path / "saving", facts)
     conf.set_override("root", str(root), "topology")

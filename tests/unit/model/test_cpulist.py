@@ -1,4 +1,4 @@
-"""CPU lists as the kernel has them."""
+"""CPU lists in the notations of the kernel and of libvirt."""
 
 import pytest
 
@@ -16,25 +16,35 @@ def test_lists_are_read(text, cpus):
 
 @pytest.mark.parametrize("text", ["0-", "-1", "a", "3-1", "0,,1", "0-3:1/2", "99999999", "0-65536"])
 def test_garbage_is_refused(text):
-    """What is no list of CPUs is a ValueError, without filling the memory."""
+    """A malformed list is a ValueError, and a huge number does not exhaust the memory."""
     with pytest.raises(ValueError, match="'"):
         cpulist.parse(text)
 
 
-def test_masks_are_read():
-    """Older kernels write hexadecimal masks with commas."""
-    assert cpulist.parse_mask("00000001,0000000f") == (0, 1, 2, 3, 32)
-
-
-@pytest.mark.parametrize("text", ["xyz", "-1", "", "f" * 20_000])
-def test_garbage_masks_are_refused(text):
-    """What is no mask is a ValueError."""
-    with pytest.raises(ValueError, match=r"mask|literal|digits"):
-        cpulist.parse_mask(text)
-
-
 def test_ids_are_shown_as_ranges():
-    """The shortest form; nothing is the empty string."""
+    """In the shortest form; no id gives the empty string."""
     assert cpulist.show([]) == ""
     assert cpulist.show([8, 0, 1, 2, 2]) == "0-2,8"
     assert cpulist.show(range(12)) == "0-11"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", {0}),
+        ("0-3,8", {0, 1, 2, 3, 8}),
+        ("0-3,^2", {0, 1, 3}),
+        (" 1 - 2 , 4 ", {1, 2, 4}),
+        ("0-7,^4-5", {0, 1, 2, 3, 6, 7}),
+    ],
+)
+def test_cpusets_are_read(text, expected):
+    """Ranges, single CPUs and exceptions, in libvirt's notation."""
+    assert cpulist.parse_cpuset(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "-1", "1-", "^", "3-1", "65536", "0-4294967295"])
+def test_malformed_cpusets_are_refused(text):
+    """A malformed cpuset is a ValueError, and a huge number does not exhaust the memory."""
+    with pytest.raises(ValueError, match="'"):
+        cpulist.parse_cpuset(text)

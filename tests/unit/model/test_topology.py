@@ -1,4 +1,4 @@
-"""Core types and pCPUs as nouns."""
+"""Core types and pCPUs."""
 
 import pytest
 
@@ -14,34 +14,34 @@ def machine() -> Topology:
     return Topology(types, (*fast, *slow), "slow", "a test")
 
 
-def test_a_core_type_that_is_not_there_is_named_with_those_that_are():
-    """Asking for an unknown type says which ones the host has."""
+def test_an_unknown_core_type_is_an_error():
+    """The message lists the types that the host has."""
     with pytest.raises(
         TopologyUnknown, match="no core type 'tiny' on this host; it has slow, fast"
     ):
         machine().core_type("tiny")
 
 
-def test_only_type_needs_all_to_be_of_one():
-    """pCPUs of one type have that type; mixed, offline or none have not."""
+def test_only_type_is_shared_by_all():
+    """There is none for pCPUs of several types, for offline pCPUs, or for no pCPU."""
     assert machine().only_type({0, 3}).name == "fast"
     assert machine().only_type({0, 4}) is None
     assert machine().only_type(set()) is None
     assert machine().only_type({99}) is None
 
 
-def test_a_type_whose_cores_all_sleep_keeps_its_coefficient():
-    """Switching all slow cores off does not make the fast ones the reference."""
-    awake = machine().with_online(frozenset({0, 1}))
+def test_an_offline_type_keeps_its_coefficient():
+    """Taking all slow cores offline does not change the coefficient of the fast ones."""
+    topology = machine().with_online(frozenset({0, 1}))
 
-    assert awake.core_type("fast").coefficient == 2.0
-    assert awake.core_type("slow").coefficient == 1.0
-    assert awake.pcpus_of("slow") == frozenset()
-    assert awake.offline == (2, 3, 4, 5)
+    assert topology.core_type("fast").coefficient == 2.0
+    assert topology.core_type("slow").coefficient == 1.0
+    assert topology.pcpus_of("slow") == frozenset()
+    assert topology.offline == (2, 3, 4, 5)
 
 
-def test_a_sibling_that_sleeps_is_no_sibling_until_it_wakes():
-    """Online siblings follow what is online, there and back."""
+def test_siblings_are_online():
+    """They leave and return with CPU hotplug."""
     half = machine().with_online(frozenset({0, 4, 5}))
     whole = half.with_online(frozenset(range(6)))
 
@@ -50,7 +50,7 @@ def test_a_sibling_that_sleeps_is_no_sibling_until_it_wakes():
     assert whole.offline == ()
 
 
-def test_a_pcpu_never_seen_before_asks_for_a_new_look():
-    """A CPU that was plugged in is not guessed to be of any type."""
+def test_an_unknown_pcpu_has_no_core_type():
+    """After a CPU is added, the machine must be read again."""
     assert machine().with_online(frozenset({0, 7})) is None
     assert machine().with_online(frozenset()) is None

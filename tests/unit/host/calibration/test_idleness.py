@@ -1,4 +1,4 @@
-"""Which pCPU is idle enough to measure on."""
+"""Which pCPUs are idle enough for a measurement."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ def stat(root, *cpus):
     (root / "proc/stat").write_text("cpu 9 9 9 9\n" + "\n".join(lines) + "\nintr 5\n")
 
 
-def test_load_is_the_difference_of_two_moments(tmp_path):
-    """Busy and stolen time are shares of the moment between; waiting for a disk is idle."""
+def test_load_is_the_difference_of_two_samples(tmp_path):
+    """Busy and stolen time are shares of the time in between; iowait is idle."""
     stat(tmp_path, (0, [100, 0, 0, 500, 0, 0, 0, 0, 0, 0]), (1, [0, 0, 0, 9, 0, 0, 0, 0]))
 
     def later(_):
@@ -35,8 +35,8 @@ def test_load_is_the_difference_of_two_moments(tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "cpu0 a b c\n"])
-def test_without_a_readable_stat_it_does_not_pretend(tmp_path, text):
-    """Where nobody says how busy the machine is, the way out is named."""
+def test_an_unreadable_stat_is_an_error(tmp_path, text):
+    """If the load is unknown, the message names the remedy."""
     if text:
         (tmp_path / "proc").mkdir()
         (tmp_path / "proc/stat").write_text(text)
@@ -45,8 +45,8 @@ def test_without_a_readable_stat_it_does_not_pretend(tmp_path, text):
         idleness.loads(str(tmp_path), sleep=lambda _: None)
 
 
-def test_the_idlest_pcpu_is_chosen_and_of_equals_the_last():
-    """Interrupts land on the first pCPU, so that it is the last choice."""
+def test_the_idlest_pcpu_is_chosen():
+    """Of several the last, since interrupts arrive on the first."""
     mine = topology({"only": (0, 1, 2)})
 
     assert idleness.idlest(mine, "only", {0: Load(0, 0), 1: Load(0.5, 0), 2: Load(0.2, 0)}) == 0
@@ -54,7 +54,7 @@ def test_the_idlest_pcpu_is_chosen_and_of_equals_the_last():
 
 
 def test_a_busy_sibling_counts():
-    """A core is as idle as its busiest hardware thread."""
+    """A core is as busy as its busiest hardware thread."""
     mine = topology({"only": (0, 1, 2, 3)})
     pcpus = tuple(PCpu(i, "only", (i % 2, i % 2 + 2)) for i in range(4))
     mine = dataclasses.replace(mine, pcpus=pcpus)
@@ -68,11 +68,17 @@ def test_a_busy_sibling_counts():
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        (Load(0.37, 0), "pCPU 1, the idlest of core type 'slow', is 37% busy where 5% is allowed"),
-        (Load(0, 0.2), "a hypervisor takes 20% of pCPU 1 of core type 'slow' where 2% is allowed"),
+        (
+            Load(0.37, 0),
+            "pCPU 1, the idlest of core type 'slow', is 37% busy, and at most 5% is allowed",
+        ),
+        (
+            Load(0, 0.2),
+            "a hypervisor takes 20% of pCPU 1 of core type 'slow', and at most 2% is allowed",
+        ),
         (Load(0.04, 0.01), None),
     ],
 )
-def test_a_busy_machine_is_told_in_one_sentence(load, said):
-    """The sentence names pCPU, figure and limit."""
+def test_a_busy_machine_is_described_in_one_sentence(load, said):
+    """The sentence names the pCPU, its load and the limit."""
     assert idleness.why_busy(topology(), {"slow": 1}, {1: load}) == said

@@ -1,4 +1,4 @@
-"""``perf_event_open``: the machine's PMUs, and refusals put into words."""
+"""``perf_event_open``: the machine's PMUs, and the meaning of errors."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ import pytest
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
-from amp_nova.host.counters.perf import Event, Pmu
+from amp_nova.host.counters.perf import Event
 from tests.fakehost import put
 
 HYBRIDS = {
@@ -23,7 +23,7 @@ HYBRIDS = {
 
 
 def devices(root, *pmus):
-    """The sysfs of a machine with these PMUs; beside them others that count no core's events."""
+    """The sysfs of a machine with these PMUs, and others that do not count events of cores."""
     base = root / "sys/bus/event_source/devices"
     for name, cpus, kind in pmus:
         put(base / name / "cpus", cpus)
@@ -36,7 +36,7 @@ def devices(root, *pmus):
 
 @pytest.mark.parametrize("pmus", HYBRIDS.values(), ids=HYBRIDS)
 def test_a_hybrid_machine_has_a_pmu_for_every_core_type(tmp_path, pmus):
-    """A plain event would count on one core type only: each has its own, by the PMU's number."""
+    """A plain event would count on one core type only: each type has an event of its own."""
     found = perf.pmus(devices(tmp_path, *pmus))
 
     assert {(p.name, p.kind) for p in found} == {(name, int(kind)) for name, _, kind in pmus}
@@ -46,17 +46,10 @@ def test_a_hybrid_machine_has_a_pmu_for_every_core_type(tmp_path, pmus):
 
 @pytest.mark.parametrize("pmus", [(), (("armv8_pmuv3_0", "0-7", "8"),)])
 def test_equal_cores_have_one_pmu_and_plain_events(tmp_path, pmus):
-    """One set of counters needs no number, whether or not the kernel lists its cores."""
+    """With or without the kernel's list of its cores."""
     (only,) = perf.pmus(devices(tmp_path, *pmus))
 
     assert only.event(Event("instructions", perf.TYPE_HARDWARE, 1)).config == 1
-
-
-def test_software_events_belong_to_no_pmu():
-    """They are the same everywhere."""
-    clock = Event("task clock", perf.TYPE_SOFTWARE, perf.TASK_CLOCK)
-
-    assert Pmu("cpu_atom", 10).event(clock) == clock
 
 
 SENTENCES = {
@@ -64,20 +57,20 @@ SENTENCES = {
     errno.ENODEV: "no hardware counter for instructions",
     errno.EOPNOTSUPP: "mediated vPMU",
     errno.EBUSY: "kernel.nmi_watchdog=0",
-    errno.EINVAL: "cannot count instructions in this way",
+    errno.EINVAL: "does not support this way of counting instructions",
     errno.EMFILE: "LimitNOFILE",
     errno.ENFILE: "fs.file-max",
     errno.ENOSYS: "no performance counters",
-    errno.ESRCH: "thread has gone",
-    errno.EACCES: "perf_event_paranoid is 4; run as root, give CAP_PERFMON, or lower it",
-    errno.EPERM: "perf_event_paranoid is 4; run as root, give CAP_PERFMON, or lower it",
+    errno.ESRCH: "thread has ended",
+    errno.EACCES: "perf_event_paranoid is 4; run as root, grant CAP_PERFMON, or lower it",
+    errno.EPERM: "perf_event_paranoid is 4; run as root, grant CAP_PERFMON, or lower it",
     errno.E2BIG: os.strerror(errno.E2BIG),
 }
 
 
 @pytest.mark.parametrize("code", SENTENCES, ids=errno.errorcode.get)
-def test_every_refusal_is_a_sentence(tmp_path, monkeypatch, code):
-    """Whatever the kernel says, operators read what it means and what to do."""
+def test_every_error_is_explained(tmp_path, monkeypatch, code):
+    """Operators read what it means and what to do."""
     put(tmp_path / "proc/sys/kernel/perf_event_paranoid", "4")
 
     def refuse(*_):
@@ -93,14 +86,14 @@ def test_every_refusal_is_a_sentence(tmp_path, monkeypatch, code):
         perf.ChildCounter()
 
 
-@pytest.mark.parametrize(("said", "handed_out"), [("Y", True), ("N", False), (None, False)])
-def test_a_pmu_that_kvm_hands_to_guests_is_left_alone(tmp_path, said, handed_out):
-    """Counters opened before the first vCPU would keep that guest from starting."""
-    if said is not None:
-        put(tmp_path / "sys/module/kvm_intel/parameters/enable_mediated_pmu", said)
+@pytest.mark.parametrize(("value", "mediated"), [("Y", True), ("N", False), (None, False)])
+def test_the_host_does_not_use_a_mediated_pmu(tmp_path, value, mediated):
+    """A counter that is opened before the first vCPU would prevent that guest from starting."""
+    if value is not None:
+        put(tmp_path / "sys/module/kvm_intel/parameters/enable_mediated_pmu", value)
 
     found = perf.mediated(tmp_path)
 
-    assert (found is not None) is handed_out
+    assert (found is not None) is mediated
     if found is not None:
         assert "enable_mediated_pmu=0" in found

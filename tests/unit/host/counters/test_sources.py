@@ -1,4 +1,4 @@
-"""The choice of what counts a vCPU, and how a counter that fails comes back."""
+"""The choice of counter for a vCPU, and recovery after failures."""
 
 import errno
 
@@ -14,7 +14,7 @@ from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A machine without a PMU, on which QEMU runs with the plugin."""
+    """A machine without a PMU that runs QEMU with the plugin."""
     started(tmp_path)
     file_of(tmp_path, 1000)
 
@@ -33,20 +33,20 @@ def refusal(source, accelerator, root):
 
 @pytest.mark.parametrize("source", ["auto", "tcg"])
 def test_an_emulated_guest_is_counted_by_its_plugin(root, source):
-    """That is the only thing that sees its instructions."""
+    """Nothing else sees its instructions."""
     counter = Counters(source, root).open(PID, 1, 0, "TCG")
 
     assert (counter.source, counter.read()) == ("tcg", Counts(1000))
     counter.close()
 
 
-def test_hardware_counters_are_not_asked_about_an_emulated_guest(root):
-    """They would count the emulator, ten times too much and more."""
+def test_hardware_counters_do_not_count_an_emulated_guest(root):
+    """They would count the emulator: ten times as many instructions and more."""
     assert "emulator's instructions" in refusal("perf", "TCG", root)
 
 
-def test_a_guest_under_kvm_is_counted_by_hardware_or_not_at_all(root):
-    """Without a PMU there is a reason, whatever is configured."""
+def test_only_hardware_counts_a_guest_under_kvm(root):
+    """Without a PMU there is a reason for every configuration."""
     assert "no hardware counter" in refusal("auto", "KVM", root)
     assert "no hardware counter" in refusal("perf", "KVM", root)
     assert "not emulated" in refusal("tcg", "KVM", root)
@@ -56,7 +56,7 @@ def test_a_guest_under_kvm_is_counted_by_hardware_or_not_at_all(root):
 
 
 class Scripted:
-    """A FAKE counter that does what it is told, reading by reading."""
+    """A FAKE counter with scripted readings."""
 
     source, note = "perf", "others use it"
 
@@ -74,7 +74,7 @@ class Scripted:
 
 
 class Opener:
-    """A FAKE way to open counters: one after the other, or a refusal."""
+    """A FAKE that opens scripted counters, or fails."""
 
     def __init__(self, *results):
         self.results, self.now = list(results), 0.0
@@ -89,8 +89,8 @@ class Opener:
         return VcpuCounts(self, 30.0, lambda: self.now)
 
 
-def test_a_refusal_is_tried_again_after_a_while_and_heals():
-    """Not at every reading, and without anybody's help."""
+def test_opening_is_retried_after_a_while():
+    """Not at every reading."""
     opener = Opener(CountersUnavailable("busy"), OSError(24, "no fd"), Scripted(Counts(5)))
     counts = opener.counts()
 
@@ -107,8 +107,8 @@ def test_a_refusal_is_tried_again_after_a_while_and_heals():
     assert (counts.failure, counts.state) == (None, ("perf", "others use it"))
 
 
-def test_a_counter_that_is_lost_is_opened_again_at_the_next_reading():
-    """One reading is missing, and it says why."""
+def test_a_lost_counter_is_reopened_at_the_next_reading():
+    """One reading is missing, with a reason."""
     broken = Scripted(Counts(5), CountersUnavailable("backwards"))
     counts = Opener(broken, Scripted(Counts(1))).counts()
 
@@ -119,8 +119,8 @@ def test_a_counter_that_is_lost_is_opened_again_at_the_next_reading():
     assert counts.failure is None
 
 
-def test_a_counter_that_has_no_turn_is_kept():
-    """It will have one; until then the reason stands."""
+def test_a_counter_that_did_not_run_stays_open():
+    """The reason stays until it runs."""
     patient = Scripted(None, Counts(7))
     counts = Opener(patient).counts()
 

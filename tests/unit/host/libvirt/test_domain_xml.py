@@ -2,7 +2,6 @@
 
 import pytest
 
-from amp_nova.host.libvirt.cpuset import cpus
 from amp_nova.host.libvirt.domain_xml import Fallback, parse
 from tests.fakehost import nova_metadata, nova_xml, resource
 
@@ -142,25 +141,3 @@ def test_malformed_domain_is_a_value_error(xml):
     """Never another error, and never a huge allocation."""
     with pytest.raises(ValueError, match=r"."):
         parse(xml)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0", {0}),
-        ("0-3,8", {0, 1, 2, 3, 8}),
-        ("0-3,^2", {0, 1, 3}),
-        (" 1 - 2 , 4 ", {1, 2, 4}),
-        ("0-7,^4-5", {0, 1, 2, 3, 6, 7}),
-    ],
-)
-def test_cpuset_is_read_as_libvirt_writes_it(text, expected):
-    """Ranges, single CPUs and exceptions."""
-    assert cpus(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", ",", "a", "-1", "1-", "^", "3-1", "65536", "0-4294967295"])
-def test_what_is_no_cpuset_is_a_value_error(text):
-    """Neither is guessed, nor does a huge number fill the memory."""
-    with pytest.raises(ValueError, match=r"."):
-        cpus(text)

@@ -1,4 +1,4 @@
-"""Facts from the files of a machine."""
+"""Facts read from the files of a machine."""
 
 import pytest
 
@@ -24,21 +24,21 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mask", [True, False])
-def test_what_a_machine_says_is_read(tmp_path, kind, mask):
-    """Every fact comes back, whether or not the kernel lists its online CPUs."""
+def test_every_fact_is_read(tmp_path, kind, mask):
+    """With or without the kernel's list of online CPUs."""
     trees.write(tmp_path, KINDS[kind], mask)
 
     assert read_facts(tmp_path) == KINDS[kind]
 
 
-def test_a_root_that_is_no_directory_is_refused(tmp_path):
-    """The sentence names it."""
+def test_a_root_must_be_a_directory(tmp_path):
+    """The message names it."""
     with pytest.raises(ConfigInvalid, match=r"nowhere' is not a directory"):
         read_facts(tmp_path / "nowhere")
 
 
-def test_a_root_without_cpus_is_refused(tmp_path):
-    """As is one that holds something else."""
+def test_a_root_must_have_cpus(tmp_path):
+    """The message says what is missing."""
     with pytest.raises(TopologyUnknown, match="has no sys/devices/system/cpu/cpu0"):
         read_facts(tmp_path)
 
@@ -50,21 +50,21 @@ def hybrid(tmp_path):
 
 
 def expected(root):
-    """The core types are the same as if nothing had happened."""
+    """Whether the core types are the same as without the damage."""
     topology = classify(read_facts(root))
     return [len(topology.pcpus_of(t.name)) for t in topology.core_types] == [8, 12]
 
 
 @pytest.mark.parametrize("content", ["", "\n", "(null)\n", "<unknown>\n", "-1\n", "\0\0\0"])
-def test_silent_files_say_nothing(hybrid, content):
-    """Missing, empty and '(null)' are the same, and nothing to warn about."""
+def test_files_without_a_value_are_ignored(hybrid, content):
+    """Without a warning."""
     here = hybrid / CPUS / "cpu3"
     for path in ("acpi_cppc/highest_perf", "topology/core_id", "cpufreq/cpuinfo_max_freq"):
         (here / path).write_text(content)
 
     facts = read_facts(hybrid)
 
-    assert facts.cpus[3].highest_perf is None
+    assert facts.cpus[3].speeds.highest_perf is None
     assert facts.cpus[3].core_id is None
     assert facts.warnings == ()
     assert expected(hybrid)
@@ -72,12 +72,12 @@ def test_silent_files_say_nothing(hybrid, content):
 
 @pytest.mark.parametrize("content", ["fast", "6 4", "0x40", "1_000", "٣", "1e3", "9" * 40])
 def test_a_garbage_number_is_a_warning(hybrid, content):
-    """It names the file as it is below the root and what was found."""
+    """The warning names the file, relative to the root, and its content."""
     (hybrid / CPUS / "cpu3/acpi_cppc/highest_perf").write_text(content)
 
     facts = read_facts(hybrid)
 
-    assert facts.cpus[3].highest_perf is None
+    assert facts.cpus[3].speeds.highest_perf is None
     assert facts.warnings == (
         f"/{CPUS}/cpu3/acpi_cppc/highest_perf is ignored: {content[:20]!r} is not a number",
     )
@@ -87,7 +87,7 @@ def test_a_garbage_number_is_a_warning(hybrid, content):
 @pytest.mark.parametrize("name", ["online", "cpu1/topology/thread_siblings_list", "isolated"])
 @pytest.mark.parametrize("content", [b"0-", b"x", b"0-99999999", b"\xff\xfe\x00"])
 def test_a_garbage_list_is_a_warning(hybrid, name, content):
-    """Lists have other sources, or may be missing."""
+    """Other sources replace the list, or it may be missing."""
     (hybrid / CPUS / name).write_bytes(content)
 
     facts = read_facts(hybrid)
@@ -97,8 +97,8 @@ def test_a_garbage_list_is_a_warning(hybrid, name, content):
     assert expected(hybrid)
 
 
-def test_much_garbage_is_few_warnings(hybrid):
-    """The same file broken on every CPU does not hide what else there is to say."""
+def test_the_number_of_warnings_is_limited(hybrid):
+    """A file that is broken for every CPU must not hide other warnings."""
     for cpu in range(20):
         (hybrid / CPUS / f"cpu{cpu}/cpu_capacity").write_text("?")
 
@@ -108,15 +108,15 @@ def test_much_garbage_is_few_warnings(hybrid):
     assert warnings[-1] == "10 more files are ignored for the same reason"
 
 
-def test_a_directory_in_place_of_a_file_says_nothing(hybrid):
-    """No OSError leaves the adapter."""
+def test_a_directory_in_place_of_a_file_is_ignored(hybrid):
+    """No OSError reaches the caller."""
     (hybrid / CPUS / "cpu3/cpu_capacity").mkdir()
 
-    assert read_facts(hybrid).cpus[3].capacity is None
+    assert read_facts(hybrid).cpus[3].speeds.capacity is None
 
 
 def test_frequencies_are_read_from_policies(tmp_path):
-    """Recordings lose the link from a CPU to its policy."""
+    """Recordings lack the link from a CPU to its policy."""
     trees.write(tmp_path, machines.bare_vm())
     for policy, related, khz in ((0, "0 1", 2_000_000), (2, "2 3 x", 3_000_000)):
         folder = tmp_path / CPUS / f"cpufreq/policy{policy}"
@@ -126,56 +126,42 @@ def test_frequencies_are_read_from_policies(tmp_path):
 
     facts = read_facts(tmp_path)
 
-    assert [c.max_freq_khz for c in facts.cpus] == [2_000_000, 2_000_000, 3_000_000, 3_000_000]
+    assert [c.speeds.max_freq_khz for c in facts.cpus] == [
+        2_000_000,
+        2_000_000,
+        3_000_000,
+        3_000_000,
+    ]
 
 
-def test_the_register_says_which_arm_core(tmp_path):
-    """MIDR wins over /proc/cpuinfo, which may be missing or be made up for compatibility."""
+def test_midr_identifies_arm_cores(tmp_path):
+    """MIDR overrides /proc/cpuinfo, which may be missing or made up for compatibility."""
     trees.write(tmp_path, machines.arm_four())
     folder = tmp_path / CPUS / "cpu0/regs/identification"
     folder.mkdir(parents=True)
 
     (folder / "midr_el1").write_text("0x00000000411fd4e0\n")
-    assert read_facts(tmp_path).cpus[0].part == 0xD4E
+    assert read_facts(tmp_path).cpus[0].model.part == 0xD4E
 
     (folder / "midr_el1").write_text("garbage")
     facts = read_facts(tmp_path)
-    assert facts.cpus[0].part == 0xD46
+    assert facts.cpus[0].model.part == 0xD46
     assert "midr_el1 is ignored" in facts.warnings[0]
 
 
-def test_masks_of_old_kernels_are_read(tmp_path):
-    """Siblings, caches and nodes were masks once."""
-    trees.write(tmp_path, machines.bare_vm())
-    for path, text in {
-        f"{CPUS}/cpu2/topology/thread_siblings": "00000000,0000000c",
-        f"{CPUS}/cpu2/cache/index0/level": "2",
-        f"{CPUS}/cpu2/cache/index0/shared_cpu_map": "0e",
-        f"{CPUS}/cpu2/cache/index1/level": "1",
-        f"{CPUS}/cpu2/cache/index1/shared_cpu_map": "04",
-        "sys/devices/system/node/node1/cpumap": "c",
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    cpu = read_facts(tmp_path).cpus[2]
-
-    assert (cpu.siblings, cpu.llc, cpu.numa_node) == ((2, 3), 1, 1)
-
-
-def test_lines_of_no_cpu_hold_for_all(tmp_path):
-    """Old Arm kernels say the implementer once, after the CPUs."""
+def test_lines_outside_an_entry_apply_to_all_cpus(tmp_path):
+    """Old Arm kernels print the implementer once, after the CPUs."""
     trees.write(tmp_path, machines.bare_vm(2))
     (tmp_path / "proc/cpuinfo").write_text(
         "Processor\t: ARMv7\nprocessor\t: 0\nBogoMIPS\t: 48\n\nprocessor\t: 1\n\n"
         "CPU implementer\t: 0x41\nCPU part\t: 0xc0f\nHardware\n"
     )
 
-    assert [c.part for c in read_facts(tmp_path).cpus] == [0xC0F, 0xC0F]
+    assert [c.model.part for c in read_facts(tmp_path).cpus] == [0xC0F, 0xC0F]
 
 
-def test_a_truncated_cpuinfo_is_survived(hybrid):
-    """The rest of the machine is still told."""
+def test_a_truncated_cpuinfo_is_tolerated(hybrid):
+    """The other files suffice."""
     path = hybrid / "proc/cpuinfo"
     path.write_text(path.read_text()[:333])
 
@@ -183,7 +169,7 @@ def test_a_truncated_cpuinfo_is_survived(hybrid):
 
 
 def test_the_online_mask_follows_hotplug(tmp_path):
-    """The agent asks again and again whether a CPU came or went."""
+    """The agent polls it to follow CPU hotplug."""
     trees.write(tmp_path, machines.bare_vm())
     assert online_mask(tmp_path) == {0, 1, 2, 3}
 
@@ -196,5 +182,5 @@ def test_the_online_mask_follows_hotplug(tmp_path):
 
 
 def test_this_machine_can_be_read():
-    """Whatever machine runs the tests, its facts are read."""
+    """Whatever machine runs the tests."""
     assert any(c.online for c in read_facts("/").cpus)

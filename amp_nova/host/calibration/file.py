@@ -1,0 +1,160 @@
+"""The calibration file: reads, checks and writes it.
+
+A file is replaced atomically. It says where every value comes from, and is used only on the machine
+that it describes (see ``provenance``).
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amp_nova.exceptions import CalibrationInvalid
+from amp_nova.hardware.calibration import SCHEMA, Calibration, Provenance
+
+AGAIN = "run 'amp-nova calibrate' again"
+
+T = TypeVar("T")
+
+
+def read(path: str | Path) -> Calibration:
+    """The calibration in a file; ``CalibrationInvalid`` if the file does not hold one."""
+    try:
+        data = json.loads(Path(path).read_text(), parse_constant=_refuse_constant)
+    except OSError as exc:
+        raise CalibrationInvalid(
+            f"the calibration {path} cannot be read: {exc.strerror}; name another file or {AGAIN}"
+        ) from exc
+    except (ValueError, RecursionError) as exc:
+        raise CalibrationInvalid(f"{path} is not a calibration file ({exc}); {AGAIN}") from exc
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise CalibrationInvalid(
+            f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
+            f" {AGAIN}"
+        )
+    try:
+        found = _decode(Calibration, data, "")
+        _check(found)
+        return found
+    except ValueError as exc:
+        raise CalibrationInvalid(f"{path} is damaged: {exc}; {AGAIN}") from exc
+
+
+def date(made: Provenance) -> datetime:
+    """When a calibration was made; ``ValueError`` if its date is malformed."""
+    try:
+        found = datetime.fromisoformat(made.date)
+    except ValueError:
+        raise ValueError(f"'provenance.date' is {made.date!r}, not a date") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def made_s(path: str | Path) -> float:
+    """When the calibration in a file was made, in seconds since the epoch."""
+    return date(read(path).provenance).timestamp()
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a measurement")
+
+
+def _decode(wanted: type[T], data: Any, where: str) -> T:
+    """JSON as a frozen dataclass; ``ValueError`` names the field that does not match."""
+    if not isinstance(data, dict):
+        raise ValueError(f"'{where or 'file'}' is not an object")
+    hints = typing.get_type_hints(wanted)
+    values = {}
+    for field in dataclasses.fields(wanted):  # type: ignore[arg-type]  # every T is a dataclass
+        name = f"{where}.{field.name}" if where else field.name
+        if field.name not in data:
+            raise ValueError(f"'{name}' is missing")
+        values[field.name] = _value(hints[field.name], data[field.name], name)
+    return wanted(**values)
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    if typing.get_origin(hint) is types.UnionType:  # X | None is the only union
+        if value is None:
+            return None
+        hint = next(a for a in typing.get_args(hint) if a is not type(None))
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"'{name}' is not a list")
+        inner = typing.get_args(hint)[0]
+        return tuple(_value(inner, v, f"{name}[{i}]") for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return _decode(hint, value, name)  # type: ignore[arg-type]  # a class, not an instance
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        raise ValueError(f"'{name}' is {value!r}, not of type {hint.__name__}")
+    if hint is float and not math.isfinite(value):
+        raise ValueError(f"'{name}' is {value!r}")
+    return value
+
+
+def _check(found: Calibration) -> None:
+    """Raise ``ValueError`` for values that have the right type and are impossible."""
+    if not found.core_types:
+        raise ValueError("'core_types' is empty")
+    for result in found.core_types:
+        for name in ("coefficient", "nominal_ips"):
+            value = getattr(result, name)
+            if value is not None and not 0 < value.low <= value.value <= value.high:
+                raise ValueError(
+                    f"'{name}' of core type '{result.name}' is {value.value!r} between"
+                    f" {value.low!r} and {value.high!r}"
+                )
+    for sample in found.samples:
+        if not (sample.ops > 0 and sample.cpu_s > 0 and sample.wall_s > 0):
+            raise ValueError(f"a sample of core type '{sample.core_type}' is not above 0")
+    if found.reference_host is None and found.reference not in {t.name for t in found.core_types}:
+        raise ValueError(f"'reference' is {found.reference!r}, none of its core types")
+    date(found.provenance)
+
+
+def write(path: str | Path, calibration: Calibration) -> None:
+    """Replace the file atomically; ``CalibrationInvalid`` if it cannot be written."""
+    text = json.dumps(dataclasses.asdict(calibration), indent=2, allow_nan=False) + "\n"
+    with _target(path) as target:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w") as file:
+                os.fchmod(handle, 0o644)  # nothing in it is secret
+                file.write(text)
+                file.flush()
+                os.fsync(handle)
+            os.replace(temporary, target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise ``CalibrationInvalid`` if ``write`` would, before minutes of measuring are lost."""
+    with _target(path) as target, tempfile.TemporaryFile(dir=target.parent):
+        pass
+
+
+@contextlib.contextmanager
+def _target(path: str | Path) -> Iterator[Path]:
+    """The file to replace, where symbolic links lead; translates ``OSError``."""
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield target
+    except OSError as exc:
+        raise CalibrationInvalid(
+            f"the calibration cannot be written to {path}: {exc.strerror}; run as root or name"
+            " another file with --output"
+        ) from exc

@@ -1,0 +1,160 @@
+"""Which machine a calibration was made on, and whether that is this one."""
+
+import contextlib
+import dataclasses
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+from amp_nova.hardware import coefficients
+from amp_nova.hardware.calibration import Calibration, Provenance
+from amp_nova.host.calibration import file
+from amp_nova.host.calibration.file import AGAIN
+from amp_nova.model import cpulist
+from amp_nova.model.topology import Topology
+
+SOURCE = "calibration"
+STALE_AFTER_DAYS = 180
+"""Firmware, cooling and neighbouring machines change over time."""
+
+
+def machine(root: str = "/") -> dict[str, str | None]:
+    """What determines the speed of the cores; values that differ between pCPUs are joined by +."""
+    cpu = Path(root, "sys/devices/system/cpu")
+    info = _cpuinfo(root)
+    arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info.get(k)))
+    governors = {_line(p) for p in cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return {
+        "cpu_model": info.get("model name") or info.get("cpu") or arm or None,
+        "microcode": info.get("microcode"),
+        "governor": " + ".join(sorted(filter(None, governors))) or None,
+        "turbo": _turbo(cpu),
+        "smt": _line(cpu / "smt/control"),
+        "kernel_release": _line(Path(root, "proc/sys/kernel/osrelease")),
+    }
+
+
+def of_run(
+    stress_ng_version: str, run_s: int, repeat: int, forced: bool, root: str = "/"
+) -> Provenance:
+    """The provenance of a calibration that is made now, on this machine."""
+    found = machine(root)
+    found["kernel_release"] = found["kernel_release"] or os.uname().release
+    return Provenance(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=socket.gethostname(),
+        **found,  # type: ignore[arg-type]  # kernel_release is never None
+        stress_ng_version=stress_ng_version,
+        run_s=run_s,
+        repeat=repeat,
+        forced=forced,
+    )
+
+
+def _cpuinfo(root: str) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    with contextlib.suppress(OSError):
+        for line in Path(root, "proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            found.setdefault(key.strip(), set()).add(value.strip())
+    return {key: " + ".join(sorted(values)) for key, values in found.items()}
+
+
+def _turbo(cpu: Path) -> str | None:
+    no_turbo = _line(cpu / "intel_pstate/no_turbo")
+    if no_turbo is not None:
+        return "off" if no_turbo == "1" else "on"
+    boost = _line(cpu / "cpufreq/boost")
+    return None if boost is None else "on" if boost == "1" else "off"
+
+
+def _line(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def apply(
+    topology: Topology, path: str | Path, root: str = "/", now: datetime | None = None
+) -> Topology:
+    """The topology with the values of the calibration file, if that is of this machine.
+
+    Args:
+        topology: as detected or configured; configured coefficients stay.
+        path: the file; an empty or missing one changes nothing.
+        root: where ``/sys`` and ``/proc`` of the machine are.
+        now: the moment that the age of the calibration is counted to.
+
+    Returns:
+        The same topology, with one warning for each difference between then and now.
+
+    Raises:
+        CalibrationInvalid: the file is not a calibration.
+    """
+    if not str(path) or not os.path.lexists(path):
+        return topology
+    found = file.read(path)
+    state = machine(root)
+    if foreign := _mismatch(found, topology, state["cpu_model"]):
+        return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
+    doubts = _changes(found, state) + _age(found, now or datetime.now(UTC))
+    warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
+    if found.reference != topology.reference and found.reference_host is None:
+        warnings.append(
+            f"the calibration {path} is relative to '{found.reference}', not to"
+            f" '{topology.reference}'; set [topology] reference = {found.reference}, or {AGAIN}"
+        )
+    measured = {
+        t.name: (t.coefficient.value, t.nominal_ips.value if t.nominal_ips else None)
+        for t in found.core_types
+        if topology.pcpus_of(t.name)
+    }
+    busy = {t.name: t.smt_busy_factor.value for t in found.core_types if t.smt_busy_factor}
+    types = tuple(
+        dataclasses.replace(t, smt_busy_factor=busy.get(t.name)) for t in topology.core_types
+    )
+    relative = dataclasses.replace(topology, core_types=types, reference=found.reference)
+    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
+
+
+def _warned(topology: Topology, *warnings: str) -> Topology:
+    return dataclasses.replace(topology, warnings=topology.warnings + warnings)
+
+
+def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> str | None:
+    """Why this calibration is of another machine, ``None`` if it is of this one."""
+    calibrated_model = found.provenance.cpu_model
+    if calibrated_model != cpu_model:
+        return f"it is of CPU model '{calibrated_model}', this machine is '{cpu_model}'"
+    calibrated = {t.name: frozenset(t.pcpus) for t in found.core_types}
+    here = {t.name: topology.pcpus_of(t.name) for t in topology.core_types}
+    offline = set(topology.offline)
+    # A core type whose cores are all offline is not detected; the others keep their coefficients.
+    hidden = {name for name, ids in calibrated.items() if name not in here and ids <= offline}
+    if calibrated.keys() - hidden != here.keys():
+        return f"it is of core types {', '.join(calibrated)}, this machine has {', '.join(here)}"
+    for name, ids in here.items():
+        if ids - calibrated[name] or calibrated[name] - ids - offline:
+            return (
+                f"core type '{name}' was pCPUs {cpulist.show(calibrated[name])} and is"
+                f" {cpulist.show(ids) or 'none'}"
+            )
+    if topology.reference not in (*here, found.reference):
+        return f"it is relative to '{found.reference}', not to '{topology.reference}'"
+    return None
+
+
+def _changes(found: Calibration, state: dict[str, str | None]) -> list[str]:
+    then = dataclasses.asdict(found.provenance)
+    return [
+        f"{name.replace('_', ' ')} was '{then[name]}' and is '{value}'"
+        for name, value in state.items()
+        if then[name] != value
+    ]
+
+
+def _age(found: Calibration, now: datetime) -> list[str]:
+    days = (now - file.date(found.provenance)).days
+    return [f"it is {days} days old"] if days > STALE_AFTER_DAYS else []

@@ -1,0 +1,127 @@
+"""The calibration file: reading, checking and writing."""
+
+import json
+import os
+
+import pytest
+
+from amp_nova.exceptions import CalibrationInvalid
+from amp_nova.host.calibration.file import check_writable, read, write
+from tests.calibrations import build, machine_files
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The files of a machine."""
+    return machine_files(tmp_path / "root")
+
+
+@pytest.fixture
+def file(tmp_path, root):
+    """The calibration file of that machine."""
+    path = tmp_path / "calibration.json"
+    write(path, build(root))
+    return path
+
+
+def test_what_is_written_is_read_back(tmp_path, root):
+    """Results, provenance and samples."""
+    made = build(root)
+    write(tmp_path / "new" / "c.json", made)
+
+    assert read(tmp_path / "new" / "c.json") == made
+    assert (tmp_path / "new" / "c.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_old_file_survives_a_failed_write(file, root, monkeypatch):
+    """A full disk leaves the old calibration, and no temporary file."""
+    before = file.read_text()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CalibrationInvalid, match="No space left on device"):
+        write(file, build(root))
+
+    assert file.read_text() == before
+    assert sorted(p.name for p in file.parent.iterdir()) == ["calibration.json", "root"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path, file, root):
+    """The file that it leads to is replaced."""
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    write(link, build(root, warnings=("new",)))
+
+    assert link.is_symlink()
+    assert read(file).warnings == ("new",)
+
+
+def test_checking_leaves_no_trace(file):
+    """The check leaves the old file and no temporary file."""
+    before = file.read_text()
+    check_writable(file)
+
+    assert file.read_text() == before
+    assert sorted(p.name for p in file.parent.iterdir()) == ["calibration.json", "root"]
+
+
+@pytest.mark.parametrize("place", ["folder", "calibration.json/below"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, file, place):
+    """A directory, or a file in place of a directory, is refused with a remedy."""
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(CalibrationInvalid, match=rf"{place}: .*--output"):
+        check_writable(tmp_path / place)
+
+
+def damage(file, change):
+    data = json.loads(file.read_text())
+    change(data)
+    file.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.pop("core_types"), "'core_types' is missing"),
+        (lambda d: d.update(core_types=[]), "'core_types' is empty"),
+        (lambda d: d.update(core_types={}), "'core_types' is not a list"),
+        (lambda d: d.update(provenance=3), "'provenance' is not an object"),
+        (lambda d: d["provenance"].update(date="once"), "'provenance.date' is 'once'"),
+        (lambda d: d["provenance"].update(run_s=True), "'provenance.run_s' is True"),
+        (
+            lambda d: d["core_types"][0]["coefficient"].update(value="2"),
+            r"'core_types\[0\].coefficient.value' is '2', not of type float",
+        ),
+        (
+            lambda d: d["core_types"][1]["coefficient"].update(value=-2),
+            "'coefficient' of core type 'fast' is -2.0 between",
+        ),
+        (lambda d: d["core_types"][0]["nominal_ips"].update(low=0), "'nominal_ips' of core type"),
+        (lambda d: d["samples"][0].update(cpu_s=0), "a sample of core type 'slow'"),
+        (lambda d: d.update(reference="x"), "'reference' is 'x', none of its core types"),
+        (lambda d: d.update(schema=7), "format 7, but this amp-nova reads 1"),
+    ],
+)
+def test_a_damaged_file_names_field_and_remedy(file, change, said):
+    """One sentence for every kind of damage."""
+    damage(file, change)
+
+    with pytest.raises(CalibrationInvalid, match=said) as caught:
+        read(file)
+    assert str(file) in str(caught.value)
+    assert "run 'amp-nova calibrate' again" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", "3", '{"schema": NaN}', "[" * 100000, "\xff"]
+)
+def test_garbage_is_not_a_calibration(tmp_path, text):
+    """The message names file and remedy."""
+    path = tmp_path / "c.json"
+    path.write_text(text, encoding="latin-1")
+
+    with pytest.raises(CalibrationInvalid, match=r"c\.json .*amp-nova calibrate' again"):
+        read(path)

@@ -1,0 +1,197 @@
+"""Whether a calibration is of this machine, and what it changes."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
+from amp_nova.host.calibration.file import write
+from amp_nova.host.calibration.provenance import apply, machine
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from tests.calibrations import NOW, build, machine_files, topology
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The files of a machine."""
+    return machine_files(tmp_path / "root")
+
+
+@pytest.fixture
+def file(tmp_path, root):
+    """The calibration file of that machine."""
+    path = tmp_path / "calibration.json"
+    write(path, build(root))
+    return path
+
+
+def test_provenance_describes_the_machine(root):
+    """CPU model, microcode, governor, turbo, SMT and kernel."""
+    made = build(root).provenance
+
+    assert made.cpu_model == "Model A"
+    assert made.microcode == "0x1"
+    assert made.governor == "performance"
+    assert made.turbo == "off"
+    assert made.smt == "off"
+    assert made.kernel_release == "6.1.0"
+    assert made.date == "2026-11-21T00:00:00+00:00"
+
+
+def test_arm_has_a_cpu_model(tmp_path):
+    """A CPU without a model name is named by all implementers and parts."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "processor: 0\nCPU implementer: 0x41\nCPU part: 0xd0b\n\n"
+        "processor: 1\nCPU implementer: 0x41\nCPU part: 0xd05\n"
+    )
+
+    assert machine(str(tmp_path))["cpu_model"] == "0x41 0xd05 + 0xd0b"
+
+
+def test_an_offline_core_type_does_not_void_the_calibration(tmp_path, root):
+    """With all slow cores offline, fast cores keep their measured coefficient."""
+    path = tmp_path / "c.json"
+    write(path, build(root))
+    only = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test", offline=(1,))
+
+    found = apply(only, path, str(root), NOW)
+
+    assert found.core_type("fast").coefficient == pytest.approx(2)
+
+
+def test_a_matching_calibration_is_used(file, root):
+    """Coefficients, nominal Ips and the source are set."""
+    found = apply(topology(), file, str(root), NOW)
+
+    assert found.core_type("fast").coefficient == pytest.approx(2)
+    assert found.core_type("fast").coefficient_source == "calibration"
+    assert found.core_type("fast").nominal_ips == pytest.approx(2e9)
+    assert found.core_type("slow").coefficient == 1
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("path", ["", "nothing.json"])
+def test_without_a_file_nothing_changes(tmp_path, path):
+    """The topology stays as detected."""
+    mine = topology()
+
+    assert apply(mine, path and tmp_path / path, str(tmp_path)) is mine
+
+
+def test_a_configured_coefficient_stays(file, root):
+    """The configuration overrides the measurement."""
+    mine = topology()
+    slow, fast = mine.core_types
+    fast = dataclasses.replace(fast, coefficient=3.0, coefficient_source=CONFIGURED)
+    found = apply(dataclasses.replace(mine, core_types=(slow, fast)), file, str(root), NOW)
+
+    assert found.core_type("fast").coefficient == 3.0
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ({"slow": (1,), "quick": (0,)}, "core types slow, fast, this machine has slow, quick"),
+        ({"slow": (1, 2), "fast": (0,)}, "'slow' was pCPUs 1 and is 1-2"),
+        ({"slow": (0,), "fast": (1,)}, "'slow' was pCPUs 1 and is 0"),
+    ],
+)
+def test_a_calibration_of_other_core_types_is_not_used(file, root, types, said):
+    """Different names or pCPUs indicate another machine; a warning says so."""
+    found = apply(topology(types), file, str(root), NOW)
+
+    assert {t.coefficient for t in found.core_types} == {None}
+    (warning,) = found.warnings
+    assert said in warning
+    assert "not used" in warning
+
+
+def test_a_calibration_of_another_cpu_model_is_not_used(tmp_path, file):
+    """A file copied from another model only causes a warning."""
+    other = machine_files(tmp_path / "other", model="Model B")
+    found = apply(topology(), file, str(other), NOW)
+
+    assert found.core_type("fast").coefficient is None
+    assert "it is of CPU model 'Model A', this machine is 'Model B'" in found.warnings[0]
+
+
+def test_an_offline_core_does_not_void_the_calibration(tmp_path, root):
+    """Cores may be taken offline to save power."""
+    path = tmp_path / "c.json"
+    write(path, build(root, pcpus={"slow": (1, 2), "fast": (0,)}))
+    found = apply(topology(offline=(2,)), path, str(root), NOW)
+
+    assert found.core_type("fast").coefficient == pytest.approx(2)
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"microcode": "0x2"}, "microcode was '0x1' and is '0x2'"),
+        ({"governor": "powersave"}, "governor was 'performance' and is 'powersave'"),
+        ({"release": "6.2.0"}, "kernel release was '6.1.0' and is '6.2.0'"),
+    ],
+)
+def test_a_change_of_the_machine_is_a_warning(tmp_path, file, change, said):
+    """The values are used, and one sentence says what has changed and what to do."""
+    changed = machine_files(tmp_path / "changed", **change)
+    found = apply(topology(), file, str(changed), NOW)
+
+    assert found.core_type("fast").coefficient == pytest.approx(2)
+    (warning,) = found.warnings
+    assert said in warning
+    assert "run 'amp-nova calibrate' again" in warning
+
+
+@pytest.mark.parametrize(("days", "warned"), [(180, False), (181, True), (-3, False)])
+def test_an_old_calibration_is_a_warning(file, root, days, warned):
+    """After half a year the warning says its age."""
+    found = apply(topology(), file, str(root), NOW + timedelta(days=days))
+
+    assert any("181 days old" in w for w in found.warnings) == warned
+
+
+def test_the_measured_reference_replaces_the_detected_one(file, root):
+    """If detection mistook another type for the slowest, a warning says so."""
+    wrong = topology({"fast": (0,), "slow": (1,)})
+    found = apply(wrong, file, str(root), NOW)
+
+    assert [t.name for t in found.core_types] == ["slow", "fast"]
+    assert found.reference == "slow"
+    assert "[topology] reference = slow" in found.warnings[0]
+
+
+def test_a_calibration_relative_to_another_reference_core_is_not_used(file, root):
+    """Coefficients relative to a local core are wrong if the reference core is elsewhere."""
+    found = apply(topology(reference="old"), file, str(root), NOW)
+
+    assert found.core_type("fast").coefficient is None
+    assert "relative to 'slow', not to 'old'" in found.warnings[0]
+
+
+@pytest.mark.parametrize("wanted", ["slow", "other"])
+def test_a_calibration_relative_to_a_core_elsewhere_is_used(tmp_path, root, wanted):
+    """No core type of this host is the reference core."""
+    path = tmp_path / "c.json"
+    write(path, build(root, reference="other", foreign="host-a"))
+    found = apply(topology(reference=wanted), path, str(root), NOW)
+
+    assert found.reference == "other"
+    assert [t.coefficient for t in found.core_types] == pytest.approx([2, 4])
+    assert found.warnings == ()
+
+
+def test_the_factor_of_busy_siblings_is_set(tmp_path, root):
+    """For each core type where it was measured."""
+    made = build(root)
+    replace = dataclasses.replace
+    factor = replace(made.core_types[0].coefficient, value=0.62, low=0.6, high=0.65)
+    fast = replace(made.core_types[1], smt_busy_factor=factor)
+    write(tmp_path / "c.json", replace(made, core_types=(made.core_types[0], fast)))
+
+    found = apply(topology(), tmp_path / "c.json", str(root), NOW)
+
+    assert [t.smt_busy_factor for t in found.core_types] == [None, 0.62]
