@@ -7,7 +7,7 @@ from amp_nova.control import entitlement
 from amp_nova.control.entitlement import Booked, Terms
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.model.observation import Domain, VcpuReading
-from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.wire.host_report import Origin, encode
 from tests.snapshots import NOW_S
 
@@ -54,7 +54,7 @@ class PackingHost:
             if promise.booking.kind != "best_effort" and promise.pcpu is None
         ]
 
-    def report(self, insight=lambda domain: Insight()):
+    def report(self, insight=lambda domain: VcpuProfile()):
         """What its agent tells the schedulers, as it travels; ``insight``: what it measured."""
         self._sequence += 1
         reports = []

@@ -7,7 +7,7 @@ from amp_nova.accounting.delivery import Account
 from amp_nova.control.entitlement import Promise
 from amp_nova.model.observation import Domain, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class VcpuReport:
     promise: Promise
     account: Account
     failure: str | None = None
-    insight: Insight = field(default_factory=Insight)
+    insight: VcpuProfile = field(default_factory=VcpuProfile)
 
 
 @dataclass(frozen=True, slots=True)

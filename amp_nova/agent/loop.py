@@ -30,7 +30,7 @@ from amp_nova.model.observation import DomainReading, Observation, VcpuKey, Vcpu
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova.ports import Actuator, FastPort, Sensor
-from amp_nova.profiling.speedup import Lesson, Miss
+from amp_nova.profiling.speedup import MissCost, MissSample
 
 LOG = logging.getLogger(__name__)
 STAGES = ("observe", "account", "decide", "apply", "report")
@@ -49,7 +49,7 @@ class Settings:
 
     terms: Terms = field(default_factory=Terms)
     coefficients: Choice = field(default_factory=Choice)
-    miss: Miss | None = None
+    miss: MissCost | None = None
     ips_controller: str = "default"
     sp_s: float = 0.1
     window_s: float = 3.0
@@ -113,7 +113,7 @@ class Loop:
         return self._best_effort.policy.name
 
     @property
-    def lessons(self) -> Mapping[VcpuKey, Lesson]:
+    def lessons(self) -> Mapping[VcpuKey, MissSample]:
         """What vCPUs taught about the cost of a cache miss."""
         return self._estimates.lessons
 

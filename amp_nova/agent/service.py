@@ -49,7 +49,7 @@ from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
-from amp_nova.profiling.speedup import SPREAD_RATIO, Miss
+from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
@@ -152,7 +152,7 @@ def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     return Settings(
         terms,
         own_coefficients.choice(conf.agent.coefficients, conf.agent.coefficients_of),
-        None if cycles is None else Miss(cycles, SPREAD_RATIO),
+        None if cycles is None else MissCost(cycles, SPREAD_RATIO),
         cycle_s=conf.agent.cycle_s,
         policy_interval_s=conf.agent.policy_interval_s,
         policy_moves_max=conf.agent.policy_moves_max,

@@ -239,14 +239,15 @@ def _deal_each(
         for index in range(candidate.best_effort):
             vcpus.append(VcpuView(("", index), pcpus, pcpus, candidate.weight))
             known["", index] = candidate.sensitivity
-    here = core_shares.Room(
+    here = core_shares.SharedCapacity(
         tuple(vcpus),
         cores,
         min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0,
         {v.key: _types(v, topology) or everywhere for v in vcpus},
     )
     if market.ranked:
-        given = core_shares.by_rank(here, core_shares.ranked_vms(here, lambda v: known[v.key]))
+        ranks = core_shares.ranked_instances(here, lambda v: known[v.key])
+        given = core_shares.by_rank(here, ranks)
     else:
         given = core_shares.evenly(here)
     made = own = 0.0

@@ -38,8 +38,8 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing import core_shares
-from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import hosts
 from tests.packing import PackingHost
 from tests.snapshots import NOW_S
@@ -157,7 +157,7 @@ class Host(PackingHost):
         if len(types) > 1:
             fast, slow = (speed(instance.waits, types[at].coefficient) for at in (-1, 0))
             estimate = Estimate(fast / slow * (1.0 + error), ERROR, "sampling")
-            self.measured[instance.resource] = Insight(speedup=estimate)
+            self.measured[instance.resource] = VcpuProfile(speedup=estimate)
         self.instances[instance.resource] = instance
         self.take(
             instance.resource,
@@ -177,7 +177,7 @@ class Host(PackingHost):
 
     def said(self):
         """Its agent's report."""
-        return self.report(lambda domain: self.measured.get(domain.resource, Insight()))
+        return self.report(lambda domain: self.measured.get(domain.resource, VcpuProfile()))
 
     def work(self):
         """What it does now, in reference cores: for best effort, for bookings, and what it owes."""
@@ -224,10 +224,11 @@ class Host(PackingHost):
         for key in over:
             pcpus = self.promises[key].grant.pcpus if self.promises[key].grant else frozenset()
             views.append(VcpuView(key, pcpus, pcpus))
-        here = core_shares.room(HostView(self.topology, tuple(views), free))
+        here = core_shares.shared_capacity(HostView(self.topology, tuple(views), free))
         given = core_shares.evenly(here)
         if self.about.policy != "amp-fair":
-            ranks = core_shares.ranked_vms(here, lambda v: -best[v.key] if v.key in best else None)
+            gain = {key: -rank for key, rank in best.items()}
+            ranks = core_shares.ranked_instances(here, lambda v: gain.get(v.key))
             given = core_shares.by_rank(here, ranks)
         return {
             v.key: sum(

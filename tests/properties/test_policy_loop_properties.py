@@ -1,4 +1,4 @@
-"""What holds for every policy through the loop, on hosts with bookings and guests that sleep."""
+"""Properties of every policy through the loop, on hosts with bookings and guests that sleep."""
 
 import math
 import random
@@ -19,7 +19,7 @@ from amp_nova.sim.windows import Windows
 
 INTERVAL_S = 2.5
 INTERVALS = 6
-"""Whoever is runnable all the time runs at least once in so many intervals."""
+"""A vCPU that is always runnable runs at least once in this many intervals."""
 DURATION_S = 45
 QUOTA_ROUNDING = 0.0006
 PLACING = sorted({*policies()} - {"none"})
@@ -47,19 +47,19 @@ def phases(chance, topology):
 
 
 def host_of(seed):
-    """0.1 to 4 vCPUs for each pCPU; at most half of it is booked, and that fits."""
+    """0.1 to 4 vCPUs per pCPU; at most half of the capacity is booked, and the bookings fit."""
     chance = random.Random(seed)
     topology = topology_of(chance)
     count = max(1, round(chance.uniform(0.1, 4.0) * len(topology.pcpus)))
-    room_refcores = sum(topology.type_of(p.id).coefficient for p in topology.pcpus) / 2
+    free_refcores = sum(topology.type_of(p.id).coefficient for p in topology.pcpus) / 2
     guests = []
     while count > 0:
         vcpus = min(count, chance.choice([1, 1, 2, 3]))
         count -= vcpus
         specs = {"amp:weight": chance.choice(["1", "1", "0.2", "5"])}
         size = chance.choice([0.1, 0.3, 0.8])
-        if chance.random() < 0.4 and size * vcpus < room_refcores:
-            room_refcores -= size * vcpus
+        if chance.random() < 0.4 and size * vcpus < free_refcores:
+            free_refcores -= size * vcpus
             specs = {"amp:pref_core": str(size)}
         workload = Workload(phases(chance, topology))
         guests.append(Guest(f"vm{count}", parse(specs, vcpus), workload, specs))
@@ -67,9 +67,9 @@ def host_of(seed):
 
 
 def cycles(policy, host):
-    """Every second, and every decision, as the agent would."""
-    # On the one pCPU it was packed onto a booking is exact; on a nearly full core type the host's
-    # scheduler may not find the way to pack all.
+    """A cycle every second and at every decision, as the agent runs them."""
+    # A booking that is packed onto one pCPU is met exactly. On a nearly full core type the host's
+    # own scheduler may not find a packing.
     how = Settings(Terms(one_pcpu=True), policy_interval_s=INTERVAL_S)
     loop = Loop(host, host, how, load_policy(policy), lambda: 0.0)
     for at_s in sorted({*range(1, DURATION_S + 1), *(INTERVAL_S * n for n in range(1, 18))}):
@@ -80,10 +80,10 @@ def cycles(policy, host):
 @pytest.mark.parametrize("policy", PLACING)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=6)
-def test_booked_never_below_booking_and_nobody_starves(policy, seed):
-    """In every second, whatever a policy does with the others; and these all have their turns.
+def test_bookings_are_met_and_no_vcpu_starves(policy, seed):
+    """Bookings are met in every second, whatever the policy does, and best-effort vCPUs all run.
 
-    And no core type gives more time than it has.
+    No core type delivers more time than it has.
     """
     host, guests = host_of(seed)
     windows = {g.name: Windows(g.booking, host.topology, None) for g in guests}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.policies.placing.core_shares import ACTIVE_LEAST_RATIO
+from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO
 
 LOOK_S = 0.9
 """A shorter sleep is a pause: nothing is moved for it."""
@@ -65,7 +65,7 @@ class Vacancies:
 
     def asleep(self, key: VcpuKey) -> bool:
         """Whether a vCPU slept through the last look."""
-        return self._wanted.get(key, 1.0) < ACTIVE_LEAST_RATIO
+        return self._wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
 
     def overtaken(self, topology: Topology, placed: Places, movable: Places) -> bool:
         """Whether a policy would hardly decide as it did.

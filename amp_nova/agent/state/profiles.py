@@ -8,17 +8,17 @@ from amp_nova.control.own_coefficients import NONE, Choice
 from amp_nova.model.observation import Domain, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling import counter_windows, speedup
-from amp_nova.profiling.counter_windows import Behaviour
-from amp_nova.profiling.insight import Insight
-from amp_nova.profiling.speedup import Lesson, Miss, Platform
+from amp_nova.profiling.counter_windows import CounterProfile
+from amp_nova.profiling.speedup import MissCost, MissSample, Platform
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 
-UNKNOWN = Insight()
-Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
+UNKNOWN = VcpuProfile()
+Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, MissSample]]
 _TURN_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
 
 
-def no_lessons(_types: Sequence[CoreType]) -> Mapping[VcpuKey, Lesson]:
+def no_lessons(_types: Sequence[CoreType]) -> Mapping[VcpuKey, MissSample]:
     """A ``Recall`` of nothing."""
     return {}
 
@@ -31,9 +31,9 @@ class _Watched:
     position: int | None
     since_ns: int
     first: VcpuReading
-    behaviour: Behaviour
+    behaviour: CounterProfile
     measured: bool = False
-    insight: Insight = UNKNOWN
+    insight: VcpuProfile = UNKNOWN
     in_force: dict[str, float] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ class Estimates:
     def __init__(
         self,
         choice: Choice | None = None,
-        miss: Miss | None = None,
+        miss: MissCost | None = None,
         recall: Recall = no_lessons,
         turn_s: float = counter_windows.INTERVAL_S,
     ) -> None:
@@ -55,9 +55,9 @@ class Estimates:
         self._window_ns = min(counter_windows.WINDOW_S, _TURN_RATIO * turn_s) * 1e9
         self._recall = recall
         self._choice = choice or Choice()
-        self._miss = miss or Miss(speedup.MISS_CYCLES, speedup.MISS_DOUBT_RATIO)
+        self._miss = miss or MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
         self._watched: dict[VcpuKey, _Watched] = {}
-        self._lessons: dict[VcpuKey, Lesson] = {}
+        self._lessons: dict[VcpuKey, MissSample] = {}
         self._learnt = False
         """Whether there are lessons that the platform has not been taught yet."""
         self._untaught = self.platform = Platform((), ())
@@ -68,8 +68,7 @@ class Estimates:
         if types != self.platform.core_types:
             self._watched, self._lessons = {}, dict(self._recall(types))
             self._learnt = bool(self._lessons)
-            miss = self._miss
-            self._untaught = self.platform = speedup.untaught(types, miss.cycles, miss.se_ratio)
+            self._untaught = self.platform = speedup.platform_of(types, self._miss)
         found = {}
         positions = _Positions(seen.topology)
         for reading in seen.domains:
@@ -84,11 +83,11 @@ class Estimates:
                 found[key] = kept
         self._watched = found
         if self._learnt:
-            self.platform = speedup.taught(self._untaught, self._lessons.values())
+            self.platform = speedup.with_miss_samples(self._untaught, self._lessons.values())
             self._learnt = False
 
     @property
-    def lessons(self) -> Mapping[VcpuKey, Lesson]:
+    def lessons(self) -> Mapping[VcpuKey, MissSample]:
         """What vCPUs taught about the cost of a cache miss."""
         return self._lessons
 
@@ -99,7 +98,7 @@ class Estimates:
         if watched is not None and watched.position != position:
             _begin(watched, position, vcpu, seen.time_ns)
 
-    def insight(self, key: VcpuKey) -> Insight:
+    def insight(self, key: VcpuKey) -> VcpuProfile:
         """What is known of one vCPU."""
         watched = self._watched.get(key)
         return UNKNOWN if watched is None else watched.insight
@@ -138,7 +137,7 @@ class Estimates:
     ) -> _Watched:
         had = self._watched.get(key)
         if had is None or had.incarnation != domain.incarnation:
-            nothing = Behaviour((None,) * len(seen.topology.core_types))
+            nothing = CounterProfile((None,) * len(seen.topology.core_types))
             return _Watched(domain.incarnation, position, seen.time_ns, vcpu, nothing)
         passed_ns = seen.time_ns - had.since_ns
         if had.position != position or passed_ns < 0:
@@ -157,18 +156,18 @@ class Estimates:
         if done is None or had.position is None:
             return
         now_s = seen.time_ns / 1e9
-        had.behaviour = counter_windows.learn(had.behaviour, had.position, done, now_s)
+        had.behaviour = counter_windows.with_window(had.behaviour, had.position, done, now_s)
         self._learn_memory(key, had.behaviour)
         self._conclude(had, seen.topology, now_s)
 
-    def _learn_memory(self, key: VcpuKey, known: Behaviour) -> None:
+    def _learn_memory(self, key: VcpuKey, known: CounterProfile) -> None:
         last = len(known.types) - 1
-        learnt = speedup.lesson(self.platform, known, last, 0)
+        learnt = speedup.miss_sample(self.platform, known, last, 0)
         if learnt is None:
             return
         self._lessons.pop(key, None)
         self._lessons[key] = learnt
-        if len(self._lessons) > speedup.LESSONS_MAX:
+        if len(self._lessons) > speedup.MISS_SAMPLES_MAX:
             del self._lessons[next(iter(self._lessons))]
         self._learnt = True
 
@@ -182,21 +181,23 @@ class Estimates:
             hardware = core_type.coefficient
             if found is not None and hardware is not None:
                 in_force = had.in_force.get(core_type.name, hardware)
-                wanted[core_type.name] = speedup.step(in_force, found[0], found[1].noise)
+                wanted[core_type.name] = speedup.next_coefficient(
+                    in_force, found[0], found[1].noise
+                )
         if wanted != had.in_force:
             had.in_force = wanted
-        had.insight = Insight(
+        had.insight = VcpuProfile(
             ipc=known.now.ipc if known.now else None,
             score=known.score,
             speedup=speedup.speedup(self.platform, known, len(types) - 1, 0, now_s),
-            sampled=speedup.Sampling().speedup(self.platform, known, len(types) - 1, 0, now_s),
+            sampled=speedup.from_sampling(self.platform, known, len(types) - 1, 0, now_s),
             coefficients=had.in_force or NONE,
             per_ref_ns=_per_ref_ns(known, topology),
         )
 
 
-def _per_ref_ns(known: Behaviour, topology: Topology) -> float | None:
-    """As ``Insight``; ``None`` where nothing is counted, or what the core is worth is not known."""
+def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
+    """See ``VcpuProfile``; ``None`` if nothing is counted or the coefficient is unknown."""
     if known.now is None or known.position is None:
         return None
     coefficient = topology.core_types[known.position].coefficient

@@ -83,12 +83,12 @@ def test_diff_leaves_out_what_is_gone():
 class TestCheck:
     def refused(self, *grants, allowed=(0, 1, 2), offline=()):
         with pytest.raises(InvalidPlan) as caught:
-            check(grants, {KEY: reading(allowed=allowed)}, topology(offline=offline))
+            check(grants, {KEY: frozenset(allowed)}, topology(offline=offline))
         return str(caught.value)
 
     def test_a_good_plan(self):
         """Nothing is said."""
-        check([grant()], {KEY: reading()}, topology())
+        check([grant()], {KEY: reading().allowed}, topology())
         check([], {}, topology())
 
     def test_bad_plans(self):

@@ -8,15 +8,15 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
 from amp_nova.model.topology import CoreType
 from amp_nova.plugins import load_policy
-from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import booked, instance
 from tests.unit.agent.publish.test_metrics import VCPU, Scrape
 from tests.unit.sim.builders import guest, topology
 
-KNOWN = Insight(1.6, 0.8, Estimate(1.12, 0.03, "misses"), {"fast": 1.15})
+KNOWN = VcpuProfile(1.6, 0.8, Estimate(1.12, 0.03, "misses"), {"fast": 1.15})
 
 
 def known():

@@ -6,13 +6,13 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.allocation import Change, Step
 from amp_nova.policies.hsp import HspPolicy
-from amp_nova.profiling.speedup import Miss
+from amp_nova.profiling.speedup import MissCost
 from amp_nova.sim.guest import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
-KNOWN = Miss(100.0, 0.02)
+KNOWN = MissCost(100.0, 0.02)
 ADAPTIVE = Settings(coefficients=Choice(adaptive=True), miss=KNOWN)
 
 

@@ -7,13 +7,13 @@ import pytest
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.state.speedup_history import KEEP_S, Lessons
 from amp_nova.model.allocation import Change, Step
-from amp_nova.profiling.speedup import Lesson
+from amp_nova.profiling.speedup import MissSample
 from amp_nova.sim.host import SimHost
 from tests import hosts
 from tests.unit.sim.builders import guest, topology
 
 TYPES = hosts.topology().core_types
-LEARNT = {("vm", 0): Lesson(1, 0, 210.0, 90.0), ("vm", 1): Lesson(1, 0, 190.0, 110.0)}
+LEARNT = {("vm", 0): MissSample(1, 0, 210.0, 90.0), ("vm", 1): MissSample(1, 0, 190.0, 110.0)}
 
 
 @pytest.fixture
