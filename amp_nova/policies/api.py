@@ -65,7 +65,8 @@ class HostView:
     """A host at the time of a decision."""
 
     topology: Topology
-    """Core types, slowest first, and online pCPUs."""
+    """``core_types``, slowest first, each with ``name`` and ``coefficient``; the online pCPUs of a
+    type, ``pcpus_of(name)``; and the type of a pCPU, ``type_of(pcpu)``, ``None`` if offline."""
     vcpus: tuple[VcpuView, ...]
     """The best-effort vCPUs to place. Booked vCPUs do not appear."""
     free_cores: Mapping[int, float]
@@ -83,7 +84,8 @@ class HostView:
     interval_s: float = 2.5
     """Seconds to the next decision, unless it is an early one."""
     moves_max: int | None = None
-    """How many vCPUs may change their core type in this decision; ``None``: no limit."""
+    """How many vCPUs should change their core type at most in this decision; ``None``: no limit.
+    The agent does not enforce it; ``placing.assignment.assign`` respects it."""
     booked: frozenset[int] = frozenset()
     """pCPUs with bookings, whether these are in use or not."""
 
