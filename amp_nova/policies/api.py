@@ -13,12 +13,11 @@ from ``__post_init__`` for a value that is not allowed.
 An unknown value is ``None``. A policy must cope with it: many hosts cannot count instructions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from amp_nova.exceptions import InvalidPlan
-from amp_nova.model.allocation import Grant
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
@@ -129,24 +128,18 @@ class Policy(Protocol):
         ...
 
 
-def check(
-    grants: Iterable[Grant], allowed: Mapping[VcpuKey, frozenset[int]], topology: Topology
-) -> None:
+def check(places: Places, allowed: Mapping[VcpuKey, frozenset[int]], topology: Topology) -> None:
     """Check a policy's places before they are applied.
 
     ``allowed``: the pCPUs that each best-effort vCPU may use. Raises ``InvalidPlan`` if a vCPU is
-    unknown or placed twice, or if its pCPUs are empty, not allowed or offline.
+    unknown, or if its pCPUs are empty, not allowed or offline.
     """
-    seen = set()
-    for grant in grants:
-        if grant.key in seen:
-            raise InvalidPlan(f"vCPU {grant.key} is placed twice")
-        seen.add(grant.key)
-        if grant.key not in allowed:
-            raise InvalidPlan(f"vCPU {grant.key} is not a best-effort vCPU of this host")
-        if not grant.pcpus:
-            raise InvalidPlan(f"vCPU {grant.key} is left with no pCPU to run on")
-        if extra := grant.pcpus - allowed[grant.key]:
-            raise InvalidPlan(f"vCPU {grant.key} may not use pCPU {min(extra)}")
-        if any(topology.type_of(p) is None for p in grant.pcpus):
-            raise InvalidPlan(f"vCPU {grant.key} is placed on a pCPU that is offline")
+    for key, pcpus in places.items():
+        if key not in allowed:
+            raise InvalidPlan(f"vCPU {key} is not a best-effort vCPU of this host")
+        if not pcpus:
+            raise InvalidPlan(f"vCPU {key} is left with no pCPU to run on")
+        if extra := pcpus - allowed[key]:
+            raise InvalidPlan(f"vCPU {key} may not use pCPU {min(extra)}")
+        if any(topology.type_of(p) is None for p in pcpus):
+            raise InvalidPlan(f"vCPU {key} is placed on a pCPU that is offline")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
-from amp_nova.model.allocation import Grant
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies import api
@@ -103,8 +102,7 @@ def test_places_are_valid_and_complete(policy, view):
     """They pass the check, and every vCPU that is awake has a place, with and without memory."""
     for _ in range(3):
         decided = decide(policy, view)
-        grants = [Grant(k, p) for k, p in decided.places.items()]
-        api.check(grants, {v.key: v.allowed for v in view.vcpus}, view.topology)
+        api.check(decided.places, {v.key: v.allowed for v in view.vcpus}, view.topology)
         if policy != "pinned":
             awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
             assert set(decided.places) == awake

@@ -108,7 +108,8 @@ class BestEffort:
             if not isinstance(decided, Decision):
                 decided = Decision(decided)
             grants = [Grant(key, _ids(pcpus), why=why) for key, pcpus in decided.places.items()]
-            api.check(grants, {v.key: v.allowed for v in view.vcpus}, seen.topology)
+            places = {grant.key: grant.pcpus for grant in grants}
+            api.check(places, {v.key: v.allowed for v in view.vcpus}, seen.topology)
         except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises must not stop us
             return self._fault(exc, view)
         self._faults = 0

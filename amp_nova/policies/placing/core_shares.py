@@ -95,18 +95,18 @@ def distribute(
 
     What the groups leave is divided among all vCPUs.
     """
-    everybody = [v.key for v in shared.vcpus]
+    keys = [v.key for v in shared.vcpus]
     weights = {v.key: weight(v) for v in shared.vcpus}
-    unmet = dict.fromkeys(everybody, shared.each_cores)
-    given = {key: [0.0] * len(shared.cores) for key in everybody}
+    unmet = dict.fromkeys(keys, shared.each_cores)
+    given = {key: [0.0] * len(shared.cores) for key in keys}
 
     def give(at: int, key: VcpuKey, cores: float) -> None:
         given[key][at] += cores
         unmet[key] -= cores
 
-    def divide(at: int, cores: float, keys: Iterable[VcpuKey]) -> float:
+    def divide(at: int, cores: float, group: Iterable[VcpuKey]) -> float:
         """Divide cores of a type among vCPUs; returns what they leave."""
-        takers = [k for k in keys if at in shared.types[k] and unmet[k] > 0.0]
+        takers = [k for k in group if at in shared.types[k] and unmet[k] > 0.0]
         filled = water_fill(cores, [unmet[k] for k in takers], [weights[k] for k in takers])
         for key, amount in zip(takers, filled, strict=True):
             give(at, key, amount)
@@ -114,12 +114,12 @@ def distribute(
         return max(0.0, cores)
 
     for at in reversed(range(len(shared.cores))):
-        left = divide(at, shared.cores[at], [k for k in everybody if min(shared.types[k]) == at])
+        left = divide(at, shared.cores[at], [k for k in keys if min(shared.types[k]) == at])
         for key, floor in floors.items():
             amount = min(left, floor[at], unmet[key])
             give(at, key, amount)
             left -= amount
-        for group in (*groups, everybody):
+        for group in (*groups, keys):
             if left <= _NOISE:
                 break
             left = divide(at, left, group)

@@ -70,7 +70,7 @@ def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
     """Instructions per cycle, converted to the slowest core type where the speedup is known.
 
     A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without the
-    conversion two similar vCPUs would change places for ever, each scoring better on a slow core.
+    conversion two similar vCPUs would change places forever, each scoring better on a slow core.
     """
     types = view.topology.core_types
     if vcpu.ipc is None or vcpu.speedup is None or len(vcpu.cpu_s) != len(types):

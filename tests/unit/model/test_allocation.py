@@ -1,12 +1,8 @@
 """From what holds to what shall hold."""
 
-import pytest
-
 from amp_nova.control.changes import change, diff
-from amp_nova.exceptions import InvalidPlan
 from amp_nova.model.allocation import Grant, Step
-from amp_nova.policies.api import check
-from tests.hosts import limit, reading, topology
+from tests.hosts import limit, reading
 
 KEY = ("vm", 0)
 
@@ -78,23 +74,3 @@ def test_diff_leaves_out_what_is_gone():
     changes = diff(now, [grant(), grant(key=("vm", 1))])
 
     assert [c.key for c in changes] == [("vm", 1)]
-
-
-class TestCheck:
-    def refused(self, *grants, allowed=(0, 1, 2), offline=()):
-        with pytest.raises(InvalidPlan) as caught:
-            check(grants, {KEY: frozenset(allowed)}, topology(offline=offline))
-        return str(caught.value)
-
-    def test_a_good_plan(self):
-        """Nothing is said."""
-        check([grant()], {KEY: reading().allowed}, topology())
-        check([], {}, topology())
-
-    def test_bad_plans(self):
-        """Each is refused with the vCPU, and the pCPU if one is to blame."""
-        assert "('vm', 7)" in self.refused(grant(key=("vm", 7)))
-        assert "twice" in self.refused(grant(), grant([1]))
-        assert "no pCPU" in self.refused(grant([]))
-        assert "may not use pCPU 2" in self.refused(grant([1, 2, 9]), allowed=[0, 1])
-        assert "offline" in self.refused(grant([0, 2]), offline=[2])
