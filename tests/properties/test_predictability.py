@@ -1,4 +1,4 @@
-"""The same work takes the same time on every core type; and estimates never do much harm."""
+"""Predictability: equal times on all core types, and bounds on the harm of estimates."""
 
 import math
 
@@ -24,7 +24,7 @@ def test_once_it_ran_on_both_types_work_takes_the_same_time_everywhere(speedup):
 
 @pytest.mark.parametrize("speedup", SPEEDUPS)
 def test_counters_alone_come_close(speedup):
-    """Never moved, on a host that others have taught what a miss costs: within 5 %."""
+    """Never moved, on a host whose miss costs were measured on other vCPUs: within 5 %."""
     times_s = [stay(ADAPTIVE, speedup, on, teach=True) for on in ("fast", "slow")]
 
     assert spread(times_s) <= 0.05
