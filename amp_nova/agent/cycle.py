@@ -10,8 +10,8 @@ from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.profiles import Profiles
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 
 STAGES = ("observe", "account", "decide", "apply")
 
@@ -24,7 +24,7 @@ class VcpuRecord:
     entitlement: Entitlement
     account: Account = field(default_factory=Account)
     failure: str | None = None
-    insight: Insight = field(default_factory=Insight)
+    profile: VcpuProfile = field(default_factory=VcpuProfile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Cycle:
                     self.entitlements[key],
                     self.accounts.of(key),
                     failed.message if failed else None,
-                    self.profiles.insight(key),
+                    self.profiles.of(key),
                 )
             )
         ratios = of_instance(v.account.ratios for v in vcpus)

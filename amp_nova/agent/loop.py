@@ -238,13 +238,13 @@ def _known(state: State) -> Callable[[VcpuKey], Known]:
     """What a policy may know of vCPUs."""
 
     def known(key: VcpuKey) -> Known:
-        insight, booking = state.profiles.insight(key), state.bookings[key[0]].booking
-        measured = insight.sampled or insight.speedup
+        profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
+        measured = profile.sampled or profile.speedup
         return Known(
-            insight.per_ref_ns if insight.ipc is None else insight.ipc,
+            profile.per_ref_ns if profile.ipc is None else profile.ipc,
             None if measured is None else measured.value,
             state.accounts.cpu_s(key),
-            insight.sampled is not None,
+            profile.sampled is not None,
             booking.efficiency,
             booking.weight,
         )

@@ -36,7 +36,7 @@ from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
 from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings, Recall, no_history
-from amp_nova.profiling.speedup import SPREAD_RATIO, Miss
+from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 CYCLE_LOCK = "cycle.lock"
 """Lock file in the state folder that every process takes while it changes limits."""
@@ -138,7 +138,7 @@ def settings(
 ) -> Settings:
     """The loop's settings, as configured; ``recall``: the speedup history of an earlier agent."""
     agent = conf.agent
-    miss = DEFAULT_MISS if agent.miss_cycles is None else Miss(agent.miss_cycles, SPREAD_RATIO)
+    miss = DEFAULT_MISS if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
     return Settings(
         Terms(
             agent.reserve_ratio,

@@ -1,18 +1,19 @@
-"""Speed of one workload on the core types of a host."""
+"""Speed on the core types of a host, relative to the slowest type."""
 
 from amp_nova.model.topology import CoreType
 
 
 def gain(types: tuple[CoreType, ...], at: int) -> float | None:
-    """Coefficient of a core type over the slowest's."""
+    """The coefficient of the core type at ``at`` over that of the slowest; ``None``: unknown."""
     here, slowest = types[at].coefficient, types[0].coefficient
     return here / slowest if here is not None and slowest else None
 
 
 def speed(types: tuple[CoreType, ...], at: int, speedup: float) -> float:
-    """Speed on a core type over the slowest, of a workload that has ``speedup`` on the fastest.
+    """The speed, on the core type at ``at``, of a workload with ``speedup`` on the fastest type.
 
-    In between, as far up as the core type's coefficient is; evenly where that is not known.
+    On types in between it is interpolated linearly by coefficient or, where coefficients are
+    unknown, by position.
     """
     if len(types) < 2 or at == 0:
         return 1.0

@@ -1,60 +1,59 @@
 """``a-dwrr``: the same scaled CPU time for every vCPU.
 
-Idea. A second on a big core is worth more than one on a small core, by what the hardware says.
-Whoever has had least, by that measure and by his weight, goes to a big core.
+Intuition. A second on a big core is worth more than one on a small core, by the hardware's
+coefficient. The vCPUs that had least by that measure, in proportion to their weights, get the big
+cores.
 
-Formula. Scaled time goes on by ``coefficient(core type) / amp:weight`` a second; the least scaled
-times have the fastest cores. With equal weights and all busy everybody has the same share of them.
+Formula. Scaled time advances by ``coefficient(core type) / amp:weight`` per second. The vCPUs with
+the least scaled time get the fastest cores. With equal weights and all vCPUs busy, all have the
+same share of them.
 
-Source. saez2015 section 2.3 (A-DWRR of Li et al., whose rounds keep sleepers from saving up; here a
-clock counts per second of demand). What a workload makes of a fast core is ignored; an instance
-with many vCPUs gets as many shares.
+Source. saez2015 section 2.3 (A-DWRR of Li et al.). Its rounds keep sleepers from saving up time;
+here scaled time advances per second of demand instead. What a workload gains from a fast core is
+ignored, and an instance has as many shares as vCPUs.
 
 Cost. Moves every interval; ``N log N``.
 
-When not to use it: where speedups differ: as ``rr``, it slows down most whoever gains most.
+When not to use it. Where speedups differ: like ``rr``, it slows down most the workloads that gain
+most.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_nova.hardware.relative_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit, virtual_time
-from amp_nova.policies.placing.deficit import Tallies
+from amp_nova.policies.placing.deficit import Accounts
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Scaled CPU time of every vCPU."""
+    """Scaled CPU time and deficit account of every vCPU."""
 
-    clock_s: Mapping[VcpuKey, float] = field(default_factory=dict)
-    tallies: Tallies = field(default_factory=dict)
+    scaled_s: Mapping[VcpuKey, float] = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ADwrrPolicy:
-    """Even scaled CPU time."""
+    """Equal scaled CPU time."""
 
     name: str = "a-dwrr"
 
     def decide(self, view: HostView) -> Decision:
-        """Whoever had least scaled time has a big core next."""
+        """The vCPUs with the least scaled time get the big cores."""
         memory = view.memory if isinstance(view.memory, Memory) else Memory()
         types = view.topology.core_types
-        worth = [gain(types, at) or 1.0 + at for at in range(len(types))]
+        rates = [gain(types, at) or 1.0 + at for at in range(len(types))]
         steps = {}
         for vcpu in view.vcpus:
-            ran_s = virtual_time.wanted_all(view, vcpu)
-            steps[vcpu.key] = None if ran_s is None else _scaled_s(ran_s, worth) / vcpu.weight
-        clock_s = virtual_time.advance(view, memory.clock_s, steps)
-        so_far = deficit.tallies(view, dict(memory.tallies))
-        claim = {key: -at_s for key, at_s in clock_s.items()}
-        places, so_far = deficit.queue(view, so_far, claim)
-        return Decision(places, Memory(clock_s, so_far), early=True)
-
-
-def _scaled_s(ran_s: Sequence[float], worth: Sequence[float]) -> float:
-    return math.fsum(s * w for s, w in zip(ran_s, worth, strict=True))
+            ran_s = virtual_time.at_full_demand(view, vcpu)
+            step_s = virtual_time.scaled(ran_s, rates)
+            steps[vcpu.key] = None if step_s is None else step_s / vcpu.weight
+        scaled_s = virtual_time.advance(view, memory.scaled_s, steps)
+        accounts = deficit.update(view, memory.accounts)
+        claim = {key: -at_s for key, at_s in scaled_s.items()}
+        places, accounts = deficit.by_claim(view, accounts, claim)
+        return Decision(places, Memory(scaled_s, accounts), early=True)

@@ -1,27 +1,27 @@
-"""``aash``: every vCPU shares the fast cores fairly, each scheduled on its own.
+"""``aash``: every instance has its share of the fast cores, each vCPU scheduled on its own.
 
-Idea. An instance's part of the fast cores follows from its weight and is divided among its vCPUs;
-which of them runs where and when does not depend on the others. A baseline: a parallel program has
-its threads on cores of different speed at any moment, and runs at the pace of the slowest.
+Intuition. An instance's share of the fast cores follows from its weight and is divided among its
+vCPUs. Which vCPU runs where and when does not depend on the others. It is a baseline: the threads
+of a parallel program are on cores of different speeds at any moment, so the program runs at the
+pace of the slowest.
 
-Formula. An instance of weight w with n active vCPUs has fast-core time in proportion to w, each of
-its vCPUs ``w / n`` of that, none more than all of its own time.
+Formula. An instance of weight w with n active vCPUs has fast-core time in proportion to w, and each
+vCPU has ``w / n`` of it, at most all of its own time.
 
-Source. The asymmetry-aware scheduler for hypervisors of Kazempour et al., as chen2014 section 4
-describes and measures it.
+Source. The asymmetry-aware scheduler for hypervisors of Kazempour et al., as described and measured
+in chen2014 section 4.
 
 Cost. As ``amp-fair``.
 
-When not to use it: with parallel programs that synchronise often; ``integrated`` keeps those
-together. With instances of different size it is unlike ``amp-fair``, which counts vCPUs and not
-instances.
+When not to use it. With parallel programs that synchronise often; ``integrated`` keeps their vCPUs
+together. Note the difference from ``amp-fair``, which shares by vCPU rather than by instance.
 """
 
 from dataclasses import dataclass
 
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import evenly, room, vms
+from amp_nova.policies.placing.core_shares import by_instance, evenly, shared_capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class AashPolicy:
     name: str = "aash"
 
     def decide(self, view: HostView) -> Decision:
-        """Whoever had least of his part of the fast cores has them next."""
-        here = room(view)
-        count = {vm: len(vcpus) for vm, vcpus in vms(here).items()}
-        return deficit.take(view, evenly(here, lambda v: v.weight / count[v.key[0]]))
+        """The vCPUs furthest behind their share get the fast cores."""
+        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
+        size = {name: len(vcpus) for name, vcpus in by_instance(shared).items()}
+        shares = evenly(shared, lambda v: v.weight / size[v.key[0]])
+        return deficit.by_shares(view, shares, accounts)

@@ -1,24 +1,25 @@
-"""``amp-adaptive-fair``: the most throughput under a bound on the slowdown.
+"""``amp-adaptive-fair``: the most throughput under a bound on each vCPU's slowdown.
 
-Idea. ``amp-r-fair`` asks an operator for R, of which nobody knows what it will cost whom. Here he
-says what nobody shall lose against ``amp-fair``, and everybody has an R of his own: just as much of
-his fair share as keeps his loss within the bound. All the rest goes to those who gain most.
+Intuition. ``amp-r-fair`` asks the operator for R, but nobody can tell what a given R costs whom.
+Here the operator bounds the loss against ``amp-fair``, and each vCPU has an R of its own: just
+enough of its fair share to keep its loss within the bound. All remaining fast-core time goes to the
+vCPUs that gain most.
 
-Formula. With ``p(f) = 1 + f (s - 1)`` a vCPU's floor is the least f with ``p(f) >= (1 -
-max_slowdown) p(f_fair)``. Floors are dealt first, then by speedup as in ``hsp``. That is the
-optimum of the linear program "greatest sum of p under those bounds" on two core types, and never
-below what any common R allows: with speedups 4, 3, 2, 1.5 on two fast and two slow cores and a
-bound of 0.1 a common R of 0.7 gives ASP 3.775, this 4.275. With two vCPUs it is R itself: figure 4
-of kwon2011 at e = 1.5 and a bound of 0.1 is R = 50 %.
+Formula. With ``p(f) = 1 + f (s - 1)``, a vCPU's floor is the least f for which ``p(f) >= (1 -
+max_slowdown) p(f_fair)``. Floors are served first, then vCPUs by speedup as in ``hsp``. On two core
+types this is the optimum of the linear program that maximises the sum of p under these bounds, and
+never below what a common R achieves: with speedups 4, 3, 2, 1.5 on two fast and two slow cores and
+a bound of 0.1, a common R of 0.7 gives ASP 3.775, this policy 4.275. With two vCPUs it is the
+common R itself: in figure 4 of kwon2011 at e = 1.5, a bound of 0.1 is R = 50 %.
 
 Source. Beyond the papers; kwon2011 section 4.4 leaves "the dynamic adjustment of fair scheduling
-ratios to meet the fairness requirement" to future work. With more core types all types above the
-slowest are scaled alike: the bound holds, the optimum is not promised. Who was not tried on a fast
-core yet, or whose speedup is not known, keeps his fair share.
+ratios to meet the fairness requirement" to future work. With more than two core types, the shares
+of all types above the slowest are scaled alike: the bound holds, but the result may not be optimal.
+A vCPU keeps its fair share until it was tried on a fast core and its speedup is known.
 
 Cost. As ``amp-fair``.
 
-When not to use it: without counters (it then is ``amp-fair``).
+When not to use it. Without counters, where it equals ``amp-fair``.
 """
 
 import math
@@ -29,18 +30,23 @@ from amp_nova.hardware.relative_speed import speed
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least, ratio
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import deal, evenly, ranked_vcpus, room
-from amp_nova.policies.placing.score import gains, measured
+from amp_nova.policies.placing.core_shares import (
+    distribute,
+    evenly,
+    ranked_vcpus,
+    shared_capacity,
+)
+from amp_nova.policies.placing.score import gains, known_speedup
 
 
 @dataclass(frozen=True, slots=True)
 class AmpAdaptiveFairPolicy:
-    """As much by speedup as a bound on everybody's slowdown allows."""
+    """Fast cores by speedup, as far as a bound on each vCPU's slowdown allows."""
 
     max_slowdown: float = 0.1
     """What a vCPU may lose at most against ``amp-fair``, as a share of its speed there."""
     hysteresis_ratio: float = 0.02
-    """How much more than those on fast cores a challenger must gain."""
+    """By how much a challenger's gain must exceed that of a vCPU on a fast core."""
     name: str = "amp-adaptive-fair"
 
     def __post_init__(self) -> None:
@@ -48,22 +54,22 @@ class AmpAdaptiveFairPolicy:
         at_least("hysteresis_ratio", self.hysteresis_ratio, 0.0)
 
     def decide(self, view: HostView) -> Decision:
-        """Whoever is owed most of the fast cores has them next."""
-        here, so_far = room(view), deficit.tallies(view)
-        score = gains(view, so_far, self.hysteresis_ratio)
-        fair, types = evenly(here), view.topology.core_types
-        floors = {}
-        for vcpu in here.vcpus:
-            share, part = fair[vcpu.key], 1.0
-            own = measured(view, so_far, vcpu)
-            if own is not None:
-                speeds = [speed(types, at, own) for at in range(len(types))]
-                part = self._part(share, speeds)
-            floors[vcpu.key] = tuple(part * s for s in share)
-        return deficit.take(view, deal(here, ranked_vcpus(here, score), floors), so_far)
+        """The vCPUs furthest behind their share get the fast cores."""
+        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
+        score = gains(view, accounts, self.hysteresis_ratio)
+        types = view.topology.core_types
+        floors = dict(evenly(shared))
+        for vcpu in shared.vcpus:
+            speedup = known_speedup(view, accounts, vcpu)
+            if speedup is not None:
+                speeds = [speed(types, at, speedup) for at in range(len(types))]
+                needed = self._needed_ratio(floors[vcpu.key], speeds)
+                floors[vcpu.key] = tuple(needed * s for s in floors[vcpu.key])
+        shares = distribute(shared, ranked_vcpus(shared, score), floors)
+        return deficit.by_shares(view, shares, accounts)
 
-    def _part(self, share: Sequence[float], speeds: Sequence[float]) -> float:
-        """How much of its fair share of faster cores a vCPU needs at least."""
+    def _needed_ratio(self, share: Sequence[float], speeds: Sequence[float]) -> float:
+        """The least part of its fair share of faster cores that keeps a vCPU within the bound."""
         slow = math.fsum(share) * speeds[0]
         gain = math.fsum(s * (v - speeds[0]) for s, v in zip(share, speeds, strict=True))
         if gain <= 0.0:

@@ -1,18 +1,19 @@
-"""``amp-fair``: everybody has the same share of the fast cores, whatever he makes of it.
+"""``amp-fair``: every vCPU has the same share of the fast cores, whatever it gains from them.
 
-Idea. Fast cores are a good that all pay for alike, so all use them alike: a vCPU's speed then does
-not depend on its neighbours' programs, nor on luck. It is what other policies' losses are measured
-against.
+Intuition. All tenants pay for the fast cores, so all use them alike. A vCPU's speed then depends
+neither on its neighbours' programs nor on luck. The losses of other policies are measured against
+this one.
 
-Formula. With F fast cores and N active vCPUs each spends ``min(1, F / N)`` of its time on a fast
-one, and likewise on every other core type, from the fastest down; ``amp:weight`` divides fast-core
-time by weight. Progress of a workload with speedup s is ``1 + f (s - 1)``.
+Formula. With F fast cores and N active vCPUs, each spends ``min(1, F / N)`` of its time on a fast
+core; every other core type is shared the same way, from the fastest down. ``amp:weight`` divides
+fast-core time by weight. A workload with speedup s and a share f of fast-core time progresses at
+``1 + f (s - 1)``.
 
-Source. kwon2011 section 3.2 (amp-fair) and 4.4; oracle: figure 4 at 100 % fair.
+Source. kwon2011 section 3.2 (amp-fair) and section 4.4. Oracle: figure 4 at 100 % fair.
 
-Cost. ``F`` vCPUs and those they displace move every interval; ``N log N``.
+Cost. F vCPUs, and those they displace, move every interval; ``N log N``.
 
-When not to use it: when throughput matters more than likeness. A vCPU that gains nothing from a
+When not to use it. When throughput matters more than equality: a vCPU that gains nothing from a
 fast core takes as much of its time as one that runs twice as fast there.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import evenly, room
+from amp_nova.policies.placing.core_shares import evenly, shared_capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +31,6 @@ class AmpFairPolicy:
     name: str = "amp-fair"
 
     def decide(self, view: HostView) -> Decision:
-        """Whoever had least of the fast cores has them next."""
-        return deficit.take(view, evenly(room(view)))
+        """The vCPUs furthest behind their share get the fast cores."""
+        accounts = deficit.update(view, view.memory)
+        return deficit.by_shares(view, evenly(shared_capacity(view)), accounts)

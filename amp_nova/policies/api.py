@@ -1,4 +1,17 @@
-"""What a best-effort policy is given and gives back."""
+"""The interface of a best-effort policy.
+
+A policy decides which pCPUs each best-effort vCPU is kept on. Once per interval the agent builds a
+``HostView`` and calls ``Policy.decide``, which returns places: a mapping from vCPU to pCPUs. The
+agent checks the places, applies them, and calls again after the next interval.
+
+A policy is a pure function of its view. It performs no I/O, reads no clock and keeps no state of
+its own; what it wants to remember it returns in ``Decision.memory`` and finds in the next
+``HostView.memory``. To add one, register the class as an entry point of the group
+``amp_nova.policies``. Parameters are fields of the class if it is a dataclass, with ``ValueError``
+from ``__post_init__`` for a value that is not allowed.
+
+An unknown value is ``None``. A policy must cope with it: many hosts cannot count instructions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,121 +22,124 @@ from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
 
-class Confined(Protocol):
-    """A vCPU that may use some pCPUs only."""
-
-    @property
-    def allowed(self) -> frozenset[int]:
-        """The pCPUs it may use."""
-        ...
-
-
-def check(
-    places: Mapping[VcpuKey, frozenset[int]], view: Mapping[VcpuKey, Confined], topology: Topology
-) -> None:
-    """Raise ``InvalidPlan`` if places name vCPUs or pCPUs that are not there, or no pCPU at all."""
-    for key, pcpus in places.items():
-        if (vcpu := view.get(key)) is None:
-            raise InvalidPlan(f"vCPU {key} is not there to be placed")
-        if not pcpus:
-            raise InvalidPlan(f"vCPU {key} is left no pCPU to run on")
-        if extra := pcpus - vcpu.allowed:
-            raise InvalidPlan(f"vCPU {key} may not use pCPU {min(extra)}")
-        if any(topology.type_of(p) is None for p in pcpus):
-            raise InvalidPlan(f"vCPU {key} is sent to a pCPU that is offline")
-
-
 @dataclass(frozen=True, slots=True)
 class VcpuView:
-    """One best-effort vCPU: where it is kept now, where it may be, and what it did.
-
-    ``utilization_ratio``: share of the last interval it ran; ``demand_ratio``: share it wanted to
-    run; ``None`` before the first interval.
-    """
+    """One best-effort vCPU: where it may run, where it is, and what it did in the last interval."""
 
     key: VcpuKey
+    """The instance's UUID and the index of the vCPU, unique on the host."""
     pcpus: frozenset[int]
+    """The pCPUs it is kept on now (its affinity)."""
     allowed: frozenset[int]
+    """The pCPUs it may be kept on; a place is a non-empty subset of those that are online."""
     weight: float = 1.0
+    """``amp:weight`` of its flavor: its priority among best-effort vCPUs, 0.01 to 100."""
     utilization_ratio: float | None = None
+    """Share of the last interval in which it ran, 0 to 1; ``None`` in its first interval."""
     demand_ratio: float | None = None
+    """Share of the last interval in which it wanted to run, that is ran or waited for a pCPU, 0 to
+    1; ``None`` in its first interval."""
     last_pcpu: int | None = None
-    """The pCPU it last ran on, where that is known."""
+    """The pCPU it last ran on."""
     ipc: float | None = None
-    """Instructions per cycle while it ran, smoothed (kwon2011); ``None``: not counted.
+    """Instructions per cycle while it ran, smoothed (kwon2011 section 3.1).
 
-    Where no cycles are counted, instructions per nanosecond of a reference core: to rank by."""
+    Where cycles are not counted, instructions per nanosecond divided by the core type's
+    coefficient, which ranks vCPUs in a similar way. ``None``: instructions are not counted."""
     speedup: float | None = None
-    """Its own Ips on the fastest core type over the slowest, as estimated; ``None``: not known."""
+    """Estimate of its speed on the fastest core type over that on the slowest."""
     sampled: bool = False
-    """Whether the speedup was measured on both core types, not estimated by a model."""
+    """Whether ``speedup`` was measured on both core types; otherwise a model estimated it."""
     hint: float | None = None
-    """The speedup that its flavor says it has (``amp:efficiency``), for want of a measured one."""
+    """The speedup that its flavor states (``amp:efficiency``); prefer ``speedup`` if known."""
     asleep: bool = False
-    """Whether it wanted no pCPU in the last second or so, whatever it wanted before."""
+    """Whether it has had no demand for about a second, whatever ``demand_ratio`` says."""
     cpu_s: tuple[float, ...] = ()
-    """CPU seconds since the last interval by core type, in the topology's order."""
+    """CPU seconds in the last interval on each core type, in the order of ``Topology.core_types``;
+    empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host as a policy sees it.
-
-    ``free_cores``: what bookings leave of every pCPU: all but what they book or, where best effort
-    yields to them, all but what they use of that now.
-
-    ``interval`` counts the policy's decisions since the agent began; ``seed`` makes chance
-    repeatable. ``memory`` is what the policy's last decision asked to remember, ``None`` at first.
-    """
+    """A host at the time of a decision."""
 
     topology: Topology
+    """``core_types``, slowest first, each with ``name`` and ``coefficient``; the online pCPUs of a
+    type, ``pcpus_of(name)``; and the type of a pCPU, ``type_of(pcpu)``, ``None`` if offline."""
     vcpus: tuple[VcpuView, ...]
+    """The best-effort vCPUs to place. Booked vCPUs do not appear."""
     free_cores: Mapping[int, float]
+    """What bookings leave of each online pCPU, in cores, at most 1. Overbooking can make it
+    negative. Where best effort runs in the idle class, only the part of a booking that is in use
+    counts."""
     interval: int = 0
+    """Number of the decision, from 0 at the start of the agent."""
     seed: int = 0
+    """Seed for random choices; combine it with ``interval``, so that a run can be repeated."""
     memory: object = None
+    """``Decision.memory`` of the last decision; ``None`` at the first."""
     elapsed_s: float = 0.0
-    """Time since the last decision; 0 at the first."""
+    """Seconds since the last decision; 0 at the first."""
     interval_s: float = 2.5
-    """Time to the next decision."""
+    """Seconds to the next decision, unless it is an early one."""
     moves_max: int | None = None
-    """How many vCPUs that have a place may be moved to another core type; ``None``: all."""
+    """How many vCPUs should change their core type at most in this decision; ``None``: no limit.
+    The agent does not enforce it; ``placing.assignment.assign`` respects it."""
     booked: frozenset[int] = frozenset()
-    """pCPUs with bookings, whether those are in use or not."""
+    """pCPUs with bookings, whether these are in use or not."""
 
     @property
     def asymmetric(self) -> bool:
-        """Whether there is anything to decide: pCPUs of more than one core type."""
+        """Whether pCPUs of more than one core type are online; otherwise nothing is to decide."""
         return sum(bool(self.topology.pcpus_of(t.name)) for t in self.topology.core_types) > 1
 
 
 Places = Mapping[VcpuKey, frozenset[int]]
-"""The pCPUs each vCPU shall be kept on; one that is left out is left alone."""
+"""The pCPUs to keep each vCPU on. A vCPU that is left out keeps its affinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Places, and what to be shown again at the next decision. ``memory`` is never changed."""
+    """What a policy returns: places, and what it wants to remember."""
 
     places: Places
     memory: object = None
+    """Passed to the next decision as ``HostView.memory``, unchanged. If the places are refused, it
+    is discarded and the next decision gets the previous memory again."""
     early: bool = False
-    """Whether to be asked again before the interval is over, when a vCPU that it put on a fast core
-    sleeps while another one is busy on a slower one, or when one without a place waits."""
+    """Whether to decide again before the interval ends if a vCPU that was placed on a fast core
+    falls asleep while another is busy on a slower one, or if a vCPU without a place waits."""
 
 
 class Policy(Protocol):
-    """A best-effort policy: one pure decision an interval.
-
-    It keeps nothing itself: what it wants to remember it returns, and sees it again in the next
-    view. So a plan that was refused leaves no trace, and a test is a view.
-    """
+    """A best-effort policy."""
 
     @property
     def name(self) -> str:
-        """Its name in configuration and reports."""
+        """Its name in the configuration, logs and reports; the name of its entry point."""
         ...
 
     def decide(self, view: HostView) -> Decision | Places:
-        """Where every vCPU shall be kept; a policy without memory returns the places alone."""
+        """The places of vCPUs for the next interval; plain places if nothing is to be remembered.
+
+        An exception, or places that ``check`` refuses, are logged and change nothing. After five
+        failures in a row the agent falls back to ``none``.
+        """
         ...
+
+
+def check(places: Places, allowed: Mapping[VcpuKey, frozenset[int]], topology: Topology) -> None:
+    """Check a policy's places before they are applied.
+
+    ``allowed``: the pCPUs that each best-effort vCPU may use. Raises ``InvalidPlan`` if a vCPU is
+    unknown, or if its pCPUs are empty, not allowed or offline.
+    """
+    for key, pcpus in places.items():
+        if key not in allowed:
+            raise InvalidPlan(f"vCPU {key} is not a best-effort vCPU of this host")
+        if not pcpus:
+            raise InvalidPlan(f"vCPU {key} is left with no pCPU to run on")
+        if extra := pcpus - allowed[key]:
+            raise InvalidPlan(f"vCPU {key} may not use pCPU {min(extra)}")
+        if any(topology.type_of(p) is None for p in pcpus):
+            raise InvalidPlan(f"vCPU {key} is placed on a pCPU that is offline")

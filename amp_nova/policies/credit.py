@@ -1,35 +1,33 @@
 """``credit``: share the pCPUs evenly and ignore that they differ.
 
-Idea. What a hypervisor does that does not know about asymmetric cores: run queues are kept evenly
-long, and whether a vCPU lands on a fast or a slow core is chance. It is the baseline that every
-other policy is measured against.
+Intuition. This is what a hypervisor does that knows nothing of asymmetric cores: it keeps run
+queues equally long, and chance decides whether a vCPU lands on a fast or a slow core. It is the
+baseline that every other policy is measured against.
 
-How. Once an interval all vCPUs are dealt onto the pCPUs in a new random order, each to the least
-loaded pCPU that it may use. Load is what vCPUs wanted to run in the last interval, and what is
-booked. Chance comes from the seed and the number of the interval, so a run can be repeated.
+Method. Every interval all vCPUs are dealt onto the pCPUs in a new random order, each to the least
+loaded pCPU that it may use. Load is the vCPUs' demand in the last interval plus what is booked. The
+seed and the interval number determine the random order, so a run can be repeated.
 
-Formula. With N vCPUs that always run on NF fast of N cores, the expected share of its time that
-each spends on a fast core is NF / N; with more vCPUs than cores, all get the same CPU time in the
-long run.
+Formula. With N vCPUs that always run on N cores, NF of them fast, the expected share of its time
+that each vCPU spends on a fast core is NF / N. With more vCPUs than cores, all get the same CPU
+time in the long run.
 
-Source. The Xen credit scheduler, kwon2011 section 3.1, with its results in section 4.2 (figures 7,
-8 and 10): it "may assign fast cores completely to low efficiency VMs, or may even make fast cores
-idle, when slow cores are busy". With the number of fast cores it scales no better than ``pinned``
-(section 4.5, figure 12). Simplified: Xen accounts credits every 30 ms and steals work at once; here
-a vCPU keeps its pCPU for an interval, so a pCPU whose vCPUs sleep idles until the next one.
+Source. The Xen credit scheduler, kwon2011 section 3.1, with results in section 4.2 (figures 7, 8
+and 10): it "may assign fast cores completely to low efficiency VMs, or may even make fast cores
+idle, when slow cores are busy". With more fast cores it scales no better than ``pinned`` (section
+4.5, figure 12). Simplified: Xen accounts credits every 30 ms and steals work at once. Here a vCPU
+keeps its pCPU for an interval, so a pCPU whose vCPUs sleep idles until the next one.
 
-Cost. One pass over vCPUs times pCPUs; most vCPUs change their pCPU every interval, also across
+Cost. One pass over vCPUs times pCPUs. Most vCPUs change their pCPU every interval, often across
 last-level caches.
 
-When not to use it: on any asymmetric host that you care about. It is there to be compared with.
+When not to use it. On any asymmetric host in production; it exists for comparison.
 """
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import HostView
+from amp_nova.policies.api import HostView, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class CreditPolicy:
 
     name: str = "credit"
 
-    def decide(self, view: HostView) -> Mapping[VcpuKey, frozenset[int]]:
+    def decide(self, view: HostView) -> Places:
         """One pCPU for every vCPU."""
         chance = random.Random(f"{view.seed} {view.interval}")
         pcpus = sorted(view.free_cores)
@@ -46,13 +44,13 @@ class CreditPolicy:
         vcpus = list(view.vcpus)
         chance.shuffle(vcpus)
         load_cores = {p: 1.0 - view.free_cores[p] for p in pcpus}
-        placed = {}
+        places = {}
         for vcpu in vcpus:
             usable = [p for p in pcpus if p in vcpu.allowed]
             if not usable:
                 continue
-            # Ties go to the first of the shuffled pCPUs: that is the chance.
+            # Ties go to the first of the shuffled pCPUs, which makes the choice random.
             pcpu = min(usable, key=lambda p: round(load_cores[p], 6))
             load_cores[pcpu] += 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
-            placed[vcpu.key] = frozenset({pcpu})
-        return placed
+            places[vcpu.key] = frozenset({pcpu})
+        return places

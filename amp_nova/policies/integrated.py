@@ -1,35 +1,38 @@
-"""``integrated``: an instance's vCPUs together on cores of one type, and cores evenly loaded.
+"""``integrated``: an instance's vCPUs together on one core type, and all cores evenly loaded.
 
-Idea. A parallel program waits for its slowest thread. If one vCPU is on a fast core and another on
-a slow one, or two share a core, the fast one waits. So (1) the vCPUs of an instance run on cores of
-one type, never two of them on one core; (2) those of a parallel program are scheduled together,
-others on their own; (3) cores are loaded in proportion to their speed.
+Intuition. A parallel program waits for its slowest thread. If one vCPU is on a fast core and
+another on a slow one, or two share a core, the fast one waits. The paper has three principles:
 
-Formula. When an instance starts or ends, or bookings fill a core type, the instances are mapped in
-turn: ``UF = mu x Demand + (1 - mu) x Load`` with ``Demand = max(0, n - N(FC)) / N(SC)`` and ``Load
-= max(0, AvgLoad(FC) - AvgLoad(SC))``, where a core's load is the sum of ``weight / n`` over its
-vCPUs, over its speed. ``UF <= threshold`` sends the instance's n vCPUs to the n least loaded fast
-cores, else to slow ones; one with more vCPUs than there are slow cores goes to the least loaded
-cores of any type. Then, every interval: cores of one type even out their loads; a core without a
-vCPU takes one from a core of another type that has several, of the instances that belong there
-least (the queues 3, 2, 1 of the paper).
+1. The vCPUs of an instance run on cores of one type, and no two of them on one core.
+2. Those of a parallel program are scheduled together, others independently.
+3. Cores are loaded in proportion to their speed.
 
-Source. chen2014 sections 2.2, 3.1 and 3.4; mu = 0.6, threshold = 0.3. With more than two core types
-a type's slower ones together are its SC. Two things the paper leaves open: an instance with more
-vCPUs than there are fast cores is not sent there (principle 1), and loads are over their sum, so
-that weights of any size are alike.
+Formula. When an instance starts or ends, or when bookings fill a core type, the instances are
+mapped one after another: ``UF = mu x Demand + (1 - mu) x Load``, with ``Demand = max(0, n - N(FC))
+/ N(SC)`` and ``Load = max(0, AvgLoad(FC) - AvgLoad(SC))``. A core's load is the sum of ``weight /
+n`` over its vCPUs, divided by its speed. With ``UF <= threshold`` the instance's n vCPUs go to the
+n least loaded fast cores, else to slow ones. An instance with more vCPUs than there are slow cores
+goes to the least loaded cores of any type. Then, every interval, cores of one type even out their
+loads, and a core without a vCPU takes one from a core of another type that has several, preferably
+of an instance that does not belong there (queues 3, 2, 1 of the paper).
 
-What differs from the paper. There a cycle has three slots of 10 ms, and scaled resources pay for
-each: an instance on fast cores runs less often. An agent has no slots: who shares a pCPU is decided
-every interval, how it is shared by the kernel. Co-scheduling is what principle 1 gives: with a core
-of its own each, the vCPUs of an instance run at the same time. Where cores are shared nothing
-aligns them: the kernel starts the bandwidth period of each cgroup on its own, and cannot be told
-when. The algorithm in slots is ``sim.slots.integrated``: ``amp-nova simulate --set slots=true``.
+Source. chen2014 sections 2.2, 3.1 and 3.4, with mu = 0.6 and threshold = 0.3. With more than two
+core types, all types slower than a type together are its SC. Two points that the paper leaves open:
+an instance with more vCPUs than there are fast cores does not go there (principle 1), and loads are
+relative to their sum, so that the scale of the weights does not matter.
 
-Cost. Moves when instances start or end, few otherwise; ``N`` times the number of pCPUs.
+What differs from the paper. There, a cycle has three slots of 10 ms, and scaled resources pay for
+each: an instance on fast cores runs less often. An agent has no slots. It decides every interval
+which vCPUs share a pCPU, and the kernel decides how. Principle 1 gives co-scheduling: with a core
+of its own each, the vCPUs of an instance run at the same time. Where cores are shared, nothing
+aligns them, because the kernel starts the bandwidth period of each cgroup on its own and offers no
+way to set the start. ``sim.slots.integrated`` is the algorithm in slots: ``amp-nova simulate --set
+slots=true``.
 
-When not to use it: for fairness or throughput of single-threaded instances. Who was mapped to slow
-cores stays there, also while a fast core idles, unless somebody waits for a core.
+Cost. Moves when instances start or end, few otherwise; N times the number of pCPUs.
+
+When not to use it. For fairness or for throughput of single-threaded instances. An instance mapped
+to slow cores stays there even while a fast core idles, unless one of its vCPUs waits for a core.
 """
 
 from collections import Counter
@@ -41,7 +44,7 @@ from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.parameters import at_least, ratio
 from amp_nova.policies.placing.assignment import affinity, has_time
-from amp_nova.policies.placing.core_shares import room, vms
+from amp_nova.policies.placing.core_shares import by_instance, shared_capacity
 
 _NOISE = 1e-9
 Vm = Sequence[VcpuView]
@@ -49,20 +52,21 @@ Vm = Sequence[VcpuView]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Position of the core type that each instance belongs on, ``None`` for any."""
+    """What ``integrated`` keeps between decisions."""
 
     home: Mapping[str, int | None] = field(default_factory=dict)
+    """Position of the core type of each instance; ``None``: any."""
 
 
 class _Cores:
-    """The pCPUs of a host, and who is on them so far."""
+    """The pCPUs of a host and the vCPUs that are on them so far."""
 
-    def __init__(self, view: HostView, here: Mapping[str, Vm]) -> None:
+    def __init__(self, view: HostView, instances: Mapping[str, Vm]) -> None:
         types = view.topology.core_types
         self.of_type = [sorted(view.topology.pcpus_of(t.name)) for t in types]
-        total = sum(v.weight for vcpus in here.values() for v in vcpus[:1])
+        total = sum(v.weight for vcpus in instances.values() for v in vcpus[:1])
         self.weight = {
-            v.key: v.weight / total / len(vcpus) for vcpus in here.values() for v in vcpus
+            v.key: v.weight / total / len(vcpus) for vcpus in instances.values() for v in vcpus
         }
         self.speed = {
             p: (gain(types, at) or 1.0) * max(1e-3, view.free_cores.get(p, 0.0))
@@ -75,32 +79,28 @@ class _Cores:
         self.there: dict[int, Counter[str]] = {p: Counter() for p in self.speed}
 
     def put(self, key: VcpuKey, pcpu: int) -> None:
-        """Seat a vCPU, from wherever it was."""
-        self.take(key)
+        """Put a vCPU on a pCPU, and take it off the one it was on."""
+        if (old := self.on.pop(key, None)) is not None:
+            self.there[old][key[0]] -= 1
+            self.load[old] -= self.weight[key] / self.speed[old]
         self.on[key] = pcpu
         self.there[pcpu][key[0]] += 1
         self.load[pcpu] += self.weight[key] / self.speed[pcpu]
 
-    def take(self, key: VcpuKey) -> None:
-        """Take a vCPU off its pCPU."""
-        if (pcpu := self.on.pop(key, None)) is not None:
-            self.there[pcpu][key[0]] -= 1
-            self.load[pcpu] -= self.weight[key] / self.speed[pcpu]
-
     def count(self, pcpu: int) -> int:
-        """How many vCPUs a pCPU has."""
+        """Number of vCPUs on a pCPU."""
         return self.there[pcpu].total()
 
     def mean_load(self, pcpus: Sequence[int]) -> float:
-        """Average load of some pCPUs."""
+        """Average load of the given pCPUs, 0 if there are none."""
         return sum(self.load[p] for p in pcpus) / len(pcpus) if pcpus else 0.0
 
     def pcpus(self, home: int | None) -> list[int]:
-        """The pCPUs of a core type, or all."""
+        """The pCPUs of a core type; of all types if ``home`` is ``None``."""
         return sorted(self.load) if home is None else self.of_type[home]
 
     def least_loaded(self, vcpu: VcpuView, home: int | None) -> int | None:
-        """Where a vCPU goes: not beside one of its instance, where there is least load."""
+        """The least loaded pCPU for a vCPU, preferably without a vCPU of its own instance."""
         usable = [p for p in self.pcpus(home) if p in vcpu.allowed]
         if not usable:
             return None
@@ -113,19 +113,19 @@ class _Cores:
         return min(usable, key=order)
 
     def suits(self, at: int, vm: Vm) -> bool:
-        """Whether a core type has a pCPU with time for every vCPU of an instance."""
+        """Whether a core type has a pCPU with time left for each vCPU of an instance."""
         ids = {p for p in self.of_type[at] if self.has_time[p]}
         return len(vm) <= len(ids) and all(v.allowed & ids for v in vm)
 
 
 @dataclass(frozen=True, slots=True)
 class IntegratedPolicy:
-    """Instances kept together on one core type, cores evenly loaded."""
+    """Instances together on one core type, cores evenly loaded."""
 
     mu: float = 0.6
-    """How much the size of an instance counts against the load of the cores."""
+    """Weight of an instance's size in the utility factor; the load of the cores has the rest."""
     threshold: float = 0.3
-    """Greatest utility factor with which an instance goes to fast cores."""
+    """Greatest utility factor at which an instance goes to fast cores."""
     name: str = "integrated"
 
     def __post_init__(self) -> None:
@@ -133,19 +133,19 @@ class IntegratedPolicy:
         at_least("threshold", self.threshold, 0.0)
 
     def decide(self, view: HostView) -> Decision:
-        """Everybody at home, loads evened out, idle cores helping."""
-        here = vms(room(view))
-        if not view.asymmetric or not here:
+        """Keep instances on their core type, even out loads, and let idle cores take vCPUs."""
+        instances = by_instance(shared_capacity(view))
+        if not view.asymmetric or not instances:
             return Decision({}, view.memory)
         memory = view.memory if isinstance(view.memory, Memory) else Memory()
-        everybody = {v.key[0] for v in view.vcpus}
+        names = {v.key[0] for v in view.vcpus}
         home = dict(memory.home)
-        cores = _Cores(view, here)
+        cores = _Cores(view, instances)
         full = {at for at, ids in enumerate(cores.of_type) if not any(map(cores.has_time.get, ids))}
-        if home.keys() != everybody or full & set(home.values()):
+        if home.keys() != names or full & set(home.values()):
             home = self.first_places(view)[0]
-        _settle(cores, here, home)
-        vcpus = {v.key: v for vm in here.values() for v in vm}
+        _place_at_home(cores, instances, home)
+        vcpus = {v.key: v for vm in instances.values() for v in vm}
         for ids in cores.of_type:
             _even_out(cores, vcpus, ids)
         for ids in reversed(cores.of_type):
@@ -156,13 +156,13 @@ class IntegratedPolicy:
         return Decision(places, Memory(home))
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
-        """Algorithm 1: the core type where each instance belongs, and its vCPUs' first pCPUs."""
-        here: dict[str, list[VcpuView]] = {}
+        """Algorithm 1: the core type of each instance, and the first pCPU of each vCPU."""
+        instances: dict[str, list[VcpuView]] = {}
         for vcpu in sorted(view.vcpus, key=lambda v: v.key):
-            here.setdefault(vcpu.key[0], []).append(vcpu)
-        cores = _Cores(view, here)
+            instances.setdefault(vcpu.key[0], []).append(vcpu)
+        cores = _Cores(view, instances)
         home: dict[str, int | None] = {}
-        for name, vm in here.items():
+        for name, vm in instances.items():
             home[name] = self._home(cores, vm)
             for vcpu in vm:
                 pcpu = cores.least_loaded(vcpu, home[name])
@@ -185,18 +185,20 @@ class IntegratedPolicy:
         return fits[0] if fits else None
 
 
-def _settle(cores: _Cores, here: Mapping[str, Vm], home: Mapping[str, int | None]) -> None:
-    """Seat everybody at home: where he is, if that is there, else where there is least load."""
-    loose = []
-    for name, vm in here.items():
+def _place_at_home(
+    cores: _Cores, instances: Mapping[str, Vm], home: Mapping[str, int | None]
+) -> None:
+    """Put vCPUs on their instance's core type: on their own pCPU, else on the least loaded."""
+    others = []
+    for name, vm in instances.items():
         at_home = set(cores.pcpus(home[name]))
         for vcpu in vm:
             now = next(iter(vcpu.pcpus)) if len(vcpu.pcpus) == 1 else None
             if now in at_home and now in vcpu.allowed and not cores.there[now][name]:
                 cores.put(vcpu.key, now)
             else:
-                loose.append(vcpu)
-    for vcpu in loose:
+                others.append(vcpu)
+    for vcpu in others:
         pcpu = cores.least_loaded(vcpu, home[vcpu.key[0]])
         pcpu = cores.least_loaded(vcpu, None) if pcpu is None else pcpu
         if pcpu is not None:
@@ -204,7 +206,7 @@ def _settle(cores: _Cores, here: Mapping[str, Vm], home: Mapping[str, int | None
 
 
 def _even_out(cores: _Cores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[int]) -> None:
-    """Move vCPUs within a core type while that makes the greater of two loads less."""
+    """Move vCPUs within a core type while that lowers the greater of the two loads."""
     for _ in vcpus:
         source = max(ids, key=lambda p: (cores.load[p], p), default=None)
         if source is None or cores.count(source) < 2:
@@ -227,10 +229,10 @@ def _steal(
     home: Mapping[str, int | None],
     pcpu: int,
 ) -> None:
-    """Give a core that would idle a vCPU that waits on another core.
+    """Give an idle core a vCPU that shares another core.
 
-    First of those that are not at home where they are, then of the largest instances: they are
-    spread over core types anyway.
+    vCPUs of instances without a core type of their own come first, then those of the largest
+    instances, which are spread over core types anyway.
     """
     size = Counter(key[0] for key in vcpus)
     waiting = [

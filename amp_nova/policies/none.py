@@ -1,18 +1,18 @@
-"""``none``: touch nothing.
+"""``none``: change nothing.
 
-Idea. The host's own scheduler decides; every vCPU may use every pCPU that Nova left it. It is the
-default on a host with one core type, the control in every comparison, and what the agent falls back
-to when another policy misbehaves.
+Intuition. The host's own scheduler decides, and every vCPU may use every pCPU that Nova allows it.
+This is the default on a host with one core type, the control in every comparison, and what the
+agent falls back to when another policy misbehaves.
 
-Cost. Nothing. When not to use it: on an asymmetric host whose best-effort instances should share
-the fast cores by a rule rather than by chance.
+Cost. None.
+
+When not to use it. On an asymmetric host whose best-effort instances should share the fast cores by
+a rule rather than by chance.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import HostView
+from amp_nova.policies.api import HostView, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,6 @@ class NonePolicy:
 
     name: str = "none"
 
-    def decide(self, view: HostView) -> Mapping[VcpuKey, frozenset[int]]:
-        """No vCPU is given a place."""
+    def decide(self, view: HostView) -> Places:
+        """No places."""
         return {}

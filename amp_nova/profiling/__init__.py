@@ -1,4 +1,4 @@
 """How much a vCPU gains from a fast core: counter windows, speedup estimates, I/O overlap.
 
-Estimates carry a standard error. What to do with them is up to ``control`` and ``policies``.
+Estimates carry a standard error. ``control`` and ``policies`` decide what to do with them.
 """

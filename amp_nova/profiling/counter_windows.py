@@ -1,9 +1,9 @@
-"""How a vCPU behaves on each core type: what its counters said, window by window, smoothed.
+"""Counter windows: a vCPU's counter profile, smoothed window by window, per core type.
 
-As kwon2011 (section 3.1): counters are read over a window of 2.0 s in every interval of 2.5 s, and
-an IPC that differs by more than 15 % from the current one replaces it only when the change holds
-for two consecutive intervals. Here that change also begins a new phase: what was measured before
-it, on whatever core type, says nothing any more.
+As in kwon2011 section 3.1, counters are read over a window of 2.0 s in every interval of 2.5 s. An
+IPC that differs by more than 15 % from the current one replaces it only if the change persists for
+two consecutive intervals. Here such a change also starts a new phase: what was measured before it,
+on any core type, no longer counts.
 """
 
 import math
@@ -14,13 +14,12 @@ from amp_nova.model.observation import VcpuReading, usage
 WINDOW_S = 2.0
 INTERVAL_S = 2.5
 THRESHOLD_RATIO = 0.15
-RUN_LEAST_S = 0.005
-"""A window in which the vCPU ran less than this says nothing about how it runs."""
-
+RUN_MIN_S = 0.005
+"""A window in which the vCPU ran for less than this is discarded."""
 NOISE_RATIO = 0.03
-"""What one window alone is thought to be off by; the windows' own scatter soon outweighs it."""
+"""Assumed error of a single window; the observed scatter of the windows soon outweighs it."""
 WINDOWS_MAX = 20
-"""How many windows a mean goes back, so that slow drift is followed."""
+"""Number of windows that a mean goes back, so that it follows slow drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +39,29 @@ class Window:
 
     @property
     def ipc(self) -> float | None:
-        """Instructions per cycle while it ran; ``None`` where cycles are not counted."""
+        """Instructions per cycle while it ran; ``None``: cycles are not counted."""
         return self.instructions / self.cycles if self.cycles else None
 
     @property
     def misses_per_cycle(self) -> float | None:
-        """Last-level cache misses per cycle while it ran; ``None`` where not both are counted."""
+        """Last-level cache misses per cycle while it ran; ``None``: one of them is not counted."""
         misses = self.cache_misses
         return misses / self.cycles if self.cycles and misses is not None else None
 
     @property
     def utilization_ratio(self) -> float:
-        """Share of the window in which it ran."""
+        """Share of the window in which it ran, 0 to 1."""
         return min(1.0, self.run_s / self.wall_s)
 
 
 def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Window | None:
-    """The difference of two readings; ``None`` when it says nothing.
+    """The difference of two readings that are ``wall_ns`` apart.
 
-    That is when nothing counts, a counter or the clock went back, or the vCPU hardly ran.
+    ``None`` if instructions are not counted, a counter or the clock went backwards, or the vCPU ran
+    for less than ``RUN_MIN_S``.
     """
     used, was, now = usage(before, after, wall_ns), before.counts, after.counts
-    if used is None or was is None or now is None or used.run_s < RUN_LEAST_S:
+    if used is None or was is None or now is None or used.run_s < RUN_MIN_S:
         return None
     instructions = now.instructions - was.instructions
     cycles = _difference(was.cycles, now.cycles)
@@ -77,29 +77,33 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Smoothed:
-    """A value that believes a great change only when it holds. ``doubted``: the change, so far."""
+    """A value that follows a large change only if it persists."""
 
     value: float
-    doubted: float | None = None
+    unconfirmed: float | None = None
+    """The last measurement, if it was a large change."""
 
 
-def alike(one: float, other: float) -> bool:
+def _is_near(one: float, other: float) -> bool:
     """Whether ``one`` is within 15 % of ``other``."""
     return abs(one - other) <= THRESHOLD_RATIO * abs(other)
 
 
 def smooth(before: Smoothed | None, measured: float) -> Smoothed:
-    """The smoothing of kwon2011: up to 15 % at once, more when two intervals in a row agree."""
-    if before is None or alike(measured, before.value):
+    """Accept a change of up to 15 % at once, a larger one if two intervals in a row agree.
+
+    The smoothing of kwon2011 section 3.1.
+    """
+    if before is None or _is_near(measured, before.value):
         return Smoothed(measured)
-    if before.doubted is not None and alike(measured, before.doubted):
+    if before.unconfirmed is not None and _is_near(measured, before.unconfirmed):
         return Smoothed(measured)
     return Smoothed(before.value, measured)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over windows; ``scatter`` is the sum of the squares of relative deviations."""
+    """A mean over windows; ``scatter`` is the sum of the squared relative deviations."""
 
     value: float
     windows: int = 1
@@ -107,54 +111,57 @@ class Mean:
 
     @property
     def se_ratio(self) -> float:
-        """Its standard error, as a share of it."""
+        """The standard error of the mean, relative to it."""
         return math.sqrt(NOISE_RATIO**2 + self.scatter) / self.windows
 
     def add(self, measured: float) -> "Mean":
-        """The mean with one window more, and the oldest ones fading."""
+        """The mean with one more window; the oldest windows fade."""
         windows = min(self.windows + 1, WINDOWS_MAX)
         fades = (windows - 1) / self.windows
         off = (measured - self.value) / self.value if self.value else 0.0
         scatter = self.scatter * fades + off * off * (windows - 1) / windows
         return Mean(self.value + (measured - self.value) / windows, windows, scatter)
 
-    def afresh(self, measured: float) -> "Mean":
-        """A new mean that begins as noisy as this one was."""
+    def restarted(self, measured: float) -> "Mean":
+        """A new mean from one window, with the scatter per window of this one."""
         return Mean(measured, scatter=self.scatter / self.windows)
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A vCPU on one core type, since its present phase began.
-
-    ``pace`` is its smoothed IPC, or instructions per CPU second where no cycles are counted;
-    ``anchor`` what it was when the vCPU came to this type.
-    """
+class TypeProfile:
+    """A vCPU on one core type, since its current phase began."""
 
     pace: Smoothed
+    """IPC, or instructions per CPU second where cycles are not counted."""
     anchor: float
+    """The pace at which the vCPU came to this core type: a phase ends 15 % away from it."""
     ips: Mean
+    """Instructions per second of CPU time."""
     at_s: float
+    """When it was last measured."""
     counts_cycles: bool = False
     misses_per_cycle: Mean | None = None
 
     @property
     def ipc(self) -> float | None:
-        """Smoothed instructions per cycle, ``None`` where cycles are not counted."""
+        """Smoothed instructions per cycle; ``None``: cycles are not counted."""
         return self.pace.value if self.counts_cycles else None
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
-    """A vCPU on every core type, slowest type first; ``position``: the type it ran on last."""
+class CounterProfile:
+    """A vCPU on every core type, as its counters show it in its current phase."""
 
-    types: tuple[Sampled | None, ...]
+    types: tuple[TypeProfile | None, ...]
+    """By core type, slowest first; ``None``: not measured in this phase."""
     position: int | None = None
+    """Position of the core type of the last window."""
     utilization_ratio: float | None = None
+    """Share of the last window in which it ran."""
 
     @property
-    def now(self) -> Sampled | None:
-        """The type it ran on last."""
+    def now(self) -> TypeProfile | None:
+        """The profile on the core type of the last window."""
         return None if self.position is None else self.types[self.position]
 
     @property
@@ -165,49 +172,48 @@ class Behaviour:
         return None if ipc is None or busy is None else ipc * busy
 
 
-def _first(seen: Window, at_s: float) -> Sampled:
-    pace = seen.ips if seen.ipc is None else seen.ipc
-    misses = seen.misses_per_cycle
-    return Sampled(
+def _first(done: Window, at_s: float) -> TypeProfile:
+    pace = done.ips if done.ipc is None else done.ipc
+    misses = done.misses_per_cycle
+    return TypeProfile(
         Smoothed(pace),
         pace,
-        Mean(seen.ips),
+        Mean(done.ips),
         at_s,
-        seen.ipc is not None,
+        done.ipc is not None,
         None if misses is None else Mean(misses),
     )
 
 
-def _afresh(old: Sampled, fresh: Sampled) -> Mean | None:
-    before, now = old.misses_per_cycle, fresh.misses_per_cycle
-    return now if before is None or now is None else before.afresh(now.value)
+def with_window(before: CounterProfile, position: int, done: Window, at_s: float) -> CounterProfile:
+    """The profile with one more window, measured on the core type at ``position``."""
+    types, old = before.types, before.types[position]
+    new = _first(done, at_s)
+    if old is not None and old.counts_cycles == new.counts_cycles:
+        pace = smooth(old.pace, new.pace.value)
+        anchor = old.anchor if position == before.position else old.pace.value
+        if pace.unconfirmed is not None:
+            new = replace(old, pace=pace, anchor=anchor)
+        elif not _is_near(pace.value, anchor):  # a new phase
+            types = (None,) * len(types)
+            new = _restarted(old, new)
+        else:
+            new = _continued(replace(old, pace=pace, anchor=anchor), new)
+    types = (*types[:position], new, *types[position + 1 :])
+    return CounterProfile(types, position, done.utilization_ratio)
 
 
-def learn(before: Behaviour, position: int, seen: Window, at_s: float) -> Behaviour:
-    """Enter one window on the core type at ``position``."""
-    busy = seen.utilization_ratio
-    old = before.types[position]
-    fresh = _first(seen, at_s)
-    if old is None or old.counts_cycles != fresh.counts_cycles:
-        return Behaviour(_with(before.types, position, fresh), position, busy)
-    pace = smooth(old.pace, fresh.pace.value)
-    anchor = old.anchor if position == before.position else old.pace.value
-    if pace.doubted is not None:
-        kept = replace(old, pace=pace, anchor=anchor)
-        return Behaviour(_with(before.types, position, kept), position, busy)
-    if not alike(pace.value, anchor):
-        begun = replace(fresh, ips=old.ips.afresh(seen.ips), misses_per_cycle=_afresh(old, fresh))
-        alone = _with((None,) * len(before.types), position, begun)
-        return Behaviour(alone, position, busy)
-    misses, more = old.misses_per_cycle, seen.misses_per_cycle
+def _restarted(old: TypeProfile, new: TypeProfile) -> TypeProfile:
+    """The first window of a phase, which is taken to be as noisy as the phase before."""
+    was, misses = old.misses_per_cycle, new.misses_per_cycle
+    if was is not None and misses is not None:
+        misses = was.restarted(misses.value)
+    return replace(new, ips=old.ips.restarted(new.ips.value), misses_per_cycle=misses)
+
+
+def _continued(old: TypeProfile, new: TypeProfile) -> TypeProfile:
+    misses, more = old.misses_per_cycle, new.misses_per_cycle
     if misses is not None and more is not None:
-        misses = misses.add(more)
-    ips = old.ips.add(seen.ips)
-    grown = Sampled(pace, anchor, ips, at_s, old.counts_cycles, misses)
-    return Behaviour(_with(before.types, position, grown), position, busy)
-
-
-def _with(
-    types: tuple[Sampled | None, ...], position: int, sampled: Sampled
-) -> tuple[Sampled | None, ...]:
-    return (*types[:position], sampled, *types[position + 1 :])
+        misses = misses.add(more.value)
+    ips = old.ips.add(new.ips.value)
+    return replace(old, ips=ips, at_s=new.at_s, misses_per_cycle=misses)

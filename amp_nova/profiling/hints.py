@@ -1,20 +1,21 @@
-"""Speedups that flavors say their instances have (``amp:efficiency``)."""
+"""Speedups that flavors state for their instances (``amp:efficiency``)."""
 
 from amp_nova.model.topology import Topology
 
 HINTS = {"low": 0.1, "medium": 0.5, "high": 0.9}
-"""Sensitivities that ``amp:efficiency`` names."""
+"""The sensitivity to core speed, 0 to 1, that each word of ``amp:efficiency`` stands for."""
 
 
 HINT_MAX = 100.0
-"""No core is that many times as fast as another one of its host: a hint above is meant as this."""
+"""Greater hints count as this: no core is that many times as fast as another one of its host."""
 
 
 def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None:
-    """The speedup that ``amp:efficiency`` means on a host; ``None`` without a hint.
+    """The speedup on this host that ``amp:efficiency`` stands for.
 
-    A number is meant as it is, a word by its sensitivity; that says nothing, ``None``, where
-    coefficients are not known.
+    A number is the speedup itself. A word of sensitivity x stands for ``(1 + x (fast - 1)) / (1 +
+    x (slow - 1))``, with the coefficients of the fastest and the slowest core type. ``None``: no
+    hint, or the coefficients are unknown.
     """
     if not isinstance(hint, str):
         return None if hint is None else min(hint, HINT_MAX)

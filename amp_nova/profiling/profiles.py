@@ -7,19 +7,19 @@ from amp_nova.model.allocation import Allocation
 from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling import counter_windows, speedup
-from amp_nova.profiling.counter_windows import Behaviour
-from amp_nova.profiling.insight import Insight
-from amp_nova.profiling.speedup import Lesson, Miss, Platform
+from amp_nova.profiling.counter_windows import CounterProfile
+from amp_nova.profiling.speedup import MissCost, MissSample, Platform
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 
-UNKNOWN = Insight()
-Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, Lesson]]
+UNKNOWN = VcpuProfile()
+Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, MissSample]]
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
 NO_PLATFORM = Platform((), ())
-DEFAULT_MISS = Miss(speedup.MISS_CYCLES, speedup.MISS_DOUBT_RATIO)
+DEFAULT_MISS = MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
 
 
-def no_history(_types: Sequence[CoreType]) -> Mapping[VcpuKey, Lesson]:
+def no_history(_types: Sequence[CoreType]) -> Mapping[VcpuKey, MissSample]:
     """A ``Recall`` of nothing."""
     return {}
 
@@ -29,11 +29,11 @@ class ProfileSettings:
     """How vCPUs are profiled.
 
     ``miss``: what the operator knows of the slowest core type's cache misses; ``recall``: what an
-    earlier agent learnt of these core types; ``interval_s``: how long a policy leaves vCPUs where
+    earlier agent learned of these core types; ``interval_s``: how long a policy leaves vCPUs where
     they are, so that a longer window would never be full.
     """
 
-    miss: Miss = DEFAULT_MISS
+    miss: MissCost = DEFAULT_MISS
     recall: Recall = no_history
     interval_s: float = counter_windows.INTERVAL_S
 
@@ -56,9 +56,9 @@ class Entry:
     position: int | None
     since_ns: int
     first: VcpuReading
-    behaviour: Behaviour
+    counters: CounterProfile
     measured: bool = False
-    insight: Insight = UNKNOWN
+    profile: VcpuProfile = UNKNOWN
     in_force: Mapping[str, float] = field(default_factory=dict)
 
     def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
@@ -68,32 +68,32 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """All vCPUs' entries, and what they taught about the platform.
+    """All vCPUs' entries, and what they showed about the platform.
 
-    ``untaught``: the platform as it is without what vCPUs taught (``history``).
+    ``prior``: the platform without what vCPUs showed about it (``history``).
     """
 
     platform: Platform = NO_PLATFORM
-    untaught: Platform = NO_PLATFORM
+    prior: Platform = NO_PLATFORM
     entries: Mapping[VcpuKey, Entry] = field(default_factory=dict)
-    history: Mapping[VcpuKey, Lesson] = field(default_factory=dict)
+    history: Mapping[VcpuKey, MissSample] = field(default_factory=dict)
 
-    def insight(self, key: VcpuKey) -> Insight:
+    def of(self, key: VcpuKey) -> VcpuProfile:
         """What is known of one vCPU."""
         entry = self.entries.get(key)
-        return UNKNOWN if entry is None else entry.insight
+        return UNKNOWN if entry is None else entry.profile
 
     def coefficients(self, resource: str, vcpus: int) -> dict[int, Mapping[str, float]]:
         """The vCPUs' own coefficients of an instance, by index and core type."""
         found = ((i, self.entries.get((resource, i))) for i in range(vcpus))
-        return {i: e.insight.coefficients for i, e in found if e is not None and e.in_force}
+        return {i: e.profile.coefficients for i, e in found if e is not None and e.in_force}
 
     def drift(self, now_ns: int) -> dict[str, float]:
         """Speedups that guests show over what coefficients say, by core type, where known."""
-        known = [e.behaviour for e in self.entries.values()]
+        known = [e.counters for e in self.entries.values()]
         found = {}
         for position, core_type in enumerate(self.platform.core_types):
-            ratio = speedup.drift(self.untaught, known, position, now_ns / 1e9)
+            ratio = speedup.drift(self.prior, known, position, now_ns / 1e9)
             if ratio is not None:
                 found[core_type.name] = ratio
         return found
@@ -132,9 +132,9 @@ def _for_platform(
     if types == before.platform.core_types:
         return before
     history = dict(settings.recall(types))
-    untaught = speedup.untaught(types, settings.miss.cycles, settings.miss.se_ratio)
-    platform = speedup.taught(untaught, history.values()) if history else untaught
-    return Profiles(platform, untaught, {}, history)
+    prior = speedup.platform_of(types, settings.miss)
+    platform = speedup.with_miss_samples(prior, history.values()) if history else prior
+    return Profiles(platform, prior, {}, history)
 
 
 def _counted(
@@ -146,7 +146,7 @@ def _counted(
 ) -> Entry:
     incarnation = domain.domain.incarnation
     if entry is None or entry.incarnation != incarnation:
-        nothing = Behaviour((None,) * len(seen.topology.core_types))
+        nothing = CounterProfile((None,) * len(seen.topology.core_types))
         return Entry(incarnation, position, seen.time_ns, reading, nothing)
     passed_ns = seen.time_ns - entry.since_ns
     ended = entry.measured and passed_ns >= counter_windows.INTERVAL_S * 1e9
@@ -172,31 +172,31 @@ def _closed(
         passed_ns = seen.time_ns - entry.since_ns
         done = counter_windows.window(entry.first, readings[key], passed_ns)
         if done is not None and entry.position is not None:
-            known = counter_windows.learn(entry.behaviour, entry.position, done, now_s)
-            _learn(history, key, profiles.platform, known)
+            known = counter_windows.with_window(entry.counters, entry.position, done, now_s)
+            _add_sample(history, key, profiles.platform, known)
             entry = _concluded(entry, known, profiles.platform, seen.topology, now_s)
         if passed_ns >= counter_windows.INTERVAL_S * 1e9:
             entry = entry.begin(entry.position, readings[key], seen.time_ns)
         entries[key] = entry
     platform = profiles.platform
     if history != profiles.history:
-        platform = speedup.taught(profiles.untaught, history.values())
+        platform = speedup.with_miss_samples(profiles.prior, history.values())
     return replace(profiles, platform=platform, entries=entries, history=history)
 
 
-def _learn(
-    history: dict[VcpuKey, Lesson], key: VcpuKey, platform: Platform, known: Behaviour
+def _add_sample(
+    history: dict[VcpuKey, MissSample], key: VcpuKey, platform: Platform, known: CounterProfile
 ) -> None:
-    learnt = speedup.lesson(platform, known, len(known.types) - 1, 0)
-    if learnt is not None:
+    sample = speedup.miss_sample(platform, known, len(known.types) - 1, 0)
+    if sample is not None:
         history.pop(key, None)
-        history[key] = learnt
-        if len(history) > speedup.LESSONS_MAX:
+        history[key] = sample
+        if len(history) > speedup.MISS_SAMPLES_MAX:
             del history[next(iter(history))]
 
 
 def _concluded(
-    entry: Entry, known: Behaviour, platform: Platform, topology: Topology, now_s: float
+    entry: Entry, known: CounterProfile, platform: Platform, topology: Topology, now_s: float
 ) -> Entry:
     """The entry with what its windows say."""
     types = topology.core_types
@@ -208,21 +208,21 @@ def _concluded(
         hardware = core_type.coefficient
         if found is not None and hardware is not None:
             in_force = entry.in_force.get(core_type.name, hardware)
-            wanted[core_type.name] = speedup.step(in_force, found[0], found[1].noise)
+            wanted[core_type.name] = speedup.next_coefficient(in_force, found[0], found[1].noise)
     own = entry.in_force if wanted == entry.in_force else wanted
-    insight = Insight(
+    profile = VcpuProfile(
         ipc=known.now.ipc if known.now else None,
         score=known.score,
         speedup=speedup.speedup(platform, known, len(types) - 1, 0, now_s),
-        sampled=speedup.Sampling().speedup(platform, known, len(types) - 1, 0, now_s),
+        sampled=speedup.from_sampling(platform, known, len(types) - 1, 0, now_s),
         coefficients=own,
         per_ref_ns=_per_ref_ns(known, topology),
     )
-    return replace(entry, behaviour=known, insight=insight, in_force=own)
+    return replace(entry, counters=known, profile=profile, in_force=own)
 
 
-def _per_ref_ns(known: Behaviour, topology: Topology) -> float | None:
-    """As in ``Insight``; ``None`` where nothing is counted, or the coefficient is not known."""
+def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
+    """As in ``VcpuProfile``; ``None`` where nothing is counted, or the coefficient is not known."""
     if known.now is None or known.position is None:
         return None
     coefficient = topology.core_types[known.position].coefficient

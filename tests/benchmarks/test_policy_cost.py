@@ -1,8 +1,8 @@
-"""What a decision costs: 10, 100 and 1 000 vCPUs for every policy, beside ``credit`` in one run.
+"""Cost of a decision of every policy with 10, 100 and 1,000 vCPUs, relative to ``credit``.
 
-Run it with ``pytest tests/benchmarks/test_policy_cost.py -s``. It prints and never fails on time.
-The host has 64 pCPUs of two core types; vCPUs always run, in instances of four, and all is known of
-them.
+Run it with ``pytest tests/benchmarks/test_policy_cost.py -s``. It prints times and never fails on
+them. The host has 64 pCPUs of two core types. vCPUs always run, in instances of four, and all their
+fields are known.
 """
 
 import random
@@ -45,7 +45,7 @@ def view(count):
 
 
 def follow(seen, decided):
-    """The next view: everybody ran where it was put."""
+    """The next view: every vCPU ran where it was placed."""
     each_s = 2.5 * min(1.0, len(NAMES) / len(seen.vcpus))
     vcpus = []
     for vcpu in seen.vcpus:
@@ -56,7 +56,7 @@ def follow(seen, decided):
 
 
 def decision_s(name, count):
-    """Median time of a decision, and how many vCPUs it moves."""
+    """Median time of a decision in seconds, and the median number of vCPUs that it moves."""
     policy, seen = load_policy(name), view(count)
     took, moved = [], []
     for _ in range(DECISIONS):
@@ -72,7 +72,7 @@ def decision_s(name, count):
 
 
 def test_cost_of_a_decision():
-    """Milliseconds, times credit's, growth from 100 to 1 000 vCPUs, and moves."""
+    """Prints milliseconds, the multiple of credit's, growth from 100 to 1,000 vCPUs, and moves."""
     credit = {size: decision_s("credit", size)[0] for size in SIZES}
     head = "".join(f"{size:>9} ms {'':>7}" for size in SIZES)
     print(f"\n{'policy':<18}{head} growth  moves at 100")

@@ -1,4 +1,4 @@
-"""What holds for every policy, every asymmetric host and every set of instances."""
+"""Properties of every policy on every asymmetric host with every set of instances."""
 
 import random
 from collections import Counter
@@ -9,12 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
-from amp_nova.model.allocation import Grant
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies import api
 from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.placing.core_shares import by_rank, evenly, ranked_vms, room
+from amp_nova.policies.placing.core_shares import (
+    by_rank,
+    evenly,
+    ranked_instances,
+    shared_capacity,
+)
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
@@ -46,7 +50,7 @@ def topologies(draw, least=2):
 
 @st.composite
 def views(draw, least=2, restricted=True):
-    """A host with 0.1 to 4 vCPUs for each pCPU; what is known of them is known of some only."""
+    """A host with 0.1 to 4 vCPUs per pCPU; counters and demand are known for some of them only."""
     topology = draw(topologies(least))
     everywhere = frozenset(p.id for p in topology.pcpus)
     count = max(1, round(draw(st.floats(0.1, 4.0)) * len(everywhere)))
@@ -86,20 +90,19 @@ def decide(policy, view):
     return decided if isinstance(decided, Decision) else Decision(decided)
 
 
-def seated(view, places):
-    """vCPUs by pCPU, of places with one pCPU each."""
+def count_by_pcpu(places):
+    """Number of vCPUs on each pCPU, of places with one pCPU."""
     return Counter(next(iter(p)) for p in places.values() if len(p) == 1)
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "credit", "pinned"])
 @given(view=views())
 @settings(max_examples=40)
-def test_a_plan_is_good_and_complete(policy, view):
-    """It passes the check; every vCPU that is awake has a place, also with what was remembered."""
+def test_places_are_valid_and_complete(policy, view):
+    """They pass the check, and every vCPU that is awake has a place, with and without memory."""
     for _ in range(3):
         decided = decide(policy, view)
-        grants = [Grant(k, p) for k, p in decided.places.items()]
-        api.check(grants, {v.key: v for v in view.vcpus}, view.topology)
+        api.check(decided.places, {v.key: v.allowed for v in view.vcpus}, view.topology)
         if policy != "pinned":
             awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
             assert set(decided.places) == awake
@@ -111,7 +114,7 @@ def test_a_plan_is_good_and_complete(policy, view):
 @given(view=views(), chance=st.randoms(use_true_random=False))
 @settings(max_examples=25)
 def test_the_order_of_instances_does_not_matter(policy, view, chance):
-    """Whoever comes first in the list has no advantage."""
+    """The first vCPU in the list has no advantage."""
     mixed = list(view.vcpus)
     chance.shuffle(mixed)
 
@@ -121,9 +124,9 @@ def test_the_order_of_instances_does_not_matter(policy, view, chance):
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(restricted=False))
 @settings(max_examples=40)
-def test_no_pcpu_idles_while_somebody_waits(policy, view):
-    """Work is conserved: two vCPUs share a pCPU only when every pCPU has one."""
-    here = seated(view, decide(policy, view).places)
+def test_no_pcpu_idles_while_a_vcpu_waits(policy, view):
+    """Work conserving: two vCPUs share a pCPU only if every pCPU has one."""
+    here = count_by_pcpu(decide(policy, view).places)
 
     assert max(here.values()) == 1 or len(here) == len(view.topology.pcpus)
 
@@ -131,9 +134,9 @@ def test_no_pcpu_idles_while_somebody_waits(policy, view):
 @pytest.mark.parametrize("policy", [*SHARING, *RANKING])
 @given(view=views(restricted=False))
 @settings(max_examples=40)
-def test_fast_cores_are_never_left_for_slow_ones(policy, view):
-    """Fast-core conservation: a pCPU is empty only if no slower one has a vCPU."""
-    here = seated(view, decide(policy, view).places)
+def test_fast_cores_are_filled_first(policy, view):
+    """Fast-core conservation: a pCPU is empty only if no slower pCPU has a vCPU."""
+    here = count_by_pcpu(decide(policy, view).places)
     types = view.topology.core_types
     full = [all(here[p] for p in view.topology.pcpus_of(t.name)) for t in types]
     used = [any(here[p] for p in view.topology.pcpus_of(t.name)) for t in types]
@@ -145,9 +148,9 @@ def test_fast_cores_are_never_left_for_slow_ones(policy, view):
 @given(view=views(restricted=False))
 @settings(max_examples=40)
 def test_an_instance_is_not_stacked_on_one_pcpu(policy, view):
-    """Two vCPUs of an instance are on one pCPU only when another pCPU cannot take one of them."""
+    """Two vCPUs of an instance share a pCPU only if no other pCPU can take one of them."""
     places = decide(policy, view).places
-    here = seated(view, places)
+    here = count_by_pcpu(places)
     pairs = Counter((next(iter(p)), key[0]) for key, p in places.items())
     if max(here.values()) == 1:
         assert max(pairs.values()) == 1
@@ -156,12 +159,12 @@ def test_an_instance_is_not_stacked_on_one_pcpu(policy, view):
 @given(view=views(restricted=False))
 @settings(max_examples=60)
 def test_shares_sum_to_the_capacity(view):
-    """Every type is divided without rest when there are enough vCPUs; nobody has two at once."""
-    here = room(view)
-    ranks = ranked_vms(here, lambda v: v.speedup)
-    for shares in (evenly(here), by_rank(here, ranks), by_rank(here, ranks, 0.35)):
+    """With enough vCPUs every core type is divided completely; no vCPU has more than one core."""
+    shared = shared_capacity(view)
+    ranks = ranked_instances(shared, lambda v: v.speedup)
+    for shares in (evenly(shared), by_rank(shared, ranks), by_rank(shared, ranks, 0.35)):
         assert all(sum(s) <= 1.0 + 1e-9 and min(s) >= -1e-9 for s in shares.values())
-        for at, cores in enumerate(here.cores):
+        for at, cores in enumerate(shared.cores):
             dealt = sum(s[at] for s in shares.values())
             assert dealt <= cores + 1e-6
             if len(view.vcpus) >= len(view.topology.pcpus):
@@ -171,22 +174,22 @@ def test_shares_sum_to_the_capacity(view):
 @pytest.mark.parametrize("policy", [*SHARING, *RANKING])
 @given(view=views(restricted=False))
 @settings(max_examples=25)
-def test_what_a_policy_promises_sums_to_the_capacity(policy, view):
-    """All of it when there are enough vCPUs, and nobody is promised more than a pCPU.
+def test_what_a_policy_aims_at_sums_to_the_capacity(policy, view):
+    """All of it with enough vCPUs, and at most one pCPU for each vCPU.
 
-    Those that even out progress promise CPU time only, not on which core type.
+    Policies that equalise progress aim at CPU time, not at shares of core types.
     """
     memory = decide(policy, view).memory
-    tallies = (memory if isinstance(memory, dict) else memory.tallies).values()
+    accounts = (memory if isinstance(memory, dict) else memory.accounts).values()
     enough = len(view.vcpus) >= len(view.topology.pcpus)
 
-    assert all(0.0 <= t.due_cores <= 1.0 + 1e-9 for t in tallies)
-    promised = sum(t.due_cores for t in tallies)
-    assert promised == pytest.approx(min(len(view.vcpus), len(view.topology.pcpus)), abs=1e-6)
+    assert all(0.0 <= a.due_cores <= 1.0 + 1e-9 for a in accounts)
+    total = sum(a.due_cores for a in accounts)
+    assert total == pytest.approx(min(len(view.vcpus), len(view.topology.pcpus)), abs=1e-6)
     if policy in ("acfs", "eqp", "a-dwrr"):
         return
     for at, core_type in enumerate(view.topology.core_types):
-        dealt, has = sum(t.due[at] * t.due_cores for t in tallies), core_type.name
+        dealt, has = sum(a.due_ratios[at] * a.due_cores for a in accounts), core_type.name
         assert dealt <= len(view.topology.pcpus_of(has)) + 1e-6
         if enough:
             assert dealt == pytest.approx(len(view.topology.pcpus_of(has)), abs=1e-6)
@@ -196,7 +199,7 @@ def test_what_a_policy_promises_sums_to_the_capacity(policy, view):
 @given(view=views(least=1).filter(lambda v: not v.asymmetric))
 @settings(max_examples=5)
 def test_a_host_of_one_core_type_is_left_alone(policy, view):
-    """There is nothing to decide: the plan is empty."""
+    """There is nothing to decide, so no vCPU is placed."""
     assert decide(policy, view).places == {}
 
 
@@ -217,17 +220,14 @@ def scenarios(draw, policy, pcpus_max=6):
 @pytest.mark.parametrize("policy", POLICIES)
 @given(data=st.data())
 @settings(max_examples=6)
-def test_nobody_starves(policy, data):
-    """With everybody always running, all pCPUs run all the time, and so does every vCPU a little.
-
-    Equal CPU time is what turns are for: nobody has less than half of it in 40 intervals.
-    """
+def test_no_vcpu_starves(policy, data):
+    """With all vCPUs always busy, each gets at least half of an equal share in 40 intervals."""
     made = data.draw(scenarios(policy))
     result = run(made)
 
     vcpus = sum(len(g.booking.vcpus) for g in made.guests)
     each = min(1.0, len(made.topology.pcpus) / vcpus)
     for name, vm in result.vms.items():
-        # progress is at least CPU time: no core is slower than the slowest
+        # Progress is at least CPU time, since it is 1.0 on the slowest core.
         floor = 0.0 if policy == "integrated" else 0.5 * each
         assert vm.progress_refcores > floor, name

@@ -81,7 +81,7 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     if vcpu.account.banked_ref_s > 0.0:
         banked = f"{vcpu.account.banked_ref_s:.3f} reference-core seconds"
         lines.append(f"It has banked {banked} of unused time, and may use them now.")
-    if (gain := vcpu.insight.speedup) is not None:
+    if (gain := vcpu.profile.speedup) is not None:
         lines.append(
             f"Its own work is {gain.value:.2f} +- {gain.se:.2f} times as fast on the fastest core "
             f"type as on the slowest ({SOURCES.get(gain.source, gain.source)})."

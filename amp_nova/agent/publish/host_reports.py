@@ -77,8 +77,8 @@ def _instance(record: DomainRecord) -> ReportedInstance:
 
 
 def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
-    entitlement, reading, insight = vcpu.entitlement, vcpu.reading, vcpu.insight
-    speedup = insight.speedup
+    entitlement, reading, profile = vcpu.entitlement, vcpu.reading, vcpu.profile
+    speedup = profile.speedup
     return ReportedVcpu(
         reading.index,
         entitlement.booking.refcores,
@@ -86,7 +86,7 @@ def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
         reading.allowed,
         entitlement.core_type,
         entitlement.home.pcpu,
-        insight.score / insight.ipc if insight.score is not None and insight.ipc else None,
+        profile.score / profile.ipc if profile.score is not None and profile.ipc else None,
         Speedup(speedup.value, speedup.se) if speedup else None,
     )
 

@@ -118,7 +118,7 @@ def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
     for labels, domain in seen.instances:
         if any(v.entitlement.booking.kind != "best_effort" for v in domain.vcpus):
             continue
-        known = ((v.insight.sampled or v.insight.speedup, v.account.recent) for v in domain.vcpus)
+        known = ((v.profile.sampled or v.profile.speedup, v.account.recent) for v in domain.vcpus)
         shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
         if (ratio := slowdown.slowdown(shared, seen.cycle.topology.core_types)) is not None:
             found[labels] = ratio
@@ -256,12 +256,12 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
         lambda v: v.reading.counts.instructions if v.reading.counts else None),
     Row("gauge", "amp_vcpu_efficiency_ratio",
         "Fast-core efficiency: instructions per cycle times utilization (kwon2011).",
-        lambda v: v.insight.score),
+        lambda v: v.profile.score),
     Row("gauge", "amp_vcpu_speedup_ratio",
         "Estimated speed on the fastest core type over the slowest.",
-        lambda v: {e.source: e.value} if (e := v.insight.speedup) else None, ("source",)),
+        lambda v: {e.source: e.value} if (e := v.profile.speedup) else None, ("source",)),
     Row("gauge", "amp_vcpu_speedup_error_ratio", "Standard error of the estimated speedup.",
-        lambda v: {e.source: e.se} if (e := v.insight.speedup) else None, ("source",)),
+        lambda v: {e.source: e.se} if (e := v.profile.speedup) else None, ("source",)),
     Row("gauge", "amp_vcpu_coefficient_ratio",
         "Own coefficient that converts the booking, where it is not the core type's.",
         lambda v: {h.core_type: h.coefficient} if (h := v.entitlement.home).coefficient else None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.policies.placing.core_shares import ACTIVE_LEAST_RATIO
+from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO
 
 SPAN_S = 0.9
 """Demand is taken over at least this time: nothing is moved for a shorter pause."""
@@ -44,7 +44,7 @@ class Demand:
 
     def asleep(self, key: VcpuKey) -> bool:
         """Whether a vCPU did not want to run."""
-        return self.wanted.get(key, 1.0) < ACTIVE_LEAST_RATIO
+        return self.wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
 
     def after(self, seen: Observation, readings: Readings) -> "Demand":
         """Demand up to this observation."""

@@ -163,7 +163,7 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
         if not isinstance(decided, Decision):
             decided = Decision(decided)
         places = {key: _ids(pcpus) for key, pcpus in decided.places.items()}
-        check(places, {v.key: v for v in view.vcpus}, view.topology)
+        check(places, {v.key: v.allowed for v in view.vcpus}, view.topology)
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
     moves = _moves(view.topology, places, readings)

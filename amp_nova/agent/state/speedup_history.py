@@ -16,7 +16,7 @@ from pathlib import Path
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
-from amp_nova.profiling.speedup import Lesson
+from amp_nova.profiling.speedup import MissSample
 
 LOG = logging.getLogger(__name__)
 KEEP_S = 60.0
@@ -29,11 +29,11 @@ class SpeedupHistory:
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = state_path / "lessons.json"
         self._clock = clock
-        self._kept: Mapping[VcpuKey, Lesson] = {}
+        self._kept: Mapping[VcpuKey, MissSample] = {}
         self._kept_s: float | None = None
         self._failed = False
 
-    def recall(self, core_types: Sequence[CoreType]) -> dict[VcpuKey, Lesson]:
+    def recall(self, core_types: Sequence[CoreType]) -> dict[VcpuKey, MissSample]:
         """Lessons of an earlier agent about these core types; none if there are none to be read."""
         try:
             content = json.loads(self._path.read_text())
@@ -49,7 +49,7 @@ class SpeedupHistory:
         self._kept = dict(found)
         return found
 
-    def keep(self, core_types: Sequence[CoreType], lessons: Mapping[VcpuKey, Lesson]) -> None:
+    def keep(self, core_types: Sequence[CoreType], lessons: Mapping[VcpuKey, MissSample]) -> None:
         """Write them down if they are others than before, and that was some time ago."""
         now_s = self._clock()
         early = self._kept_s is not None and now_s - self._kept_s < KEEP_S
@@ -69,9 +69,9 @@ class SpeedupHistory:
         self._kept = dict(lessons)
 
 
-def _lesson(values: Sequence[float], types: int) -> Lesson:
+def _lesson(values: Sequence[float], types: int) -> MissSample:
     """One lesson as it was written; ``ValueError`` if it is none."""
     over, under, *cycles = values
     if not (0 <= under < over < types and len(cycles) == 2 and 0.0 < min(cycles) < math.inf):
         raise ValueError(f"{values} is no lesson")
-    return Lesson(int(over), int(under), *map(float, cycles))
+    return MissSample(int(over), int(under), *map(float, cycles))

@@ -1,4 +1,4 @@
-"""Mechanics that policies share: scores, core shares, deficits, virtual time, assignment to pCPUs.
+"""Mechanisms that policies share: scores, core shares, deficits, virtual time, assignment.
 
-Nothing here belongs to one policy; a policy's own rule is in its own module.
+Nothing here belongs to a single policy; the rule of a policy is in the policy's own module.
 """

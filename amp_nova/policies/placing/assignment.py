@@ -1,21 +1,21 @@
-"""Seats: which vCPU is on which core type, and on which pCPU of it, until the next decision.
+"""Assignment: the core type, and the pCPU of that type, that each vCPU has for one interval.
 
-A policy says how strongly each vCPU claims each core type. There are as many seats as active vCPUs.
-Every pCPU has about as many as it has time left by bookings; when there are fewer vCPUs than pCPUs,
-the fastest pCPUs have them. From the fastest type down, the strongest claims take the seats; who
-sits there already gives way only to a claim that is stronger by more than a threshold, and no more
-vCPUs are moved than the view allows.
+A policy says how strongly each vCPU claims each core type. This module turns claims into pCPUs:
 
-On a core type, whoever was on a pCPU stays on it. Newcomers take the seat that is nearest: not
-beside a vCPU of the same instance if another seat is free, in the same last-level cache, on the
-same NUMA node. Where pCPUs are not equally crowded, whoever lags behind in CPU time sits where it
-is roomy.
-
-With more vCPUs than pCPUs, a faster pCPU whose vCPUs sleep a good part of the time takes one more
-from a slower one that is overloaded: it would idle while somebody waits there.
+1. Each active vCPU gets one place. A pCPU offers places in proportion to the time that bookings
+   leave it. With fewer vCPUs than pCPUs, the fastest pCPUs offer them.
+2. From the fastest core type down, the strongest claims win the places. An incumbent, a vCPU that
+   is on the type already, loses its place only to a claim that is stronger by more than a
+   threshold, and only while the view's ``moves_max`` allows it.
+3. Within a core type a vCPU keeps its pCPU. A newcomer takes the nearest free place, preferably
+   not beside a vCPU of its own instance, then in the same last-level cache, then on the same NUMA
+   node. Where pCPUs are not equally crowded, the vCPUs that lag furthest behind in CPU time get
+   the least crowded ones.
+4. With more vCPUs than pCPUs, a faster pCPU whose vCPUs sleep part of the time takes one more vCPU
+   from an overloaded slower pCPU. Otherwise it would idle while a vCPU waits.
 
 On a core type with bookings a vCPU may use all pCPUs of the type: the kernel moves booked vCPUs
-among them, and best effort with them, out of the way and into what they do not use.
+among them, so best-effort vCPUs must be free to get out of the way and to use idle bookings.
 
 Cost: ``N log N`` for N vCPUs.
 """
@@ -30,262 +30,236 @@ from amp_nova.model.topology import PCpu
 from amp_nova.policies.api import HostView, VcpuView
 
 Claims = Mapping[VcpuKey, Sequence[float]]
-"""How strongly each vCPU claims every core type, slowest first."""
-_NEARLY_AS_ROOMY = 0.6
-"""A faster pCPU is preferred to a roomier one, if a seat on it has this much of its time."""
-SPARE_LEAST_CORES = 0.25
-"""What a pCPU must have to spare, and a slower one lack, for a vCPU to change over."""
-TIME_LEAST_CORES = 0.05
-"""With less than this left by bookings nobody is kept on a pCPU."""
+"""How strongly each vCPU claims each core type, slowest type first, in the policy's own unit."""
+_SHARE_MIN_RATIO = 0.6
+"""An empty faster pCPU comes before a slower one whose next place gets more time, if the place on
+the faster pCPU gets at least this part of it."""
+SPARE_MIN_CORES = 0.25
+"""How far below and above its capacity two pCPUs must be loaded for a vCPU to change over."""
+TIME_MIN_CORES = 0.05
+"""A pCPU to which bookings leave less than this is not used."""
 _NOISE = 1e-9
+_Heap = list[tuple[float, int, int]]
+"""The pCPUs of a core type: minus the time that the next place on it gets, id, vCPUs so far."""
 
 
-def seats(view: HostView, count: int) -> Counter[int]:
-    """How many vCPUs each pCPU seats."""
+def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
+    """How many of ``count`` vCPUs each pCPU takes."""
     heaps: list[_Heap] = []
     for core_type in view.topology.core_types:
         ids = view.topology.pcpus_of(core_type.name)
         heap = [(-max(0.0, view.free_cores.get(p, 0.0)), p, 0) for p in ids]
         heapq.heapify(heap)
-        heaps.append(heap)
-    made: Counter[int] = Counter()
+        if heap:
+            heaps.append(heap)
+    taken: Counter[int] = Counter()
     for _ in range(count):
-        heap = _next_seat([heap for heap in heaps if heap])
-        has, pcpu, taken = heap[0]
-        free = -has * (taken + 1)
-        heapq.heapreplace(heap, (-free / (taken + 2), pcpu, taken + 1))
-        made[pcpu] += 1
-    return made
+        heap = _next_heap(heaps)
+        time, pcpu, vcpus = heap[0]
+        free = -time * (vcpus + 1)
+        heapq.heapreplace(heap, (-free / (vcpus + 2), pcpu, vcpus + 1))
+        taken[pcpu] += 1
+    return taken
 
 
-_Heap = list[tuple[float, int, int]]
-"""pCPUs of one core type: less their time for one more vCPU, their id, and how many they have."""
+def _next_heap(heaps: Sequence[_Heap]) -> _Heap:
+    """The core type of the next place: the fastest with an empty pCPU, else that with most time.
 
-
-def _next_seat(heaps: Sequence[_Heap]) -> _Heap:
-    """The type of the next seat: the fastest that has an empty pCPU, else the roomiest.
-
-    What is left over of even numbers crowds the slowest: so a seat on a faster type is the better
-    one, which is what claims are about.
+    Where the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on
+    a faster type is always the better place. Claims depend on that.
     """
-    roomiest = max(-heap[0][0] for heap in heaps)
+    most = max(-heap[0][0] for heap in heaps)
     for heap in reversed(heaps):
-        has, _, taken = heap[0]
-        if taken == 0 and -has >= _NEARLY_AS_ROOMY * roomiest:
+        time, _, vcpus = heap[0]
+        if vcpus == 0 and -time >= _SHARE_MIN_RATIO * most:
             return heap
-    return next(heap for heap in heaps if -heap[0][0] >= roomiest - _NOISE)
+    return next(heap for heap in heaps if -heap[0][0] >= most - _NOISE)
 
 
 @dataclass(slots=True)
-class Budget:
-    """How many more vCPUs may change their core type."""
+class MoveAllowance:
+    """How many more vCPUs may change their core type in this decision."""
 
-    moves: float
+    left: float
 
-    def spend(self, moves: int) -> bool:
-        """Whether there was enough left."""
-        if moves > self.moves:
+    def take(self, moves: int) -> bool:
+        """Use up ``moves`` if that many are left; returns whether they were."""
+        if moves > self.left:
             return False
-        self.moves -= moves
+        self.left -= moves
         return True
 
 
-def choose(
-    candidates: Sequence[VcpuKey],
-    sitting: Collection[VcpuKey],
+def _winners(
+    claims: Mapping[VcpuKey, float],
+    incumbents: Collection[VcpuKey],
     count: int,
-    claim: Mapping[VcpuKey, float],
     threshold: float,
-    budget: Budget,
+    allowance: MoveAllowance,
 ) -> list[VcpuKey]:
-    """The ``count`` candidates with the strongest claims; of about equal ones those who sit."""
-    order = sorted(candidates, key=lambda k: (-claim[k], k))
-    inside = [k for k in order if k in sitting][:count]
-    outside = [k for k in order if k not in sitting]
+    """The ``count`` strongest claims; incumbents win where claims differ by ``threshold`` or less.
+
+    Replacing an incumbent takes two moves: it leaves the core type and the challenger enters it.
+    """
+    order = sorted(claims, key=lambda k: (-claims[k], k))
+    inside = [k for k in order if k in incumbents][:count]
+    outside = [k for k in order if k not in incumbents]
     free = count - len(inside)
-    chosen, outside = outside[:free], outside[free:]
-    for challenger in outside:
-        if not inside or claim[challenger] - claim[inside[-1]] <= max(threshold, _NOISE):
+    won, challengers = outside[:free], outside[free:]
+    for challenger in challengers:
+        if not inside or claims[challenger] - claims[inside[-1]] <= max(threshold, _NOISE):
             break
-        if not budget.spend(2):
+        if not allowance.take(2):
             break
         inside.pop()
-        chosen.append(challenger)
-    return inside + chosen
+        won.append(challenger)
+    return inside + won
 
 
 @dataclass(slots=True)
-class _Seating:
-    """The work of one decision on one host."""
+class _Assignment:
+    """The pCPU of each vCPU, as far as this decision has come."""
 
     view: HostView
     vcpus: Mapping[VcpuKey, VcpuView]
-    left: Counter[int]
-    """Seats that are still free, by pCPU."""
+    free: Counter[int]
+    """Places left on each pCPU."""
     lag_s: Mapping[VcpuKey, float]
     pcpus: Mapping[int, PCpu] = field(init=False)
-    on: dict[VcpuKey, int] = field(default_factory=dict)
-    there: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Instances on every pCPU, with how many vCPUs."""
+    pcpu_of: dict[VcpuKey, int] = field(default_factory=dict)
+    instances: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """How many vCPUs of which instance each pCPU has."""
 
     def __post_init__(self) -> None:
         self.pcpus = {p.id: p for p in self.view.topology.pcpus}
 
-    def sit(self, key: VcpuKey, pcpu: int) -> None:
-        self.on[key] = pcpu
-        self.there[pcpu][key[0]] += 1
-        self.left[pcpu] -= 1
+    def put(self, key: VcpuKey, pcpu: int) -> None:
+        """Put a vCPU on a pCPU, whether a place is free or not, and take it off its old one."""
+        if (old := self.pcpu_of.get(key)) is not None:
+            self.instances[old][key[0]] -= 1
+        self.pcpu_of[key] = pcpu
+        self.instances[pcpu][key[0]] += 1
+        self.free[pcpu] -= 1
 
-    def change(self, key: VcpuKey, pcpu: int) -> None:
-        """Take one that has a seat to another pCPU, whether that has a free seat or not."""
-        self.there[self.on[key]][key[0]] -= 1
-        self.sit(key, pcpu)
+    def fill_type(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> None:
+        """Put the vCPUs that won a core type on its pCPUs, where a place they may use is free."""
+        places = {p: self.free[p] for p in ids if self.free[p] > 0}
+        waiting = list(keys)
+        for crowding in sorted(set(places.values())):
+            here = {p for p, count in places.items() if count == crowding}
+            lag_s = {k: self.lag_s[k] for k in waiting if self.vcpus[k].allowed & here}
+            incumbents = {k for k in lag_s if _pinned_to(self.vcpus[k]) in here}
+            unlimited = MoveAllowance(float("inf"))
+            won = _winners(lag_s, incumbents, crowding * len(here), 0.0, unlimited)
+            self._fill_pcpus(won, here)
+            waiting = [k for k in waiting if k not in self.pcpu_of]
 
-    def type_seats(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> list[VcpuKey]:
-        """Seat those who were chosen for a core type; returns those for whom none was free."""
-        crowd = {p: self.left[p] for p in ids if self.left[p] > 0}
-        rest = list(keys)
-        for crowded in sorted(set(crowd.values())):
-            here = {p for p, seats in crowd.items() if seats == crowded}
-            able = [k for k in rest if self.vcpus[k].allowed & here]
-            sitting = {k for k in able if _only(self.vcpus[k]) in here}
-            count = sum(crowd[p] for p in here)
-            unlimited = Budget(float("inf"))
-            taken = choose(able, sitting, count, self.lag_s, 0.0, unlimited)
-            rest = self._pcpu_seats(rest, set(taken), here)
-        return rest
-
-    def _pcpu_seats(
-        self, keys: Sequence[VcpuKey], taken: set[VcpuKey], here: set[int]
-    ) -> list[VcpuKey]:
-        """Seat the ``taken`` ones of ``keys``; returns the others."""
+    def _fill_pcpus(self, keys: Sequence[VcpuKey], here: set[int]) -> None:
         newcomers = []
-        for key in sorted(taken):
-            stays = _only(self.vcpus[key])
-            if stays in here and self.left[stays] > 0 and not self.there[stays][key[0]]:
-                self.sit(key, stays)
+        for key in sorted(keys):
+            pcpu = _pinned_to(self.vcpus[key])
+            if pcpu in here and self.free[pcpu] > 0 and not self.instances[pcpu][key[0]]:
+                self.put(key, pcpu)
             else:
                 newcomers.append(key)
-        newcomers.sort(key=lambda k: (len(self.vcpus[k].allowed & here), k))
-        by_place = _Nearest(self, here)
-        missed = {k for k in newcomers if not by_place.seat(k)}
-        return [k for k in keys if k not in taken or k in missed]
+        for key in sorted(newcomers, key=lambda k: (len(self.vcpus[k].allowed & here), k)):
+            usable = [p for p in here & self.vcpus[key].allowed if self.free[p] > 0]
+            if usable:
+                self.put(key, min(usable, key=lambda p: self._distance(key, p)))
 
-    def anywhere(self, key: VcpuKey) -> None:
-        """Seat one for whom no seat was meant, where it is least crowded."""
+    def _distance(self, key: VcpuKey, pcpu: int) -> tuple[bool, bool, bool, bool, int]:
+        vcpu, to = self.vcpus[key], self.pcpus[pcpu]
+        at = vcpu.last_pcpu if len(vcpu.pcpus) != 1 else _pinned_to(vcpu)
+        last = to if at is None else self.pcpus.get(at, to)
+        beside = self.instances[pcpu][key[0]] > 0
+        return beside, to.id != last.id, to.llc != last.llc, to.numa_node != last.numa_node, pcpu
+
+    def put_anywhere(self, key: VcpuKey) -> None:
+        """Put a vCPU for which no place is left on the least crowded pCPU that it may use."""
         allowed = [p for p in self.vcpus[key].allowed if p in self.pcpus]
 
-        def crowd(pcpu: int) -> tuple[float, bool, int]:
-            others = sum(self.there[pcpu].values())
+        def crowding(pcpu: int) -> tuple[float, bool, int]:
+            others = sum(self.instances[pcpu].values())
             free = max(1e-3, self.view.free_cores.get(pcpu, 0.0))
-            return (others + 1) / free, pcpu != _only(self.vcpus[key]), pcpu
+            return (others + 1) / free, pcpu != _pinned_to(self.vcpus[key]), pcpu
 
-        self.sit(key, min(allowed, key=crowd))
+        self.put(key, min(allowed, key=crowding))
+
+    def use_spare_time(
+        self, claims: Claims, ids: Sequence[frozenset[int]], allowance: MoveAllowance
+    ) -> None:
+        """Let faster pCPUs with time to spare take vCPUs from overloaded slower ones."""
+        excess = {p: -max(0.0, self.view.free_cores.get(p, 0.0)) for p in self.pcpus}
+        for key, pcpu in self.pcpu_of.items():
+            excess[pcpu] += _demand_cores(self.vcpus[key])
+        position = {p: at for at, of_type in enumerate(ids) for p in of_type}
+        spare = [p for p in sorted(excess) if excess[p] <= -SPARE_MIN_CORES]
+        for pcpu in sorted(spare, key=lambda p: -position[p]):
+            at = position[pcpu]
+            full = {p for p in excess if position[p] < at and excess[p] >= SPARE_MIN_CORES}
+            movable = [
+                (-excess[source], -claims[key][at], key)
+                for key, source in self.pcpu_of.items()
+                if source in full
+                and pcpu in self.vcpus[key].allowed
+                and not self.instances[pcpu][key[0]]
+                and excess[pcpu] + _demand_cores(self.vcpus[key]) < excess[source]
+            ]
+            if movable and allowance.take(1):
+                *_, key = min(movable)
+                excess[self.pcpu_of[key]] -= _demand_cores(self.vcpus[key])
+                excess[pcpu] += _demand_cores(self.vcpus[key])
+                self.put(key, pcpu)
 
 
-def _fill(seating: _Seating, claims: Claims, ids: Sequence[frozenset[int]], budget: Budget) -> None:
-    """Let faster pCPUs that have time to spare take vCPUs from slower ones that are overloaded."""
-    over = {p: -max(0.0, seating.view.free_cores.get(p, 0.0)) for p in seating.pcpus}
-    for key, pcpu in seating.on.items():
-        over[pcpu] += _wanted_cores(seating.vcpus[key])
-    position = {p: at for at, of_type in enumerate(ids) for p in of_type}
-    spare = [p for p in sorted(over) if over[p] <= -SPARE_LEAST_CORES]
-    for pcpu in sorted(spare, key=lambda p: -position[p]):
-        at = position[pcpu]
-        full = {p for p in over if position[p] < at and over[p] >= SPARE_LEAST_CORES}
-        movable = [
-            (-over[source], -claims[key][at], key)
-            for key, source in seating.on.items()
-            if source in full
-            and pcpu in seating.vcpus[key].allowed
-            and not seating.there[pcpu][key[0]]
-            and over[pcpu] + _wanted_cores(seating.vcpus[key]) < over[source]
-        ]
-        if movable and budget.spend(1):
-            *_, key = min(movable)
-            over[seating.on[key]] -= _wanted_cores(seating.vcpus[key])
-            over[pcpu] += _wanted_cores(seating.vcpus[key])
-            seating.change(key, pcpu)
-
-
-def _wanted_cores(vcpu: VcpuView) -> float:
+def _demand_cores(vcpu: VcpuView) -> float:
     return 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
 
 
-class _Nearest:
-    """Finds newcomers the nearest free seats among some pCPUs of one core type."""
-
-    def __init__(self, seating: _Seating, here: Collection[int]) -> None:
-        self._seating = seating
-        self._free = sorted(p for p in here if seating.left[p] > 0)
-
-    def seat(self, key: VcpuKey) -> bool:
-        """Give it a seat, if one is free that it may use."""
-        seating = self._seating
-        vcpu = seating.vcpus[key]
-        usable = [p for p in self._free if p in vcpu.allowed]
-        if not usable:
-            return False
-        was = seating.pcpus.get(-1 if (at := _last(vcpu)) is None else at)
-        pcpu = min(usable, key=lambda p: (seating.there[p][key[0]] > 0, *self._far(p, was), p))
-        seating.sit(key, pcpu)
-        if seating.left[pcpu] <= 0:
-            self._free.remove(pcpu)
-        return True
-
-    def _far(self, pcpu: int, was: PCpu | None) -> tuple[bool, bool, bool]:
-        to = self._seating.pcpus[pcpu]
-        if was is None:
-            return False, False, False
-        return to.id != was.id, to.llc != was.llc, to.numa_node != was.numa_node
-
-
-def _only(vcpu: VcpuView) -> int:
-    """The one pCPU it is kept on, -1 when it is on none or may use several."""
+def _pinned_to(vcpu: VcpuView) -> int:
+    """The one pCPU that a vCPU is kept on; -1 if it may use several or none."""
     return next(iter(vcpu.pcpus)) if len(vcpu.pcpus) == 1 else -1
 
 
-def _last(vcpu: VcpuView) -> int | None:
-    return _only(vcpu) if len(vcpu.pcpus) == 1 else vcpu.last_pcpu
-
-
-def place(
+def assign(
     view: HostView,
     claims: Claims,
     lag_s: Mapping[VcpuKey, float],
     threshold: float = 0.0,
 ) -> dict[VcpuKey, frozenset[int]]:
-    """Places for every vCPU that has claims; ``lag_s``: CPU time each is behind the others."""
+    """The pCPUs of every vCPU that has claims.
+
+    ``lag_s``: CPU seconds that each vCPU is behind an equal share, 0 if missing. ``threshold``: by
+    how much a claim must exceed an incumbent's to take its place.
+    """
     vcpus = {v.key: v for v in view.vcpus if v.key in claims}
     types = view.topology.core_types
     ids = [view.topology.pcpus_of(t.name) for t in types]
     now = {k: view.topology.only_type(v.pcpus) for k, v in vcpus.items()}
-    free = seats(view, len(vcpus))
-    seating = _Seating(view, vcpus, Counter(free), {k: lag_s.get(k, 0.0) for k in vcpus})
-    budget = Budget(float("inf") if view.moves_max is None else view.moves_max)
+    places = vcpus_per_pcpu(view, len(vcpus))
+    assignment = _Assignment(view, vcpus, Counter(places), {k: lag_s.get(k, 0.0) for k in vcpus})
+    allowance = MoveAllowance(float("inf") if view.moves_max is None else view.moves_max)
     waiting = sorted(vcpus)
-    places = {}
     for at in reversed(range(len(types))):
         able = [k for k in waiting if vcpus[k].allowed & ids[at]]
-        bound = {k for k in able if not any(vcpus[k].allowed & slower for slower in ids[:at])}
-        sitting = {k for k in able if now[k] is types[at]}
-        # Who has no other choice has the strongest claim.
-        claim = {k: float("inf") if k in bound else claims[k][at] for k in able}
-        count = sum(free[p] for p in ids[at])
-        chosen = choose(able, sitting, count, claim, threshold, budget)
-        missed = seating.type_seats(chosen, ids[at])
-        seated = set(chosen) - set(missed)
-        waiting = [k for k in waiting if k not in seated]
+        # A vCPU that may use no slower core type has the strongest claim of all.
+        confined = {k for k in able if not any(vcpus[k].allowed & slower for slower in ids[:at])}
+        strength = {k: float("inf") if k in confined else claims[k][at] for k in able}
+        incumbents = {k for k in able if now[k] is types[at]}
+        count = sum(places[p] for p in ids[at])
+        assignment.fill_type(_winners(strength, incumbents, count, threshold, allowance), ids[at])
+        waiting = [k for k in waiting if k not in assignment.pcpu_of]
     for key in waiting:
-        seating.anywhere(key)
-    _fill(seating, claims, ids, budget)
-    for key, pcpu in seating.on.items():
-        places[key] = affinity(view, vcpus[key], pcpu)
-    return places
+        assignment.put_anywhere(key)
+    assignment.use_spare_time(claims, ids, allowance)
+    return {k: affinity(view, vcpus[k], pcpu) for k, pcpu in assignment.pcpu_of.items()}
 
 
 def affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
-    """The pCPUs to be kept on: a seat's one, or all of its type where there are bookings on it."""
+    """The pCPUs for a vCPU that was assigned ``pcpu``.
+
+    That is ``pcpu`` alone, or all allowed pCPUs of its core type if the type has bookings.
+    """
     core_type = view.topology.type_of(pcpu)
     ids = frozenset({pcpu}) if core_type is None else view.topology.pcpus_of(core_type.name)
     booked = ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids)
@@ -293,5 +267,5 @@ def affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
 
 
 def has_time(view: HostView, pcpu: int) -> bool:
-    """Whether bookings leave anything of a pCPU."""
-    return view.free_cores.get(pcpu, 0.0) >= TIME_LEAST_CORES
+    """Whether bookings leave a pCPU enough time to put a vCPU on it."""
+    return view.free_cores.get(pcpu, 0.0) >= TIME_MIN_CORES

@@ -1,10 +1,10 @@
-"""Turns: shares of core types made of whole vCPUs on whole pCPUs, one interval after the other.
+"""Deficit accounts: turn long-run shares of core types into pCPUs, interval by interval.
 
-In an interval a vCPU is on one core type only. What it was promised of a type and did not get is
-owed to it, measured in its own running time; the largest debts, with what the next interval adds,
-are served first. So over many intervals everybody has his share, off by about an interval at most,
-however the shares are divided: kwon2011 section 3.2 does it with credits every 30 ms, an agent with
-seconds.
+For an interval a vCPU is on one core type only. The time that it should have had on a type and did
+not get is its deficit there, measured in its own running time. The largest deficits, including what
+the next interval adds, are served first. Over many intervals every vCPU therefore gets its shares,
+off by about one interval at most, whatever the shares are. kwon2011 section 3.2 does the same with
+credits every 30 ms; an agent works with intervals of seconds.
 """
 
 from collections.abc import Mapping
@@ -12,143 +12,147 @@ from dataclasses import dataclass, replace
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, Places, VcpuView
-from amp_nova.policies.placing import assignment
-from amp_nova.policies.placing.core_shares import Shares, room
+from amp_nova.policies.placing.assignment import assign
+from amp_nova.policies.placing.core_shares import Shares, shared_capacity
 
-OWED_MAX_S = 60.0
-"""Debts do not grow beyond this: what cannot be paid for so long was never to be had."""
+DEFICIT_MAX_S = 60.0
+"""Deficits are capped: a share that was out of reach for this long cannot be made up later."""
 LAG_MAX_S = 10.0
-TRIED_S = 20.0
-USUAL_S = 30.0
-_RATE_LEAST = 0.05
+TRIAL_S = 20.0
+"""CPU time on each of two core types after which a vCPU counts as tried on both."""
+DEMAND_WINDOW_S = 30.0
+"""Time constant of a vCPU's average demand."""
+_RATE_MIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """One vCPU so far: CPU seconds by core type, slowest first, what is owed of each, and its lag.
-
-    ``due``: shares of its running time that it was promised for the interval that is past;
-    ``lag_s``: CPU time that it is behind of an equal share of all pCPUs.
-    """
+class DeficitAccount:
+    """What a vCPU got so far, and what it is owed. Sequences are by core type, slowest first."""
 
     ran_s: tuple[float, ...]
+    """CPU seconds so far."""
     owed_s: tuple[float, ...]
-    due: tuple[float, ...]
-    lag_s: float = 0.0
+    """CPU seconds owed; negative: ahead of its share."""
+    due_ratios: tuple[float, ...]
+    """Shares of its running time that the last decision aimed at."""
     due_cores: float = 0.0
-
+    """CPU time over wall time that the last decision aimed at."""
+    lag_s: float = 0.0
+    """CPU seconds that it is behind an equal share of all pCPUs."""
     sampled: bool = False
-    """Whether its speedup was ever measured."""
-    wanted_ratio: float | None = None
-    """Share of time it usually wants to run, over about ``USUAL_S``; ``None``: not known yet."""
+    """Whether its speedup was ever measured on both core types."""
+    demand_ratio: float | None = None
+    """Demand over wall time, averaged over about ``DEMAND_WINDOW_S``; ``None``: unknown."""
 
     @property
     def tried(self) -> bool:
-        """Whether all was done to find out what it gains from the fastest core type.
+        """Whether its gain from the fastest core type is as well known as it can be.
 
-        That is when it was measured on both, or had a long try on both and nothing came of it.
+        It was measured on both, or ran on both for long without yielding a measurement.
         """
         return self.sampled or (
-            self.ran_s[-1] > TRIED_S and any(s > TRIED_S for s in self.ran_s[:-1])
+            self.ran_s[-1] > TRIAL_S and any(s > TRIAL_S for s in self.ran_s[:-1])
         )
 
 
-Tallies = Mapping[VcpuKey, Tally]
+Accounts = Mapping[VcpuKey, DeficitAccount]
 
 
-def _between(low: float, value: float, high: float) -> float:
+def _clamp(low: float, value: float, high: float) -> float:
     return min(high, max(low, value))
 
 
-def tallies(view: HostView, memory: object = None) -> dict[VcpuKey, Tally]:
-    """What was remembered, with the interval that is past entered.
+def update(view: HostView, before: object) -> dict[VcpuKey, DeficitAccount]:
+    """The accounts of the view's vCPUs, with the last interval entered.
 
-    ``memory``: where tallies are only a part of what a policy remembers.
+    ``before``: the accounts that the last decision returned; anything else starts new ones.
     """
-    known = view.memory if memory is None else memory
-    before = known if isinstance(known, dict) else {}
-    nothing = (0.0,) * len(view.topology.core_types)
-    made = {}
+    known = before if isinstance(before, dict) else {}
+    zero = (0.0,) * len(view.topology.core_types)
+    accounts = {}
     for vcpu in view.vcpus:
-        tally = before.get(vcpu.key)
-        if tally is None or len(tally.ran_s) != len(nothing):
-            tally = Tally(nothing, nothing, nothing)
-        made[vcpu.key] = _entered(tally, vcpu, view.elapsed_s)
-    return made
+        account = known.get(vcpu.key)
+        if account is None or len(account.ran_s) != len(zero):
+            account = DeficitAccount(zero, zero, zero)
+        accounts[vcpu.key] = _with_interval(account, vcpu, view.elapsed_s)
+    return accounts
 
 
-def _entered(tally: Tally, vcpu: VcpuView, elapsed_s: float) -> Tally:
-    usual = _usual(tally.wanted_ratio, vcpu.demand_ratio, elapsed_s)
-    tally = replace(tally, sampled=tally.sampled or vcpu.sampled, wanted_ratio=usual)
-    if len(vcpu.cpu_s) != len(tally.ran_s):  # where it ran is not known
-        return tally
+def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) -> DeficitAccount:
+    average = _average_demand(account.demand_ratio, vcpu.demand_ratio, elapsed_s)
+    sampled = account.sampled or vcpu.sampled
+    account = replace(account, sampled=sampled, demand_ratio=average)
+    if len(vcpu.cpu_s) != len(account.ran_s):  # where it ran is unknown
+        return account
     ran_s = sum(vcpu.cpu_s)
-    owed_s = tally.owed_s
-    if any(tally.due):
+    owed_s = account.owed_s
+    if any(account.due_ratios):
         owed_s = tuple(
-            _between(-OWED_MAX_S, owed + due * ran_s - got, OWED_MAX_S)
-            for owed, due, got in zip(owed_s, tally.due, vcpu.cpu_s, strict=True)
+            _clamp(-DEFICIT_MAX_S, owed + due * ran_s - got, DEFICIT_MAX_S)
+            for owed, due, got in zip(owed_s, account.due_ratios, vcpu.cpu_s, strict=True)
         )
-    wanted = tally.due_cores if vcpu.demand_ratio is None else vcpu.demand_ratio
-    lag_s = tally.lag_s + min(wanted, tally.due_cores) * elapsed_s - ran_s
+    wanted = account.due_cores if vcpu.demand_ratio is None else vcpu.demand_ratio
+    lag_s = account.lag_s + min(wanted, account.due_cores) * elapsed_s - ran_s
     return replace(
-        tally,
-        ran_s=tuple(a + b for a, b in zip(tally.ran_s, vcpu.cpu_s, strict=True)),
+        account,
+        ran_s=tuple(a + b for a, b in zip(account.ran_s, vcpu.cpu_s, strict=True)),
         owed_s=owed_s,
-        lag_s=_between(-LAG_MAX_S, lag_s, LAG_MAX_S),
+        lag_s=_clamp(-LAG_MAX_S, lag_s, LAG_MAX_S),
     )
 
 
-def _usual(before: float | None, now: float | None, elapsed_s: float) -> float | None:
+def _average_demand(before: float | None, now: float | None, elapsed_s: float) -> float | None:
     if before is None or now is None:
         return before if now is None else now
-    return before + min(1.0, elapsed_s / USUAL_S) * (now - before)
+    return before + min(1.0, elapsed_s / DEMAND_WINDOW_S) * (now - before)
 
 
-def take(view: HostView, shares: Shares, so_far: Tallies | None = None) -> Decision:
-    """Seat every vCPU that has a share, so that what it gets follows what it is promised."""
-    so_far = tallies(view) if so_far is None else so_far
-    made = {}
-    claims = {}
+def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
+    """Assign every vCPU that has a share, so that over time it gets its share of each core type.
+
+    The decision's memory is the accounts alone.
+    """
+    kept, claims = {}, {}
     for vcpu in view.vcpus:
-        tally = so_far[vcpu.key]
+        account = accounts[vcpu.key]
         share = shares.get(vcpu.key, ())
         total = sum(share)
-        due = tuple(s / total for s in share) if total > 0.0 else (0.0,) * len(tally.ran_s)
-        made[vcpu.key] = replace(tally, due=due, due_cores=total)
+        due = tuple(s / total for s in share) if total > 0.0 else (0.0,) * len(account.ran_s)
+        kept[vcpu.key] = replace(account, due_ratios=due, due_cores=total)
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
             claims[vcpu.key] = tuple(
-                owed / rate + d * view.interval_s for owed, d in zip(tally.owed_s, due, strict=True)
+                owed / rate + d * view.interval_s
+                for owed, d in zip(account.owed_s, due, strict=True)
             )
     if not view.asymmetric:
-        return Decision({}, made)
-    places = assignment.place(view, claims, {k: t.lag_s for k, t in made.items()})
-    return Decision(places, made, early=True)
+        return Decision({}, kept)
+    places = assign(view, claims, {k: a.lag_s for k, a in kept.items()})
+    return Decision(places, kept, early=True)
 
 
-def queue(
+def by_claim(
     view: HostView,
-    so_far: Tallies,
+    accounts: Accounts,
     claim: Mapping[VcpuKey, float],
     threshold: float = 0.0,
-) -> tuple[Places, dict[VcpuKey, Tally]]:
-    """Seat by one claim for all core types: the strongest have the fastest; and the new tallies.
+) -> tuple[Places, dict[VcpuKey, DeficitAccount]]:
+    """Assign the fastest cores to the strongest claims; returns the places and the new accounts.
 
-    For policies that keep an account of their own and promise no shares.
+    For policies that keep an account of their own instead of aiming at shares.
     """
-    here = room(view)
-    each = {v.key: here.each_cores for v in here.vcpus}
-    made = {key: replace(t, due_cores=each.get(key, 0.0)) for key, t in so_far.items()}
+    shared = shared_capacity(view)
+    each = {v.key: shared.each_cores for v in shared.vcpus}
+    kept = {key: replace(a, due_cores=each.get(key, 0.0)) for key, a in accounts.items()}
     if not view.asymmetric:
-        return {}, made
+        return {}, kept
     types = len(view.topology.core_types)
     claims = {key: (claim[key],) * types for key in each}
-    return assignment.place(view, claims, {k: t.lag_s for k, t in made.items()}, threshold), made
+    return assign(view, claims, {k: a.lag_s for k, a in kept.items()}, threshold), kept
 
 
 def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:
-    """How fast its running time passes: debts of those who run little are served as soon."""
+    """A vCPU's running time over wall time: what it is owed is served as soon if it runs little."""
     ran_s = sum(vcpu.cpu_s)
     rate = ran_s / elapsed_s if ran_s > 0.0 and elapsed_s > 0.0 else each_cores
-    return _between(_RATE_LEAST, rate, 1.0)
+    return _clamp(_RATE_MIN, rate, 1.0)

@@ -1,48 +1,76 @@
-"""What is known of each vCPU's use of a fast core, as scores to rank by.
+"""Scores: how well each vCPU uses a fast core, to rank vCPUs by.
 
-Unknown stays unknown (``None``): who has no score competes with nobody, see ``shares.by_rank``.
+An unknown score stays unknown (``None``). Its vCPU competes with no other, see
+``core_shares.by_rank``.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from amp_nova.hardware.relative_speed import gain, speed
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.core_shares import Score
-from amp_nova.policies.placing.deficit import Tallies, Tally
+from amp_nova.policies.placing.deficit import Accounts, DeficitAccount
 
 HINT_S = 60.0
-"""So long, in seconds of running, a flavor's hint is believed untried."""
+"""CPU time for which a flavor's hint is believed before the vCPU is tried."""
 _DIGITS = 4
-"""Scores that differ by less are alike."""
+"""Scores are rounded to this many digits; smaller differences are ignored."""
 
 
-def _incumbency(tally: Tally) -> float:
-    """How far up the core types its present share is, 0 to 1."""
-    top = len(tally.due) - 1
-    return sum(share * at for at, share in enumerate(tally.due)) / top if top else 0.0
+def mean_known(values: Iterable[float | None], default: float) -> float:
+    """The mean of the values that are known, ``default`` if none is."""
+    known = [v for v in values if v is not None]
+    return math.fsum(known) / len(known) if known else default
 
 
-def measured(view: HostView, so_far: Tallies, vcpu: VcpuView) -> float | None:
-    """Its speedup, of one that was tried on a fast core as well as on a slow one; else its hint.
+def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float | None:
+    """The speedup of a vCPU that was tried on a fast and on a slow core; before, its hint.
 
-    A model may be wrong about a workload that never ran on both, and who is ranked low by mistake
-    would never get there: as long as it was not tried, nothing is known. So may a hint: it counts
-    for its first ``HINT_S`` of running, then it is tried; where nothing can be measured, it counts
-    again.
+    A model may misjudge a vCPU that never ran on both core types, and one that is ranked too low by
+    mistake would never reach a fast core. Its speedup therefore counts as unknown until it was
+    tried. A hint may be wrong as well: it counts for the first ``HINT_S`` of running, after which
+    the vCPU is tried, and again if nothing could be measured.
     """
-    tally = so_far[vcpu.key]
-    if tally.tried or view.topology.only_type(vcpu.allowed) is not None:
+    account = accounts[vcpu.key]
+    if account.tried or view.topology.only_type(vcpu.allowed) is not None:
         return vcpu.hint if vcpu.speedup is None else vcpu.speedup
-    return vcpu.hint if math.fsum(tally.ran_s) < HINT_S else None
+    return vcpu.hint if math.fsum(account.ran_s) < HINT_S else None
 
 
-def ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
-    """Instructions per cycle, as on the slowest core type where its speedup tells.
+def _in_favour(account: DeficitAccount, hysteresis_ratio: float) -> float:
+    """The factor that favours a vCPU for its share of fast cores now: 1 if it has none."""
+    top = len(account.due_ratios) - 1
+    height = sum(share * at for at, share in enumerate(account.due_ratios)) / top if top else 0.0
+    return 1.0 + hysteresis_ratio * height
 
-    A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without
-    this, two similar vCPUs would change places for ever, each looking better where it is slow.
+
+def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> Score:
+    """IPC x utilization (kwon2011 section 3.1), times ``amp:weight``.
+
+    Utilization is demand, the share of time a vCPU wants to run: the host, not the vCPU, causes
+    its waits. vCPUs on fast cores are favoured by ``hysteresis_ratio``. Where no instructions
+    are counted, the flavor's hint stands in for the IPC.
+    """
+    rates = _ipcs(view)
+
+    def score(vcpu: VcpuView) -> float | None:
+        ipc, demand = rates.get(vcpu.key), vcpu.demand_ratio
+        if ipc is None or (demand is None and vcpu.hint is None):
+            return None
+        favour = _in_favour(accounts[vcpu.key], hysteresis_ratio)
+        wanted = 1.0 if demand is None else demand
+        return round(ipc * wanted * vcpu.weight * favour, _DIGITS)
+
+    return score
+
+
+def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
+    """Instructions per cycle, converted to the slowest core type where the speedup is known.
+
+    A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without the
+    conversion two similar vCPUs would change places forever, each scoring better on a slow core.
     """
     types = view.topology.core_types
     if vcpu.ipc is None or vcpu.speedup is None or len(vcpu.cpu_s) != len(types):
@@ -52,55 +80,36 @@ def ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
     return None if faster is None else vcpu.ipc * faster / speed(types, at, vcpu.speedup)
 
 
-def efficiency(view: HostView, so_far: Tallies, hysteresis_ratio: float) -> Score:
-    """IPC x utilization (kwon2011 section 3.1), times ``amp:weight``.
-
-    Utilization is the share of time a vCPU wants to run: what it is kept waiting is the host's
-    doing, not its own. Who has the fast cores has the benefit of the doubt, by
-    ``hysteresis_ratio``. Of one whose instructions were not counted its flavor's hint counts.
-    """
-    rates = _ipcs(view)
-
-    def score(vcpu: VcpuView) -> float | None:
-        ipc, demand = rates.get(vcpu.key), vcpu.demand_ratio
-        if ipc is None or (demand is None and vcpu.hint is None):
-            return None
-        doubt = 1.0 + hysteresis_ratio * _incumbency(so_far[vcpu.key])
-        wanted = 1.0 if demand is None else demand
-        return round(ipc * wanted * vcpu.weight * doubt, _DIGITS)
-
-    return score
-
-
 def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
-    """IPC of those that are known or hinted at.
+    """The IPC of each vCPU with counters or a hint.
 
-    Half of what the hardware gives stands for the mean of the IPC that was counted, other hints in
-    proportion.
+    A hint halfway between 1 and the hardware's speedup stands for the mean counted IPC, other hints
+    in proportion.
     """
-    found = {v.key: ipc for v in view.vcpus if (ipc := ipc_on_slowest(view, v)) is not None}
+    found = {v.key: ipc for v in view.vcpus if (ipc := _ipc_on_slowest(view, v)) is not None}
     hints = {v.key: v.hint for v in view.vcpus if v.hint is not None and v.key not in found}
     if not hints:
         return found
-    usual = math.fsum(found.values()) / len(found) if found else 1.0
+    mean = mean_known(found.values(), 1.0)
     types = view.topology.core_types
     most = gain(types, len(types) - 1) or max(hints.values())
-    return found | {key: usual * hint / ((1.0 + most) / 2.0) for key, hint in hints.items()}
+    return found | {key: mean * hint / ((1.0 + most) / 2.0) for key, hint in hints.items()}
 
 
-def gains(view: HostView, so_far: Tallies, hysteresis_ratio: float) -> Score:
-    """What having the fastest type adds, times ``amp:weight``; of those who were tried.
+def gains(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> Score:
+    """What the fastest core type adds to a vCPU's speed, (speedup - 1) x demand x ``amp:weight``.
 
-    While a vCPU sleeps a fast core adds nothing.
+    Demand counts because a fast core adds nothing while its vCPU sleeps. Untried vCPUs have no
+    score, see ``known_speedup``.
     """
 
     def score(vcpu: VcpuView) -> float | None:
-        speedup = measured(view, so_far, vcpu)
+        speedup = known_speedup(view, accounts, vcpu)
         if speedup is None:
             return None
-        doubt = 1.0 + hysteresis_ratio * _incumbency(so_far[vcpu.key])
-        wanted = so_far[vcpu.key].wanted_ratio
-        usual = 1.0 if wanted is None else wanted
-        return round((speedup - 1.0) * usual * vcpu.weight * doubt, _DIGITS)
+        account = accounts[vcpu.key]
+        favour = _in_favour(account, hysteresis_ratio)
+        wanted = 1.0 if account.demand_ratio is None else account.demand_ratio
+        return round((speedup - 1.0) * wanted * vcpu.weight * favour, _DIGITS)
 
     return score

@@ -16,7 +16,7 @@ credits kept within a cycle's worth, and no cost of moving.
 import random
 
 from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.placing.core_shares import pour
+from amp_nova.policies.placing.core_shares import water_fill
 from amp_nova.sim.guest import SimVcpu
 from amp_nova.sim.slots.board import Board, key
 
@@ -166,7 +166,7 @@ def _hand_out(board: Board, credit: dict[VcpuKey, float], slots: int, total: flo
         active.setdefault(key(vcpu)[0], []).append(vcpu)
     lacks = [float(slots * len(vcpus)) for vcpus in active.values()]
     weights = [vcpus[0].guest.guest.booking.weight for vcpus in active.values()]
-    for vcpus, part in zip(active.values(), pour(total, lacks, weights), strict=True):
+    for vcpus, part in zip(active.values(), water_fill(total, lacks, weights), strict=True):
         for vcpu in vcpus:
             had = credit.get(key(vcpu), 0.0)
             credit[key(vcpu)] = max(-slots, min(slots, had + part / len(vcpus)))

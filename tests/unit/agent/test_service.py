@@ -19,7 +19,7 @@ from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
 from amp_nova.host.io.node import IoHost
 from amp_nova.model.allocation import Change, Step
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.profiling.speedup import Lesson
+from amp_nova.profiling.speedup import MissSample
 from tests import reports
 from tests.fakehost import Node, resource
 
@@ -188,7 +188,7 @@ def test_dry_run_changes_nothing(setup):
 
 def test_a_restart_remembers_what_was_learnt(setup):
     """What instances taught about cache misses is read back, and kept when there is news."""
-    conf, lesson = setup.conf(), Lesson(1, 0, 210.0, 90.0)
+    conf, lesson = setup.conf(), MissSample(1, 0, 210.0, 90.0)
     state = setup.tmp_path / "state"
     types = service.Service(conf).once().topology.core_types
     Lessons(state).keep(types, {("vm", 0): lesson})
@@ -376,7 +376,7 @@ def test_release_frees_all_booked_instances_and_holds_them(setup, policy, names)
         ({"policy_parameter": "swap_s"}, "policy_parameter = swap_s: write KEY=VALUE"),
         ({"policy_parameter": "swap_s=1\npolicy_parameter = swap_s=2"}, "each key once"),
         ({"policy_parameter": "speed=1"}, "policy 'acfs' has no parameter 'speed'"),
-        ({"policy_parameter": "unfairness_factor=0.5"}, "give a number from 1 up"),
+        ({"policy_parameter": "unfairness_factor=0.5"}, "give a number of at least 1"),
     ],
 )
 def test_a_policy_that_cannot_be_had_is_told_at_the_start(setup, parameters, match):

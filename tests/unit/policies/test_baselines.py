@@ -1,4 +1,4 @@
-"""The baselines of kwon2011: ``credit`` leaves it to chance, ``pinned`` to the first moment."""
+"""The baselines of kwon2011: ``credit`` places vCPUs at random, ``pinned`` only once."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from amp_nova.policies.pinned import PinnedPolicy
 
 
 def view(vcpus, fast=1, slow=1, interval=0, seed=0, booked=()):
-    """A host whose fast cores come first; ``vcpus``: a number, or what is special about each."""
+    """A host whose fast cores come first; ``vcpus``: a number, or fields of each VcpuView."""
     types = ["fast"] * fast + ["slow"] * slow
     pcpus = tuple(PCpu(i, name) for i, name in enumerate(types))
     topology = Topology((CoreType("slow", 1.0), CoreType("fast", 2.0)), pcpus, "slow", "test")
@@ -27,7 +27,7 @@ def view(vcpus, fast=1, slow=1, interval=0, seed=0, booked=()):
 
 
 def places(policy, given):
-    """The pCPU of every vCPU by position, ``None`` where it is left alone."""
+    """The pCPU of every vCPU by position; ``None``: not placed."""
     decided = policy.decide(given)
     return [next(iter(decided[v.key])) if v.key in decided else None for v in given.vcpus]
 
@@ -44,7 +44,7 @@ def test_credit_fills_the_pcpus_evenly():
         assert set(Counter(places(CreditPolicy(), view(8, 2, 2, interval))).values()) == {2}
 
 
-def test_credit_gives_everyone_the_same_chance():
+def test_credit_gives_every_vcpu_the_same_chance():
     """Over many intervals every vCPU is on each pCPU about equally often."""
     seen = [Counter() for _ in range(3)]
     for interval in range(3000):
@@ -64,7 +64,7 @@ def test_credit_can_be_repeated():
 
 
 def test_credit_counts_bookings_and_demand():
-    """A pCPU whose time is booked, and a vCPU that wants little, are loaded accordingly."""
+    """Load counts what is booked on a pCPU and what a vCPU wants."""
     idle = {"demand_ratio": 0.0}
     for interval in range(20):
         assert places(CreditPolicy(), view(1, interval=interval, booked=[(1, 0.5)])) == [0]
@@ -73,8 +73,8 @@ def test_credit_counts_bookings_and_demand():
 
 
 @pytest.mark.parametrize("policy", [CreditPolicy(), PinnedPolicy()], ids=lambda p: p.name)
-def test_no_vcpu_goes_where_it_may_not(policy):
-    """Allowed pCPUs are respected; a vCPU that may run nowhere is left alone."""
+def test_no_vcpu_is_placed_where_it_may_not_run(policy):
+    """Allowed pCPUs are respected; a vCPU without any is left alone."""
     only = [{"allowed": frozenset({1})}, {"allowed": frozenset({1})}, {"allowed": frozenset()}]
 
     assert places(policy, view(only)) == [1, 1, None]
@@ -86,19 +86,19 @@ def test_pinned_maps_one_to_one_and_starts_over():
     assert places(PinnedPolicy(), view(7, 1, 2)) == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_pinned_leaves_alone_what_is_tied():
-    """A vCPU that is on one pCPU stays there, and a new one goes where nobody is."""
-    tied = {"pcpus": frozenset({0})}
+def test_pinned_leaves_pinned_vcpus_alone():
+    """A vCPU that is on one pCPU stays there, and a new one goes to a free pCPU."""
+    pinned = {"pcpus": frozenset({0})}
 
-    assert places(PinnedPolicy(), view([tied, {}], 1, 1)) == [None, 1]
-    assert places(PinnedPolicy(), view([{}, tied], 1, 1)) == [1, None]
+    assert places(PinnedPolicy(), view([pinned, {}], 1, 1)) == [None, 1]
+    assert places(PinnedPolicy(), view([{}, pinned], 1, 1)) == [1, None]
 
 
 def test_pinned_keeps_the_core_type_that_a_vcpu_is_on():
-    """Those that started on a core type are tied to one of its pCPUs, and choose first."""
+    """vCPUs that started on a core type are pinned to one of its pCPUs, and choose first."""
     started = {"last_pcpu": 2}
 
     assert places(PinnedPolicy(), view([{}, {}, started, started], 2, 2)) == [0, 1, 2, 3]
     assert places(PinnedPolicy(), view([started, started, started], 2, 2)) == [2, 3, 2]
-    # the pCPU it ran on went offline meanwhile
+    # The pCPU that it ran on has gone offline.
     assert places(PinnedPolicy(), view([{"last_pcpu": 9}], 2, 2)) == [0]

@@ -1,4 +1,4 @@
-"""What a flavor says of a best-effort instance, policy by policy, through the loop."""
+"""Extra specs of best-effort instances, policy by policy, through the loop."""
 
 import pytest
 
@@ -35,7 +35,7 @@ ALL = (*BY_GAIN, *EVENLY, "credit", "pinned", "integrated")
 
 
 def fast_shares(policy, *guests, seconds, counted=True, **host):
-    """Share of its running time that each guest had on the fast core, by its name."""
+    """Share of its running time that each guest spent on the fast core, by name."""
     made = SimHost(topology(**host), guests, counting=Counting(works=counted))
     loop = Loop(made, made, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
     for cycle in range(seconds * 2):
@@ -50,8 +50,8 @@ def fast_shares(policy, *guests, seconds, counted=True, **host):
 
 @pytest.mark.parametrize("policy", BY_GAIN)
 @pytest.mark.parametrize(("less", "more"), [("1.2", "3"), ("low", "high"), ("1.4", "high")])
-def test_a_hint_decides_where_nothing_was_measured(policy, less, more):
-    """The instance whose flavor promises more has more of the fast core."""
+def test_a_hint_decides_if_nothing_was_measured(policy, less, more):
+    """The instance with the higher hint has more of the fast core."""
     a, b = guest("a", efficiency=less), guest("b", efficiency=more)
 
     found = fast_shares(policy, a, b, seconds=40, counted=False)
@@ -60,8 +60,8 @@ def test_a_hint_decides_where_nothing_was_measured(policy, less, more):
 
 
 @pytest.mark.parametrize("policy", EVENLY)
-def test_who_shares_evenly_takes_no_hints(policy):
-    """Equal is equal, whatever flavors promise."""
+def test_even_sharing_ignores_hints(policy):
+    """The fast core is shared equally, whatever the flavors say."""
     a, b = guest("a", efficiency="low"), guest("b", efficiency="high")
 
     found = fast_shares(policy, a, b, seconds=40, counted=False)
@@ -70,8 +70,8 @@ def test_who_shares_evenly_takes_no_hints(policy):
 
 
 @pytest.mark.parametrize("policy", ["hsp", "amp-adaptive-fair", "prop-sp", "acfs", "eqp"])
-def test_what_was_measured_counts_for_more_than_a_hint(policy):
-    """A wrong hint costs a minute or two: then its instance has what it would have without."""
+def test_a_measurement_overrides_a_hint(policy):
+    """A wrong hint matters for a minute or two; then the shares are the same as without it."""
     plain = guest("a", speed=2.0), guest("b", speed=1.1)
     wrong = guest("a", speed=2.0, efficiency="low"), guest("b", speed=1.1, efficiency="3")
 
@@ -81,8 +81,8 @@ def test_what_was_measured_counts_for_more_than_a_hint(policy):
 
 
 @pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])
-def test_a_hint_gives_way_to_counted_instructions(policy):
-    """Where instructions are counted, IPC ranks from the first interval on."""
+def test_counted_instructions_override_a_hint(policy):
+    """If instructions are counted, IPC ranks from the first interval on."""
     a = guest("a", speed=2.0, efficiency="low")
     b = guest("b", speed=1.1, efficiency="high")
 
@@ -93,7 +93,7 @@ def test_a_hint_gives_way_to_counted_instructions(policy):
 
 @pytest.mark.parametrize("policy", WEIGHTED)
 def test_weight_is_priority(policy):
-    """Of two alike the heavier has more of the fast core."""
+    """Of two equal instances the one with the greater weight has more of the fast core."""
     found = fast_shares(policy, guest("a"), guest("b", weight="3"), seconds=120)
 
     assert found["b"] > found["a"] + 0.2
@@ -102,9 +102,9 @@ def test_weight_is_priority(policy):
 @pytest.mark.parametrize("policy", ALL)
 @pytest.mark.parametrize(("core_type", "share"), [("slow", 0.0), ("fast", 1.0)])
 def test_an_instance_stays_on_its_core_type(policy, core_type, share):
-    """No policy takes it elsewhere, whatever would be better."""
-    tied = guest("tied", core_type=core_type)
+    """No policy moves an instance off the core type of its flavor."""
+    bound = guest("bound", core_type=core_type)
 
-    found = fast_shares(policy, tied, guest("a", 2), guest("b"), seconds=30, fast=1, slow=2)
+    found = fast_shares(policy, bound, guest("a", 2), guest("b"), seconds=30, fast=1, slow=2)
 
-    assert found["tied"] == share
+    assert found["bound"] == share

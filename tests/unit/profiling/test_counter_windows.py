@@ -1,19 +1,19 @@
-"""Sampling windows and their smoothing: the rule of kwon2011, phases, and what says nothing."""
+"""Sampling windows and smoothing: the rule of kwon2011, phases, and discarded windows."""
 
 from dataclasses import replace
 
 import pytest
 
 from amp_nova.model.observation import Counts
-from amp_nova.profiling.counter_windows import Behaviour, Smoothed, learn, smooth, window
-from tests.behaviours import Work, seen
+from amp_nova.profiling.counter_windows import CounterProfile, Smoothed, smooth, window, with_window
+from tests.counter_profiles import Work, seen
 from tests.hosts import reading
 
 SLOW, FAST = 0, 1
 
 
 def smoothed(*measured):
-    """What counts after each interval."""
+    """The smoothed value after each interval."""
     values, now = [], None
     for value in measured:
         now = smooth(now, value)
@@ -27,25 +27,25 @@ def smoothed(*measured):
         ((1.0, 1.1, 1.2, 1.3), (1.0, 1.1, 1.2, 1.3)),  # within 15 % of the current one
         ((1.0, 1.15), (1.0, 1.15)),
         ((1.0, 1.151), (1.0, 1.0)),
-        ((1.0, 2.0, 2.0, 2.0), (1.0, 1.0, 2.0, 2.0)),  # holds for two intervals in a row
-        ((1.0, 2.0, 1.0, 2.0, 1.0), (1.0,) * 5),  # never does
-        ((1.0, 2.0, 4.0, 4.0), (1.0, 1.0, 1.0, 4.0)),  # two changes are not one that holds
+        ((1.0, 2.0, 2.0, 2.0), (1.0, 1.0, 2.0, 2.0)),  # lasts two intervals
+        ((1.0, 2.0, 1.0, 2.0, 1.0), (1.0,) * 5),  # never lasts
+        ((1.0, 2.0, 4.0, 4.0), (1.0, 1.0, 1.0, 4.0)),  # two different changes
         ((1.0, 0.5, 0.55), (1.0, 1.0, 0.55)),
         ((0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0)),
     ],
 )
-def test_a_great_change_counts_when_it_holds_for_two_intervals(measured, counts):
+def test_a_large_change_counts_once_it_lasts_two_intervals(measured, counts):
     """kwon2011, section 3.1: threshold 15 %, two consecutive intervals."""
     assert smoothed(*measured) == list(counts)
 
 
-def test_a_doubt_is_forgotten_when_the_old_value_returns():
-    """Two far measurements with a near one between them are not consecutive."""
+def test_an_unconfirmed_change_is_dropped_when_the_old_value_returns():
+    """Two outliers with a near value between them are not consecutive."""
     assert smooth(smooth(smooth(Smoothed(1.0), 2.0), 1.01), 2.0) == Smoothed(1.01, 2.0)
 
 
 def test_a_window_is_the_difference_of_two_readings():
-    """Rates are per second of CPU time, utilization per second of the clock."""
+    """Rates are per second of CPU time, utilization per second of wall time."""
     first = replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
     last = replace(reading(run_s=2.0), counts=Counts(2_001_000, 1_005_000, 2_010))
 
@@ -59,8 +59,8 @@ def test_a_window_is_the_difference_of_two_readings():
     "counts",
     [None, Counts(999), Counts(1_000), Counts(2_000, 4_999), Counts(2_000, 6_000, 9)],
 )
-def test_counters_that_went_back_or_stood_still_say_nothing(counts):
-    """Nor does a vCPU that nothing counts for, or that slept."""
+def test_counters_that_went_backwards_or_stood_still_give_no_window(counts):
+    """Nor does a vCPU without counters, or one that slept."""
     first = replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
     last = replace(reading(run_s=2.0), counts=counts)
 
@@ -69,19 +69,21 @@ def test_counters_that_went_back_or_stood_still_say_nothing(counts):
 
 
 def test_the_efficiency_score_is_ipc_times_utilization():
-    """kwon2011, section 2.1; it needs cycles."""
-    half = learn(Behaviour((None, None)), SLOW, Work(0.5, 0.0).window(SLOW, run_s=1.0), 2.0)
-    uncounted = learn(half, SLOW, replace(Work().window(SLOW), cycles=None), 4.5)
+    """kwon2011 section 2.1. Without cycles there is no score."""
+    half = with_window(
+        CounterProfile((None, None)), SLOW, Work(0.5, 0.0).window(SLOW, run_s=1.0), 2.0
+    )
+    uncounted = with_window(half, SLOW, replace(Work().window(SLOW), cycles=None), 4.5)
 
     assert half.score == pytest.approx(2.0 * 0.5)
     assert uncounted.score is None
 
 
-def test_what_holds_for_one_phase_is_forgotten_with_it():
-    """After a change of IPC that holds, rates from before it are gone, on both core types."""
+def test_a_new_phase_discards_the_rates_of_the_old_one():
+    """After a lasting change of IPC, earlier rates are gone on both core types."""
     both = seen(Work(), SLOW, FAST)
-    once = learn(both, FAST, Work(core_cpi=3.0).window(FAST), 30.0)
-    twice = learn(once, FAST, Work(core_cpi=3.0).window(FAST), 32.5)
+    once = with_window(both, FAST, Work(core_cpi=3.0).window(FAST), 30.0)
+    twice = with_window(once, FAST, Work(core_cpi=3.0).window(FAST), 32.5)
 
     assert once.types[SLOW] is not None
     assert twice.types[SLOW] is None
@@ -90,20 +92,22 @@ def test_what_holds_for_one_phase_is_forgotten_with_it():
 
 
 def test_slow_drift_ends_a_phase_too():
-    """Steps within 15 % each are followed at once, but not forever compared with the other type."""
+    """Steps within 15 % are followed at once, but together they start a new phase."""
     known = seen(Work(misses=0.0), SLOW, FAST)
     for step in range(1, 4):
-        known = learn(known, FAST, Work(0.5 * 1.08**step, 0.0).window(FAST), 20.0 + step)
+        known = with_window(known, FAST, Work(0.5 * 1.08**step, 0.0).window(FAST), 20.0 + step)
 
     assert known.types[SLOW] is None
 
 
-def test_means_know_how_far_windows_scatter():
-    """The standard error falls with windows that agree and stays with those that do not."""
+def test_the_standard_error_follows_the_scatter_of_windows():
+    """It falls while windows agree and stays high while they do not."""
     steady = seen(Work(), SLOW, windows=10).now.ips
-    known = Behaviour((None, None))
+    known = CounterProfile((None, None))
     for turn in range(10):
-        known = learn(known, SLOW, Work().window(SLOW, off=1.1 if turn % 2 else 0.97), turn * 2.5)
+        known = with_window(
+            known, SLOW, Work().window(SLOW, off=1.1 if turn % 2 else 0.97), turn * 2.5
+        )
 
     assert steady.value == pytest.approx(Work().ips(SLOW))
     assert steady.se_ratio < 0.004

@@ -1,4 +1,4 @@
-"""The papers' own figures, by the loop over the simulated host: policies know only counters."""
+"""The papers' own figures, from the loop over the simulated host: policies see only counters."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def shares(result):
 
 
 def slowdown(result, fair):
-    """Against amp-fair, of whoever loses most."""
+    """The greatest slowdown of any guest against amp-fair."""
     return max(
         1.0 - vm.progress_refcores / fair.vms[name].progress_refcores
         for name, vm in result.vms.items()
@@ -47,7 +47,7 @@ def slowdown(result, fair):
 
 @pytest.mark.parametrize(("e", "most", "half", "even", "worst", "half_worst"), FIGURE_4)
 def test_figure_4_of_kwon2011(e, most, half, even, worst, half_worst):
-    """Throughput and the worst slowdown at R of 0, 50 and 100 %, and in between."""
+    """Throughput and the worst slowdown at R = 0, 35, 50 and 100 %."""
     fair = simulate("amp-fair", (2.0, e), 1, 1)
     by_ratio = {r: simulate("amp-r-fair", (2.0, e), 1, 1, fair_ratio=r) for r in (0, 0.35, 0.5, 1)}
     best = simulate("amp-vm", (2.0, e), 1, 1)
@@ -65,7 +65,7 @@ def test_figure_4_of_kwon2011(e, most, half, even, worst, half_worst):
 
 @pytest.mark.parametrize(("speeds", "best", "fast_first", "even"), SAEZ)
 def test_table_of_saez2015(speeds, best, fast_first, even):
-    """acfs and eqp come to the optimum, hsp and rr to their values."""
+    """acfs and eqp reach the optimum; hsp, rr and a-dwrr reach their published values."""
     for policy, (asp, unfairness) in [
         ("acfs", best),
         ("eqp", best),
@@ -80,7 +80,7 @@ def test_table_of_saez2015(speeds, best, fast_first, even):
 
 @pytest.mark.parametrize("speeds", [row[0] for row in SAEZ])
 def test_the_unfairness_factor_trades_fairness_for_throughput(speeds):
-    """The more is allowed, the more throughput; unfairness stays below factor x optimum."""
+    """A greater factor gives more throughput; unfairness stays below factor x optimum."""
     results = {uf: simulate("acfs", speeds, 2, 2, unfairness_factor=uf) for uf in (1.0, 1.1, 1.25)}
 
     asps = [r.asp for r in results.values()]
@@ -91,19 +91,19 @@ def test_the_unfairness_factor_trades_fairness_for_throughput(speeds):
 
 
 def test_proportional_shares():
-    """prop-sp: big-core time in proportion to the speedup, nobody more than all of his time."""
+    """prop-sp: big-core time in proportion to the speedup, at most all of a vCPU's own time."""
     assert shares(simulate("prop-sp", (4.0, 3.0, 2.0, 1.5), 2, 2)) == pytest.approx(
         [2 * s / 10.5 for s in (4.0, 3.0, 2.0, 1.5)], abs=0.01
     )
-    # 2 x 4.7 / 9.6 is below 1; with 8 it is not: the rest is divided among the others
+    # 2 x 8 / 12 exceeds 1: the excess is divided among the others.
     assert shares(simulate("prop-sp", (8.0, 2.0, 1.0, 1.0), 2, 2)) == pytest.approx(
         [1.0, 0.5, 0.25, 0.25], abs=0.01
     )
 
 
 @pytest.mark.parametrize("bound", [0.05, 0.1, 0.2])
-def test_the_adaptive_policy_keeps_its_bound_and_uses_it(bound):
-    """Nobody loses more against amp-fair, and no common R that keeps the bound gives as much."""
+def test_the_adaptive_policy_meets_its_bound_and_uses_it(bound):
+    """No guest loses more against amp-fair, and no common R within the bound is faster."""
     speeds = (4.0, 3.0, 2.0, 1.5)
     fair = simulate("amp-fair", speeds, 2, 2, 4.0)
 
@@ -122,13 +122,13 @@ def test_the_adaptive_policy_keeps_its_bound_and_uses_it(bound):
     assert adaptive.throughput >= common.throughput - 0.005
 
 
-def test_equal_slowdown_on_a_large_host_where_many_gain_nothing():
-    """Who is on small cores for good does not hold up the others, however far he is ahead."""
+def test_equal_slowdown_on_a_large_host_where_many_gain_little():
+    """vCPUs that stay on small cores for good do not hold up the others, however far ahead."""
     speeds = [1.0 + 2.0 * i / 31 for i in range(32)]
 
     result = simulate("acfs", speeds, 8, 24, 3.0, duration_s=1200.0)
 
-    # the slowdown S of those who share the 8 big cores: sum of (1/S - 1/s) / (1 - 1/s) is 8
+    # The slowdown S of the guests that share the 8 big cores solves sum (1/S - 1/s)/(1 - 1/s) = 8.
     low, high = 1.0, 3.0
     for _ in range(60):
         middle = (low + high) / 2
