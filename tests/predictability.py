@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest

@@ -1,4 +1,4 @@
-"""The papers' own figures, by the loop over the simulated host: policies know only counters."""
+"""The papers' own figures, from the control loop on a simulated host."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def shares(result):
 
 
 def slowdown(result, fair):
-    """Against amp-fair, of whoever loses most."""
+    """The worst slowdown against amp-fair."""
     return max(
         1.0 - vm.progress_refcores / fair.vms[name].progress_refcores
         for name, vm in result.vms.items()
@@ -65,7 +65,7 @@ def test_figure_4_of_kwon2011(e, most, half, even, worst, half_worst):
 
 @pytest.mark.parametrize(("speeds", "best", "fast_first", "even"), SAEZ)
 def test_table_of_saez2015(speeds, best, fast_first, even):
-    """acfs and eqp come to the optimum, hsp and rr to their values."""
+    """acfs and eqp reach the optimum, hsp and rr their own values."""
     for policy, (asp, unfairness) in [
         ("acfs", best),
         ("eqp", best),
@@ -91,11 +91,11 @@ def test_the_unfairness_factor_trades_fairness_for_throughput(speeds):
 
 
 def test_proportional_shares():
-    """prop-sp: big-core time in proportion to the speedup, nobody more than all of his time."""
+    """prop-sp: big-core time in proportion to the speedup, up to all of a vCPU's time."""
     assert shares(simulate("prop-sp", (4.0, 3.0, 2.0, 1.5), 2, 2)) == pytest.approx(
         [2 * s / 10.5 for s in (4.0, 3.0, 2.0, 1.5)], abs=0.01
     )
-    # 2 x 4.7 / 9.6 is below 1; with 8 it is not: the rest is divided among the others
+    # 2 x 4.7 / 9.6 is below 1; with 8 it is not, and the others share the remainder
     assert shares(simulate("prop-sp", (8.0, 2.0, 1.0, 1.0), 2, 2)) == pytest.approx(
         [1.0, 0.5, 0.25, 0.25], abs=0.01
     )
@@ -103,7 +103,7 @@ def test_proportional_shares():
 
 @pytest.mark.parametrize("bound", [0.05, 0.1, 0.2])
 def test_the_adaptive_policy_keeps_its_bound_and_uses_it(bound):
-    """Nobody loses more against amp-fair, and no common R that keeps the bound gives as much."""
+    """No VM loses more against amp-fair, and no common R within the bound gives more."""
     speeds = (4.0, 3.0, 2.0, 1.5)
     fair = simulate("amp-fair", speeds, 2, 2, 4.0)
 
@@ -123,7 +123,7 @@ def test_the_adaptive_policy_keeps_its_bound_and_uses_it(bound):
 
 
 def test_equal_slowdown_on_a_large_host_where_many_gain_nothing():
-    """Who is on small cores for good does not hold up the others, however far he is ahead."""
+    """A vCPU that is ahead although it stays on small cores does not hold up the others."""
     speeds = [1.0 + 2.0 * i / 31 for i in range(32)]
 
     result = simulate("acfs", speeds, 8, 24, 3.0, duration_s=1200.0)

@@ -7,7 +7,7 @@ from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.allocation import Change, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.speedup import Miss
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
 
