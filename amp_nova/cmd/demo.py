@@ -6,8 +6,10 @@ that the metrics can be watched. With ``--libvirt`` real guests run instead of s
 
 import argparse
 import dataclasses
+import functools
 import importlib
 import json
+import re
 import sys
 import textwrap
 import time
@@ -25,7 +27,6 @@ EPILOG = """examples:
   amp-nova demo --fast --format json
 """
 ADDRESS = "127.0.0.1"
-ACT_MIN_S = 1
 WIDTH = 79
 DURATION_MAX_S = 86_400
 HEAD = ["vCPU", "booked", "| with amp-nova:", "ratio", "on", "quota", "| without:", "ratio", "on"]
@@ -46,13 +47,17 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--duration",
-        type=_duration,
+        type=_whole(len(ACTS), DURATION_MAX_S),
         default=32,
         metavar="S",
         help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
     )
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="P", help="port of the metrics (default: any)"
+        "--port",
+        type=_whole(0, 65_535),
+        default=0,
+        metavar="P",
+        help="port of the metrics (default: any)",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
@@ -62,26 +67,23 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _duration(text: str) -> int:
-    least = ACT_MIN_S * len(ACTS)
-    if not (text.isascii() and text.isdecimal() and len(text) < 9):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of seconds")
-    if not least <= int(text) <= DURATION_MAX_S:
-        raise argparse.ArgumentTypeError(f"'{text}' is not from {least} to {DURATION_MAX_S}")
-    return int(text)
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number from ``low`` to ``high``."""
 
+    def read(text: str) -> int:
+        # The length first: int() refuses very long texts with an error of its own.
+        if not (re.fullmatch("[0-9]{1,9}", text) and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, {low} to {high}")
+        return int(text)
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port: give 0 to {(1 << 16) - 1}")
-    return int(text)
+    return read
 
 
 def run(args: argparse.Namespace) -> int:
     """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
     exporter = Exporter()
     metrics = _serve(exporter, args.port)
-    say = _silent if args.format == "json" else _say
+    say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
     if args.libvirt:
         lab = importlib.import_module("amp_nova.lab.demo")
         verdict = lab.run(args.duration, exporter, metrics, say)
@@ -104,14 +106,6 @@ def _serve(exporter: Exporter, port: int) -> str:
     except ConfigInvalid as exc:
         raise ConfigInvalid(f"port {port} is not free: give another --port, or 0 for any") from exc
     return f"http://{address}:{taken}/metrics"
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _silent(text: str) -> None:
-    """Print nothing."""
 
 
 def _simulate(

@@ -1,7 +1,6 @@
 """``amp-nova simulate``: run a scenario with the agent's own control loop on a simulated host."""
 
 import argparse
-import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +9,10 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.cmd import terminal
-from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios import scenario
-from amp_nova.sim.scenarios.scenario import DURATION_MAX_S, SEED_MAX, Scenario
 from amp_nova.sim.slots import run as slots
 
 EPILOG = """examples:
@@ -60,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = scenario.load(args.scenario)
     settings = _pairs(args.settings)
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
-    wanted = _override(wanted, settings)
+    wanted = scenario.override(wanted, settings)
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **settings)
     result = simulate(wanted, policy, progress=_progress(wanted.duration_s))
@@ -80,48 +77,10 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _override(wanted: Scenario, settings: dict[str, str]) -> Scenario:
-    """The scenario with the settings that concern it, which are taken out of ``settings``."""
-    readers: dict[str, Callable[[str], Any]] = {
-        "seed": _seed,
-        "duration_s": _duration_s,
-        "ips_controller": _ips_controller,
-    }
-    found = {key: read(settings.pop(key)) for key, read in readers.items() if key in settings}
-    return dataclasses.replace(wanted, **found)
-
-
 def _boolean(key: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ScenarioInvalid(f"--set {key}='{text}' is not allowed: give true or false")
     return text.lower() == "true"
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= SEED_MAX):
-        raise ScenarioInvalid(f"--set seed='{text}' is not allowed: give a whole number from 0")
-    return int(text)
-
-
-def _duration_s(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value <= DURATION_MAX_S:  # also refuses NaN
-        raise ScenarioInvalid(
-            f"--set duration_s='{text}' is not allowed: give seconds above 0, "
-            f"at most {DURATION_MAX_S:.0f}"
-        )
-    return value
-
-
-def _ips_controller(text: str) -> str:
-    if text not in CONTROLLERS:
-        raise ScenarioInvalid(
-            f"--set ips_controller='{text}' is not allowed: give {', '.join(CONTROLLERS)}"
-        )
-    return text
 
 
 def _progress(duration_s: float) -> Callable[[float], None] | None:

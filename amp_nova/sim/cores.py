@@ -12,43 +12,12 @@ in 1024 is taken as zero.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+
+from amp_nova.sim.vcpu import Share, SimVcpu
 
 EPSILON = 1e-9
 IDLE_CLASS_WEIGHT = 3 / 1024
 """SCHED_IDLE's weight over the default, used only to compare loads."""
-
-
-@dataclass(slots=True)
-class Moves:
-    """How often a vCPU changed its pCPU, and how often that crossed last-level caches."""
-
-    total: int = 0
-    cross_llc: int = 0
-
-
-class Runner(Protocol):
-    """What a scheduler knows about a vCPU. ``order`` breaks ties repeatably."""
-
-    order: int
-    pcpus: frozenset[int]
-    limit_cores: float
-    pcpu: int | None
-    moves: Moves
-
-    @property
-    def idle_class(self) -> bool:
-        """Whether it runs in the idle class."""
-        ...
-
-
-@dataclass(slots=True)
-class Share:
-    """What a vCPU gets: its share of each pCPU, and the share of time it is throttled."""
-
-    cores: dict[int, float]
-    throttled_ratio: float
 
 
 def share_equally(limits_cores: Sequence[float], capacity_cores: float = 1.0) -> list[float]:
@@ -81,12 +50,12 @@ def throttled(
     return result
 
 
-def weight_cores(vcpu: Runner) -> float:
+def weight_cores(vcpu: SimVcpu) -> float:
     """What a vCPU adds to the load of its pCPU."""
     return vcpu.limit_cores * (IDLE_CLASS_WEIGHT if vcpu.idle_class else 1.0)
 
 
-def place(vcpu: Runner, pcpu: int, llc: Mapping[int, int | None]) -> None:
+def place(vcpu: SimVcpu, pcpu: int, llc: Mapping[int, int | None]) -> None:
     """Put a vCPU on a pCPU and count the migration; ``llc`` is the cache of each pCPU."""
     if vcpu.pcpu is not None and vcpu.pcpu != pcpu:
         vcpu.moves.total += 1
@@ -101,19 +70,19 @@ class Cores:
         """``llc`` is the cache of each pCPU; ``preference`` orders equally loaded pCPUs."""
         self._llc = llc
         self._rank = {pcpu: rank for rank, pcpu in enumerate(preference)}
-        self._queues: dict[int, list[Runner]] = {p: [] for p in sorted(llc)}
+        self._queues: dict[int, list[SimVcpu]] = {p: [] for p in sorted(llc)}
         self._load = dict.fromkeys(self._queues, 0.0)
         self._spare = dict.fromkeys(self._queues, 1.0)
         self._overloaded: set[int] = set()
-        self._own: dict[Runner, tuple[float, float]] = {}
+        self._own: dict[SimVcpu, tuple[float, float]] = {}
         """Share of its own pCPU and throttled share of every runnable vCPU."""
-        self._short: set[Runner] = set()
+        self._short: set[SimVcpu] = set()
         """vCPUs that get less on their own pCPU than their limit allows."""
-        self._borrowers: set[Runner] = set()
+        self._borrowers: set[SimVcpu] = set()
         """vCPUs that also run in the spare time of other pCPUs."""
         self._dirty: set[int] = set()
 
-    def wake(self, vcpu: Runner) -> None:
+    def wake(self, vcpu: SimVcpu) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
         if last in vcpu.pcpus and load[last] + weight_cores(vcpu) <= 1.0 + EPSILON:
@@ -123,7 +92,7 @@ class Cores:
         ties = [p for p in vcpu.pcpus if load[p] <= least]
         self._enqueue(vcpu, last if last in ties else min(ties, key=self._rank.__getitem__))
 
-    def sleep(self, vcpu: Runner) -> None:
+    def sleep(self, vcpu: SimVcpu) -> None:
         """Take a vCPU off its pCPU; it remembers which one that was."""
         assert vcpu.pcpu is not None
         self._queues[vcpu.pcpu].remove(vcpu)
@@ -131,7 +100,7 @@ class Cores:
         self._short.discard(vcpu)
         self._touch(vcpu.pcpu)
 
-    def changed(self, vcpu: Runner) -> None:
+    def changed(self, vcpu: SimVcpu) -> None:
         """Take a new affinity, limit or class of a runnable vCPU into account."""
         assert vcpu.pcpu is not None
         if vcpu.pcpu in vcpu.pcpus:
@@ -140,12 +109,12 @@ class Cores:
             self.sleep(vcpu)
             self.wake(vcpu)
 
-    def reschedule(self) -> dict[Runner, Share]:
+    def reschedule(self) -> dict[SimVcpu, Share]:
         """Balance the load and divide the pCPUs; returns every share that may have changed."""
         if not self._dirty:
             return {}
         self._balance()
-        affected: set[Runner] = set()
+        affected: set[SimVcpu] = set()
         for pcpu in self._dirty:
             self._divide(pcpu)
             affected.update(self._queues[pcpu])
@@ -156,7 +125,7 @@ class Cores:
         self._borrowers = set(borrowed)
         return {v: self._share(v, borrowed.get(v)) for v in sorted(affected, key=lambda v: v.order)}
 
-    def _share(self, vcpu: Runner, borrowed: dict[int, float] | None) -> Share:
+    def _share(self, vcpu: SimVcpu, borrowed: dict[int, float] | None) -> Share:
         own, throttled_ratio = self._own[vcpu]
         assert vcpu.pcpu is not None
         cores = {vcpu.pcpu: own, **(borrowed or {})}
@@ -165,7 +134,7 @@ class Cores:
             throttled_ratio = 1.0 - total if total >= vcpu.limit_cores - EPSILON else 0.0
         return Share(cores, max(0.0, throttled_ratio))
 
-    def _enqueue(self, vcpu: Runner, pcpu: int) -> None:
+    def _enqueue(self, vcpu: SimVcpu, pcpu: int) -> None:
         place(vcpu, pcpu, self._llc)
         self._queues[pcpu].append(vcpu)
         self._touch(pcpu)
@@ -195,7 +164,7 @@ class Cores:
             # Terminates: every move reduces the sum of squared loads.
             work += [p for p in (source, target) if p is not None]
 
-    def _pull(self, target: int) -> tuple[Runner, int] | None:
+    def _pull(self, target: int) -> tuple[SimVcpu, int] | None:
         """A vCPU to bring to this pCPU, from the most loaded pCPU that has one."""
         load = self._load
         mine = load[target] + EPSILON
@@ -206,7 +175,7 @@ class Cores:
                     return vcpu, target
         return None
 
-    def _push(self, source: int) -> tuple[Runner, int] | None:
+    def _push(self, source: int) -> tuple[SimVcpu, int] | None:
         """A vCPU to move away from this pCPU, to the least loaded pCPU it may use."""
         if source not in self._overloaded:
             return None
@@ -242,9 +211,9 @@ class Cores:
                     self._short.discard(vcpu)
         self._spare[pcpu] = 1.0 - used
 
-    def _lend(self) -> dict[Runner, dict[int, float]]:
+    def _lend(self) -> dict[SimVcpu, dict[int, float]]:
         """Give the spare time of pCPUs to vCPUs that wait elsewhere and may run there."""
-        borrowed: dict[Runner, dict[int, float]] = {}
+        borrowed: dict[SimVcpu, dict[int, float]] = {}
         if not self._short:
             return borrowed
         lack = {v: v.limit_cores - self._own[v][0] for v in self._short}

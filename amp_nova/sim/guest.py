@@ -43,8 +43,6 @@ class Alone:
 class Behaviour:
     """The turns of a guest's workload: the present one, the next one, and its counter rates."""
 
-    __slots__ = ("_since_s", "_turns", "alone", "model", "rates", "turn", "upcoming")
-
     def __init__(
         self, workload: Workload, started_s: float, shift_s: float, model: CounterModel
     ) -> None:

@@ -1,7 +1,7 @@
 """Runs a scenario: the agent's own control loop over a simulated host, in simulated time."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.plugins import load_policy
@@ -15,21 +15,13 @@ from amp_nova.sim.windows import WINDOW_S, Windows
 TOGETHER_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A point in time, and what happens then besides the guests' own events."""
+def moments(
+    duration_s: float, settings: Settings, tick_s: float | None = None
+) -> Iterator[tuple[float, set[str]]]:
+    """What is due when, in order of time: ``cycle``, ``policy``, ``window`` and ``tick``.
 
-    at_s: float
-    cycle: bool
-    window: bool
-    tick: bool = False
-
-
-def moments(duration_s: float, settings: Settings, tick_s: float | None = None) -> Iterator[Moment]:
-    """Cycles, policy decisions (each in a cycle of its own) and window edges, in order of time.
-
-    The first cycle is at 0, before any guest runs; the end closes the last window. The fast loop
-    samples every ``tick_s``, if given.
+    The first cycle is at 0, before any guest runs; the end closes the last window. A tick of the
+    fast loop is due every ``tick_s``, if given.
     """
     steps = {"cycle": settings.cycle_s, "policy": settings.policy_interval_s, "window": WINDOW_S}
     turns = {"cycle": 0, "policy": 0, "window": 1}
@@ -42,12 +34,12 @@ def moments(duration_s: float, settings: Settings, tick_s: float | None = None) 
         # What is due together happens together, despite rounding.
         at_s = max(time for time in due.values() if time <= at_s + TOGETHER_S)
         if at_s >= duration_s:
-            yield Moment(duration_s, False, True)
+            yield duration_s, {"window"}
             return
         now = {what for what, time in due.items() if time <= at_s}
         for what in now:
             turns[what] += 1
-        yield Moment(at_s, bool(now & {"cycle", "policy"}), "window" in now, "tick" in now)
+        yield at_s, now
 
 
 def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
@@ -79,19 +71,19 @@ def run(
         if g.booking.booked
     }
     opened_s = 0.0
-    for moment in moments(scenario.duration_s, settings, _tick_s(loop, scenario)):
+    for at_s, due in moments(scenario.duration_s, settings, _tick_s(loop, scenario)):
         # Not before the first cycle: guests get their pCPUs as soon as time advances.
-        if moment.at_s > host.now_s:
-            host.advance(moment.at_s)
-        if moment.window:
+        if at_s > host.now_s:
+            host.advance(at_s)
+        if "window" in due:
             for name, window in windows.items():
-                window.close(host.meters(name), moment.at_s - opened_s)
-            opened_s = moment.at_s
-        if moment.tick and loop.fast is not None and loop.fast.governs:
+                window.close(host.meters(name), at_s - opened_s)
+            opened_s = at_s
+        if "tick" in due and loop.fast is not None and loop.fast.governs:
             loop.fast.tick()
-        if moment.cycle:
+        if due & {"cycle", "policy"}:  # a policy decides in a cycle of its own
             loop.cycle()
         if progress is not None:
-            progress(moment.at_s)
+            progress(at_s)
     delivered = {name: window.result() for name, window in windows.items()}
     return report.of_run(scenario, policy.name, host, delivered)

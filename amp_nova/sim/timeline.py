@@ -7,11 +7,10 @@ Between two events all rates are constant, so results are exact.
 import heapq
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from amp_nova.sim.cores import Share
 from amp_nova.sim.guest import SimGuest
-from amp_nova.sim.vcpu import SimVcpu
+from amp_nova.sim.vcpu import Share, SimVcpu
 
 TURN, REACHED = 0, 1
 
@@ -28,7 +27,7 @@ class HostScheduler(Protocol):
     def changed(self, vcpu: SimVcpu) -> None:
         """A runnable vCPU has a new affinity, limit or class."""
 
-    def reschedule(self) -> Mapping[Any, Share]:
+    def reschedule(self) -> Mapping[SimVcpu, Share]:
         """Decide; returns every share that may have changed."""
         ...
 
@@ -109,11 +108,10 @@ class Timeline:
                 self.scheduler.wake(vcpu)
                 vcpu.counters.runnable = True
         affected = dict.fromkeys(stale)
-        for runner, share in self.scheduler.reschedule().items():
-            assert isinstance(runner, SimVcpu)
-            runner.accrue(self.now_s)
-            runner.take(share, self._type_of)
-            affected[runner] = None
+        for vcpu, share in self.scheduler.reschedule().items():
+            vcpu.accrue(self.now_s)
+            vcpu.take(share, self._type_of)
+            affected[vcpu] = None
         for vcpu in affected:
             self._forecast(vcpu)
 

@@ -6,10 +6,25 @@ from typing import TYPE_CHECKING
 
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts, Sample, VcpuReading
-from amp_nova.sim.cores import Moves, Share
 
 if TYPE_CHECKING:
     from amp_nova.sim.guest import SimGuest
+
+
+@dataclass(slots=True)
+class Moves:
+    """How often a vCPU changed its pCPU, and how often that crossed last-level caches."""
+
+    total: int = 0
+    cross_llc: int = 0
+
+
+@dataclass(slots=True)
+class Share:
+    """What a vCPU gets: its share of each pCPU, and the share of time it is throttled."""
+
+    cores: dict[int, float]
+    throttled_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +72,8 @@ class Work:
 class SimVcpu:
     """A vCPU of a simulated guest."""
 
-    __slots__ = (
-        "bandwidth",
-        "counters",
-        "guest",
-        "key",
-        "limit_cores",
-        "moves",
-        "order",
-        "pcpu",
-        "pcpus",
-        "work",
-    )
-
     def __init__(self, guest: "SimGuest", index: int, order: int, pcpus: frozenset[int]) -> None:
+        """``order`` in which vCPUs were started breaks ties repeatably."""
         self.guest = guest
         self.key = (guest.guest.name, index)
         self.order = order

@@ -53,7 +53,8 @@ class Value:
 
     def wrong(self, sentence: str) -> ScenarioInvalid:
         """The error for this place in the file."""
-        return _wrong(self.file, self.node.start_mark.line + 1, sentence)
+        mark = self.node.start_mark
+        return _wrong(self.file, mark.line + 1 if mark else None, sentence)
 
     def refused(self, expected: str) -> ScenarioInvalid:
         """The error for a value other than what is expected."""

@@ -4,9 +4,12 @@
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
@@ -24,6 +27,12 @@ STEP_MIN_S = 0.001
 SEED_MAX = 2**63 - 1
 RATE_LEAST, RATE_MOST = 1e-3, 1e3
 """Bounds of coefficients, speeds and instructions per cycle that keep counters finite."""
+SETTINGS: Mapping[str, Callable[[Value], Any]] = {
+    "duration_s": lambda value: value.number(0, DURATION_MAX_S, above=True),
+    "seed": lambda value: value.whole(0, SEED_MAX),
+    "ips_controller": lambda value: value.one_of(list(CONTROLLERS), "an Ips controller"),
+}
+"""How to run a scenario: what the command line may override."""
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -66,7 +75,7 @@ def read(top: Value, name: str) -> Scenario:
     host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
     ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
     agent = keys["agent"].fields(("ips_controller",)) if "agent" in keys else {}
-    controller = agent.get("ips_controller")
+    settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **agent}.get(k))}
     topology = _topology(host, ips)
     guests: dict[str, Guest] = {}
     vcpus_left = VCPUS_MAX
@@ -76,16 +85,19 @@ def read(top: Value, name: str) -> Scenario:
         guests[guest.name] = guest
     return Scenario(
         name=keys["name"].text() if "name" in keys else name,
-        duration_s=keys["duration_s"].number(0, DURATION_MAX_S, above=True),
         topology=topology,
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",
-        seed=keys["seed"].whole(0, SEED_MAX) if "seed" in keys else 0,
         reference_ips=ips,
-        ips_controller=controller.one_of(list(CONTROLLERS), "an Ips controller")
-        if controller
-        else "default",
+        **settings,
     )
+
+
+def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
+    """The scenario with other ``SETTINGS``, which are removed from ``texts``."""
+    given = {key: texts.pop(key) for key in SETTINGS if key in texts}
+    values = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
+    return replace(scenario, **{key: SETTINGS[key](value) for key, value in values.items()})
 
 
 def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topology:

@@ -74,7 +74,8 @@ class IntegratedSlots:
         """SF: the coefficient of each core over that of the slowest type."""
         self._size = {g.name: len(g.booking.vcpus) for g in guests}
         self._parallel = {g.name for g in guests if g.workload.barrier_ref_s is not None}
-        self._sr: dict[VcpuKey, float] = {v.key: 0.0 for v in self._view.vcpus}
+        self.resources: dict[VcpuKey, float] = {v.key: 0.0 for v in self._view.vcpus}
+        """The SR of each vCPU."""
         self._first = dict(policy.first_places(self._view)[1])
         """Where vCPUs that have not run since the last mapping are mapped to."""
         self._stale = False
@@ -94,13 +95,9 @@ class IntegratedSlots:
         self._view = replace(self._view, vcpus=left)
         self._stale = True
 
-    def resources(self) -> dict[VcpuKey, float]:
-        """The SR of each vCPU."""
-        return dict(self._sr)
-
     def debit(self, vcpu: SimVcpu, pcpu: int) -> None:
         """Algorithm 3: a slot costs what the core can do in it."""
-        self._sr[vcpu.key] -= self._factor[pcpu]
+        self.resources[vcpu.key] -= self._factor[pcpu]
 
     def allocate(self, slots: int) -> None:
         """Algorithm 2: by weight to instances, evenly to their vCPUs."""
@@ -109,7 +106,7 @@ class IntegratedSlots:
         whole = sum(weights.values())
         for vcpu in self._view.vcpus:
             name = vcpu.key[0]
-            self._sr[vcpu.key] += total * weights[name] / whole / self._size[name]
+            self.resources[vcpu.key] += total * weights[name] / whole / self._size[name]
 
     def select(self) -> None:
         """Algorithm 4 for every core."""
@@ -200,7 +197,7 @@ class IntegratedSlots:
                 and self._fits(v, alone=alone, gently=True)
             ]
             if able:
-                return max(able, key=lambda v: (round(self._sr[v.key], 6), -v.order))
+                return max(able, key=lambda v: (round(self.resources[v.key], 6), -v.order))
         return None
 
     def _splits(self, vcpu: SimVcpu, pcpu: int) -> bool:
@@ -235,7 +232,7 @@ class IntegratedSlots:
 
     def _has_sr(self, vcpu: SimVcpu, pcpu: int) -> bool:
         """Whether it has SR left and may use the core."""
-        return self._sr[vcpu.key] > _NOISE and pcpu in self._board.allowed(vcpu)
+        return self.resources[vcpu.key] > _NOISE and pcpu in self._board.allowed(vcpu)
 
     def _fits(self, vcpu: SimVcpu, *, alone: bool = False, gently: bool = False) -> bool:
         """Whether a parallel instance can have all its cores now.
@@ -253,7 +250,7 @@ class IntegratedSlots:
             current = self._board.running[other.pcpu]
             if other.pcpu in self._claimed:
                 return False
-            if gently and current is not None and self._sr[current.key] > _NOISE:
+            if gently and current is not None and self.resources[current.key] > _NOISE:
                 return False
         return True
 

@@ -11,7 +11,6 @@ slots are lost. Context switches and moves cost nothing.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.aash import AashPolicy
@@ -19,39 +18,19 @@ from amp_nova.policies.api import Policy
 from amp_nova.policies.credit import CreditPolicy
 from amp_nova.policies.integrated import IntegratedPolicy
 from amp_nova.sim import report
-from amp_nova.sim.cores import Share
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.slots.board import Board
 from amp_nova.sim.slots.credit import AashSlots, CreditSlots
 from amp_nova.sim.slots.integrated import IntegratedSlots
-from amp_nova.sim.vcpu import SimVcpu
+from amp_nova.sim.vcpu import Share, SimVcpu
 
 SLOT_S = 0.01
 CYCLE_SLOTS = 3
 
 
-class SlotScheduler(Protocol):
-    """A scheduler that moves vCPUs on the board it was created with."""
-
-    def wake(self, vcpu: SimVcpu) -> None:
-        """Find a queue for a vCPU that became runnable."""
-
-    def end(self, name: str) -> None:
-        """An instance has finished all its work."""
-
-    def debit(self, vcpu: SimVcpu, pcpu: int) -> None:
-        """A slot has passed, with this vCPU on this core."""
-
-    def allocate(self, slots: int) -> None:
-        """A cycle of this many slots begins."""
-
-    def select(self) -> None:
-        """A slot begins: choose what every core runs."""
-
-    def fill(self) -> None:
-        """Within a slot: find work for idle cores."""
+SlotScheduler = CreditSlots | IntegratedSlots
 
 
 class SlotCores:

@@ -82,12 +82,12 @@ def test_it_keeps_pace_with_real_time_and_serves_metrics():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--duration", "3"], "'3' is not from 4"),
+        (["--duration", "3"], "'3' is not a whole number, 4 to 86400"),
         (["--duration", "-1"], "'-1'"),
         (["--duration", "1.5"], "'1.5'"),
-        (["--duration", "9" * 50], "whole number of seconds"),
-        (["--port", "65536"], "'65536' is not a port"),
-        (["--port", "http"], "'http' is not a port"),
+        (["--duration", "9" * 50], "whole number"),
+        (["--port", "65536"], "'65536' is not a whole number, 0 to 65535"),
+        (["--port", "http"], "'http' is not a whole number"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):

@@ -75,10 +75,11 @@ def test_the_controller_of_ips_can_be_set(capsys):
     for name in ("default", "printed", "printed-decay"):
         setting = ("--set", f"ips_controller={name}", "--format", "json")
         _, text, _ = amp_nova_simulate(capsys, path, *setting)
-        found[name] = [vm["delivered_ratio"] for vm in json.loads(text)["vms"].values()]
+        ratios = (vm["delivered_ratio"] for vm in json.loads(text)["vms"].values())
+        found[name] = max(abs(ratio - 1.0) for ratio in ratios if ratio is not None)
 
-    assert found["default"] == pytest.approx([1.0] * len(found["default"]), abs=0.01)
-    assert found["default"] != found["printed"] != found["printed-decay"]
+    assert found["default"] < 0.01 < found["printed"]
+    assert found["printed-decay"] not in (found["default"], found["printed"])
 
 
 def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
@@ -113,15 +114,18 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
         ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "=1"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
-        ([SCENARIO, "--set", "seed=-1"], "seed='-1'"),
-        ([SCENARIO, "--set", "seed=1e3"], "seed='1e3'"),
+        ([SCENARIO, "--set", "seed=-1"], "--set: seed is '-1': give a whole number from 0"),
+        ([SCENARIO, "--set", "seed=1e3"], "seed is '1e3'"),
         ([SCENARIO, "--set", "seed=" + "9" * 5000], "whole number"),
-        ([SCENARIO, "--set", "duration_s=soon"], "duration_s='soon'"),
-        ([SCENARIO, "--set", "duration_s=nan"], "seconds above 0"),
-        ([SCENARIO, "--set", "duration_s=inf"], "seconds above 0"),
-        ([SCENARIO, "--set", "duration_s=0"], "seconds above 0"),
+        ([SCENARIO, "--set", "duration_s=soon"], "duration_s is 'soon'"),
+        ([SCENARIO, "--set", "duration_s=nan"], "give a number above 0"),
+        ([SCENARIO, "--set", "duration_s=inf"], "give a number above 0"),
+        ([SCENARIO, "--set", "duration_s=0"], "give a number above 0"),
         ([SCENARIO, "--set", "slots=1"], "give true or false"),
-        ([SCENARIO, "--set", "ips_controller=soft"], "give default, printed, printed-decay"),
+        (
+            [SCENARIO, "--set", "ips_controller=soft"],
+            "ips_controller is 'soft': give an Ips controller: default, printed",
+        ),
         ([CREDIT, "--policy", "acfs", "--set", "slots=true"], "credit, aash or integrated"),
         ([SCENARIO, "--policy", "credit", "--set", "slots=true"], "does not keep bookings"),
         ([SCENARIO, "--format", "xml"], "xml"),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from amp_nova.sim.cores import Cores, Moves, share_equally, throttled
+from amp_nova.sim.cores import Cores, share_equally, throttled
+from amp_nova.sim.vcpu import Moves
 
 
 class Vcpu:

@@ -50,8 +50,8 @@ def test_resources_of_a_cycle():
     made.allocate(3)
     made.allocate(3)
 
-    assert made.resources()["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
-    assert made.resources()["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
+    assert made.resources["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
+    assert made.resources["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
 
 
 def progress(result):
