@@ -19,11 +19,7 @@ All papers together take about a minute. The user guide (policies) explains what
 open and which results are not reproduced.
 """
 PAPERS: Mapping[str, Callable[[], Iterator[Figure]]] = {
-    "teabe2017": teabe2017.figures,
-    "kwon2011": kwon2011.figures,
-    "saez2015": saez2015.figures,
-    "chen2014": chen2014.figures,
-    "kumar2009": kumar2009.figures,
+    paper.PAPER: paper.figures for paper in (teabe2017, kwon2011, saez2015, chen2014, kumar2009)
 }
 
 

@@ -29,7 +29,6 @@ from amp_nova.sim.vcpu import Share, SimVcpu
 SLOT_S = 0.01
 CYCLE_SLOTS = 3
 
-
 SlotScheduler = CreditSlots | IntegratedSlots
 
 
