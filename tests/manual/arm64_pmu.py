@@ -8,9 +8,9 @@ unpacked there. It takes about a minute and 200 MB:
 
     python tests/manual/arm64_pmu.py /tmp/arm64-pmu
 
-Expected: ratios of 1.001, because the kernel's timer ticks count too; 0 with ``guest_only``, because
-nothing here is a guest; no cache misses, an event that this PMU lacks; an error message for a thread
-that has exited.
+Expected: ratios of 1.001, because the kernel's timer ticks count too; 0 with ``guest_only``,
+because nothing here is a guest; no cache misses, an event that this PMU lacks; an error message for
+a thread that has exited.
 """
 
 import gzip
