@@ -9,6 +9,7 @@ import math
 import random
 from dataclasses import dataclass
 
+from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -90,7 +91,7 @@ class Delivered:
 def run(guests, lasts_s, controller="default", each=8, skip_s=0):
     """Let the agent's loop keep these guests; what each was delivered after ``skip_s``."""
     host = SimHost(topology(each), guests, reference_ips=REFERENCE_IPS)
-    loop = Loop(host, host, Settings(ips_controller=controller), fast=host)
+    loop = Loop(host, host, Settings(ips=IpsSettings(controller)))
     loop.cycle()
     ticks = round(1.0 / loop.fast.tick_s)
     seconds = {g.name: [] for g in guests}

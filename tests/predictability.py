@@ -7,9 +7,10 @@ is moved as on a real host: others come that need the cores it is on, so the loo
 from dataclasses import dataclass, field
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.control.entitlement import Terms
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest
@@ -40,7 +41,7 @@ HOST = Topology(
 )
 FIXED = Settings()
 ADAPTIVE = Settings(coefficients=Choice(adaptive=True))
-STOCK = Settings(enforce=False)
+STOCK = Settings(Terms(enforce=False))
 BY_REFCORES = {"pref_core": str(REFCORES)}
 BY_IPS = {"ips": str(REFCORES * REFERENCE_IPS)}
 
@@ -57,7 +58,7 @@ class Bench:
     def __post_init__(self):
         counting = Counting(noise_ratio=self.noise_ratio, seed=self.seed)
         self.host = SimHost(HOST, (), self.seed, REFERENCE_IPS, counting)
-        self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0, fast=self.host)
+        self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0)
 
     def add(self, name, speedup, start_on, booking=None, ipc_ratio=1.0):
         """Start a guest that works without end.

@@ -79,7 +79,10 @@ class Loop:
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._sensor, self._actuator = sensor, actuator
-        self._settings = settings = settings or Settings()
+        settings = settings or Settings()
+        idle_class = settings.terms.enforce and settings.terms.idle_class
+        settings = replace(settings, policy=replace(settings.policy, idle_class=idle_class))
+        self._settings = settings
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
         self._state = State(policy_runner.begin(policy or NonePolicy(), settings.policy))

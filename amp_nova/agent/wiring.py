@@ -149,9 +149,7 @@ def settings(
         ),
         own_coefficients.choice(agent.coefficients, agent.coefficients_of),
         ProfileSettings(miss, recall, agent.policy_interval_s),
-        PolicySettings(
-            agent.policy_interval_s, agent.policy_moves_max, idle_class=agent.best_effort_yields
-        ),
+        PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
         IpsSettings(sp_s=agent.sp_s),
         agent.drift_repairs_max,
         dry_run,

@@ -1,13 +1,15 @@
-"""``amp-nova demo``: the main job in a minute, on simulated hosts, without root or a hypervisor.
+"""``amp-nova demo``: bookings kept on fast and slow cores, without root or a hypervisor.
 
-The control loop and the exporter are the agent's own. Simulated time keeps step with real time, so
-that the metrics can be looked at meanwhile.
+The control loop and the exporter are the agent's own. Simulated time keeps pace with real time, so
+that the metrics can be watched. With ``--libvirt`` real guests run instead of simulated ones.
 """
 
 import argparse
 import dataclasses
+import functools
 import importlib
 import json
+import re
 import sys
 import textwrap
 import time
@@ -17,7 +19,7 @@ from typing import Any
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
-from amp_nova.sim.report import aligned
+from amp_nova.sim.report import aligned, rounded
 
 EPILOG = """examples:
   amp-nova demo
@@ -25,20 +27,9 @@ EPILOG = """examples:
   amp-nova demo --fast --format json
 """
 ADDRESS = "127.0.0.1"
-ACT_MIN_S = 1
 WIDTH = 79
 DURATION_MAX_S = 86_400
-HEAD = [
-    "vCPU",
-    "booked",
-    "| with amp-nova:",
-    "ratio",
-    "on",
-    "quota",
-    "| without:",
-    "ratio",
-    "on",
-]
+HEAD = ["vCPU", "booked", "| with amp-nova:", "ratio", "on", "quota", "| without:", "ratio", "on"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,70 +40,67 @@ def add_parser(subparsers: Any) -> None:
         description=(
             "Run the same guests on two simulated hosts, one with amp-nova and one without, and "
             "show what was booked and what was delivered, in reference cores. The exit status is "
-            "1 if a booking was not kept."
+            "1 if a booking was not delivered."
         ),
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--duration",
-        type=_duration,
+        type=_whole(len(ACTS), DURATION_MAX_S),
         default=32,
         metavar="S",
-        help="seconds that it lasts, a multiple of 4 or the next below (default: %(default)s)",
+        help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
     )
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="P", help="serve metrics there (default: any)"
+        "--port",
+        type=_whole(0, 65_535),
+        default=0,
+        metavar="P",
+        help="port of the metrics (default: any)",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--fast", action="store_true", help="do not keep step with real time")
+    parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
     parser.add_argument(
         "--libvirt", action="store_true", help="real guests on this machine's libvirt instead"
     )
     parser.set_defaults(run=run)
 
 
-def _duration(text: str) -> int:
-    least = ACT_MIN_S * len(ACTS)
-    if not (text.isascii() and text.isdecimal() and len(text) < 9):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of seconds")
-    if not least <= int(text) <= DURATION_MAX_S:
-        raise argparse.ArgumentTypeError(f"'{text}' is not from {least} to {DURATION_MAX_S}")
-    return int(text)
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number from ``low`` to ``high``."""
 
+    def read(text: str) -> int:
+        # The length first: int() refuses very long texts with an error of its own.
+        if not (re.fullmatch("[0-9]{1,9}", text) and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, {low} to {high}")
+        return int(text)
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port: give 0 to {(1 << 16) - 1}")
-    return int(text)
+    return read
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it, and say in one sentence what it showed; 1 if a booking was not kept."""
-    if args.libvirt:
-        status: int = importlib.import_module("amp_nova.lab.demo").run(args)
-        return status
-    show = Show(args.duration // len(ACTS))
+    """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
     exporter = Exporter()
     metrics = _serve(exporter, args.port)
-    draw = _silence if args.format == "json" else _drawer(metrics)
-    started_s = time.monotonic()
-    while show.second():
-        assert show.kept.report is not None
-        exporter.update(show.kept.report)
-        if not args.fast:
-            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
-        draw(show)
-    verdict = show.verdict()
+    say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
+    if args.libvirt:
+        lab = importlib.import_module("amp_nova.lab.demo")
+        verdict = lab.run(args.duration, exporter, metrics, say)
+        found = verdict.figures()
+    else:
+        show = _simulate(args, exporter, metrics, say)
+        verdict = show.verdict()
+        found = _figures(show, metrics)
     if args.format == "json":
-        print(json.dumps(_json(show, metrics), indent=2))
+        print(json.dumps(found, indent=2))
     else:
         print(f"\n{verdict}")
-    return 0 if verdict.held else 1
+    return 0 if verdict.delivered else 1
 
 
 def _serve(exporter: Exporter, port: int) -> str:
-    """Where the metrics of the host with amp-nova are served until the end."""
+    """Serve the metrics of the host with amp-nova until the process ends; returns the URL."""
     try:
         address, taken = exporter.start_http(ADDRESS, port)
     except ConfigInvalid as exc:
@@ -120,25 +108,25 @@ def _serve(exporter: Exporter, port: int) -> str:
     return f"http://{address}:{taken}/metrics"
 
 
-def _silence(show: Show) -> None:
-    """Draw nothing."""
-
-
-def _drawer(metrics: str) -> Callable[[Show], None]:
-    """Redraws a table every second on a terminal; elsewhere prints the end of every act."""
-    print(_introduction(metrics), flush=True)
-    if not sys.stdout.isatty():
-        return lambda show: print("\n" + "\n".join(_table(show))) if show.ends_act else None
-    above = 0
-
-    def draw(show: Show) -> None:
-        nonlocal above
-        lines = ["", *_table(show)]
-        up = f"\033[{above}A\033[J" if above else ""
-        print(up + "\n".join(lines), flush=True)
-        above = len(lines)
-
-    return draw
+def _simulate(
+    args: argparse.Namespace, exporter: Exporter, metrics: str, say: Callable[[str], None]
+) -> Show:
+    """Redraws a table every second on a terminal; elsewhere prints it at the end of every act."""
+    show = Show(args.duration // len(ACTS))
+    say(_introduction(metrics))
+    redraw, above = sys.stdout.isatty(), 0
+    started_s = time.monotonic()
+    while show.second():
+        assert show.kept.report is not None
+        exporter.update(show.kept.report)
+        if not args.fast:
+            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
+        if redraw or show.ends_act:
+            lines = ["", *_table(show)]
+            up = f"\033[{above}A\033[J" if above and redraw else ""
+            say(up + "\n".join(lines))
+            above = len(lines)
+    return show
 
 
 def _introduction(metrics: str) -> str:
@@ -155,19 +143,12 @@ def _introduction(metrics: str) -> str:
 
 def _table(show: Show) -> list[str]:
     rows = [HEAD]
-    for key, kept in show.kept.rows.items():
-        bare = show.bare.rows[key]
-        rows.append(
-            [
-                f"{key[0]}/{key[1]}",
-                _number(kept.booked_refcores),
-                *_cells(kept),
-                _number(kept.quota_cores),
-                *_cells(bare),
-            ]
-        )
+    for (name, index), kept in show.kept.rows.items():
+        bare = _cells(show.bare.rows[name, index])
+        vcpu = [f"{name}/{index}", _number(kept.booked_refcores)]
+        rows.append([*vcpu, *_cells(kept), _number(kept.quota_cores), *bare])
     now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
-    # Wrapped, so that the number of lines to draw over is known on a narrow terminal too.
+    # Wrapped, so that the number of lines to redraw is known on a narrow terminal too.
     return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
 
 
@@ -179,15 +160,15 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _json(show: Show, metrics: str) -> dict[str, Any]:
+def _figures(show: Show, metrics: str) -> dict[str, Any]:
     """The verdict with its figures, and the last second of every vCPU."""
     verdict = show.verdict()
     return {
         "duration_s": show.duration_s,
         "metrics": metrics,
-        "held": verdict.held,
+        "held": verdict.delivered,
         "verdict": str(verdict),
-        **{key: round(value, 6) for key, value in dataclasses.asdict(verdict).items()},
+        **{key: rounded(value) for key, value in dataclasses.asdict(verdict).items()},
         "vcpus": {
             f"{name}/{index}": {
                 "with": dataclasses.asdict(kept),

@@ -1,13 +1,13 @@
-"""``amp-nova reproduce``: the papers' figures, what was published beside ours."""
+"""``amp-nova reproduce``: the papers' figures, published values beside simulated ones."""
 
 import argparse
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from amp_nova.sim.report import DIGITS, aligned
+from amp_nova.cmd.terminal import progress
+from amp_nova.sim.report import rounded, sections
 from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
 from amp_nova.sim.reproduce.figure import Figure
 
@@ -15,15 +15,11 @@ EPILOG = """examples:
   amp-nova reproduce
   amp-nova reproduce kwon2011 --format json
 
-All of it takes about a minute. What a paper does not say, and what does not come out, is in the
-user guide (policies).
+All papers together take about a minute. The user guide (policies) explains what the papers leave
+open and which results are not reproduced.
 """
 PAPERS: Mapping[str, Callable[[], Iterator[Figure]]] = {
-    "teabe2017": teabe2017.figures,
-    "kwon2011": kwon2011.figures,
-    "saez2015": saez2015.figures,
-    "chen2014": chen2014.figures,
-    "kumar2009": kumar2009.figures,
+    paper.PAPER: paper.figures for paper in (teabe2017, kwon2011, saez2015, chen2014, kumar2009)
 }
 
 
@@ -31,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
     """Add ``reproduce`` to the command line."""
     parser = subparsers.add_parser(
         "reproduce",
-        help="the papers' tables and figures, published value beside ours",
+        help="the papers' tables and figures, published values beside ours",
         description="Run the papers' experiments again, on simulated hosts.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -45,35 +41,25 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every figure of one paper or of all."""
-    papers = list(PAPERS) if args.paper is None else [args.paper]
-    found: list[Figure] = []
-    for paper in papers:
+    found: dict[str, list[Figure]] = {}
+    for paper in PAPERS if args.paper is None else [args.paper]:
+        found[paper] = []
         for figure in PAPERS[paper]():
-            found.append(figure)
-            _progress(f"{paper}: {len(found)} done")
-    _progress("")
-    print(_json(found) if args.format == "json" else _table(found))
+            found[paper].append(figure)
+            progress(f"{paper}: {len(found[paper])} done")
+    progress("")
+    if args.format == "json":
+        figures = [dataclasses.asdict(f) for listed in found.values() for f in listed]
+        print(json.dumps(rounded(figures), indent=2))
+    else:
+        print(sections({paper: _rows(figures) for paper, figures in found.items()}))
     return 0
 
 
-def _json(found: list[Figure]) -> str:
-    rows = [dataclasses.asdict(f) for f in found]
-    return json.dumps([{**row, "ours": round(row["ours"], DIGITS)} for row in rows], indent=2)
-
-
-def _table(found: list[Figure]) -> str:
-    lines: list[str] = []
-    for paper in dict.fromkeys(f.paper for f in found):
-        cells = [["quantity", "where", "published", "ours"]]
-        for f in found:
-            if f.paper == paper:
-                ours = f"{f.ours:.4g} {f.unit}".rstrip()
-                cells.append([f.quantity, f.figure, f.published, ours])
-        lines += [*([""] if lines else []), paper, *aligned(cells)]
-    return "\n".join(lines)
-
-
-def _progress(text: str) -> None:
-    """Say how far it is, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+def _rows(figures: Sequence[Figure]) -> list[list[str]]:
+    head = ["quantity", "where", "published", "ours"]
+    ours = [f"{f.ours:.4g} {f.unit}".rstrip() for f in figures]
+    return [
+        head,
+        *([f.quantity, f.figure, f.published, o] for f, o in zip(figures, ours, strict=True)),
+    ]

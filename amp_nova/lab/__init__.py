@@ -1,1 +1,4 @@
-"""Real guests on one machine, for tests and demonstrations: a slow core made of instructions."""
+"""Real guests and a slowed-down CPU on one machine, for tests and demonstrations.
+
+Nothing here is part of the agent.
+"""

@@ -19,9 +19,11 @@ from amp_nova.exceptions import AmpError
 SOURCE = Path(__file__).with_name("guest.S")
 PLUGIN_SOURCE = Path(__file__).with_name("icount.c")
 INSTRUCTIONS_PER_ROUND = 20000 * 6 + 6 + 4 / 16
-"""By hand from the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
+"""Counted in the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
 SENDER = Path(__file__).with_name("sender.S")
-"""A guest that sends frames all the time, and counts them in place of rounds."""
+"""A guest that sends frames all the time and counts those instead of rounds."""
+_RAM_PATH = Path("/var/lib/libvirt/qemu/ram")
+_RUN_PATH = Path("/run/libvirt/qemu")
 _COUNTERS = 0x200000
 _SLOT_BYTES = 64
 _MEMORY = 1 << 31
@@ -30,36 +32,36 @@ _NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 
 
 def build(folder: Path, source: Path = SOURCE) -> Path:
-    """Assemble the guest into ``folder``; needs ``as`` and ``ld`` for x86."""
+    """Assemble a guest into ``folder`` with ``as`` and ``ld`` for x86; returns its image."""
     image = folder / f"{source.stem}.bin"
-    if image.exists() and image.stat().st_mtime > source.stat().st_mtime:
-        return image
-    if shutil.which("as") is None or shutil.which("ld") is None:
-        raise AmpError("the guest cannot be built: install binutils")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{source.stem}.o"
-    link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
-    assemble = ["as", "--32", str(source), "-o", str(made)]
-    for command in (assemble, [*link, str(made), "-o", str(image)]):
-        _run(command, "the guest")
-    image.chmod(0o644)
+    if not _is_newer(image, source):
+        folder.mkdir(parents=True, exist_ok=True)
+        made = str(folder / f"{source.stem}.o")
+        link = ["ld", "-m", "elf_i386", "-Ttext", "0x100000", "-e", "start", "--oformat", "binary"]
+        _run(["as", "--32", str(source), "-o", made], "the guest", "binutils")
+        _run([*link, made, "-o", str(image)], "the guest", "binutils")
+        image.chmod(0o644)
     return image
 
 
 def build_plugin(folder: Path) -> Path:
-    """Compile the plugin that counts instructions of emulated guests; needs ``gcc``."""
+    """Compile QEMU's plugin that counts instructions into ``folder`` with ``gcc``."""
     plugin = folder / "icount.so"
-    if plugin.exists() and plugin.stat().st_mtime > PLUGIN_SOURCE.stat().st_mtime:
-        return plugin
-    if shutil.which("gcc") is None:
-        raise AmpError("the instruction counter cannot be built: install gcc")
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["gcc", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]
-    _run([*command, "-o", str(plugin), str(PLUGIN_SOURCE)], "the instruction counter")
+    if not _is_newer(plugin, PLUGIN_SOURCE):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]
+        files = ["-o", str(plugin), str(PLUGIN_SOURCE)]
+        _run([*command, *files], "the instruction counter", "gcc")
     return plugin
 
 
-def _run(command: list[str], what: str) -> None:
+def _is_newer(made: Path, source: Path) -> bool:
+    return made.exists() and made.stat().st_mtime > source.stat().st_mtime
+
+
+def _run(command: list[str], what: str, package: str) -> None:
+    if shutil.which(command[0]) is None:
+        raise AmpError(f"{what} cannot be built: install {package}")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise AmpError(f"{what} cannot be built: {result.stderr.strip()}")
@@ -67,7 +69,7 @@ def _run(command: list[str], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """A guest to start: its flavor's extra specs travel in Nova's metadata, as from Nova 32."""
+    """A guest to start. Nova's metadata carries its flavor's extra specs, as in Nova 32."""
 
     name: str
     vcpus: int = 1
@@ -75,22 +77,22 @@ class GuestSpec:
     cpuset: str = ""
     pins: Mapping[int, str] | None = None
     metadata: str | None = None
-    """Replaces Nova's metadata when given, for garbage."""
+    """Replaces Nova's metadata, to test invalid ones."""
     cputune: str = ""
     memory_mib: int = 8
     vcpus_max: int | None = None
-    """More than ``vcpus``: the others can be plugged in later."""
+    """If above ``vcpus``, the others can be hot-plugged."""
     counter: bool = False
-    """Count its instructions with the plugin, in ``counter_path``."""
+    """Whether the plugin counts its instructions in ``counter_path``."""
     count: str = ""
-    """How the plugin counts, when it shall not decide: ``callback`` or ``inline``."""
+    """How the plugin counts: ``callback`` or ``inline``; empty: the plugin decides."""
     iothreads: int = 0
     devices: str = ""
-    """More devices, as libvirt has them."""
+    """XML of additional devices."""
 
     @property
     def counter_path(self) -> Path:
-        """Where the plugin counts, in memory that the host shares."""
+        """The plugin's file of counters, in shared memory."""
         return Path(f"/dev/shm/{self.name}.icount")
 
 
@@ -110,7 +112,7 @@ def _metadata(spec: GuestSpec) -> str:
 
 
 def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
-    """The libvirt definition of a guest; its memory is a shared file, which holds the counters."""
+    """The libvirt definition of a guest, whose memory is a shared file with the counters in it."""
     pins = "".join(
         f'<vcpupin vcpu="{v}" cpuset="{c}"/>' for v, c in sorted((spec.pins or {}).items())
     )
@@ -133,7 +135,7 @@ def domain_xml(spec: GuestSpec, image: Path, kind: str = "qemu") -> str:
 
 
 def _plugin(spec: GuestSpec, image: Path) -> str:
-    """The plugin lies beside the guest's image."""
+    """The plugin is beside the guest's image."""
     if not spec.counter:
         return ""
     how = f",count={spec.count}" if spec.count else ""
@@ -147,14 +149,8 @@ def _plugin(spec: GuestSpec, image: Path) -> str:
 class Guest:
     """A running guest and its counters."""
 
-    def __init__(
-        self,
-        conn: Any,
-        spec: GuestSpec,
-        image: Path,
-        ram_path: Path = Path("/var/lib/libvirt/qemu/ram"),
-        run_path: Path = Path("/run/libvirt/qemu"),
-    ) -> None:
+    def __init__(self, conn: Any, spec: GuestSpec, image: Path) -> None:
+        """Start it on the libvirt connection ``conn``; ``AmpError`` if it does not start."""
         self.spec = spec
         if spec.counter:
             build_plugin(image.parent)
@@ -167,17 +163,17 @@ class Guest:
         self.resource = str(self.domain.UUIDString())
         self._schedstats: tuple[Path, ...] = ()
         try:
-            self.pid = int((run_path / f"{spec.name}.pid").read_text())
-            # libvirt cuts names short here.
-            folder = ram_path / f"{self.domain.ID()}-{spec.name[:20]}"
-            # Unbuffered, so that every read sees the guest's memory as it is.
+            self.pid = int((_RUN_PATH / f"{spec.name}.pid").read_text())
+            # libvirt truncates names here.
+            folder = _RAM_PATH / f"{self.domain.ID()}-{spec.name[:20]}"
+            # Unbuffered, so that every read is of the guest's memory.
             self._memory = next(iter(folder.iterdir())).open("r+b", buffering=0)
         except OSError as exc:
             self.domain.destroy()
             raise AmpError(f"guest {spec.name} has no counters: {exc}") from exc
 
     def rounds(self) -> tuple[int, ...]:
-        """Rounds of work done so far by every vCPU."""
+        """Rounds of work that every vCPU has done."""
         return tuple(self._slot(i) for i in range(self.spec.vcpus))
 
     def _slot(self, index: int) -> int:
@@ -185,31 +181,34 @@ class Guest:
         return int(struct.unpack("<Q", self._memory.read(8))[0])
 
     def instructions(self) -> tuple[int, ...]:
-        """Instructions of every vCPU so far, as the plugin's file has them."""
+        """Instructions of every vCPU so far, from the plugin's file."""
         raw = self.spec.counter_path.read_bytes()
         return tuple(struct.unpack_from("=Q", raw, 64 + 64 * i)[0] for i in range(self.spec.vcpus))
 
     def nap(self, length_ns: int) -> None:
-        """Make every vCPU sleep that long after each 16 rounds; 0 makes it work all the time."""
-        if length_ns >= _MEMORY * _TICK_NS:  # would mean something else
-            raise ValueError(f"a nap of {length_ns} ns is too long: {_MEMORY * _TICK_NS} or more")
-        self._ask(length_ns // _TICK_NS)
+        """Make every vCPU sleep for ``length_ns`` after each 16 rounds; 0 stops that."""
+        if length_ns >= _MEMORY * _TICK_NS:  # would set the bit for ``remember``
+            raise ValueError(
+                f"a nap of {length_ns} ns is too long: stay below {_MEMORY * _TICK_NS}"
+            )
+        self._control(length_ns // _TICK_NS)
 
     def pause(self, turns: int) -> None:
-        """Make a sender work that many turns of a loop after each batch."""
-        self._ask(turns)
+        """Make a sender loop for ``turns`` after each batch of frames."""
+        self._control(turns)
 
-    def _ask(self, what: int) -> None:
+    def _control(self, word: int) -> None:
+        """Write the word that every vCPU reads between its rounds."""
         for index in range(self.spec.vcpus):
             self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
-            self._memory.write(struct.pack("<I", what))
+            self._memory.write(struct.pack("<I", word))
 
     def remember(self, mask: int) -> None:
-        """Make every vCPU read memory at random, in ``mask`` + 1 bytes above 8 MiB, not compute."""
-        self._ask(_MEMORY | mask)
+        """Make every vCPU read ``mask`` + 1 bytes above 8 MiB at random instead of computing."""
+        self._control(_MEMORY | mask)
 
     def wait(self, timeout_s: float = 30.0) -> "Guest":
-        """Until every vCPU counts."""
+        """Wait until every vCPU counts; ``AmpError`` if that takes too long."""
         end = time.monotonic() + timeout_s
         while not all(self.rounds()):
             if time.monotonic() > end:
@@ -218,7 +217,7 @@ class Guest:
         return self
 
     def cpu_ns(self) -> tuple[int, ...]:
-        """CPU time of every vCPU thread so far."""
+        """CPU time of every vCPU thread so far, in nanoseconds."""
         if not self._schedstats:
             found = {}
             for task in Path(f"/proc/{self.pid}/task").iterdir():

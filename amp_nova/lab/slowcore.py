@@ -1,10 +1,9 @@
-"""Makes one CPU honestly slower for everything that runs on it, so that any machine is asymmetric.
+"""Slows down one CPU for everything that runs on it, so that any machine is asymmetric.
 
 A software perf event on that CPU fires every ``period`` and runs a BPF program that spins for
-``burn``, in hard interrupt context. Where the kernel does not account interrupt time apart, that
-time is charged to the task that was running: fewer instructions per CPU second, not fewer CPU
-seconds, which is what a slower core does. Needs root and BPF; undone when closed or when the
-process ends.
+``burn`` in hard interrupt context. Unless the kernel accounts interrupt time separately, that time
+counts as the running task's: fewer instructions per CPU second rather than fewer CPU seconds, which
+is what a slower core means. Needs root and BPF; undone on close or when the process ends.
 """
 
 import contextlib
@@ -31,15 +30,15 @@ def _instruction(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int =
 
 
 def _program(burn_ns: int) -> bytes:
-    """Spin until ``burn_ns`` have gone by; ``may_goto`` bounds the loop for the verifier."""
+    """Spin for ``burn_ns``; ``may_goto`` bounds the loop for the verifier."""
     return b"".join(
         (
             _instruction(0x85, imm=_KTIME_GET_NS),
-            _instruction(0xBF, dst=6),  # r6 = r0: when it began
-            _instruction(0xE5, off=3),  # may_goto: leave after very many turns
+            _instruction(0xBF, dst=6),  # r6 = r0: the start
+            _instruction(0xE5, off=3),  # may_goto: exit after very many turns
             _instruction(0x85, imm=_KTIME_GET_NS),
             _instruction(0x1F, src=6),  # r0 -= r6
-            _instruction(0xA5, off=-4, imm=burn_ns),  # if r0 < burn: once more
+            _instruction(0xA5, off=-4, imm=burn_ns),  # if r0 < burn: repeat
             _instruction(0xB7),  # r0 = 0
             _instruction(0x95),  # exit
         )
@@ -56,7 +55,7 @@ def _syscall(number: int, *arguments: object) -> int:
 
 
 class SlowCore:
-    """One slowed CPU; a context manager. ``burn_ratio`` of 0.5 makes it half as fast."""
+    """Slows down one CPU while open. A ``burn_ratio`` of 0.5 makes it half as fast."""
 
     def __init__(self, cpu: int, burn_ratio: float = 0.5, period_ns: int = 1_000_000) -> None:
         self.cpu = cpu
@@ -66,7 +65,7 @@ class SlowCore:
         except (OSError, KeyError) as exc:
             self.close()
             why = exc.strerror if isinstance(exc, OSError) else f"machine type {exc}"
-            raise AmpError(f"cannot slow CPU {cpu} down ({why}): needs root and BPF") from exc
+            raise AmpError(f"cannot slow down CPU {cpu} ({why}): run as root, with BPF") from exc
 
     def _start(self, burn_ns: int, period_ns: int) -> None:
         bpf, perf_event_open = _SYSCALLS[platform.machine()]
@@ -93,7 +92,7 @@ class SlowCore:
         fcntl.ioctl(self._fds[1], _IOC_ENABLE, 0)
 
     def close(self) -> None:
-        """Give the CPU its speed back."""
+        """Restore the speed of the CPU."""
         while self._fds:
             with contextlib.suppress(OSError):
                 os.close(self._fds.pop())
@@ -111,7 +110,7 @@ class SlowCore:
 
 
 def available() -> str | None:
-    """Why no CPU can be slowed down here; ``None`` if one can."""
+    """Why CPUs cannot be slowed down here, ``None`` if they can."""
     if os.geteuid() != 0:
         return os.strerror(errno.EPERM)
     try:

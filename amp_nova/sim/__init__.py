@@ -1,4 +1,5 @@
-"""A simulated host under the same control loop, to run scenarios and reproduce the papers.
+"""A simulated host under the agent's own control loop: runs scenarios and reproduces the papers.
 
-The simulator provides a sensor and an actuator; every decision is made by the agent's code.
+This package provides the sensor and the actuator. It decides nothing: every limit, affinity and
+policy decision is made by the code that the agent runs.
 """

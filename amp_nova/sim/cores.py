@@ -1,55 +1,30 @@
-"""The host's own scheduler, as far as it matters for who runs where and how much.
+"""The simulated host's own scheduler: which vCPU runs on which pCPU, and for what share of time.
 
-Like CFS it does not know that cores differ. A vCPU that wakes goes back to its last pCPU if there
-is room, else to the least loaded one it may use; one that runs stays where it is, until its pCPU is
-overloaded and moving it evens out two of them. On one pCPU, vCPUs share the time equally, each up
-to its bandwidth limit; what they leave is used by vCPUs that wait elsewhere and may run here.
+Like CFS it does not know that cores differ. A vCPU that wakes returns to its last pCPU if its load
+fits there, else goes to the least loaded pCPU it may use. A running vCPU stays where it is until
+its pCPU is overloaded and a move evens out the load. The vCPUs on a pCPU share it equally, each up
+to its bandwidth limit; the time they leave idle goes to vCPUs that wait on other pCPUs.
 
-A fluid model: shares are constant between two events, as if time slices and bandwidth periods were
-infinitely short. A vCPU that yields runs in what the others leave: as SCHED_IDLE does, whose
-weight of 3 in 1024 is taken for none. So nothing here has a period's jitter, and a limit gives
-nothing away when it is written.
+This is a fluid model: shares are constant between two events, as if time slices and bandwidth
+periods were infinitely short, so there is no jitter within a period and writing a limit refills
+nothing. A vCPU in the idle class runs only in the time the others leave: SCHED_IDLE's weight of 3
+in 1024 is taken as zero.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+
+from amp_nova.sim.vcpu import Share, SimVcpu
 
 EPSILON = 1e-9
-YIELDING_WEIGHT = 3 / 1024
-"""What a vCPU that yields weighs when loads are compared: as SCHED_IDLE does."""
+IDLE_CLASS_WEIGHT = 3 / 1024
+"""SCHED_IDLE's weight over the default, used only to compare loads."""
 
 
-class Runner(Protocol):
-    """What the scheduler knows about a vCPU. ``order`` makes ties repeatable."""
-
-    order: int
-    pcpus: frozenset[int]
-    limit_cores: float
-    pcpu: int | None
-    migrations: int
-    cross_llc_migrations: int
-
-    @property
-    def yields(self) -> bool:
-        """Whether it runs in what others leave."""
-        ...
-
-
-class Share:
-    """What a vCPU gets: shares of pCPUs, and the share of time it is throttled."""
-
-    __slots__ = ("cores", "throttled_ratio")
-
-    def __init__(self, cores: dict[int, float], throttled_ratio: float) -> None:
-        self.cores = cores
-        self.throttled_ratio = throttled_ratio
-
-
-def share_equally(limits_cores: Sequence[float], room_cores: float = 1.0) -> list[float]:
-    """Divide a pCPU: equal shares, none above its limit, nothing left while one wants more."""
+def share_equally(limits_cores: Sequence[float], capacity_cores: float = 1.0) -> list[float]:
+    """Divide a pCPU max-min fairly: equal shares, none above its limit, no time wasted."""
     shares = [0.0] * len(limits_cores)
     order = sorted(range(len(limits_cores)), key=limits_cores.__getitem__)
-    left = room_cores
+    left = capacity_cores
     for rank, index in enumerate(order):
         shares[index] = min(limits_cores[index], max(0.0, left) / (len(order) - rank))
         left -= shares[index]
@@ -59,10 +34,10 @@ def share_equally(limits_cores: Sequence[float], room_cores: float = 1.0) -> lis
 def throttled(
     limits_cores: Sequence[float], shares: Sequence[float], before_cores: float = 0.0
 ) -> list[float]:
-    """Share of time each is throttled: what remains of a period after it has used its quota.
+    """Share of time each vCPU is throttled: the rest of a period once its quota is used up.
 
-    All run equally fast until the one with the least quota has used it, then the others go on;
-    they begin when those they yield to have had ``before_cores``.
+    All run equally fast until the one with the smallest quota has used it, then the others
+    continue. They start after the normal class has run for ``before_cores``.
     """
     result = [0.0] * len(shares)
     order = sorted(range(len(shares)), key=shares.__getitem__)
@@ -75,48 +50,58 @@ def throttled(
     return result
 
 
-def weight_cores(vcpu: Runner) -> float:
+def weight_cores(vcpu: SimVcpu) -> float:
     """What a vCPU adds to the load of its pCPU."""
-    return vcpu.limit_cores * (YIELDING_WEIGHT if vcpu.yields else 1.0)
+    return vcpu.limit_cores * (IDLE_CLASS_WEIGHT if vcpu.idle_class else 1.0)
+
+
+def place(vcpu: SimVcpu, pcpu: int, llc: Mapping[int, int | None]) -> None:
+    """Put a vCPU on a pCPU and count the migration; ``llc`` is the cache of each pCPU."""
+    if vcpu.pcpu is not None and vcpu.pcpu != pcpu:
+        vcpu.moves.total += 1
+        vcpu.moves.cross_llc += llc[vcpu.pcpu] != llc[pcpu]
+    vcpu.pcpu = pcpu
 
 
 class Cores:
-    """All pCPUs of a host with the vCPUs that are runnable on them."""
+    """All pCPUs of a host and the vCPUs that are runnable on them."""
 
-    def __init__(self, llc: Mapping[int, int | None], chance: Sequence[int]) -> None:
-        """``llc`` names each pCPU's cache; of equally loaded pCPUs the first in ``chance`` wins."""
+    def __init__(self, llc: Mapping[int, int | None], preference: Sequence[int]) -> None:
+        """``llc`` is the cache of each pCPU; ``preference`` orders equally loaded pCPUs."""
         self._llc = llc
-        self._rank = {pcpu: rank for rank, pcpu in enumerate(chance)}
-        self._queues: dict[int, list[Runner]] = {p: [] for p in sorted(llc)}
+        self._rank = {pcpu: rank for rank, pcpu in enumerate(preference)}
+        self._queues: dict[int, list[SimVcpu]] = {p: [] for p in sorted(llc)}
         self._load = dict.fromkeys(self._queues, 0.0)
         self._spare = dict.fromkeys(self._queues, 1.0)
         self._overloaded: set[int] = set()
-        self._home: dict[Runner, tuple[float, float]] = {}
-        self._short: set[Runner] = set()
-        self._guests: set[Runner] = set()
-        """vCPUs that run on other pCPUs besides their own, in what is left there."""
+        self._own: dict[SimVcpu, tuple[float, float]] = {}
+        """Share of its own pCPU and throttled share of every runnable vCPU."""
+        self._short: set[SimVcpu] = set()
+        """vCPUs that get less on their own pCPU than their limit allows."""
+        self._borrowers: set[SimVcpu] = set()
+        """vCPUs that also run in the spare time of other pCPUs."""
         self._dirty: set[int] = set()
 
-    def wake(self, vcpu: Runner) -> None:
+    def wake(self, vcpu: SimVcpu) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
         if last in vcpu.pcpus and load[last] + weight_cores(vcpu) <= 1.0 + EPSILON:
-            self._settle_on(vcpu, last)
+            self._enqueue(vcpu, last)
             return
         least = min(load[p] for p in vcpu.pcpus) + EPSILON
         ties = [p for p in vcpu.pcpus if load[p] <= least]
-        self._settle_on(vcpu, last if last in ties else min(ties, key=self._rank.__getitem__))
+        self._enqueue(vcpu, last if last in ties else min(ties, key=self._rank.__getitem__))
 
-    def sleep(self, vcpu: Runner) -> None:
-        """Take a vCPU off its pCPU; it remembers which one it was."""
+    def sleep(self, vcpu: SimVcpu) -> None:
+        """Take a vCPU off its pCPU; it remembers which one that was."""
         assert vcpu.pcpu is not None
         self._queues[vcpu.pcpu].remove(vcpu)
-        self._home.pop(vcpu, None)
+        self._own.pop(vcpu, None)
         self._short.discard(vcpu)
         self._touch(vcpu.pcpu)
 
-    def changed(self, vcpu: Runner) -> None:
-        """Take note that a runnable vCPU's affinity or limit is another one now."""
+    def changed(self, vcpu: SimVcpu) -> None:
+        """Take a new affinity, limit or class of a runnable vCPU into account."""
         assert vcpu.pcpu is not None
         if vcpu.pcpu in vcpu.pcpus:
             self._touch(vcpu.pcpu)
@@ -124,43 +109,38 @@ class Cores:
             self.sleep(vcpu)
             self.wake(vcpu)
 
-    def share_out(self) -> dict[Runner, Share]:
-        """Balance, and divide the pCPUs: the shares of all vCPUs whose shares may be others now."""
+    def reschedule(self) -> dict[SimVcpu, Share]:
+        """Balance the load and divide the pCPUs; returns every share that may have changed."""
         if not self._dirty:
             return {}
         self._balance()
-        affected: set[Runner] = set()
+        affected: set[SimVcpu] = set()
         for pcpu in self._dirty:
             self._divide(pcpu)
             affected.update(self._queues[pcpu])
         self._dirty.clear()
-        affected |= {v for v in self._guests if v in self._home}
-        extra = self._lend()
-        affected |= extra.keys()
-        self._guests = set(extra)
-        return {v: self._share(v, extra.get(v)) for v in sorted(affected, key=lambda v: v.order)}
+        affected |= {v for v in self._borrowers if v in self._own}
+        borrowed = self._lend()
+        affected |= borrowed.keys()
+        self._borrowers = set(borrowed)
+        return {v: self._share(v, borrowed.get(v)) for v in sorted(affected, key=lambda v: v.order)}
 
-    def _share(self, vcpu: Runner, extra: dict[int, float] | None) -> Share:
-        own, throttled_ratio = self._home[vcpu]
+    def _share(self, vcpu: SimVcpu, borrowed: dict[int, float] | None) -> Share:
+        own, throttled_ratio = self._own[vcpu]
         assert vcpu.pcpu is not None
-        cores = {vcpu.pcpu: own, **(extra or {})}
-        if extra:
-            throttled_ratio = 1.0 - sum(cores.values()) if self._is_full(vcpu, cores) else 0.0
+        cores = {vcpu.pcpu: own, **(borrowed or {})}
+        if borrowed:
+            total = sum(cores.values())
+            throttled_ratio = 1.0 - total if total >= vcpu.limit_cores - EPSILON else 0.0
         return Share(cores, max(0.0, throttled_ratio))
 
-    def _is_full(self, vcpu: Runner, cores: Mapping[int, float]) -> bool:
-        return sum(cores.values()) >= vcpu.limit_cores - EPSILON
-
-    def _settle_on(self, vcpu: Runner, pcpu: int) -> None:
-        if vcpu.pcpu is not None and vcpu.pcpu != pcpu:
-            vcpu.migrations += 1
-            vcpu.cross_llc_migrations += self._llc[vcpu.pcpu] != self._llc[pcpu]
-        vcpu.pcpu = pcpu
+    def _enqueue(self, vcpu: SimVcpu, pcpu: int) -> None:
+        place(vcpu, pcpu, self._llc)
         self._queues[pcpu].append(vcpu)
         self._touch(pcpu)
 
     def _touch(self, pcpu: int) -> None:
-        # Summed anew, not corrected: rounding errors would add up.
+        # Summed again rather than adjusted, so that rounding errors do not accumulate.
         queue = self._queues[pcpu]
         self._load[pcpu] = sum([weight_cores(v) for v in queue])
         if sum([v.limit_cores for v in queue]) > 1.0 + EPSILON:
@@ -170,7 +150,7 @@ class Cores:
         self._dirty.add(pcpu)
 
     def _balance(self) -> None:
-        """Move vCPUs off overloaded pCPUs while that evens out two of them."""
+        """Move vCPUs off overloaded pCPUs while that evens out the load of two of them."""
         work = sorted(self._dirty, reverse=True)
         while work and self._overloaded:
             pcpu = work.pop()
@@ -180,12 +160,12 @@ class Cores:
             vcpu, target = move
             source = vcpu.pcpu
             self.sleep(vcpu)
-            self._settle_on(vcpu, target)
-            # Every move makes the sum of squared loads smaller, so this comes to an end.
+            self._enqueue(vcpu, target)
+            # Terminates: every move reduces the sum of squared loads.
             work += [p for p in (source, target) if p is not None]
 
-    def _pull(self, target: int) -> tuple[Runner, int] | None:
-        """A vCPU that had better be on this pCPU: from the most loaded that has one."""
+    def _pull(self, target: int) -> tuple[SimVcpu, int] | None:
+        """A vCPU to bring to this pCPU, from the most loaded pCPU that has one."""
         load = self._load
         mine = load[target] + EPSILON
         busier = [p for p in self._overloaded if load[p] > mine]
@@ -195,8 +175,8 @@ class Cores:
                     return vcpu, target
         return None
 
-    def _push(self, source: int) -> tuple[Runner, int] | None:
-        """A vCPU of this pCPU that had better be on another one."""
+    def _push(self, source: int) -> tuple[SimVcpu, int] | None:
+        """A vCPU to move away from this pCPU, to the least loaded pCPU it may use."""
         if source not in self._overloaded:
             return None
         load = self._load
@@ -209,46 +189,46 @@ class Cores:
 
     def _divide(self, pcpu: int) -> None:
         queue = self._queues[pcpu]
-        if len(queue) == 1:
+        if len(queue) == 1:  # the common case, without the arithmetic
             (alone,) = queue
             limit = alone.limit_cores
-            self._home[alone] = (limit, 1.0 - limit)
+            self._own[alone] = (limit, 1.0 - limit)
             self._spare[pcpu] = 1.0 - limit
             self._short.discard(alone)
             return
         used = 0.0
-        for yields in (False, True):
-            rank = [v for v in queue if v.yields is yields]
-            limits = [v.limit_cores for v in rank]
+        for idle_class in (False, True):
+            group = [v for v in queue if v.idle_class is idle_class]
+            limits = [v.limit_cores for v in group]
             shares = share_equally(limits, 1.0 - used)
             waits = throttled(limits, shares, used)
             used += sum(shares)
-            for vcpu, share, throttled_ratio in zip(rank, shares, waits, strict=True):
-                self._home[vcpu] = (share, throttled_ratio)
+            for vcpu, share, throttled_ratio in zip(group, shares, waits, strict=True):
+                self._own[vcpu] = (share, throttled_ratio)
                 if share < vcpu.limit_cores - EPSILON:
                     self._short.add(vcpu)
                 else:
                     self._short.discard(vcpu)
         self._spare[pcpu] = 1.0 - used
 
-    def _lend(self) -> dict[Runner, dict[int, float]]:
-        """What pCPUs have left, to vCPUs that wait elsewhere and may run there."""
-        extra: dict[Runner, dict[int, float]] = {}
+    def _lend(self) -> dict[SimVcpu, dict[int, float]]:
+        """Give the spare time of pCPUs to vCPUs that wait elsewhere and may run there."""
+        borrowed: dict[SimVcpu, dict[int, float]] = {}
         if not self._short:
-            return extra
-        lack = {v: v.limit_cores - self._home[v][0] for v in self._short}
+            return borrowed
+        lack = {v: v.limit_cores - self._own[v][0] for v in self._short}
         for pcpu in self._with_spare():
             left = self._spare[pcpu]
-            for yields in (False, True):
-                here = (v for v in lack if v.yields is yields and pcpu in v.pcpus)
+            for idle_class in (False, True):
+                here = (v for v in lack if v.idle_class is idle_class and pcpu in v.pcpus)
                 waiting = sorted((v for v in here if lack[v] > EPSILON), key=lambda v: v.order)
                 shares = share_equally([lack[v] for v in waiting], left)
                 left -= sum(shares)
                 for vcpu, share in zip(waiting, shares, strict=True):
                     lack[vcpu] -= share
-                    extra.setdefault(vcpu, {})[pcpu] = share
-        return extra
+                    borrowed.setdefault(vcpu, {})[pcpu] = share
+        return borrowed
 
     def _with_spare(self) -> Iterable[int]:
         spare = (p for p, left in self._spare.items() if left > EPSILON)
-        return sorted(spare, key=lambda p: self._rank[p])
+        return sorted(spare, key=self._rank.__getitem__)

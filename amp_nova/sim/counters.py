@@ -1,31 +1,32 @@
-"""What a vCPU's performance counters would say: a physical model of cycles and cache misses.
+"""What a vCPU's performance counters show: a physical model of cycles and cache misses.
 
 Instructions follow from the speed of the work: ``reference_ips`` times the coefficient of the
-slowest core type times the speed of the workload there. Cycles follow from a core that computes and
-waits for memory by turns: per instruction a core part in cycles, which is the same on every core,
-and a memory part in seconds, which a faster clock does not shorten. Coefficients are taken for
-ratios of clocks, so a workload's own speedup says how much of its time is memory's.
+slowest core type times the speed of the workload there. Cycles come from a core that alternates
+between computing and waiting for memory. Each instruction has a core part, in cycles, the same on
+every core, and a memory part, in seconds, which a faster clock does not shorten. Coefficients are
+taken as ratios of clocks, so the workload's own speedup tells how much of its time is memory time.
 """
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amp_nova.model.topology import Topology
+from amp_nova.sim.scenarios.workload import Turn
 
 REFERENCE_IPS = 2.0e9
-"""Instructions per second of the reference core where a scenario does not say."""
+"""Instructions per second of the reference core unless the scenario gives it."""
 CORE_CPI = 0.5
 """Cycles per instruction of the core part."""
 CORE_PART_LEAST = 0.05
-"""Share of its cycles in which any workload computes, even one that gains nothing: keeps the
-cycles per instruction finite."""
+"""Minimum share of cycles in the core part, so that cycles per instruction stay finite."""
 MISS_CYCLES = 100.0
 """Cycles of the slowest core type that one cache miss takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What counters gain in a second of running on one core type."""
+    """What the counters gain per second of running on one core type."""
 
     instructions: float
     cycles: float
@@ -33,7 +34,7 @@ class Rates:
 
 
 def memory_part(speedup: float, gain: float) -> float:
-    """Share of a workload's time on the slowest type that is memory's, 0 to 1.
+    """Share of a workload's time on the slowest type that is spent on memory, 0 to 1.
 
     ``speedup`` is its own on a core type that is ``gain`` times as fast for work without memory.
     """
@@ -44,7 +45,7 @@ def memory_part(speedup: float, gain: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the model needs to know of a host."""
+    """What the model knows about a host."""
 
     topology: Topology
     reference_ips: float = REFERENCE_IPS
@@ -52,10 +53,10 @@ class Hardware:
     def rates(
         self, speeds: tuple[float, ...], ipc: Mapping[str, float], ipc_ratio: float = 1.0
     ) -> tuple[Rates, ...]:
-        """Gains by core type, slowest first, of a workload that is so fast there.
+        """Rates of a workload with these ``speeds``, by core type, slowest first.
 
-        ``ipc``: instructions per cycle where they are known better; ``ipc_ratio``: how far the
-        workload is from its usual IPC just now, which neither clock nor cache misses explain.
+        ``ipc``: instructions per cycle by core type where the scenario gives them. ``ipc_ratio``:
+        the workload's present IPC over its usual one, due to neither clock nor cache misses.
         """
         types = self.topology.core_types
         slowest = types[0].coefficient or 1.0
@@ -64,17 +65,54 @@ class Hardware:
         cpi = CORE_CPI / max(1.0 - memory, CORE_PART_LEAST)
         if types[0].name in ipc:
             cpi = 1.0 / ipc[types[0].name]
-        made = []
+        rates = []
         for core_type, speed, gain in zip(types, speeds, gains, strict=False):
             instructions = self.reference_ips * slowest * speed * ipc_ratio
             here = cpi * (1.0 - memory + memory * gain)
             if core_type.name in ipc:
                 here = 1.0 / ipc[core_type.name]
-            made.append(
-                Rates(
-                    instructions,
-                    instructions * here / ipc_ratio,
-                    instructions * cpi * memory / MISS_CYCLES,
-                )
-            )
-        return tuple(made)
+            cycles = instructions * here / ipc_ratio
+            rates.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
+        return tuple(rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How well the host counts.
+
+    ``works``: whether it counts at all. ``noise_ratio``: standard deviation of cycles and cache
+    misses over their value; instructions have none. The same ``seed`` gives the same noise.
+    """
+
+    works: bool = True
+    noise_ratio: float = 0.0
+    seed: int = 0
+
+
+class CounterModel:
+    """The counters of one guest's vCPUs."""
+
+    def __init__(
+        self, hardware: Hardware, counting: Counting, name: str, ipc: Mapping[str, float]
+    ) -> None:
+        """``name`` seeds the noise of this guest; ``ipc`` is the workload's."""
+        types = hardware.topology.core_types
+        self.type_names = tuple(t.name for t in types) if counting.works else ()
+        """Core types with counters, slowest first; empty if the host does not count."""
+        self._hardware = hardware
+        self._ipc = ipc
+        self._noise_ratio = counting.noise_ratio
+        self._random = random.Random(f"{counting.seed} {name} counters")
+        self._rates: dict[tuple[tuple[float, ...], float], tuple[Rates, ...]] = {}
+
+    def rates(self, turn: Turn) -> tuple[Rates, ...]:
+        """What the counters gain per second on every core type, slowest first."""
+        key = turn.speeds, turn.ipc_ratio
+        if key not in self._rates:
+            self._rates[key] = self._hardware.rates(turn.speeds, self._ipc, turn.ipc_ratio)
+        return self._rates[key]
+
+    def noise(self) -> float:
+        """A random factor on what one counter gains."""
+        spread = self._noise_ratio
+        return max(0.0, self._random.gauss(1.0, spread)) if spread else 1.0

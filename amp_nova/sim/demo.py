@@ -1,12 +1,11 @@
-"""The demonstration: the same guests on two hosts, one with bookings kept and one without.
+"""The demonstration: the same guests on two hosts, one with amp-nova and one without.
 
-Four acts on two fast and two slow cores: the same flavor on both core types beside a guest with a
-vCPU on each; a guest that needs a whole fast core; one that needs a whole slow core; and neighbours
-without bookings that take all they can get.
+Four acts on two fast and two slow cores: two guests of one flavor on different core types, beside a
+guest with a vCPU on each; a guest that needs a whole fast core; one that needs a whole slow core;
+and neighbours without bookings that take all they can get.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
@@ -29,7 +28,7 @@ TOPOLOGY = Topology(
     "demo",
 )
 TOLERANCE_RATIO = 0.01
-"""How far a second's delivered ratio may be from 1 for the promise to have held."""
+"""How far the delivered ratio of any second may be from 1."""
 TWINS = ("web-1", "web-2")
 """Two guests of one flavor that start on different core types."""
 
@@ -42,7 +41,7 @@ def _guest(name: str, start_on: str | None = None, vcpus: int = 1, **specs: str)
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens, in words and in guests that come and go."""
+    """What happens, in words and as guests that arrive and leave."""
 
     title: str
     arrive: tuple[Guest, ...] = ()
@@ -78,7 +77,7 @@ ACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One vCPU in the second that has passed."""
+    """One vCPU in the last second."""
 
     booked_refcores: float | None
     delivered_refcores: float
@@ -88,70 +87,67 @@ class Row:
 
 
 class Side:
-    """One of the two hosts, its loop and what its vCPUs got."""
+    """One of the two hosts, its control loop and what its vCPUs got."""
 
     def __init__(self, *, enforce: bool) -> None:
         self._enforce = enforce
         self._host = SimHost(TOPOLOGY)
         self._loop = Loop(self._host, self._host, Settings(Terms(enforce=enforce)))
+        self._booked: dict[VcpuKey, float | None] = {}
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}
         self.report: Cycle | None = None
         self.rows: dict[VcpuKey, Row] = {}
         self.ratios: dict[VcpuKey, list[float]] = {}
-        """Delivered ratios of every booked vCPU, second by second."""
+        """Delivered ratio of every booked vCPU, second by second."""
 
     def begin(self, act: Act) -> None:
-        """Let guests go and come; as on a real host, that starts a cycle at once."""
+        """Let guests leave and arrive; as on a real host, that starts a cycle at once."""
         for name in act.leave:
             self._host.remove(name)
-            self._windows = {k: w for k, w in self._windows.items() if k[0] != name}
         for guest in act.arrive:
             for vcpu in guest.booking.vcpus:
                 key = (guest.name, vcpu.index)
+                self._booked[key] = vcpu.refcores
                 self._windows[key] = Windows(Booking((vcpu,)), TOPOLOGY)
                 self._ref_s[key] = 0.0
-            # Without amp-nova a flavor's booking is nothing the host knows about.
+            # Without amp-nova the host does not know about the booking.
             plain = replace(guest, specs={}, booking=best_effort(len(guest.booking.vcpus)))
             self._host.add(guest if self._enforce else plain)
         self.report = self._loop.cycle()
 
     def second(self) -> None:
-        """Let a second pass, measure it, and run a cycle."""
+        """Let a second pass, run a cycle and measure."""
         self._host.advance(self._host.now_s + WINDOW_S)
         self.report = self._loop.cycle()
-        self.rows = {}
-        for domain in self.report.domains:
-            for vcpu in domain.vcpus:
-                key = (domain.domain.resource, vcpu.reading.index)
-                self.rows[key] = self._row(key, vcpu)
+        self.rows = {
+            (key := (d.domain.resource, v.reading.index)): self._row(key, v)
+            for d in self.report.domains
+            for v in d.vcpus
+        }
 
     def _row(self, key: VcpuKey, vcpu: VcpuRecord) -> Row:
         meter = self._host.meters(key[0])[key[1]]
-        window = self._windows[key]
+        window, reading = self._windows[key], vcpu.reading
         window.close((meter,), WINDOW_S)
         if window.last is not None:
             self.ratios.setdefault(key, []).append(window.last)
-        total = sum(
-            s * (t.coefficient or 0.0)
-            for s, t in zip(meter.run_s, TOPOLOGY.core_types, strict=True)
-        )
+        types = TOPOLOGY.core_types
+        total = sum(s * (t.coefficient or 0.0) for s, t in zip(meter.run_s, types, strict=True))
         delivered, self._ref_s[key] = total - self._ref_s[key], total
-        reading = vcpu.reading
         on = TOPOLOGY.type_of(reading.last_pcpu) if reading.last_pcpu is not None else None
-        limit = reading.bandwidth
         return Row(
-            window.refcores,
+            self._booked[key],
             delivered / WINDOW_S,
             window.last,
             on.name if on else "-",
-            limit.cores if limit else None,
+            reading.bandwidth.cores if reading.bandwidth else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the run showed, computed from its seconds.
+    """What the run showed.
 
     ``error_ratio``: the greatest distance of a delivered ratio from 1. ``twins_ratio``: how much
     faster one of the twins ran than the other in the first act. ``least`` and ``most``: extreme
@@ -165,7 +161,7 @@ class Verdict:
     moves: int
 
     @property
-    def held(self) -> bool:
+    def delivered(self) -> bool:
         """Whether every booking was delivered, in every second."""
         return self.error_ratio <= TOLERANCE_RATIO
 
@@ -174,9 +170,9 @@ class Verdict:
             f"without it the same flavor ran {self.twins_ratio:.1f} times as fast on a fast core, "
             f"and guests got {self.least:.2f} to {self.most:.2f} times what they booked."
         )
-        if not self.held:
+        if not self.delivered:
             return (
-                f"The promise did NOT hold: with amp-nova a booking was missed by "
+                f"Bookings were NOT delivered: with amp-nova one was missed by "
                 f"{self.error_ratio * 100:.1f} %; {without}"
             )
         return (
@@ -186,12 +182,12 @@ class Verdict:
 
 
 def _up(value: float) -> float:
-    """Rounded up to a tenth: what is claimed is never better than what was measured."""
+    """Rounded up to a tenth, so that the claim is never better than the measurement."""
     return max(0.1, math.ceil(value * 10 - 1e-6) / 10)
 
 
 class Show:
-    """Both hosts in step."""
+    """Both hosts in step: ``kept`` with amp-nova, ``bare`` without."""
 
     def __init__(self, acts_s: int) -> None:
         """``acts_s``: seconds an act lasts."""
@@ -204,11 +200,11 @@ class Show:
 
     @property
     def ends_act(self) -> bool:
-        """Whether the second that has passed was the last one of its act."""
+        """Whether the last second was the last one of its act."""
         return self.now_s % self._acts_s == 0
 
     def second(self) -> bool:
-        """Let a second pass on both hosts; ``False`` when the show is over."""
+        """Let a second pass on both hosts; ``False`` at the end of the show."""
         if self.now_s >= self.duration_s:
             return False
         if self.ends_act:
@@ -224,7 +220,8 @@ class Show:
         """What the seconds so far have shown."""
         kept = [r for ratios in self.kept.ratios.values() for r in ratios]
         bare = [r for ratios in self.bare.ratios.values() for r in ratios]
-        first, second = (self._act_one(self.bare.ratios, name) for name in TWINS)
+        # Both twins booked for the whole act, so the ratio of sums is that of means.
+        first, second = (sum(self.bare.ratios[name, 0][: self._acts_s]) for name in TWINS)
         moves = self.kept.report.totals.migrations.values() if self.kept.report else ()
         return Verdict(
             error_ratio=max(abs(r - 1.0) for r in kept),
@@ -233,7 +230,3 @@ class Show:
             most=max(bare),
             moves=sum(moves),
         )
-
-    def _act_one(self, ratios: Mapping[VcpuKey, list[float]], name: str) -> float:
-        seconds = ratios[name, 0][: self._acts_s]
-        return sum(seconds) / len(seconds)

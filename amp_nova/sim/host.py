@@ -1,37 +1,33 @@
-"""A simulated host: what the control loop sees and moves, without a machine.
+"""A simulated host: what the control loop observes and changes, without a machine.
 
-Time advances from event to event (a guest wants a pCPU or no more, a phase begins, work is done, a
-barrier is reached); between two events all rates are constant, so that results are exact. The host
-does nothing by itself that a real one would not: limits and affinities are the loop's.
+The host does nothing on its own that a real one would not: limits and affinities come from the
+control loop.
 """
 
-import heapq
-import math
 import random
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from amp_nova.model import allocation
 from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
-from amp_nova.sim.cores import Cores, Share
-from amp_nova.sim.counters import REFERENCE_IPS, Hardware
-from amp_nova.sim.guest import Counting, Meter, SimGuest, SimVcpu
+from amp_nova.sim.cores import Cores
+from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
+from amp_nova.sim.guest import SimGuest
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import CYCLE_S
-
-TURN, REACHED = 0, 1
+from amp_nova.sim.timeline import HostScheduler, Timeline
+from amp_nova.sim.vcpu import Meter, SimVcpu
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one guest. Speeds are means over its vCPUs, over the slowest core type.
+    """What one guest achieved. Speeds are means over its vCPUs, over the slowest core type.
 
     ``speed``: while it had work; ``alone_slowest`` and ``alone_fastest``: with cores of those types
-    to itself. ``completion_s``: when its last vCPU was done.
+    to itself. ``completion_s``: when its last vCPU finished.
     """
 
     speed: float
@@ -43,25 +39,8 @@ class Outcome:
     cross_llc_migrations: int
 
 
-class HostScheduler(Protocol):
-    """Who runs where and how much, of those that want to."""
-
-    def wake(self, vcpu: SimVcpu) -> None:
-        """A vCPU became runnable."""
-
-    def sleep(self, vcpu: SimVcpu) -> None:
-        """A vCPU is not runnable any more."""
-
-    def changed(self, vcpu: SimVcpu) -> None:
-        """A runnable vCPU's affinity or limit is another one."""
-
-    def share_out(self) -> Mapping[Any, Share]:
-        """The shares of all vCPUs whose shares may be others now."""
-        ...
-
-
 class SimHost:
-    """A host of the simulator: Sensor, Actuator, FastPort, and a clock that is told to advance."""
+    """A Sensor, Actuator and FastPort with a clock that moves only when told to."""
 
     def __init__(
         self,
@@ -72,99 +51,96 @@ class SimHost:
         counting: Counting | None = None,
         scheduler: HostScheduler | None = None,
     ) -> None:
-        """``reference_ips``: how fast its reference core really is, whatever its topology knows.
+        """``reference_ips``: actual speed of the reference core, even if the topology has none.
 
-        ``scheduler``: instead of the host's own.
+        ``scheduler`` replaces the host's own.
         """
-        self.now_s = 0.0
+        self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
         self._counting = counting or Counting(seed=seed)
-        self.topology = topology
         self._seed = seed
         self._guests: dict[str, SimGuest] = {}
         self._started = 0
         position = {t.name: i for i, t in enumerate(topology.core_types)}
-        self._type_of = {p.id: position[p.core_type] for p in topology.pcpus}
-        self._chance = sorted(self._type_of)
-        random.Random(f"{seed} pcpus").shuffle(self._chance)
-        own = Cores({p.id: p.llc for p in topology.pcpus}, self._chance)
-        self._cores: HostScheduler = own if scheduler is None else scheduler
-        self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu]] = []
-        self._stale: dict[SimVcpu, None] = {}
+        type_of = {p.id: position[p.core_type] for p in topology.pcpus}
+        self._pcpus = frozenset(type_of)
+        self._preference = sorted(type_of)
+        random.Random(f"{seed} pcpus").shuffle(self._preference)
+        own = Cores({p.id: p.llc for p in topology.pcpus}, self._preference)
+        self._timeline = Timeline(own if scheduler is None else scheduler, type_of)
         for guest in guests:
             self.add(guest)
 
+    @property
+    def now_s(self) -> float:
+        """Simulated time since the host was made."""
+        return self._timeline.now_s
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass until ``until_s``."""
+        self._timeline.advance(until_s)
+
     def add(self, guest: Guest) -> None:
-        """Start a guest. It gets its pCPUs when time advances, so the loop can limit it before."""
+        """Start a guest. It gets pCPUs once time advances, so the loop can limit it before."""
         shift_s = random.Random(f"{self._seed} {guest.name}").uniform(0.0, CYCLE_S)
-        made = SimGuest(guest, self.now_s, shift_s, self._hardware, self._counting)
-        self._guests[guest.name] = made
-        everywhere = frozenset(self._type_of)
+        added = SimGuest(guest, self.now_s, shift_s, self._hardware, self._counting)
+        self._guests[guest.name] = added
         for booked in guest.booking.vcpus:
             self._started += 1
-            vcpu = SimVcpu(
-                made, booked.index, self._started, everywhere, len(self.topology.core_types)
-            )
-            made.vcpus.append(vcpu)
-            self._stale[vcpu] = None
+            vcpu = SimVcpu(added, booked.index, self._started, self._pcpus)
+            added.vcpus.append(vcpu)
             if guest.start_on is not None:
                 self._start_on(vcpu, guest.start_on, stays=booked.kind != "best_effort")
-        self._expect_turn(made)
+        self._timeline.start(added)
 
     def _start_on(self, vcpu: SimVcpu, core_type: str, *, stays: bool) -> None:
-        """Begin on a core type; one with a booking is kept there, as an earlier agent left it."""
+        """Start on a core type; with a booking, pinned there as an earlier agent left it."""
         there = self.topology.pcpus_of(core_type)
         vcpu.pcpus = there
         if vcpu.wants:
-            self._cores.wake(vcpu)
-            vcpu.runs = True
+            self._timeline.scheduler.wake(vcpu)
+            vcpu.counters.runnable = True
         else:
-            vcpu.pcpu = min(there, key=self._chance.index)
+            vcpu.pcpu = min(there, key=self._preference.index)
         if not stays:
-            vcpu.pcpus = vcpu.allowed
+            vcpu.pcpus = self._pcpus
 
     def remove(self, name: str) -> None:
         """Stop a guest."""
-        for vcpu in self._guests.pop(name).vcpus:
-            vcpu.accrue(self.now_s)
-            vcpu.done = True
-            self._stale[vcpu] = None
+        self._timeline.stop(self._guests.pop(name))
 
     def observe(self) -> Observation:
-        """What the loop sees."""
+        """Every guest's counters and limits."""
         readings = []
         for guest in self._guests.values():
             for vcpu in guest.vcpus:
                 vcpu.accrue(self.now_s)
-            vcpus = tuple(v.reading() for v in guest.vcpus)
-            readings.append(DomainReading(guest.domain, vcpus, idle=guest.yields))
+            vcpus = tuple(v.reading(self._pcpus) for v in guest.vcpus)
+            readings.append(DomainReading(guest.domain, vcpus, idle=guest.idle_class))
         return Observation(round(self.now_s * 1e9), self.topology, tuple(readings))
 
     def apply(self, changes: Changes) -> allocation.Outcome:
-        """Make changes; nothing fails here, and a guest that is gone needs nothing."""
+        """Apply changes; nothing fails here, and guests that are gone are ignored."""
         for change in changes.vcpus:
-            guest = self._guests.get(change.key[0])
-            if guest is None:
+            if (guest := self._guests.get(change.key[0])) is None:
                 continue
             vcpu = guest.vcpus[change.key[1]]
             for step in change.steps:
                 self._write(vcpu, step)
-            if vcpu.runs:
-                self._cores.changed(vcpu)
+            self._notify(vcpu)
         for name, idle in changes.idle.items():
             if (guest := self._guests.get(name)) is not None:
-                guest.yields = idle
+                guest.idle_class = idle
                 for vcpu in guest.vcpus:
-                    if vcpu.runs:
-                        self._cores.changed(vcpu)
+                    self._notify(vcpu)
         return NOTHING_DONE
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
-        """What the fast loop sees of these vCPUs."""
+        """Counters of these vCPUs now; those that are gone or not counted are left out."""
         found = {}
         for key in keys:
             guest = self._guests.get(key[0])
-            if guest is None or not guest.counted or key[1] >= len(guest.vcpus):
+            if guest is None or not guest.behaviour.model.type_names or key[1] >= len(guest.vcpus):
                 continue
             vcpu = guest.vcpus[key[1]]
             vcpu.accrue(self.now_s)
@@ -173,8 +149,7 @@ class SimHost:
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits; nothing fails here."""
-        steps = {key: Step(bandwidth=limit) for key, limit in limits.items()}
-        changes = tuple(Change(key, (step,)) for key, step in steps.items())
+        changes = tuple(Change(key, (Step(bandwidth=b),)) for key, b in limits.items())
         return self.apply(Changes(changes)).failures
 
     def _write(self, vcpu: SimVcpu, step: Step) -> None:
@@ -184,74 +159,9 @@ class SimHost:
             vcpu.bandwidth = step.bandwidth
             vcpu.limit_cores = 1.0 if step.bandwidth is None else min(1.0, step.bandwidth.cores)
 
-    def advance(self, until_s: float) -> None:
-        """Let time pass."""
-        self._settle()
-        while self._events and self._events[0][0] <= until_s:
-            self.now_s = max(self.now_s, self._events[0][0])
-            while self._events and self._events[0][0] <= self.now_s:
-                *_, version, what = heapq.heappop(self._events)
-                if isinstance(what, SimGuest):
-                    self._turn(what)
-                elif version == what.version:
-                    self._reached(what)
-            self._settle()
-        self.now_s = until_s
-
-    def _turn(self, guest: SimGuest) -> None:
-        if self._guests.get(guest.guest.name) is not guest:
-            return
-        for vcpu in guest.vcpus:
-            if vcpu.runs:
-                vcpu.accrue(self.now_s)
-            self._stale[vcpu] = None
-        guest.next_turn(self.now_s)
-        self._expect_turn(guest)
-
-    def _expect_turn(self, guest: SimGuest) -> None:
-        if guest.upcoming is not None:
-            at_s = guest.started_s + guest.upcoming.at_s
-            heapq.heappush(self._events, (at_s, TURN, guest.vcpus[0].order, 0, guest))
-
-    def _reached(self, vcpu: SimVcpu) -> None:
-        vcpu.accrue(self.now_s)
-        for stirred in vcpu.guest.reached(vcpu, self.now_s):
-            stirred.accrue(self.now_s)
-            self._stale[stirred] = None
-
-    def _settle(self) -> None:
-        """Let vCPUs sleep and wake, divide the pCPUs anew, and foresee what they reach when."""
-        stirred = sorted(self._stale, key=lambda v: v.order)
-        self._stale.clear()
-        # First those that leave, so that those that come find the room.
-        for vcpu in stirred:
-            if vcpu.runs and not vcpu.wants:
-                vcpu.accrue(self.now_s)
-                self._cores.sleep(vcpu)
-                vcpu.runs, vcpu.rates = False, ()
-        for vcpu in stirred:
-            if vcpu.wants and not vcpu.runs:
-                vcpu.accrue(self.now_s)
-                self._cores.wake(vcpu)
-                vcpu.runs = True
-        affected = dict.fromkeys(stirred)
-        for runner, share in self._cores.share_out().items():
-            assert isinstance(runner, SimVcpu)
-            runner.accrue(self.now_s)
-            runner.take(share, self._type_of)
-            affected[runner] = None
-        for vcpu in affected:
-            self._foresee(vcpu)
-
-    def _foresee(self, vcpu: SimVcpu) -> None:
-        if vcpu.target_ref_s == math.inf:
-            return
-        vcpu.version += 1
-        speed = vcpu.speed if vcpu.runs else 0.0
-        left_ref_s = vcpu.target_ref_s - vcpu.progress_ref_s
-        if speed > 0.0:
-            at_s = self.now_s + max(0.0, left_ref_s) / speed
-            heapq.heappush(self._events, (at_s, REACHED, vcpu.order, vcpu.version, vcpu))
+    def _notify(self, vcpu: SimVcpu) -> None:
+        if vcpu.counters.runnable:
+            self._timeline.scheduler.changed(vcpu)
 
     def meters(self, name: str) -> tuple[Meter, ...]:
         """What the vCPUs of a guest did so far."""
@@ -261,18 +171,19 @@ class SimHost:
         return tuple(v.meter() for v in guest.vcpus)
 
     def outcome(self, name: str) -> Outcome:
-        """What became of a guest up to now."""
+        """What a guest achieved so far."""
         guest = self._guests[name]
         meters = self.meters(name)
-        guest.accrue(self.now_s)
+        guest.behaviour.accrue(self.now_s)
+        slowest, fastest = guest.behaviour.alone
         ended_s = self.now_s if guest.completed_s is None else guest.completed_s
         took_s = (ended_s - guest.started_s) * len(meters)
         return Outcome(
             speed=sum(m.progress_ref_s for m in meters) / took_s if took_s else 0.0,
-            alone_slowest=guest.alone_slowest.speed,
-            alone_fastest=guest.alone_fastest.speed,
+            alone_slowest=slowest.speed,
+            alone_fastest=fastest.speed,
             completion_s=guest.completed_s,
             meters=meters,
-            migrations=sum(v.migrations for v in guest.vcpus),
-            cross_llc_migrations=sum(v.cross_llc_migrations for v in guest.vcpus),
+            migrations=sum(v.moves.total for v in guest.vcpus),
+            cross_llc_migrations=sum(v.moves.cross_llc for v in guest.vcpus),
         )

@@ -1,12 +1,12 @@
-"""The result of a scenario: what is measured of every guest, as JSON and as a table."""
+"""The result of a scenario: what is measured for every guest, as JSON and as a table."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from amp_nova.accounting import slowdown as slowdown_
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.sim.host import Outcome
+from amp_nova.sim.host import Outcome, SimHost
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.windows import Delivered
 
@@ -43,10 +43,39 @@ class Result:
     vms: dict[str, VmResult]
 
 
-def of_guest(
+def of_run(
+    scenario: Scenario, policy: str, host: SimHost, delivered: Mapping[str, Delivered]
+) -> Result:
+    """The result of a run that has ended; ``delivered`` by the names of booked guests."""
+    outcomes = {g.name: host.outcome(g.name) for g in scenario.guests}
+    vms = {
+        g.name: _of_guest(
+            g, outcomes[g.name], delivered.get(g.name, Delivered()), scenario.reference_ips
+        )
+        for g in scenario.guests
+    }
+    slowdowns = [v.slowdown for v in vms.values() if v.slowdown is not None]
+    gains = [o.speed / o.alone_slowest - 1.0 for o in outcomes.values() if o.alone_slowest]
+    fastest = scenario.topology.core_types[-1].name
+    fast_s = len(scenario.topology.pcpus_of(fastest)) * scenario.duration_s
+    busy_s = sum(m.run_s[-1] for o in outcomes.values() for m in o.meters)
+    return Result(
+        scenario=scenario.name,
+        policy=policy,
+        duration_s=scenario.duration_s,
+        throughput=sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
+        asp=sum(gains) if vms else None,
+        unfairness=slowdown_.unfairness(slowdowns),
+        migrations=sum(o.migrations for o in outcomes.values()),
+        cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes.values()),
+        fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),
+        vms=vms,
+    )
+
+
+def _of_guest(
     guest: Guest, outcome: Outcome, delivered: Delivered, reference_ips: float | None
 ) -> VmResult:
-    """One guest's part of the result."""
     run_s = sum(sum(m.run_s) for m in outcome.meters)
     fast_s = sum(m.run_s[-1] for m in outcome.meters)
     return VmResult(
@@ -62,96 +91,78 @@ def of_guest(
 
 
 def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) -> float | None:
-    """Mean over the vCPUs that book anything; unknown for Ips without a reference."""
-    booked = [v for v in vcpus if v.kind != "best_effort"]
-    known = [
+    """Mean over the vCPUs with a booking; ``None`` for Ips without a reference."""
+    booked = [
         v.ips / reference_ips if v.ips is not None and reference_ips is not None else v.refcores
-        for v in booked
+        for v in vcpus
+        if v.kind != "best_effort"
     ]
-    if not known or any(k is None for k in known):
-        return None
-    return sum(k for k in known if k is not None) / len(known)
+    known = [b for b in booked if b is not None]
+    return sum(known) / len(known) if known and len(known) == len(booked) else None
 
 
-def of_run(
-    scenario: Scenario, policy: str, vms: dict[str, VmResult], outcomes: Iterable[Outcome]
-) -> Result:
-    """Put the guests' results together."""
-    outcomes = list(outcomes)
-    slowdowns = [v.slowdown for v in vms.values() if v.slowdown is not None]
-    gains = [o.speed / o.alone_slowest - 1.0 for o in outcomes if o.alone_slowest]
-    fastest = scenario.topology.core_types[-1].name
-    fast_s = len(scenario.topology.pcpus_of(fastest)) * scenario.duration_s
-    busy_s = sum(m.run_s[-1] for o in outcomes for m in o.meters)
-    return Result(
-        scenario=scenario.name,
-        policy=policy,
-        duration_s=scenario.duration_s,
-        throughput=sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
-        asp=sum(gains) if vms else None,
-        unfairness=slowdown_.unfairness(slowdowns),
-        migrations=sum(o.migrations for o in outcomes),
-        cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes),
-        fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),
-        vms=vms,
-    )
-
-
-def _rounded(value: object) -> object:
+def rounded(value: object) -> object:
+    """The same value with every float in it rounded for JSON."""
     if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
     return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
 
 
 def to_json(result: Result) -> str:
-    """One object; the same result gives the same bytes."""
-    return json.dumps(_rounded(asdict(result)), indent=2, allow_nan=False)
+    """One JSON object; equal results give equal bytes."""
+    return json.dumps(rounded(asdict(result)), indent=2, allow_nan=False)
 
 
-COLUMNS = (
-    ("vm", "name"),
-    ("booked", "booked_refcores"),
-    ("delivered", "delivered_ratio"),
-    ("least", "delivered_ratio_min"),
-    ("most", "delivered_ratio_max"),
-    ("progress", "progress_refcores"),
-    ("on fast", "fast_share"),
-    ("slowdown", "slowdown"),
-    ("done at s", "completion_s"),
-)
+COLUMNS = {
+    "vm": "name",
+    "booked": "booked_refcores",
+    "delivered": "delivered_ratio",
+    "least": "delivered_ratio_min",
+    "most": "delivered_ratio_max",
+    "progress": "progress_refcores",
+    "on fast": "fast_share",
+    "slowdown": "slowdown",
+    "done at s": "completion_s",
+}
 
 
 def to_table(result: Result) -> str:
-    """The same for people: a line per guest, then the host."""
-    rows = [[title for title, _ in COLUMNS]]
+    """The same as text: a line per guest, then the host."""
+    rows = [list(COLUMNS)]
     for name, vm in result.vms.items():
         values = {"name": name, **asdict(vm)}
-        rows.append([_cell(values[key]) for _, key in COLUMNS])
-    lines = [f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}", ""]
-    lines += aligned(rows)
-    lines.append("")
-    lines.append(
-        f"throughput {_cell(result.throughput)}, ASP {_cell(result.asp)}, "
-        f"unfairness {_cell(result.unfairness)}, migrations {result.migrations} "
+        rows.append([cell(values[key]) for key in COLUMNS.values()])
+    head = f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}"
+    host = (
+        f"throughput {cell(result.throughput)}, ASP {cell(result.asp)}, "
+        f"unfairness {cell(result.unfairness)}, migrations {result.migrations} "
         f"({result.cross_llc_migrations} between caches), "
-        f"fast cores idle {_cell(result.fast_idle_ratio)}"
+        f"fast cores idle {cell(result.fast_idle_ratio)}"
     )
-    return "\n".join(lines)
+    return "\n".join([head, "", *aligned(rows), "", host])
+
+
+def sections(tables: Mapping[str, list[list[str]]]) -> str:
+    """Several tables, each under its heading."""
+    return "\n\n".join("\n".join([name, *aligned(rows)]) for name, rows in tables.items())
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, numbers to the right."""
+    """The lines of a table: the first column left-aligned, the others right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value in a table: four significant digits, a dash for ``None``."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,15 +1,11 @@
-"""Runs a scenario: the agent's own loop over a simulated host, by simulated time."""
+"""Runs a scenario: the agent's own control loop over a simulated host, in simulated time."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
-from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.entitlement import Terms
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
-from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import Result
@@ -19,63 +15,39 @@ from amp_nova.sim.windows import WINDOW_S, Windows
 TOGETHER_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often the loop runs, and the policy in it; without ``enforce`` bookings are not kept."""
+def moments(
+    duration_s: float, settings: Settings, tick_s: float | None = None
+) -> Iterator[tuple[float, set[str]]]:
+    """What is due when, in order of time: ``cycle``, ``policy``, ``window`` and ``tick``.
 
-    cycle_s: float = 1.0
-    policy_interval_s: float = 2.5
-    enforce: bool = True
-    ips_controller: str = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A point in time at which something besides the guests happens."""
-
-    at_s: float
-    cycle: bool
-    window: bool
-    tick: bool = False
-
-
-def moments(duration_s: float, pace: Pace, tick_s: float | None = None) -> Iterator[Moment]:
-    """Cycles, decisions of the policy (each in a cycle of its own) and window edges, by time.
-
-    The first cycle is at 0, before any guest has run. The end closes the last window. With
-    ``tick_s`` the fast loop looks between them.
+    The first cycle is at 0, before any guest runs; the end closes the last window. A tick of the
+    fast loop is due every ``tick_s``, if given.
     """
-    steps = {"cycle": pace.cycle_s, "policy": pace.policy_interval_s, "window": WINDOW_S}
+    steps = {
+        "cycle": settings.terms.cycle_s,
+        "policy": settings.policy.interval_s,
+        "window": WINDOW_S,
+    }
     turns = {"cycle": 0, "policy": 0, "window": 1}
     if tick_s is not None:
         steps["tick"], turns["tick"] = tick_s, 1
     while True:
-        # Multiplied, not added up, so that edges that belong together stay together.
+        # Multiplied rather than added up, so that edges that coincide stay together.
         due = {what: turns[what] * step for what, step in steps.items()}
         at_s = min(due.values())
-        # What is due together is due at the same time, whatever floating point makes of it.
+        # What is due together happens together, despite rounding.
         at_s = max(time for time in due.values() if time <= at_s + TOGETHER_S)
         if at_s >= duration_s:
-            yield Moment(duration_s, False, True)
+            yield duration_s, {"window"}
             return
         now = {what for what, time in due.items() if time <= at_s}
         for what in now:
             turns[what] += 1
-        yield Moment(at_s, bool(now & {"cycle", "policy"}), "window" in now, "tick" in now)
-
-
-def _loop(host: SimHost, scenario: Scenario, policy: Policy, pace: Pace) -> Loop:
-    settings = Settings(
-        Terms(cycle_s=pace.cycle_s, enforce=pace.enforce),
-        profiles=ProfileSettings(interval_s=pace.policy_interval_s),
-        policy=PolicySettings(pace.policy_interval_s, seed=scenario.seed, idle_class=pace.enforce),
-        ips=IpsSettings(pace.ips_controller),
-    )
-    return Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
+        yield at_s, now
 
 
 def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
-    """How often the fast loop looks, if there is anything for it."""
+    """How often the fast loop samples; ``None`` if no vCPU books Ips."""
     counts = any(v.ips is not None for g in scenario.guests for v in g.booking.vcpus)
     return loop.fast.tick_s if counts else None
 
@@ -83,37 +55,42 @@ def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
 def run(
     scenario: Scenario,
     policy: Policy | None = None,
-    pace: Pace | None = None,
+    settings: Settings | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Result:
-    """Run a scenario with its own policy or another one; tells ``progress`` the simulated time."""
-    pace = pace or Pace()
+    """Run a scenario with its own policy or another one.
+
+    Its seed and Ips controller replace those of ``settings``. ``progress`` is told the simulated
+    time in seconds.
+    """
+    settings = settings or Settings()
+    settings = replace(
+        settings,
+        policy=replace(settings.policy, seed=scenario.seed),
+        ips=replace(settings.ips, controller=scenario.ips_controller),
+    )
     policy = policy or load_policy(scenario.policy)
-    reference_ips = scenario.reference_ips
-    host = SimHost(scenario.topology, scenario.guests, scenario.seed, reference_ips)
-    loop = _loop(host, scenario, policy, pace)
+    host = SimHost(scenario.topology, scenario.guests, scenario.seed, scenario.reference_ips)
+    loop = Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
     windows = {
-        g.name: Windows(g.booking, scenario.topology, reference_ips) for g in scenario.guests
+        g.name: Windows(g.booking, scenario.topology, scenario.reference_ips)
+        for g in scenario.guests
+        if g.booking.booked
     }
     opened_s = 0.0
-    for moment in moments(scenario.duration_s, pace, _tick_s(loop, scenario)):
-        # Not even by nothing before the first cycle: guests get their pCPUs when time advances.
-        if moment.at_s > host.now_s:
-            host.advance(moment.at_s)
-        if moment.window:
+    for at_s, due in moments(scenario.duration_s, settings, _tick_s(loop, scenario)):
+        # Not before the first cycle: guests get their pCPUs as soon as time advances.
+        if at_s > host.now_s:
+            host.advance(at_s)
+        if "window" in due:
             for name, window in windows.items():
-                if window.booked:
-                    window.close(host.meters(name), moment.at_s - opened_s)
-            opened_s = moment.at_s
-        if moment.tick and loop.fast.active:
+                window.close(host.meters(name), at_s - opened_s)
+            opened_s = at_s
+        if "tick" in due and loop.fast.active:
             loop.fast.tick()
-        if moment.cycle:
+        if due & {"cycle", "policy"}:  # a policy decides in a cycle of its own
             loop.cycle()
         if progress is not None:
-            progress(moment.at_s)
-    outcomes = {g.name: host.outcome(g.name) for g in scenario.guests}
-    vms = {
-        g.name: report.of_guest(g, outcomes[g.name], windows[g.name].result(), reference_ips)
-        for g in scenario.guests
-    }
-    return report.of_run(scenario, policy.name, vms, outcomes.values())
+            progress(at_s)
+    delivered = {name: window.result() for name, window in windows.items()}
+    return report.of_run(scenario, policy.name, host, delivered)

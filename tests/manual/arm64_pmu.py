@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""A check by hand: the agent's hardware counters on a machine whose PMU counts instructions.
+"""Manual check of the agent's hardware counters on a machine whose PMU counts instructions.
 
-An emulated arm64 machine (QEMU, ``-icount``) has a PMU that counts them exactly. Linux boots on it,
-and the code that opens counters for vCPU threads counts a program that is known to execute so many
-instructions. No hardware counter is needed here, no root, and nothing gets installed: Debian's
-packages are fetched into a folder and unpacked there. Takes about a minute, and 200 MB:
+The PMU of an emulated arm64 machine (QEMU, ``-icount``) counts them exactly. Linux boots on it, and
+the code that opens counters for vCPU threads counts a program of known length. It needs neither
+hardware counters nor root, and installs nothing: Debian's packages are downloaded to a folder and
+unpacked there. It takes about a minute and 200 MB:
 
     python tests/manual/arm64_pmu.py /tmp/arm64-pmu
 
-Expected: ratios of 1.001, since the kernel's timer ticks count too; 0 with ``guest_only`` (nothing
-here is a guest); no cache misses, an event that this PMU lacks; a sentence for a thread that went.
+Expected: ratios of 1.001, because the kernel's timer ticks count too; 0 with ``guest_only``,
+because nothing here is a guest; no cache misses, an event that this PMU lacks; an error message for
+a thread that has exited.
 """
 
 import gzip

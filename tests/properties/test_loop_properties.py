@@ -80,7 +80,7 @@ def test_a_host_comes_to_rest_and_a_restart_adopts_it(host, one_pcpu, reserve_ra
 
     for agent in (loop, Loop(host, host, settings), Loop(host, host, settings)):
         for _ in range(2):
-            assert cycle(agent, host).changes == 0
+            assert not cycle(agent, host).changes.vcpus
     assert state(host) == before
     assert host.applied == []
 
@@ -94,7 +94,7 @@ def test_a_newcomer_that_books_nothing_touches_nobody(host):
     before = state(host)
     host.add("new", {"pref_core": "garbage"}, 2)
 
-    assert cycle(loop, host).changes == 0
+    assert not cycle(loop, host).changes.vcpus
     assert {k: v for k, v in state(host).items() if k[0] != "new"} == before
 
 

@@ -1,4 +1,4 @@
-"""What holds for every host, every set of guests and every moment of the simulator."""
+"""Invariants of the simulator, for any host and guests, at any time."""
 
 import math
 
@@ -6,6 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control.entitlement import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
@@ -17,7 +19,7 @@ from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
 
 QUOTA_ROUNDING = 0.0006
-"""A quota is whole microseconds, at least 1000: half a microsecond of that, and a bit."""
+"""A quota is at least 1000 whole microseconds, so it is off by half of one at most."""
 
 
 @st.composite
@@ -71,8 +73,13 @@ def scenarios(draw, least=0):
 
 
 def seconds(made, host, enforce=True):
-    """Run it second by second as the agent would; the meters of all guests after each."""
-    loop = Loop(host, host, Settings(seed=made.seed, enforce=enforce), load_policy(made.policy))
+    """Run second by second as the agent would; yields the meters of all guests."""
+    loop = Loop(
+        host,
+        host,
+        Settings(Terms(enforce=enforce), policy=PolicySettings(seed=made.seed)),
+        load_policy(made.policy),
+    )
     for second in range(1, int(made.duration_s) + 1):
         loop.cycle()
         host.advance(float(second))
@@ -80,12 +87,12 @@ def seconds(made, host, enforce=True):
 
 
 @given(st.lists(st.floats(0.001, 1.0), max_size=8), st.floats(0.0, 1.0))
-def test_a_pcpu_gives_what_it_has(limits, room):
-    """No share is above its limit, their sum not above the room, nor below it if it is wanted."""
-    shares = share_equally(limits, room)
+def test_a_pcpu_is_fully_used_up_to_the_limits(limits, capacity):
+    """No share is above its limit; their sum is the capacity if the limits allow it."""
+    shares = share_equally(limits, capacity)
 
     assert all(0.0 <= s <= limit + 1e-12 for s, limit in zip(shares, limits, strict=True))
-    assert math.isclose(sum(shares), min(room, sum(limits)), abs_tol=1e-9)
+    assert math.isclose(sum(shares), min(capacity, sum(limits)), abs_tol=1e-9)
     waits = zip(throttled(limits, shares), shares, strict=True)
     assert all(0.0 <= t <= 1.0 - s + 1e-9 for t, s in waits)
 
@@ -93,7 +100,7 @@ def test_a_pcpu_gives_what_it_has(limits, room):
 @given(scenarios())
 @settings(max_examples=60)
 def test_cpu_time_is_conserved(made):
-    """Core types give no more time than they have; no vCPU runs or waits twice at once."""
+    """Neither a core type nor a vCPU has more time than has passed."""
     host = SimHost(made.topology, made.guests, made.seed)
     for second, meters in enumerate(seconds(made, host), 1):
         for at, core_type in enumerate(made.topology.core_types):
@@ -106,8 +113,8 @@ def test_cpu_time_is_conserved(made):
 
 @given(scenarios(least=1))
 @settings(max_examples=60)
-def test_no_pcpu_idles_while_somebody_waits_who_may_run_there(made):
-    """With demand for all, and nobody limited, all time is run."""
+def test_no_pcpu_idles_while_a_vcpu_waits(made):
+    """With constant demand and no limits, all time is used."""
     always = tuple(
         Guest(g.name, parse({}, len(g.booking.vcpus)), Workload((Phase((1.0, 2.0, 3.0)),)), {})
         for g in made.guests
@@ -124,7 +131,7 @@ def test_no_pcpu_idles_while_somebody_waits_who_may_run_there(made):
 @given(scenarios(least=1))
 @settings(max_examples=60)
 def test_a_hard_booking_is_never_exceeded(made):
-    """In no second, on no core type and under no policy does a vCPU get more than it books."""
+    """In any second, on any core type, under any policy."""
     host = SimHost(made.topology, made.guests, made.seed)
     coefficients = [t.coefficient for t in made.topology.core_types]
     before = {}
@@ -142,7 +149,7 @@ def test_a_hard_booking_is_never_exceeded(made):
 @given(scenarios(least=1))
 @settings(max_examples=60)
 def test_bookings_that_fit_are_delivered(made):
-    """If all bookings are packed and nobody is without one, everyone gets what is booked."""
+    """If all bookings are packed and there are no other guests, all are delivered."""
     booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")
     host = SimHost(made.topology, booked, made.seed)
     notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
@@ -160,14 +167,14 @@ def test_bookings_that_fit_are_delivered(made):
 @given(scenarios(least=1))
 @settings(max_examples=25)
 def test_a_run_can_be_repeated(made):
-    """The same scenario gives the same bytes."""
+    """Equal scenarios give equal bytes."""
     assert report.to_json(run(made)) == report.to_json(run(made))
 
 
 @given(scenarios(least=2), st.randoms(use_true_random=False))
 @settings(max_examples=40)
 def test_the_order_of_guests_does_not_matter_to_bookings(made, chance):
-    """Where bookings fit, whoever comes first gets no more than whoever comes last."""
+    """If bookings fit, the first guest gets no more than the last."""
     booked = [g for g in made.guests if g.booking.booked and g.booking.limit == "hard"]
     host = SimHost(made.topology, booked, made.seed)
     notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]

@@ -1,4 +1,4 @@
-"""What holds in every slot, whatever the guests."""
+"""Invariants of every slot, for any guests."""
 
 from collections import Counter
 
@@ -35,16 +35,16 @@ def scenarios(draw, utilization=True):
     return scenario(*guests, duration_s=SLOTS * run.SLOT_S, fast=fast, slow=slow)
 
 
-def watch(made, policy, look):
-    """Run slot by slot; ``look`` sees the board as each slot begins."""
+def watch(made, policy, check):
+    """Run slot by slot; ``check`` gets the board as each slot begins."""
     board = Board(made.topology)
     scheduler = run.scheduler(load_policy(policy), made, board)
     cores = run.SlotCores(board, scheduler)
     host = SimHost(made.topology, made.guests, made.seed, scheduler=cores)
     for slot in range(SLOTS):
-        # The host settles, and so the slot is decided, before any time passes.
+        # The host reschedules, which decides the slot, before any time passes.
         host.advance(slot * run.SLOT_S)
-        look(board)
+        check(board)
         host.advance((slot + 1) * run.SLOT_S)
         cores.next_slot()
 
@@ -55,17 +55,17 @@ def name(vcpu):
 
 @settings(max_examples=40, deadline=None)
 @given(scenarios(), st.sampled_from(POLICIES))
-def test_everybody_is_in_one_place_and_no_core_idles_while_one_waits(made, policy):
-    """Work conservation; integrated keeps siblings apart, and parallel ones wait for each other."""
+def test_every_vcpu_is_in_one_place_and_no_core_idles_while_one_waits(made, policy):
+    """Except that integrated keeps siblings apart and lets parallel instances wait."""
 
-    def look(board):
+    def check(board):
         places = [v for v in board.running.values() if v]
         places += [v for queue in board.queue.values() for v in queue]
         assert Counter(places) == Counter(dict.fromkeys(board, 1))
         if policy != "integrated" and any(board.queue.values()):
             assert all(board.running.values())
 
-    watch(made, policy, look)
+    watch(made, policy, check)
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,20 +73,20 @@ def test_everybody_is_in_one_place_and_no_core_idles_while_one_waits(made, polic
 def test_two_vcpus_of_an_instance_are_never_on_one_core(made):
     """Running, waiting or asleep (principle 1)."""
 
-    def look(board):
+    def check(board):
         homes = Counter((name(v), v.pcpu) for v in board)
         assert max(homes.values(), default=0) <= 1
 
-    watch(made, "integrated", look)
+    watch(made, "integrated", check)
 
 
 @settings(max_examples=40, deadline=None)
 @given(scenarios(utilization=False))
 def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
-    """Principle 2; and a core idles only while all that wait for it are parallel or have one."""
+    """Principle 2. A core idles only if all that wait are parallel or have a sibling there."""
     parallel = {g.name for g in made.guests if g.workload.barrier_ref_s is not None}
 
-    def look(board):
+    def check(board):
         running = Counter(name(v) for v in board if board.runs(v))
         awake = Counter(name(v) for v in board)
         assert all(running[vm] in (0, awake[vm]) for vm in parallel)
@@ -95,13 +95,13 @@ def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
                 siblings = [v.pcpu for v in vcpu.guest.vcpus]
                 assert name(vcpu) in parallel or pcpu in siblings
 
-    watch(made, "integrated", look)
+    watch(made, "integrated", check)
 
 
 @settings(max_examples=15, deadline=None)
 @given(scenarios(), st.sampled_from(POLICIES))
 def test_the_same_seed_gives_the_same_bytes(made, policy):
-    """Nothing hangs on the order of sets or on time."""
+    """Nothing depends on the order of sets or on time."""
     texts = {report.to_json(run.run(made, load_policy(policy))) for _ in range(2)}
 
     assert len(texts) == 1
@@ -110,8 +110,8 @@ def test_the_same_seed_gives_the_same_bytes(made, policy):
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=15, deadline=None)
 @given(made=scenarios())
-def test_no_more_is_done_than_the_cores_can(policy, made):
-    """Cores times time bound the running time, and fast ones theirs."""
+def test_work_is_bounded_by_the_cores(policy, made):
+    """By their time and speed."""
     result = run.run(made, load_policy(policy))
 
     assert 0.0 <= result.fast_idle_ratio <= 1.0

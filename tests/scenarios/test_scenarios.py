@@ -1,7 +1,7 @@
-"""The contract as scenarios: NAME.yaml is run, NAME.expect.yaml says what must come out.
+"""The contract as scenarios: NAME.yaml is run, NAME.expect.yaml has the expected result.
 
-In an expectation a number is meant exactly (to the sixth digit), ``[low, high]`` is a range with
-its ends, ``null`` says that there is no such number.
+In an expectation a number is matched to the sixth digit, ``[low, high]`` is an inclusive range and
+``null`` means that there is no such number.
 """
 
 import json
@@ -29,7 +29,7 @@ def holds(expected, found):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_contract(name):
-    """What the expectation beside the scenario says holds."""
+    """The result matches the expectation beside the scenario."""
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
 
     result = json.loads(report.to_json(run(scenario.load(HERE / f"{name}.yaml"))))
@@ -48,5 +48,5 @@ def test_the_contract(name):
 
 
 def test_every_scenario_has_an_expectation():
-    """No scenario is run for nothing."""
+    """No scenario runs without being checked."""
     assert {p.stem for p in HERE.glob("*.yaml") if ".expect" not in p.name} == set(NAMES)

@@ -1,7 +1,7 @@
-"""What README and documentation tell people to type is what the commands accept.
+"""The commands accept the examples in README and the documentation.
 
-A ``$`` before a line says that it runs anywhere: it is run. Other lines need an agent, root or a
-cloud: they are parsed.
+Lines that begin with ``$`` run anywhere, so they are run. The others need an agent, root or a
+cloud, so they are only parsed.
 """
 
 import os
@@ -52,6 +52,6 @@ def test_every_other_example_is_accepted(line):
 
 
 def test_there_are_examples():
-    """The pattern finds what it is meant to find."""
+    """The pattern finds some of each kind."""
     assert "amp-nova topology" in examples("")
     assert len(examples("$ ")) >= 2

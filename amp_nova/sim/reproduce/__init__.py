@@ -1,1 +1,1 @@
-"""The papers' tables and figures, published values beside simulated ones."""
+"""The papers' tables and figures: one file per paper, published values beside simulated ones."""

@@ -1,8 +1,8 @@
 """kumar2009: which I/O work is sensitive to the speed of its core.
 
-The paper prints the CPU utilization and, in its figures, the verdict, but not the network's. Ours
-is the network utilization from which on the rule takes the work for insensitive: possible on a line
-means at most 100 %.
+The paper gives the CPU utilization and the verdict of each workload, but not the network
+utilization. Ours is the lowest network utilization at which the rule calls the work insensitive; a
+real line allows at most 100 %.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ WORKLOADS = {
     "figure 6": ("ab, four guests", 0.91, "above 100 %: insensitive"),
     "figure 7": ("netperf UDP", 0.65, "below 100 %: sensitive"),
 }
-"""CPU utilization of the controlling domain, and the verdict."""
+"""Workload, CPU utilization of the controlling domain, and the verdict."""
 
 
 def _least_percent(cpu: float) -> float:
-    """Network utilization that makes the rule call it insensitive, to a percent."""
+    """Lowest network utilization, in percent, at which the rule says insensitive."""
     rule = Rule()
     for percent in range(101):
         used, case = IoUse(cpu, cpu, percent / 100.0, 1e6), Case()
@@ -32,7 +32,7 @@ def _least_percent(cpu: float) -> float:
 
 
 def figures() -> Iterator[Figure]:
-    """Every one, as it is done."""
+    """Each figure as soon as it is computed."""
     for figure, (workload, cpu, published) in WORKLOADS.items():
         what = f"{workload} at {cpu:.0%} CPU: insensitive from so much network utilization on"
         yield Figure(PAPER, figure, what, published, _least_percent(cpu), "%")

@@ -1,8 +1,8 @@
-"""saez2015: ACFS against what was there before, on two big and two small cores.
+"""saez2015: ACFS against earlier policies, on two big and two small cores.
 
-Its programs are not ours: the mixes have speedups from the range that it prints (1.0 to 4.7), and
-do not change phase. So its averages can be compared in their sign and order, no closer. What its
-model says of the optimum can.
+The paper's programs are not available: the mixes here have speedups from its range (1.0 to 4.7) and
+a single phase. Its averages can therefore be compared by sign and order only; the optimum of its
+model can be compared directly.
 """
 
 import statistics
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from amp_nova.plugins import load_policy
 from amp_nova.sim.report import Result
-from amp_nova.sim.reproduce.figure import Figure, guest, host, scenario
+from amp_nova.sim.reproduce.figure import Figure, guest, host, scenario, steady
 from amp_nova.sim.run import run
 
 PAPER = "saez2015"
@@ -18,10 +18,11 @@ MIXES = ((4.0, 3.0, 2.0, 1.5), (3.5, 3.2, 1.4, 1.2), (4.7, 2.5, 1.3, 1.1))
 BIG = 2
 RIVALS = ("eqp", "rr", "a-dwrr")
 FACTOR = 1.3
+MODEL = "section 3.1 (model)"
 
 
 def optimum(speedups: tuple[float, ...], big: int) -> tuple[float, float]:
-    """ASP and unfairness where all are slowed down as little as can be equal."""
+    """ASP and unfairness at the least slowdown that all programs can share."""
     low, high = 1.0, max(speedups)
     for _ in range(100):
         middle = (low + high) / 2.0
@@ -37,32 +38,31 @@ def _shares(speedups: tuple[float, ...], slowdown: float) -> list[float]:
 
 
 def _run(speedups: tuple[float, ...], policy: str, **params: object) -> Result:
-    guests = (guest(f"vm{i}", s) for i, s in enumerate(speedups))
+    guests = (guest(f"vm{i}", steady(s)) for i, s in enumerate(speedups))
     made = scenario(host(BIG, len(speedups) - BIG, max(speedups)), guests, 600.0)
     return run(made, load_policy(policy, **params))
 
 
 def _change(found: list[Result], rivals: list[Result], of: str) -> float:
+    """Change of a number against a rival in percent, as the geometric mean over the mixes."""
     ratios = [getattr(a, of) / getattr(b, of) for a, b in zip(found, rivals, strict=True)]
     return (statistics.geometric_mean(ratios) - 1.0) * 100.0
 
 
 def figures() -> Iterator[Figure]:
-    """Every one, as it is done."""
+    """Each figure as soon as it is computed."""
     ours = [_run(mix, "acfs") for mix in MIXES]
     for mix, result in zip(MIXES, ours, strict=True):
         asp, unfairness = optimum(mix, BIG)
         named = ", ".join(f"{s:g}" for s in mix)
         what = f"ACFS, speedups {named}: aggregate speedup"
-        yield Figure(PAPER, "section 3.1 (model)", what, f"{asp:.3f}", result.asp or 0.0)
+        yield Figure(PAPER, MODEL, what, f"{asp:.3f}", result.asp or 0.0)
         what = f"ACFS, speedups {named}: unfairness"
-        yield Figure(
-            PAPER, "section 3.1 (model)", what, f"{unfairness:.3f}", result.unfairness or 0.0
-        )
+        yield Figure(PAPER, MODEL, what, f"{unfairness:.3f}", result.unfairness or 0.0)
         relaxed = _run(mix, "acfs", unfairness_factor=FACTOR)
         what = f"ACFS, speedups {named}: unfairness at UF = {FACTOR:g}"
         most = f"at most {FACTOR * unfairness:.3f}"
-        yield Figure(PAPER, "section 3.1 (model)", what, most, relaxed.unfairness or 0.0)
+        yield Figure(PAPER, MODEL, what, most, relaxed.unfairness or 0.0)
     means = {"unfairness": "-11 % against all three", "asp": "+5 % against all three"}
     for rival in RIVALS:
         theirs = [_run(mix, rival) for mix in MIXES]

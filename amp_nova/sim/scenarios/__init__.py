@@ -1,1 +1,4 @@
-"""Scenario files: parsing, validation, and the workloads they describe."""
+"""Scenario files: reading, validation, and the workloads they describe.
+
+Nothing here knows how a scenario is run.
+"""

@@ -1,8 +1,8 @@
-"""Reading a YAML file value by value, each with its place in the file.
+"""Reads a YAML file value by value and keeps the place of each in the file.
 
-Every wrong value is one sentence: the file, the line, the value, and what is allowed there. Read
-from the node tree, not from constructed objects: that keeps line numbers, and takes numbers as
-people write them (``2.0e9`` is no number to YAML 1.1).
+An invalid value is reported in one sentence: the file, the line, the value and what is allowed.
+Values are read from the node tree rather than from constructed objects, which keeps line numbers
+and accepts numbers as people write them (YAML 1.1 takes ``2.0e9`` for a string).
 """
 
 import difflib
@@ -20,11 +20,11 @@ DEPTH_MAX = 16
 GREATEST = 1e15
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
-"""One line, without surrogates: no file and no terminal takes half a letter."""
+"""One line, without lone surrogates, which no file or terminal can encode."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes without aliases, which can make a small file huge, and without depth."""
+    """Composes nodes, but refuses aliases, which can make a small file huge, and deep nesting."""
 
     depth = 0
 
@@ -36,10 +36,7 @@ class _Loader(yaml.SafeLoader):
                 problem_mark=event.start_mark,  # type: ignore[arg-type]
             )
         if self.depth >= DEPTH_MAX:
-            raise yaml.MarkedYAMLError(
-                problem="nested too deep",
-                problem_mark=event.start_mark,
-            )
+            raise yaml.MarkedYAMLError(problem="nested too deep", problem_mark=event.start_mark)
         self.depth += 1
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
@@ -48,18 +45,19 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of the file. ``path`` names it for people: ``host.core_types[0].count``."""
+    """One value of the file. ``path`` names it in messages: ``host.core_types[0].count``."""
 
     node: yaml.Node
     file: str
     path: str
 
     def wrong(self, sentence: str) -> ScenarioInvalid:
-        """The error that says what is wrong here."""
-        return _wrong(self.file, self.node.start_mark.line + 1, sentence)
+        """The error for this place in the file."""
+        mark = self.node.start_mark
+        return _wrong(self.file, mark.line + 1 if mark else None, sentence)
 
     def refused(self, expected: str) -> ScenarioInvalid:
-        """The error for a value that is not what is expected."""
+        """The error for a value other than what is expected."""
         return self.wrong(f"{self.path or 'the scenario'} is {self._shown()}: give {expected}")
 
     def _shown(self) -> str:
@@ -74,11 +72,11 @@ class Value:
 
     @property
     def is_null(self) -> bool:
-        """Whether it is ``null``, ``~`` or nothing at all."""
+        """Whether it is ``null``, ``~`` or empty."""
         return str(self.node.tag).endswith(":null")
 
     def entries(self, expected: str = "a mapping of keys to values") -> dict[str, "Value"]:
-        """The values of a mapping by key; a key that is given twice is refused."""
+        """The values of a mapping by key; a duplicate key is an error."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.refused(expected)
         found: dict[str, Value] = {}
@@ -91,7 +89,7 @@ class Value:
         return found
 
     def fields(self, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, "Value"]:
-        """The values of a mapping whose keys are known; ``null`` counts as left out."""
+        """The values of a mapping with known keys; ``null`` is the same as leaving a key out."""
         found = self.entries(f"a mapping with the keys {', '.join(known)}")
         where = self.path or "a scenario"
         for key, value in found.items():
@@ -112,7 +110,7 @@ class Value:
         return [Value(n, self.file, f"{self.path}[{i}]") for i, n in enumerate(self.node.value)]
 
     def raw(self, expected: str = "text") -> str:
-        """A scalar as it is written."""
+        """A scalar as it is written in the file."""
         return str(self._scalar(expected).value)
 
     def _scalar(self, expected: str) -> yaml.ScalarNode:
@@ -121,7 +119,7 @@ class Value:
         return self.node
 
     def text(self) -> str:
-        """A scalar as text: one line, not empty."""
+        """A scalar as one line of text, not empty."""
         expected = "text of one line, at most 255 characters"
         text = self.raw(expected)
         if not _TEXT.fullmatch(text) or self.is_null:
@@ -129,7 +127,7 @@ class Value:
         return text
 
     def one_of(self, known: Sequence[str], what: str) -> str:
-        """One of some names."""
+        """One of the ``known`` names; ``what`` describes them."""
         text = self.text()
         if text not in known:
             raise self.refused(f"{what}: {', '.join(known)}")
@@ -140,7 +138,7 @@ class Value:
         limit = f" and at most {high:g}" if high < GREATEST else ""
         expected = f"a number {'above' if above else 'of at least'} {low:g}{limit}"
         node = self._scalar(expected)
-        # A quoted number, NaN, infinity, true and 1:30 are not what somebody who knows would write.
+        # Quoted numbers, NaN, infinity, true and 1:30 are mistakes.
         if node.style is not None or not _NUMBER.fullmatch(node.value):
             raise self.refused(expected)
         value = float(node.value)
@@ -164,7 +162,7 @@ def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
 
 
 def load(path: Path) -> Value:
-    """The whole file; ``ScenarioInvalid`` when it cannot be read or is not YAML."""
+    """The whole file; ``ScenarioInvalid`` if it cannot be read or is not YAML."""
     try:
         with path.open("rb") as file:
             raw = file.read(SIZE_MAX_BYTES + 1)
@@ -182,7 +180,7 @@ def parse(raw: bytes, file: str) -> Value:
         text = raw.decode()
         node = _Loader(text).get_single_node()
     except UnicodeDecodeError as exc:
-        raise _wrong(file, None, "is not text in UTF-8") from exc
+        raise _wrong(file, None, "is not text in UTF-8: save it in that encoding") from exc
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
         raise _wrong(file, line, f"is not the YAML of a scenario: {exc.problem}") from exc
@@ -190,5 +188,5 @@ def parse(raw: bytes, file: str) -> Value:
         sentence = " ".join(str(exc).split())
         raise _wrong(file, None, f"is not the YAML of a scenario: {sentence}") from exc
     if node is None:
-        raise _wrong(file, None, "is empty: a scenario has at least host and duration_s")
+        raise _wrong(file, None, "is empty: give at least duration_s, host and vms")
     return Value(node, file, "")

@@ -1,13 +1,17 @@
 """A scenario: a host, its guests and what they do.
 
-The keys are in ``doc/source/user/simulator.rst``.
+``doc/source/user/simulator.rst`` documents the keys.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -19,10 +23,16 @@ PCPUS_MAX = 4096
 VCPUS_MAX = 4096
 DURATION_MAX_S = 31 * 86_400.0
 STEP_MIN_S = 0.001
-"""Least length of a phase and of the work between two barriers: each costs an event."""
+"""Minimum length of a phase and of the work between two barriers: each costs an event."""
 SEED_MAX = 2**63 - 1
 RATE_LEAST, RATE_MOST = 1e-3, 1e3
-"""Bounds of coefficients, speeds and instructions per cycle: counters stay finite within them."""
+"""Bounds of coefficients, speeds and instructions per cycle that keep counters finite."""
+SETTINGS: Mapping[str, Callable[[Value], Any]] = {
+    "duration_s": lambda value: value.number(0, DURATION_MAX_S, above=True),
+    "seed": lambda value: value.whole(0, SEED_MAX),
+    "ips_controller": lambda value: value.one_of(list(CONTROLLERS), "an Ips controller"),
+}
+"""How to run a scenario: what the command line may override."""
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -39,7 +49,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A host, its guests, how long to run them and which best-effort policy with."""
+    """A host, its guests, and how to run them."""
 
     name: str
     duration_s: float
@@ -48,36 +58,46 @@ class Scenario:
     policy: str = "none"
     seed: int = 0
     reference_ips: float | None = None
+    ips_controller: str = "default"
 
 
 def load(path: Path) -> Scenario:
-    """Read a scenario file; ``ScenarioInvalid`` says in one sentence what is wrong with it."""
+    """Read a scenario file; raises ``ScenarioInvalid`` with one sentence."""
     return read(document.load(path), path.stem)
 
 
 def read(top: Value, name: str) -> Scenario:
-    """Read a scenario from a document; ``name`` is its name unless it says another."""
+    """Read a scenario from a document; ``name`` is the default of its name."""
     keys = top.fields(
-        ("name", "duration_s", "seed", "host", "vms", "policy"), ("duration_s", "host", "vms")
+        ("name", "duration_s", "seed", "host", "vms", "policy", "agent"),
+        ("duration_s", "host", "vms"),
     )
     host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
     ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
+    agent = keys["agent"].fields(("ips_controller",)) if "agent" in keys else {}
+    settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **agent}.get(k))}
     topology = _topology(host, ips)
-    guests: list[Guest] = []
-    room = VCPUS_MAX
+    guests: dict[str, Guest] = {}
+    vcpus_left = VCPUS_MAX
     for value in keys["vms"].items("a list of VMs"):
-        guest = _guest(value, topology, room, {g.name for g in guests})
-        room -= len(guest.booking.vcpus)
-        guests.append(guest)
+        guest = _guest(value, topology, guests, vcpus_left)
+        vcpus_left -= len(guest.booking.vcpus)
+        guests[guest.name] = guest
     return Scenario(
         name=keys["name"].text() if "name" in keys else name,
-        duration_s=keys["duration_s"].number(0, DURATION_MAX_S, above=True),
         topology=topology,
-        guests=tuple(guests),
+        guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",
-        seed=keys["seed"].whole(0, SEED_MAX) if "seed" in keys else 0,
         reference_ips=ips,
+        **settings,
     )
+
+
+def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
+    """The scenario with other ``SETTINGS``, which are removed from ``texts``."""
+    given = {key: texts.pop(key) for key in SETTINGS if key in texts}
+    values = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
+    return replace(scenario, **{key: SETTINGS[key](value) for key, value in values.items()})
 
 
 def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topology:
@@ -91,28 +111,34 @@ def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topolog
         caches += [(core_type.name, llc) for llc in llcs]
     if not types:
         raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
-    slowest_first = sorted(types.values(), key=lambda t: t.coefficient or 0.0)
+    slowest_first = tuple(sorted(types.values(), key=lambda t: t.coefficient or 0.0))
     first = {llc: number for number, (_, llc) in reversed(list(enumerate(caches)))}
-    pcpus = (PCpu(i, name, (i,), llc=first[llc]) for i, (name, llc) in enumerate(caches))
+    pcpus = tuple(PCpu(i, name, (i,), llc=first[llc]) for i, (name, llc) in enumerate(caches))
     reference = slowest_first[0].name
     if "reference" in host:
-        reference = host["reference"].text()
-        known = types.get(reference)
-        if known is None and any(t.coefficient == 1.0 for t in types.values()):
-            raise host["reference"].refused(
-                f"a core type of the host: {', '.join(types)}, or leave coefficient 1 to the "
-                "reference core type of another host"
-            )
-        if known is not None and known.coefficient != 1.0:
-            raise host["reference"].wrong(
-                f"'{reference}' is the reference core type, so its coefficient is 1 by definition, "
-                f"not {known.coefficient:g}"
-            )
-    return Topology(tuple(slowest_first), tuple(pcpus), reference, "scenario")
+        reference = _reference(host["reference"], types)
+    return Topology(slowest_first, pcpus, reference, "scenario")
+
+
+def _reference(value: Value, types: Mapping[str, CoreType]) -> str:
+    """The reference core type: one with coefficient 1, or one of another host."""
+    name = value.text()
+    known = types.get(name)
+    if known is None and any(t.coefficient == 1.0 for t in types.values()):
+        raise value.refused(
+            f"a core type of the host: {', '.join(types)}; for that of another host, no core type "
+            "here may have coefficient 1"
+        )
+    if known is not None and known.coefficient != 1.0:
+        raise value.wrong(
+            f"'{name}' is the reference core type, so its coefficient is 1 by definition, "
+            f"not {known.coefficient:g}"
+        )
+    return name
 
 
 def _core_type(
-    value: Value, room: int, reference_ips: float | None
+    value: Value, pcpus_left: int, reference_ips: float | None
 ) -> tuple[CoreType, Sequence[int]]:
     """A core type and the last-level cache of each of its cores."""
     keys = value.fields(("name", "count", "coefficient", "llc"), ("name", "count", "coefficient"))
@@ -120,8 +146,8 @@ def _core_type(
     if not _CORE_TYPE.fullmatch(name):
         raise keys["name"].refused("letters, digits, '-', '_' and '.', at most 64")
     count = keys["count"].whole(1, PCPUS_MAX)
-    if count > room:
-        raise keys["count"].wrong(f"the host has more than {PCPUS_MAX} pCPUs: take fewer")
+    if count > pcpus_left:
+        raise keys["count"].wrong(f"the host has more than {PCPUS_MAX} pCPUs: reduce the counts")
     coefficient = keys["coefficient"].number(RATE_LEAST, RATE_MOST)
     llcs = [0] * count
     if "llc" in keys:
@@ -132,14 +158,14 @@ def _core_type(
     return CoreType(name, coefficient, "scenario", nominal_ips=ips), llcs
 
 
-def _guest(value: Value, topology: Topology, room: int, taken: set[str]) -> Guest:
+def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left: int) -> Guest:
     keys = value.fields(("name", "vcpus", "extra_specs", "workload", "start_on"), ("name",))
     name = keys["name"].text()
     if name in taken:
-        raise keys["name"].wrong(f"there are two VMs called '{name}'")
+        raise keys["name"].wrong(f"there are two VMs called '{name}': rename one")
     vcpus = keys["vcpus"].whole(1, VCPUS_MAX) if "vcpus" in keys else 1
-    if vcpus > room:
-        raise keys["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: take fewer")
+    if vcpus > vcpus_left:
+        raise keys["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: reduce the counts")
     types = [t.name for t in topology.core_types]
     specs: dict[str, str] = {}
     if "extra_specs" in keys:
@@ -156,9 +182,10 @@ def _guest(value: Value, topology: Topology, room: int, taken: set[str]) -> Gues
     start_on = None
     if "start_on" in keys:
         start_on = keys["start_on"].one_of(types, "a core type of the host")
-    workload = Workload((Phase(_coefficients(topology)),))
     if "workload" in keys:
         workload = _workload(keys["workload"], topology)
+    else:
+        workload = Workload((Phase(_coefficients(topology)),))
     return Guest(name, booking, workload, specs, start_on)
 
 
@@ -194,7 +221,7 @@ def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase
 
 
 def _coefficients(topology: Topology) -> tuple[float, ...]:
-    """Speeds of a workload that gains from a core what the coefficient says."""
+    """Speeds of a workload that gains exactly what the coefficients say."""
     known = [t.coefficient or 1.0 for t in topology.core_types]
     return tuple(c / known[0] for c in known)
 
@@ -214,15 +241,15 @@ def _by_type(value: Value, topology: Topology) -> dict[str, float]:
 
 
 def _speeds(value: Value, topology: Topology) -> tuple[float, ...]:
-    """Speeds on every core type over the slowest; the slowest may be left out."""
+    """Speeds on every core type over the slowest, which may be left out."""
     given = _by_type(value, topology)
     slowest = topology.core_types[0].name
     if not given:
         return _coefficients(topology)
     if given.get(slowest, 1.0) != 1.0:
         raise value.wrong(
-            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are over that type, "
-            "the slowest: give 1 or leave it out"
+            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
+            "type, the slowest: give 1 or leave it out"
         )
     for core_type in topology.core_types[1:]:
         if core_type.name not in given:

@@ -1,19 +1,20 @@
-"""What runs in a guest: how fast it is on each core type, and when it wants a pCPU."""
+"""What runs in a guest: its speed on each core type, and when it wants a pCPU."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 CYCLE_S = 0.1
-"""Length of one turn of wanting a pCPU and not wanting one."""
+"""Length of one cycle of running and sleeping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One kind of behaviour. ``speeds``: of its work on every core type, slowest type first.
+    """One phase of a workload.
 
-    1.0 is its speed on the slowest type; ``utilization_ratio`` the share of time it wants a pCPU.
-    ``ipc_ratio``: its instructions per cycle, and so per second, over what is usual for it.
+    ``speeds`` by core type, slowest type first, over the speed on the slowest type;
+    ``utilization_ratio`` is the share of time it wants a pCPU; ``ipc_ratio`` its instructions per
+    cycle, and therefore per second, over what is usual for the workload.
     """
 
     speeds: tuple[float, ...]
@@ -24,11 +25,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What every vCPU of a guest does: its phases in turn, over and over.
+    """What every vCPU of a guest does: its phases in turn, repeated.
 
-    Work is counted in seconds alone on the slowest core type. ``work_ref_s``: how much there is for
-    each vCPU, ``None`` when it never ends. ``barrier_ref_s``: after how much of it the vCPUs wait
-    for each other. ``ipc``: instructions per cycle by core type, where given.
+    Work is counted in seconds alone on the slowest core type. ``work_ref_s``: work of each vCPU,
+    ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work.
+    ``ipc``: instructions per cycle by core type, if given.
     """
 
     phases: tuple[Phase, ...]
@@ -39,7 +40,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """From ``at_s`` on: whether the guest wants pCPUs, and how fast its work is on them."""
+    """From ``at_s`` on: whether the guest wants pCPUs, and its speed on each core type."""
 
     at_s: float
     wants: bool
@@ -48,9 +49,9 @@ class Turn:
 
 
 def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of a workload by time, which never goes back; the first is at 0.
+    """All turns of a workload in order of time, from 0.
 
-    ``shift_s`` is where in its cycle of wanting and not wanting the guest starts.
+    ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
     lasts_s = math.fsum(p.for_s for p in workload.phases)
     rounds = 0
@@ -73,7 +74,7 @@ def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
     cycle = math.floor((start_s + shift_s) / CYCLE_S)
     at_s = start_s
     while at_s < end_s:
-        # Multiplied, not added up: the pattern keeps its place however long the run.
+        # Multiplied rather than added up, so that the pattern does not drift in long runs.
         sleeps_s = (cycle + wanted) * CYCLE_S - shift_s
         if at_s < sleeps_s:
             yield Turn(at_s, True, phase.speeds, phase.ipc_ratio)

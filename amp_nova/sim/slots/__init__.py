@@ -1,1 +1,1 @@
-"""Schedulers that decide in time slots, to compare with policies of published hypervisors."""
+"""Published hypervisor schedulers that decide in time slots, for comparison with the policies."""

@@ -1,17 +1,16 @@
-"""The hypervisor's scheduler itself, in slots of 10 ms, where a paper puts its algorithm there.
+"""Runs a scenario under a hypervisor scheduler that decides in slots of 10 ms.
 
 An agent decides every few seconds and leaves time slices to the kernel. chen2014 replaces the
-scheduler instead: every slot it says who runs on which core, every cycle of three slots it hands
-out resources. Here that scheduler, and the two that the paper compares it with, run the guests of a
-scenario. Everything else (work, barriers, phases, meters) is the simulated host's.
+scheduler instead: every slot it decides which vCPU runs on which core, and every cycle of three
+slots it hands out resources. That scheduler and the two that the paper compares it with run the
+guests of a scenario here. Everything else (work, barriers, phases, meters) is the simulated host's.
 
-What a slot decides holds until it ends, but a core whose vCPU goes to sleep takes another at once.
-A vCPU that waits at a barrier does not sleep: it spins, as the paper's do on locks, and its slots
-are lost. The guest's time alone is progress; a switch and a move cost nothing.
+A decision is valid until the slot ends, but a core whose vCPU goes to sleep takes another at once.
+A vCPU that waits at a barrier does not sleep: like the paper's programs on locks it spins, and its
+slots are lost. Context switches and moves cost nothing.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.aash import AashPolicy
@@ -19,44 +18,22 @@ from amp_nova.policies.api import Policy
 from amp_nova.policies.credit import CreditPolicy
 from amp_nova.policies.integrated import IntegratedPolicy
 from amp_nova.sim import report
-from amp_nova.sim.cores import Share
-from amp_nova.sim.guest import SimVcpu
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.slots.board import Board
 from amp_nova.sim.slots.credit import AashSlots, CreditSlots
 from amp_nova.sim.slots.integrated import IntegratedSlots
-from amp_nova.sim.windows import Delivered
+from amp_nova.sim.vcpu import Share, SimVcpu
 
 SLOT_S = 0.01
 CYCLE_SLOTS = 3
 
-
-class SlotScheduler(Protocol):
-    """One scheduler: it moves vCPUs on the board it was made with."""
-
-    def wake(self, vcpu: SimVcpu) -> None:
-        """Find a queue for a vCPU that wants to run."""
-
-    def end(self, name: str) -> None:
-        """All work of an instance is done."""
-
-    def charge(self, vcpu: SimVcpu, pcpu: int) -> None:
-        """A slot has passed, and this vCPU is on this core."""
-
-    def allocate(self, slots: int) -> None:
-        """A cycle of so many slots begins."""
-
-    def select(self) -> None:
-        """A slot begins: who runs on every core."""
-
-    def fill(self) -> None:
-        """Within a slot: work for cores that idle."""
+SlotScheduler = CreditSlots | IntegratedSlots
 
 
 class SlotCores:
-    """Takes the place of the simulated host's own scheduler."""
+    """Replaces the simulated host's own scheduler."""
 
     def __init__(self, board: Board, scheduler: SlotScheduler) -> None:
         self._board = board
@@ -65,26 +42,26 @@ class SlotCores:
         self._slot = 0
 
     def wake(self, vcpu: SimVcpu) -> None:
-        """A vCPU wants to run, or need not wait at its barrier any more."""
+        """A vCPU became runnable, or no longer waits at its barrier."""
         if vcpu in self._board:
-            self._board.stirred[vcpu] = None
+            self._board.changed[vcpu] = None
         else:
             self._scheduler.wake(vcpu)
 
     def sleep(self, vcpu: SimVcpu) -> None:
-        """A vCPU has nothing to do; one at a barrier spins."""
-        if vcpu.blocked and vcpu.guest.turn.wants:
+        """A vCPU has nothing to run; one at a barrier spins."""
+        if vcpu.work.blocked and vcpu.guest.behaviour.turn.wants:
             return
         self._board.leave(vcpu)
-        if all(v.done for v in vcpu.guest.vcpus):
-            self._scheduler.end(vcpu.guest.guest.name)
+        if all(v.work.done for v in vcpu.guest.vcpus):
+            self._scheduler.end(vcpu.key[0])
 
     def changed(self, vcpu: SimVcpu) -> None:
-        """Nobody gives a vCPU an affinity or a limit here."""
+        """Never called: no agent changes affinities or limits here."""
         raise AssertionError(vcpu)
 
-    def share_out(self) -> Mapping[SimVcpu, Share]:
-        """Whole cores or nothing, for those for whom that is news."""
+    def reschedule(self) -> Mapping[SimVcpu, Share]:
+        """A whole core or nothing, for every vCPU that started or stopped running."""
         if self._begins:
             if self._slot % CYCLE_SLOTS == 0:
                 self._scheduler.allocate(CYCLE_SLOTS)
@@ -92,28 +69,28 @@ class SlotCores:
         else:
             self._scheduler.fill()
         self._begins = False
-        stirred = sorted(self._board.stirred, key=lambda v: v.order)
-        self._board.stirred.clear()
+        changed = sorted(self._board.changed, key=lambda v: v.order)
+        self._board.changed.clear()
         return {
             v: Share({v.pcpu: 1.0} if v.pcpu is not None and self._board.runs(v) else {}, 0.0)
-            for v in stirred
+            for v in changed
         }
 
     def next_slot(self) -> None:
-        """A slot is over, and paid for."""
+        """End a slot and debit the vCPUs that had a core."""
         for vcpu in self._board:
-            # A guest that sleeps spins no more.
-            if vcpu.blocked and not vcpu.guest.turn.wants:
+            # A guest that went to sleep spins no more.
+            if vcpu.work.blocked and not vcpu.guest.behaviour.turn.wants:
                 self._board.leave(vcpu)
         for pcpu, runner in self._board.running.items():
             if runner is not None:
-                self._scheduler.charge(runner, pcpu)
+                self._scheduler.debit(runner, pcpu)
         self._slot += 1
         self._begins = True
 
 
 def scheduler(policy: Policy, scenario: Scenario, board: Board) -> SlotScheduler:
-    """The scheduler of a policy; ``ConfigInvalid`` when it has none."""
+    """The scheduler of a policy; ``ConfigInvalid`` if it has none."""
     if isinstance(policy, IntegratedPolicy):
         return IntegratedSlots(board, scenario.guests, policy)
     if isinstance(policy, AashPolicy):
@@ -121,7 +98,7 @@ def scheduler(policy: Policy, scenario: Scenario, board: Board) -> SlotScheduler
     if isinstance(policy, CreditPolicy):
         return CreditSlots(board, scenario.seed)
     raise ConfigInvalid(
-        f"slots=true is not for policy '{policy.name}': it runs credit, aash and integrated"
+        f"slots=true does not support policy '{policy.name}': use credit, aash or integrated"
     )
 
 
@@ -130,31 +107,25 @@ def run(
 ) -> Result:
     """Run a scenario slot by slot; the result is that of ``sim.run``.
 
-    ``ConfigInvalid`` for another policy, or when a guest books capacity: there is no agent to keep
-    it.
+    ``ConfigInvalid`` if the policy has no slot scheduler, or if a guest books capacity: no agent
+    keeps bookings here.
     """
     for guest in scenario.guests:
-        if any(v.kind != "best_effort" for v in guest.booking.vcpus):
+        if guest.booking.booked:
             raise ConfigInvalid(
-                f"slots=true keeps no bookings, and VM '{guest.name}' has one: take it out"
+                f"slots=true does not keep bookings: remove that of VM '{guest.name}'"
             )
     board = Board(scenario.topology)
-    made = scheduler(policy, scenario, board)
-    cores = SlotCores(board, made)
+    cores = SlotCores(board, scheduler(policy, scenario, board))
     host = SimHost(
         scenario.topology, scenario.guests, scenario.seed, scenario.reference_ips, scheduler=cores
     )
     slot = 0
     while host.now_s < scenario.duration_s:
         slot += 1
-        # Multiplied, not added up: slots stay where they belong.
+        # Multiplied rather than added up, so that slots do not drift.
         host.advance(min(slot * SLOT_S, scenario.duration_s))
         cores.next_slot()
         if progress is not None:
             progress(host.now_s)
-    outcomes = {g.name: host.outcome(g.name) for g in scenario.guests}
-    vms = {
-        g.name: report.of_guest(g, outcomes[g.name], Delivered(), scenario.reference_ips)
-        for g in scenario.guests
-    }
-    return report.of_run(scenario, policy.name, vms, outcomes.values())
+    return report.of_run(scenario, policy.name, host, {})

@@ -1,4 +1,4 @@
-"""``amp-nova compare``: what a user sees of several policies in one table."""
+"""``amp-nova compare`` as its user sees it."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def compare(tmp_path, capsys):
 
 
 def test_policies_side_by_side(compare):
-    """kwon2011, figure 4 at e = 1.5: throughput, and what whoever loses most loses."""
+    """kwon2011, figure 4 at e = 1.5: throughput and the worst slowdown."""
     status, out, _ = compare(
         "--policy", "amp-fair", "--policy", "amp-vm", "--policy", "amp-r-fair:fair_ratio=0.5",
         "--format", "json",
@@ -78,7 +78,7 @@ def test_bad_input_is_a_sentence(compare, argv, says):
 
 
 def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):
-    """Before anything is run."""
+    """The error comes before any run."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
     status, _, err = compare("--policy", "none", "--plot", "x.png")
@@ -95,7 +95,7 @@ def test_a_plot_is_written(compare, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", "figure", "figure.foo", "no/such/folder/figure.png"])
-def test_a_plot_that_cannot_be_is_refused_before_anything_is_run(compare, path):
+def test_a_plot_that_cannot_be_saved_is_refused_before_any_run(compare, path):
     """Exit status 2, one sentence with the value, and no table."""
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
 

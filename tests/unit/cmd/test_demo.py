@@ -26,7 +26,7 @@ def demo(capsys, *arguments):
 
 
 def test_it_ends_with_a_verdict(capsys):
-    """Elsewhere than on a terminal: one table per act, no escape codes, one last sentence."""
+    """Without a terminal: one table per act, no escape codes, one last sentence."""
     status, out, err = demo(capsys, "--fast")
 
     assert (status, err) == (0, "")
@@ -47,8 +47,8 @@ def test_the_same_for_programs(capsys):
     assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
 
 
-def test_a_broken_promise_is_the_answer_no(capsys, monkeypatch):
-    """The exit status is 1 if a booking was not kept."""
+def test_a_missed_booking_sets_the_exit_status(capsys, monkeypatch):
+    """It is 1 if a booking was not delivered."""
     monkeypatch.setattr(
         "amp_nova.sim.demo.Show.verdict", lambda self: Verdict(0.5, 2.0, 0.5, 4.0, 2)
     )
@@ -56,8 +56,8 @@ def test_a_broken_promise_is_the_answer_no(capsys, monkeypatch):
     assert demo(capsys, "--fast")[0] == 1
 
 
-def test_it_keeps_step_with_real_time_and_serves_metrics():
-    """While it runs, the address that it names gives what the agent's exporter gives."""
+def test_it_keeps_pace_with_real_time_and_serves_metrics():
+    """While it runs, the URL that it prints serves the agent's metrics."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, "demo", "--duration", "4"],
         stdout=subprocess.PIPE,
@@ -69,25 +69,25 @@ def test_it_keeps_step_with_real_time_and_serves_metrics():
         next(line for line in lines if line.startswith("web-1/0"))
         with urllib.request.urlopen(address, timeout=5) as answer:
             metrics = answer.read().decode()
-        rest = list(lines)
+        remaining = list(lines)
     finally:
         process.kill()
         process.wait()
 
     assert 'amp_vcpu_booked_refcores{domain="web-1"' in metrics
     assert 'amp_vcpu_quota_cores{domain="web-1"' in metrics
-    assert rest[-1].startswith("With amp-nova")
+    assert remaining[-1].startswith("With amp-nova")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--duration", "3"], "'3' is not from 4"),
+        (["--duration", "3"], "'3' is not a whole number, 4 to 86400"),
         (["--duration", "-1"], "'-1'"),
         (["--duration", "1.5"], "'1.5'"),
-        (["--duration", "9" * 50], "whole number of seconds"),
-        (["--port", "65536"], "'65536' is not a port"),
-        (["--port", "http"], "'http' is not a port"),
+        (["--duration", "9" * 50], "whole number"),
+        (["--port", "65536"], "'65536' is not a whole number, 0 to 65535"),
+        (["--port", "http"], "'http' is not a whole number"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
@@ -99,7 +99,7 @@ def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
     assert said in err
 
 
-def test_a_port_that_is_taken_is_bad_input(capsys):
+def test_a_port_in_use_is_refused(capsys):
     """The sentence names the port and the option."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_is_bad_input(capsys):
 
 
 def test_on_a_terminal_the_table_is_redrawn(capsys, monkeypatch):
-    """Every second is drawn over the one before."""
+    """Every second replaces the one before."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
 
     status, out, _ = demo(capsys, "--fast", "--duration", "5")

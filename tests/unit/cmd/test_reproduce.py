@@ -17,8 +17,8 @@ def amp_nova_reproduce(capsys, *arguments):
     return status, out, err
 
 
-def test_what_is_published_stands_beside_ours(capsys):
-    """For programs a list of figures, for people a table of the same."""
+def test_published_values_are_beside_ours(capsys):
+    """JSON is a list of figures; the table has the same."""
     status, text, err = amp_nova_reproduce(capsys, "kumar2009", "--format", "json")
     found = json.loads(text)
     assert (status, err) == (0, "")
@@ -32,7 +32,7 @@ def test_what_is_published_stands_beside_ours(capsys):
 
 
 def test_a_booking_takes_the_same_time_everywhere(capsys):
-    """teabe2017, figure 2: with both solutions, and not without."""
+    """teabe2017, figure 2: with both solutions, but not without a limit."""
     _, text, _ = amp_nova_reproduce(capsys, "teabe2017", "--format", "json")
 
     ours = {f["quantity"].rpartition("CPU-bound, ")[2]: f for f in json.loads(text)}
@@ -43,8 +43,8 @@ def test_a_booking_takes_the_same_time_everywhere(capsys):
         assert ours[kept]["ours"] == pytest.approx(1.0, rel=0.01)
 
 
-def test_a_paper_that_is_none_is_refused(capsys):
-    """One sentence with those that there are."""
+def test_an_unknown_paper_is_refused(capsys):
+    """One sentence that lists the known papers."""
     status, out, err = amp_nova_reproduce(capsys, "nobody1999")
 
     assert (status, out, err.count("\n")) == (2, "", 1)

@@ -42,7 +42,7 @@ def run_in_process(*arguments, **environment):
 
 
 def test_a_table_is_for_people_and_json_for_programs(capsys):
-    """Both say the same, exit status 0, nothing on standard error."""
+    """Both give the same result, with exit status 0 and nothing on standard error."""
     status, table, err = amp_nova_simulate(capsys, SCENARIO)
     assert (status, err) == (0, "")
     assert "on-fast" in table
@@ -53,7 +53,7 @@ def test_a_table_is_for_people_and_json_for_programs(capsys):
 
 
 def test_policy_seed_and_duration_can_be_set(capsys):
-    """What is said on the command line wins over the file."""
+    """The command line overrides the file."""
     status, text, _ = amp_nova_simulate(
         capsys, SCENARIO, "--policy", "pinned", "--set", "duration_s=20", "--format", "json"
     )
@@ -66,6 +66,20 @@ def test_policy_seed_and_duration_can_be_set(capsys):
         amp_nova_simulate(capsys, CREDIT, "--set", f"seed={seed}", *short)[1] for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_controller_of_ips_can_be_set(capsys):
+    """The published rules miss the booking, the default controller keeps it."""
+    path = ROOT / "tests/scenarios/ips.yaml"
+    found = {}
+    for name in ("default", "printed", "printed-decay"):
+        setting = ("--set", f"ips_controller={name}", "--format", "json")
+        _, text, _ = amp_nova_simulate(capsys, path, *setting)
+        ratios = (vm["delivered_ratio"] for vm in json.loads(text)["vms"].values())
+        found[name] = max(abs(ratio - 1.0) for ratio in ratios if ratio is not None)
+
+    assert found["default"] < 0.01 < found["printed"]
+    assert found["printed-decay"] not in (found["default"], found["printed"])
 
 
 def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
@@ -100,16 +114,20 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
         ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "=1"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
-        ([SCENARIO, "--set", "seed=-1"], "seed='-1'"),
-        ([SCENARIO, "--set", "seed=1e3"], "seed='1e3'"),
+        ([SCENARIO, "--set", "seed=-1"], "--set: seed is '-1': give a whole number from 0"),
+        ([SCENARIO, "--set", "seed=1e3"], "seed is '1e3'"),
         ([SCENARIO, "--set", "seed=" + "9" * 5000], "whole number"),
-        ([SCENARIO, "--set", "duration_s=soon"], "duration_s='soon'"),
-        ([SCENARIO, "--set", "duration_s=nan"], "seconds above 0"),
-        ([SCENARIO, "--set", "duration_s=inf"], "seconds above 0"),
-        ([SCENARIO, "--set", "duration_s=0"], "seconds above 0"),
+        ([SCENARIO, "--set", "duration_s=soon"], "duration_s is 'soon'"),
+        ([SCENARIO, "--set", "duration_s=nan"], "give a number above 0"),
+        ([SCENARIO, "--set", "duration_s=inf"], "give a number above 0"),
+        ([SCENARIO, "--set", "duration_s=0"], "give a number above 0"),
         ([SCENARIO, "--set", "slots=1"], "give true or false"),
-        ([CREDIT, "--policy", "acfs", "--set", "slots=true"], "credit, aash and integrated"),
-        ([SCENARIO, "--policy", "credit", "--set", "slots=true"], "keeps no bookings"),
+        (
+            [SCENARIO, "--set", "ips_controller=soft"],
+            "ips_controller is 'soft': give an Ips controller: default, printed",
+        ),
+        ([CREDIT, "--policy", "acfs", "--set", "slots=true"], "credit, aash or integrated"),
+        ([SCENARIO, "--policy", "credit", "--set", "slots=true"], "does not keep bookings"),
         ([SCENARIO, "--format", "xml"], "xml"),
         ([], "SCENARIO"),
     ],
@@ -124,8 +142,8 @@ def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
     assert said in err
 
 
-def test_a_policy_that_is_not_there_is_refused_in_a_file_too(capsys, tmp_path):
-    """The scenario's own policy is looked up like any other."""
+def test_an_unknown_policy_in_the_file_is_refused(capsys, tmp_path):
+    """The scenario's own policy is checked like that of the command line."""
     path = tmp_path / "s.yaml"
     path.write_text(SCENARIO.read_text() + "policy: nonesuch\n")
 
@@ -137,7 +155,7 @@ def test_a_policy_that_is_not_there_is_refused_in_a_file_too(capsys, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "a: *b\n", "\xff", "{" * 100_000])
 def test_garbage_is_refused_without_a_traceback(tmp_path, text):
-    """A real process: exit status 2, one line, no trace."""
+    """In a real process: exit status 2 and one line."""
     path = tmp_path / "s.yaml"
     path.write_text(text, encoding="latin-1")
 
@@ -148,8 +166,8 @@ def test_garbage_is_refused_without_a_traceback(tmp_path, text):
     assert "Traceback" not in done.stderr
 
 
-def test_letters_that_a_terminal_lacks_are_escaped(tmp_path):
-    """A name may be in any language, and the terminal in another."""
+def test_characters_that_the_terminal_lacks_are_escaped(tmp_path):
+    """Names may be in any language."""
     path = tmp_path / "s.yaml"
     path.write_text(SCENARIO.read_text().replace("on-fast", "sch\u00f6n"))
 
@@ -164,7 +182,7 @@ def test_letters_that_a_terminal_lacks_are_escaped(tmp_path):
 
 
 def test_the_bytes_do_not_depend_on_the_process():
-    """Nothing in a result comes from hash seeds or addresses."""
+    """Results do not depend on hash seeds or addresses."""
     arguments = (CREDIT, "--set", "duration_s=60", "--format", "json")
 
     texts = {run_in_process(*arguments, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "77")}
@@ -174,7 +192,7 @@ def test_the_bytes_do_not_depend_on_the_process():
 
 
 def drained(terminal):
-    """All that was written to a terminal whose other end is closed: one read may give a part."""
+    """All output to a terminal whose other end is closed; a read may return a part."""
     text = b""
     with os.fdopen(terminal, "rb", buffering=0) as stream, contextlib.suppress(OSError):
         while part := stream.read(1 << 16):
@@ -183,7 +201,7 @@ def drained(terminal):
 
 
 def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
-    """On a terminal standard error tells how far the run is, and is clean in the end."""
+    """Standard error shows percents on a terminal and is cleared at the end."""
     ours, theirs = pty.openpty()
     monkeypatch.setattr("amp_nova.cmd.simulate.PROGRESS_S", 0.0)
     with os.fdopen(theirs, "w") as terminal:

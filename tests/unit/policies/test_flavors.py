@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.plugins import load_policy
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
 

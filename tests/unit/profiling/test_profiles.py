@@ -10,7 +10,7 @@ from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import Miss
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
 

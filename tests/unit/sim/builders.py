@@ -1,4 +1,4 @@
-"""Hosts and guests for tests of the simulator, with defaults that make sense."""
+"""Hosts and guests with defaults, for tests of the simulator."""
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology

@@ -1,4 +1,4 @@
-"""Fast-core conservation with guests that sleep: no fast core idles while somebody waits."""
+"""Fast-core conservation with guests that sleep: no fast core idles while a vCPU waits."""
 
 import pytest
 
@@ -25,13 +25,13 @@ def simulate(policy, period_s, busy, **host):
 @pytest.mark.parametrize("policy", [*RANKING, *SHARING])
 @pytest.mark.parametrize("period_s", [0.2, 5.0])
 def test_the_fast_core_does_not_idle_while_others_share_a_slow_one(policy, period_s):
-    """Three vCPUs, two pCPUs: whoever waits on the slow one has what the sleeper leaves."""
+    """Three vCPUs, two pCPUs: a vCPU that waits on the slow one gets what the sleeper leaves."""
     assert simulate(policy, period_s, busy=2).fast_idle_ratio < 0.02
 
 
 @pytest.mark.parametrize("policy", RANKING)
 @pytest.mark.parametrize("period_s", [0.2, 20.0])
-def test_of_alike_vcpus_the_busier_has_the_fast_core(policy, period_s):
+def test_the_busier_of_two_equal_vcpus_has_the_fast_core(policy, period_s):
     """Two vCPUs, two pCPUs: the fast core goes to the one that never sleeps."""
     result = simulate(policy, period_s, busy=1)
 
@@ -40,22 +40,22 @@ def test_of_alike_vcpus_the_busier_has_the_fast_core(policy, period_s):
 
 @pytest.mark.parametrize("policy", SHARING)
 def test_a_long_sleep_leaves_the_fast_core_to_others(policy):
-    """Equal shares: the core idles for the second it takes to notice, not for the sleep."""
+    """The core idles for the second it takes to notice, not for the whole sleep."""
     assert simulate(policy, 20.0, busy=1).fast_idle_ratio < 0.07
 
 
 @pytest.mark.parametrize("policy", SHARING)
 def test_a_guest_that_sleeps_every_other_interval_is_not_put_on_fast_cores_to_sleep(policy):
-    """Awake for 2.5 s, asleep for 2.5 s, as long as the policy's interval: it had its turns asleep,
-    the core idled half of the time and so did the other's gain."""
+    """Awake for 2.5 s, asleep for 2.5 s, exactly the policy's interval: if its turns fell into its
+    sleep, the core would idle half of the time."""
     result = simulate(policy, 5.0, busy=1)
 
     assert result.fast_idle_ratio < 0.3
     assert result.vms["half"].fast_share > 0.15
 
 
-def test_alike_sleepers_do_not_change_places_all_the_time():
-    """How much one wanted in the last seconds is chance: it takes more than that."""
+def test_equal_sleepers_rarely_swap_places():
+    """Demand in the last few seconds is random and not enough reason to swap."""
     guests = sleeper("a", 0.7), sleeper("b", 0.9)
 
     result = run(scenario(*guests, duration_s=300.0, policy="hsp"))

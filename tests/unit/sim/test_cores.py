@@ -1,25 +1,25 @@
-"""The host's own scheduler in the simulator."""
+"""The simulated host's own scheduler."""
 
 import pytest
 
 from amp_nova.sim.cores import Cores, share_equally, throttled
+from amp_nova.sim.vcpu import Moves
 
 
 class Vcpu:
     """What the scheduler knows about a vCPU."""
 
-    def __init__(self, order, pcpus=(0, 1), limit=1.0, yields=False):
+    def __init__(self, order, pcpus=(0, 1), limit=1.0, idle_class=False):
         self.order = order
         self.pcpus = frozenset(pcpus)
         self.limit_cores = limit
-        self.yields = yields
+        self.idle_class = idle_class
         self.pcpu = None
-        self.migrations = 0
-        self.cross_llc_migrations = 0
+        self.moves = Moves()
 
 
 def host(*vcpus, pcpus=2, llc=None):
-    """A host on which these vCPUs have just become runnable, in this order."""
+    """A host on which these vCPUs became runnable, in this order."""
     cores = Cores(llc or dict.fromkeys(range(pcpus), 0), range(pcpus))
     for vcpu in vcpus:
         cores.wake(vcpu)
@@ -27,8 +27,8 @@ def host(*vcpus, pcpus=2, llc=None):
 
 
 def gets(cores, vcpu):
-    """Shares of pCPUs that a vCPU has after the last division."""
-    return {p: pytest.approx(s) for p, s in cores.share_out()[vcpu].cores.items()}
+    """The shares of pCPUs that a vCPU has."""
+    return {p: pytest.approx(s) for p, s in cores.reschedule()[vcpu].cores.items()}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def gets(cores, vcpu):
     ],
 )
 def test_a_pcpu_is_shared_equally_up_to_the_limits(limits, shares):
-    """Nobody gets more than its limit, and nothing is left while somebody wants more."""
+    """No vCPU gets more than its limit, and no time is left while one wants more."""
     assert share_equally(limits) == pytest.approx(shares)
 
 
@@ -52,13 +52,13 @@ def test_a_pcpu_is_shared_equally_up_to_the_limits(limits, shares):
     [
         ([1.0], [0.0]),
         ([0.25], [0.75]),
-        ([0.25, 1.0], [0.5, 0.0]),  # half speed until its quarter is used, then throttled
+        ([0.25, 1.0], [0.5, 0.0]),  # half speed until the quota is used, then throttled
         ([0.2, 0.3], [0.6, 0.5]),
-        ([0.8, 0.8], [0.0, 0.0]),  # neither comes to its limit
+        ([0.8, 0.8], [0.0, 0.0]),  # neither reaches its limit
     ],
 )
 def test_time_is_throttled_only_after_the_quota_is_used(limits, ratios):
-    """Waiting for others is no throttling."""
+    """Waiting for other vCPUs is not throttling."""
     assert throttled(limits, share_equally(limits)) == pytest.approx(ratios)
 
 
@@ -67,14 +67,14 @@ def test_vcpus_spread_over_the_pcpus():
     small = [Vcpu(i, limit=0.25) for i in range(2)]
     large = [Vcpu(i, limit=1.0) for i in range(2, 4)]
     cores = host(*small, *large)
-    cores.share_out()
+    cores.reschedule()
 
     assert sorted(v.pcpu for v in small) == [0, 1]
     assert sorted(v.pcpu for v in large) == [0, 1]
 
 
-def test_a_vcpu_that_wakes_goes_back_if_there_is_room():
-    """It returns to its last pCPU as long as both fit there, else to the least loaded."""
+def test_a_vcpu_that_wakes_returns_if_its_load_fits():
+    """It returns to its last pCPU if both fit there, else goes to the least loaded."""
     first, second, third = Vcpu(1, limit=0.5), Vcpu(2, limit=0.5), Vcpu(3)
     cores = host(first)
     cores.sleep(first)
@@ -82,7 +82,7 @@ def test_a_vcpu_that_wakes_goes_back_if_there_is_room():
     assert (first.pcpu, second.pcpu) == (0, 0)
 
     cores.wake(first)
-    assert (first.pcpu, first.migrations) == (0, 0)
+    assert (first.pcpu, first.moves.total) == (0, 0)
 
     cores.sleep(second)
     second.limit_cores = 1.0
@@ -90,42 +90,42 @@ def test_a_vcpu_that_wakes_goes_back_if_there_is_room():
     assert third.pcpu == 1
     cores.sleep(third)
     cores.wake(second)
-    assert (second.pcpu, second.migrations) == (1, 1)
+    assert (second.pcpu, second.moves.total) == (1, 1)
 
 
 def test_an_idle_pcpu_pulls_from_an_overloaded_one():
-    """When a vCPU leaves, one that has to share comes over; one that does not share stays."""
+    """When a vCPU leaves, one that shares a pCPU moves over; one that runs alone stays."""
     vcpus = [Vcpu(i) for i in range(3)]
     cores = host(*vcpus)
-    cores.share_out()
+    cores.reschedule()
     assert [v.pcpu for v in vcpus] == [0, 1, 0]
 
     cores.sleep(vcpus[1])
-    cores.share_out()
+    cores.reschedule()
 
     assert sorted(v.pcpu for v in (vcpus[0], vcpus[2])) == [0, 1]
-    assert sum(v.migrations for v in vcpus) == 1
+    assert sum(v.moves.total for v in vcpus) == 1
 
     cores.sleep(vcpus[0])
-    cores.share_out()
-    assert sum(v.migrations for v in vcpus) == 1
+    cores.reschedule()
+    assert sum(v.moves.total for v in vcpus) == 1
 
 
-def test_one_that_may_move_makes_room_for_one_that_may_not():
-    """A vCPU that wakes on the only pCPU it may use drives another one off it."""
+def test_a_vcpu_that_may_move_is_displaced_by_one_that_may_not():
+    """A vCPU that wakes on the only pCPU it may use displaces another."""
     free, bound = Vcpu(1), Vcpu(2, pcpus=[0])
     cores = host(free)
-    cores.share_out()
+    cores.reschedule()
     cores.wake(bound)
-    cores.share_out()
+    cores.reschedule()
 
     assert (free.pcpu, bound.pcpu) == (1, 0)
 
 
-def test_what_limits_leave_is_used_by_those_who_wait():
-    """Three bookings of 0.6 on two pCPUs are all served; no whole vCPU would fit."""
+def test_spare_time_goes_to_vcpus_that_wait():
+    """Three limits of 0.6 on two pCPUs are all served, one of them on both pCPUs."""
     vcpus = [Vcpu(i, limit=0.6) for i in range(3)]
-    shares = host(*vcpus).share_out()
+    shares = host(*vcpus).reschedule()
 
     assert [sum(shares[v].cores.values()) for v in vcpus] == pytest.approx([0.6, 0.6, 0.6])
     assert sum(shares[v].cores.get(0, 0.0) for v in vcpus) == pytest.approx(1.0)
@@ -133,49 +133,50 @@ def test_what_limits_leave_is_used_by_those_who_wait():
 
 
 def test_a_change_of_affinity_moves_at_once():
-    """A vCPU leaves a pCPU that it may not use any more, and stays on one that it still may."""
+    """A vCPU leaves a pCPU that it may no longer use, and else stays."""
     vcpu = Vcpu(1)
     cores = host(vcpu, llc={0: 0, 1: 1})
-    cores.share_out()
+    cores.reschedule()
     vcpu.pcpus = frozenset({0})
     cores.changed(vcpu)
-    assert (vcpu.pcpu, vcpu.migrations) == (0, 0)
+    assert (vcpu.pcpu, vcpu.moves.total) == (0, 0)
 
     vcpu.pcpus = frozenset({1})
     cores.changed(vcpu)
 
     assert gets(cores, vcpu) == {1: 1.0}
-    assert (vcpu.migrations, vcpu.cross_llc_migrations) == (1, 1)
+    assert (vcpu.moves.total, vcpu.moves.cross_llc) == (1, 1)
 
 
 def test_a_change_of_limit_counts_at_once():
-    """Shares follow the limit; the neighbour gets what is left."""
+    """Shares follow the limit; the neighbour gets the remainder."""
     vcpus = [Vcpu(1, pcpus=[0]), Vcpu(2, pcpus=[0])]
     cores = host(*vcpus)
-    cores.share_out()
-    assert cores.share_out() == {}
+    cores.reschedule()
+    assert cores.reschedule() == {}
 
     vcpus[0].limit_cores = 0.25
     cores.changed(vcpus[0])
-    shares = cores.share_out()
+    shares = cores.reschedule()
 
     assert [shares[v].cores for v in vcpus] == [{0: 0.25}, {0: 0.75}]
     assert [shares[v].throttled_ratio for v in vcpus] == [0.5, 0.0]
 
 
-def test_one_that_yields_runs_in_what_others_leave():
-    """Beside a vCPU limited to 0.7, one that yields gets 0.3; two of them share that."""
-    firm, one, two = Vcpu(0, (0,), 0.7), Vcpu(1, (0,), yields=True), Vcpu(2, (0,), yields=True)
+def test_the_idle_class_runs_in_the_time_the_others_leave():
+    """Beside a vCPU limited to 0.7, two in the idle class share 0.3."""
+    firm = Vcpu(0, (0,), 0.7)
+    one, two = (Vcpu(order, (0,), idle_class=True) for order in (1, 2))
     cores = host(firm, one, two, pcpus=1)
-    shares = cores.share_out()
+    shares = cores.reschedule()
 
     assert shares[firm].cores == {0: pytest.approx(0.7)}
     assert shares[one].cores == shares[two].cores == {0: pytest.approx(0.15)}
 
 
-def test_one_that_wakes_minds_no_vcpu_that_yields():
-    """A pCPU on which only a yielding vCPU runs is as good as idle."""
-    yielding, half, firm = Vcpu(0, (0,), yields=True), Vcpu(1, (1,), 0.5), Vcpu(2, (0, 1), 0.9)
-    cores = host(yielding, half, firm)
+def test_a_vcpu_that_wakes_ignores_the_idle_class():
+    """A pCPU that only runs the idle class counts as idle."""
+    idle, half, firm = Vcpu(0, (0,), idle_class=True), Vcpu(1, (1,), 0.5), Vcpu(2, (0, 1), 0.9)
+    cores = host(idle, half, firm)
 
     assert gets(cores, firm) == {0: 0.9}

@@ -1,11 +1,10 @@
-"""The simulated counters: what instructions, cycles and cache misses say about the work."""
+"""The simulated counters: what instructions, cycles and cache misses tell about the work."""
 
 import pytest
 
 from amp_nova.model.allocation import Change, Step
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.sim.counters import Hardware
-from amp_nova.sim.guest import Counting
+from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, topology
@@ -19,7 +18,7 @@ def counts(host, name="vm"):
 
 
 def ran(on, *, speed=2.0, coefficient=2.0, **more):
-    """Counters after a second alone on some pCPU."""
+    """Counters after a second alone on these pCPUs."""
     host = SimHost(topology(coefficient=coefficient), [guest(speed=speed, **more)])
     host.apply([Change(("vm", 0), (Step(pcpus=on),))])
     host.advance(1.0)
@@ -27,7 +26,7 @@ def ran(on, *, speed=2.0, coefficient=2.0, **more):
 
 
 def test_instructions_follow_the_speed_of_the_work():
-    """The reference core's Ips on the slow type, times the work's own speedup on the fast one."""
+    """The reference core's Ips on the slow type, times the work's speedup on the fast type."""
     assert ran(SLOW, speed=1.5).instructions == 2_000_000_000
     assert ran(FAST, speed=1.5).instructions == 3_000_000_000
 
@@ -35,7 +34,7 @@ def test_instructions_follow_the_speed_of_the_work():
 @pytest.mark.parametrize("coefficient", [1.25, 2.0, 2.375, 4.7])
 @pytest.mark.parametrize("gain", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_cycles_are_those_of_two_clocks(coefficient, gain):
-    """A second has as many more cycles on the fast type as its clock is faster, for any work."""
+    """For any work, cycles per second are in the ratio of the clocks."""
     speed = 1.0 + gain * (coefficient - 1.0)
 
     slow, fast = (ran(on, speed=speed, coefficient=coefficient) for on in (SLOW, FAST))
@@ -44,7 +43,7 @@ def test_cycles_are_those_of_two_clocks(coefficient, gain):
 
 
 def test_memory_shows_in_ipc_and_in_cache_misses():
-    """The less a fast core helps, the lower the IPC and the more misses an instruction has."""
+    """The less a fast core helps, the lower the IPC and the more misses per instruction."""
     seen = [ran(SLOW, speed=s) for s in (1.0, 1.1, 1.5, 1.9, 2.0)]
 
     ipc = [c.instructions / c.cycles for c in seen]
@@ -56,15 +55,15 @@ def test_memory_shows_in_ipc_and_in_cache_misses():
     assert misses[-1] == 0.0
 
 
-def test_ipc_that_is_given_is_what_counters_show():
-    """A scenario's own IPC wins over the model's."""
+def test_counters_show_the_ipc_of_the_scenario():
+    """It overrides the model's."""
     rates = Hardware(topology()).rates((1.0, 2.0), {"fast": 1.6, "slow": 0.8})
 
     assert [r.instructions / r.cycles for r in rates] == [pytest.approx(0.8), pytest.approx(1.6)]
 
 
 def test_an_ipc_ratio_changes_instructions_only():
-    """Neither the clock nor the misses of an instruction explain such a phase."""
+    """Cycles per second and misses per instruction stay the same."""
     usual, low = (ran(SLOW, speed=1.5, phases=(Phase((1.0, 1.5), ipc_ratio=r),)) for r in (1, 0.5))
 
     assert low.instructions == usual.instructions / 2
@@ -73,7 +72,7 @@ def test_an_ipc_ratio_changes_instructions_only():
 
 
 def test_phases_change_what_is_counted():
-    """Each phase counts at its own rate, also one that ends between two readings."""
+    """Each phase counts at its own rate, even if it ends between two readings."""
     phases = (Phase((1.0, 2.0), for_s=0.3), Phase((1.0, 1.0), for_s=0.7))
     host = SimHost(topology(), [guest(phases=phases)])
     host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
@@ -84,7 +83,7 @@ def test_phases_change_what_is_counted():
 
 
 def test_residency_is_the_time_on_each_core_type():
-    """As counters that each belong to one core type tell it."""
+    """As real counters that belong to one core type each show it."""
     host = SimHost(topology(), [guest()])
     host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
     host.advance(0.25)
@@ -94,8 +93,8 @@ def test_residency_is_the_time_on_each_core_type():
     assert dict(counts(host).residency_ns) == {"fast": 250_000_000, "slow": 750_000_000}
 
 
-def test_noise_is_in_cycles_and_misses_and_repeats_itself():
-    """Instructions are exact; the same seed gives the same noise, another seed another."""
+def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
+    """Instructions have none; equal seeds give equal noise."""
     noisy = [
         SimHost(topology(), [guest(speed=1.2)], counting=Counting(noise_ratio=0.1, seed=s))
         for s in (1, 1, 2)
@@ -110,8 +109,8 @@ def test_noise_is_in_cycles_and_misses_and_repeats_itself():
     assert seen[0].instructions == seen[2].instructions
 
 
-def test_a_host_may_count_nothing():
-    """Then there are no counts and no samples."""
+def test_a_host_without_counters():
+    """There are no counts and no samples."""
     host = SimHost(topology(), [guest()], counting=Counting(works=False))
     host.advance(1.0)
 
@@ -120,7 +119,7 @@ def test_a_host_may_count_nothing():
 
 
 def test_the_fast_loop_samples_and_throttles():
-    """Samples are the readings' numbers; a limit holds from that moment on."""
+    """Samples equal the readings; a limit applies from the moment it is written."""
     host = SimHost(topology(), [guest()], reference_ips=1e9)
     host.apply([Change(("vm", 0), (Step(pcpus=SLOW),))])
     host.advance(0.5)

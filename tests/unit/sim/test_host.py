@@ -16,13 +16,13 @@ def host(*guests, **shape):
 
 
 def reading(made, name="vm", index=0):
-    """What the loop sees of one vCPU."""
+    """The reading of one vCPU."""
     (domain,) = (d for d in made.observe().domains if d.domain.name == name)
     return domain.vcpus[index]
 
 
 def write(made, *steps, name="vm", index=0):
-    """Carry out one change as the loop would."""
+    """Apply one change as the loop would."""
     assert made.apply([Change((name, index), steps)]) == {}
 
 
@@ -31,7 +31,7 @@ def limit(quota_ms, period_ms=100):
 
 
 def test_counters_are_those_of_a_real_host():
-    """Time runs, waits and is throttled in nanoseconds, cumulatively."""
+    """Running, waiting and throttled time are cumulative, in nanoseconds."""
     made = host(guest())
     write(made, Step(pcpus=SLOW), limit(25))
     made.advance(2.0)
@@ -46,8 +46,8 @@ def test_counters_are_those_of_a_real_host():
     assert seen.last_pcpu == 1
 
 
-def test_waiting_for_others_is_no_throttling():
-    """Two on one pCPU get half each and wait the other half."""
+def test_waiting_for_others_is_not_throttling():
+    """Two on one pCPU run half the time each and wait for the other half."""
     made = host(guest("a"), guest("b"), fast=0)
     made.advance(4.0)
 
@@ -57,7 +57,7 @@ def test_waiting_for_others_is_no_throttling():
 
 
 def test_nothing_runs_before_time_advances():
-    """A guest that has just been started has no pCPU yet, so it can be limited before it runs."""
+    """A guest that was just started has no pCPU, so it can be limited before it runs."""
     made = host(guest())
     assert reading(made).last_pcpu is None
 
@@ -68,7 +68,7 @@ def test_nothing_runs_before_time_advances():
 
 
 def test_a_guest_starts_where_it_is_told():
-    """Best effort may go anywhere from there; a booked one is found kept there."""
+    """A best-effort guest may go anywhere from there; a booked one is pinned there."""
     made = host(guest("free", start_on="slow"), guest("booked", start_on="slow", pref_core="0.5"))
 
     assert (reading(made, "free").last_pcpu, reading(made, "free").pcpus) == (1, FAST | SLOW)
@@ -78,8 +78,8 @@ def test_a_guest_starts_where_it_is_told():
     assert reading(sleeper).last_pcpu == 0
 
 
-def test_work_is_done_when_it_is_done():
-    """10 s of work on a fast core, twice as fast, take 5 s; after that the vCPU wants nothing."""
+def test_work_ends():
+    """10 s of work take 5 s on a fast core, twice as fast; then the vCPU sleeps."""
     made = host(guest(work=10.0, start_on="fast"))
     made.advance(8.0)
     outcome = made.outcome("vm")
@@ -91,7 +91,7 @@ def test_work_is_done_when_it_is_done():
 
 
 def test_barriers_make_the_fast_wait_for_the_slow():
-    """The vCPU on the fast core runs half the time, as the other one is half as fast."""
+    """The vCPU on the fast core runs half the time, because the other is half as fast."""
     made = host(guest(vcpus=2, barrier=0.25, work=3.0))
     write(made, Step(pcpus=FAST), index=0)
     write(made, Step(pcpus=SLOW), index=1)
@@ -104,7 +104,7 @@ def test_barriers_make_the_fast_wait_for_the_slow():
 
 
 def test_a_phase_changes_the_speed_of_the_work():
-    """One second at 2.0, one at 1.0, one asleep, over again."""
+    """One second at 2.0, one at 1.0, one asleep, repeated."""
     phases = (Phase((1.0, 2.0), 1.0, 1.0), Phase((1.0, 1.0), 1.0, 1.0), Phase((1.0, 9.0), 0.0, 1.0))
     made = host(guest(phases=phases, start_on="fast"))
     made.advance(6.0)
@@ -114,8 +114,8 @@ def test_a_phase_changes_the_speed_of_the_work():
     assert outcome.alone_slowest == pytest.approx(2 / 3)
 
 
-def test_moves_are_counted_and_those_between_caches():
-    """Every change of pCPU is a migration."""
+def test_migrations_are_counted():
+    """Every change of pCPU, and those between caches separately."""
     made = host(guest(), fast=1, slow=2, llc=[0, 0, 2])
     for pcpu in (0, 1, 2, 2):
         write(made, Step(pcpus=frozenset({pcpu})))
@@ -127,7 +127,7 @@ def test_moves_are_counted_and_those_between_caches():
 
 
 def test_guests_come_and_go():
-    """One that comes later starts then; one that goes leaves its pCPU to the others."""
+    """A guest added later starts then; a removed one leaves its pCPU to the others."""
     made = host(guest("a"), fast=0)
     made.advance(1.0)
     made.add(guest("b", utilization=1.0, work=1.0))
@@ -142,8 +142,8 @@ def test_guests_come_and_go():
     assert reading(made, "a").run_ns == 2_500_000_000
 
 
-def test_a_guest_that_is_gone_does_not_stir():
-    """Turns that were still to come are forgotten, also when another one takes its name."""
+def test_the_turns_of_a_removed_guest_are_dropped():
+    """Even if another guest takes its name."""
     made = host(guest(utilization=0.5))
     made.advance(1.0)
     made.remove("vm")
@@ -153,8 +153,8 @@ def test_a_guest_that_is_gone_does_not_stir():
     assert reading(made).run_ns == 1_000_000_000
 
 
-def test_the_pattern_of_demand_is_exact_over_a_second():
-    """A guest that wants half of its time runs exactly half of every second."""
+def test_utilization_is_met_in_every_second():
+    """A guest with utilization 0.5 runs exactly half of every second."""
     made = host(guest(utilization=0.5))
     for second in range(1, 6):
         made.advance(float(second))

@@ -1,40 +1,42 @@
-"""A whole run, and the numbers of its result."""
+"""Whole runs, and the numbers of their results."""
 
 import json
 
 import pytest
 
+from amp_nova.agent.loop import Settings
+from amp_nova.control.entitlement import Terms
 from amp_nova.sim import report
-from amp_nova.sim.run import Pace, moments, run
+from amp_nova.sim.run import moments, run
 from tests.unit.sim.builders import guest, scenario
 
 
 def test_moments_come_by_time_and_together():
-    """Cycles each second, decisions each 2.5 s, windows each second, and the end once."""
-    found = list(moments(5.5, Pace()))
+    """Cycles and windows every second, policy decisions every 2.5 s, and the end once."""
+    found = list(moments(5.5, Settings()))
 
-    assert [(m.at_s, m.cycle, m.window) for m in found] == [
-        (0.0, True, False),
-        (1.0, True, True),
-        (2.0, True, True),
-        (2.5, True, False),
-        (3.0, True, True),
-        (4.0, True, True),
-        (5.0, True, True),
-        (5.5, False, True),
+    assert found == [
+        (0.0, {"cycle", "policy"}),
+        (1.0, {"cycle", "window"}),
+        (2.0, {"cycle", "window"}),
+        (2.5, {"policy"}),
+        (3.0, {"cycle", "window"}),
+        (4.0, {"cycle", "window"}),
+        (5.0, {"cycle", "policy", "window"}),
+        (5.5, {"window"}),
     ]
 
 
-def test_edges_stay_together_however_the_cycle_is_cut():
-    """A cycle of 0.1 s meets every window edge."""
-    found = [m for m in moments(20.0, Pace(cycle_s=0.1)) if m.window]
+def test_edges_stay_together_at_short_cycles():
+    """A cycle of 0.1 s coincides with every window edge."""
+    found = [m for m in moments(20.0, Settings(Terms(cycle_s=0.1))) if "window" in m[1]]
 
-    assert [m.at_s for m in found] == [float(i) for i in range(1, 21)]
-    assert all(m.cycle for m in found[:-1])
+    assert [at_s for at_s, _ in found] == [float(i) for i in range(1, 21)]
+    assert all("cycle" in due for _, due in found[:-1])
 
 
 def test_the_result_has_the_keys_of_the_contract():
-    """Keys and their order are those of the interface; what is unknown is null."""
+    """Keys and their order are those of the interface; unknown values are null."""
     result = json.loads(report.to_json(run(scenario(guest("free"), guest("b", pref_core="0.5")))))
 
     assert list(result) == [
@@ -75,7 +77,7 @@ def test_speeds_give_throughput_slowdown_asp_and_unfairness():
 
 
 def test_a_guest_is_compared_with_itself_alone():
-    """One that wants half the time, and one that has little to do, are not slow for that."""
+    """Sleeping half the time or having little work does not count as slowdown."""
     result = run(scenario(guest("half", utilization=0.5), guest("done", work=5.0), fast=2, slow=0))
 
     assert [v.slowdown for v in result.vms.values()] == pytest.approx([1.0, 1.0])
@@ -83,8 +85,8 @@ def test_a_guest_is_compared_with_itself_alone():
     assert result.unfairness == pytest.approx(1.0)
 
 
-def test_nobody_is_compared_where_nobody_is():
-    """Without guests there is no throughput, and one guest is as fair as can be."""
+def test_a_host_without_guests_has_no_throughput():
+    """Nor unfairness, which is 1 with a single guest."""
     empty = run(scenario())
 
     assert (empty.throughput, empty.asp, empty.unfairness) == (None, None, None)
@@ -94,30 +96,30 @@ def test_nobody_is_compared_where_nobody_is():
 
 
 def test_a_window_is_a_second():
-    """What is cut off at the end counts for the run, not for the extremes."""
+    """A shorter one at the end counts for the run, not for the extremes."""
     whole = run(scenario(guest(pref_core="0.5"), duration_s=0.5)).vms["vm"]
 
     assert (whole.delivered_ratio, whole.delivered_ratio_min) == (pytest.approx(1.0), None)
 
 
-def test_without_enforcement_a_booking_is_an_accident():
-    """The same flavor gets twice as much on a fast core, and the ratio says so."""
+def test_without_enforcement_bookings_depend_on_the_core():
+    """The same flavor gets twice as much on a fast core."""
     twins = [guest(t, start_on=t, pref_core="0.5") for t in ("fast", "slow")]
 
-    result = run(scenario(*twins), pace=Pace(enforce=False))
+    result = run(scenario(*twins), settings=Settings(Terms(enforce=False)))
 
     assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])
 
 
-def test_a_booking_of_ips_is_shown_if_it_can_be_converted():
-    """Without the Ips of the reference core, it is kept all the same, and not known in refcores."""
+def test_an_ips_booking_in_refcores_needs_a_reference():
+    """Without the Ips of the reference core it is kept, but unknown in reference cores."""
     made = scenario(guest(ips="1G"))
     assert run(made).vms["vm"].booked_refcores is None
     assert run(made).vms["vm"].delivered_ratio == pytest.approx(1.0, abs=0.01)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others():
-    """Chance comes from the seed alone."""
+def test_equal_seeds_give_equal_bytes():
+    """All randomness comes from the seed."""
     guests = [guest(f"vm{i}", utilization=0.3 + i / 10) for i in range(5)]
     texts = [
         report.to_json(run(scenario(*guests, policy="credit", seed=seed))) for seed in (1, 1, 2)
@@ -127,7 +129,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others():
 
 
 def test_the_table_has_a_line_for_every_guest():
-    """Unknown numbers are shown as a dash."""
+    """Unknown numbers are dashes."""
     lines = report.to_table(run(scenario(guest("a", pref_core="0.5"), guest("b")))).splitlines()
 
     assert lines[2].split()[:3] == ["vm", "booked", "delivered"]
@@ -136,9 +138,9 @@ def test_the_table_has_a_line_for_every_guest():
     assert lines[-1].startswith("throughput")
 
 
-def test_progress_is_told():
-    """Whoever waits can see how far the run is."""
-    told = []
-    run(scenario(guest(), duration_s=3.0), progress=told.append)
+def test_progress_is_reported():
+    """In simulated seconds."""
+    reported = []
+    run(scenario(guest(), duration_s=3.0), progress=reported.append)
 
-    assert told == [0.0, 1.0, 2.0, 2.5, 3.0]
+    assert reported == [0.0, 1.0, 2.0, 2.5, 3.0]

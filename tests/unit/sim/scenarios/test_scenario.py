@@ -1,4 +1,4 @@
-"""Reading scenarios: what is wrong is said in one sentence with file, line, value and remedy."""
+"""Reading scenarios: an error names the file, line, value and remedy in one sentence."""
 
 import re
 
@@ -26,7 +26,7 @@ def load(tmp_path, text):
 
 
 def refusal(tmp_path, text):
-    """The sentence that refuses it."""
+    """The sentence of the error."""
     with pytest.raises(ScenarioInvalid) as refused:
         load(tmp_path, text)
     sentence = str(refused.value)
@@ -36,7 +36,7 @@ def refusal(tmp_path, text):
 
 
 def test_the_example_of_the_contract_is_read(tmp_path):
-    """Every key of the interface is known, and numbers are taken as people write them."""
+    """Every key of the interface is known, and numbers may be written as 2.0e9."""
     made = load(
         tmp_path,
         """
@@ -62,11 +62,13 @@ vms:
       phases: null
     start_on: null
 policy: amp-vm
+agent: {ips_controller: printed-decay}
 """,
     )
 
     assert (made.name, made.duration_s, made.seed, made.policy) == ("two-vms", 600, 1, "amp-vm")
     assert made.reference_ips == 2e9
+    assert made.ips_controller == "printed-decay"
     assert [t.name for t in made.topology.core_types] == ["slow", "fast"]
     assert [t.nominal_ips for t in made.topology.core_types] == [2e9, 4e9]
     assert [p.core_type for p in made.topology.pcpus] == ["fast", "slow"]
@@ -75,11 +77,12 @@ policy: amp-vm
     assert made.guests[0].start_on is None
 
 
-def test_what_is_left_out_has_a_default(tmp_path):
-    """The file's name, no seed, no policy, one best-effort vCPU that gains what the core does."""
+def test_optional_keys_have_defaults(tmp_path):
+    """The file's name, seed 0, no policy, one best-effort vCPU with the cores' speedup."""
     made = load(tmp_path, ONE_VM)
 
     assert (made.name, made.seed, made.policy) == ("made", 0, "none")
+    assert made.ips_controller == "default"
     assert len(made.guests[0].booking.vcpus) == 1
     assert not made.guests[0].booking.booked
     assert made.guests[0].workload.phases[0].speeds == (1.0, 2.0)
@@ -92,7 +95,7 @@ def test_a_host_without_guests_is_a_scenario(tmp_path):
 
 
 def test_the_reference_core_may_be_elsewhere(tmp_path):
-    """A host may have only cores that are faster than the reference of the cloud."""
+    """All cores of a host may be faster than the cloud's reference core."""
     text = ONE_VM.replace("reference: slow", "reference: old").replace("1.0", "1.25")
 
     made = load(tmp_path, text)
@@ -111,7 +114,7 @@ def test_caches_are_named_by_their_first_pcpu(tmp_path):
 
 
 def test_phases_inherit_from_the_workload(tmp_path):
-    """A phase says only what is different in it."""
+    """A phase gives only what differs."""
     made = load(
         tmp_path,
         ONE_VM + "    workload:\n      utilization: 0.5\n      speedup: {fast: 1.5}\n"
@@ -126,7 +129,7 @@ def test_phases_inherit_from_the_workload(tmp_path):
 
 
 def test_bookings_are_read_as_written(tmp_path):
-    """Extra specs need no quotes: their text is what counts."""
+    """Extra specs need no quotes: their text is kept."""
     text = ONE_VM + "    vcpus: 2\n    extra_specs: {amp:pref_core: 0.50, amp:pref_core.1: 1.5}\n"
 
     booked = load(tmp_path, text).guests[0].booking.vcpus
@@ -190,6 +193,10 @@ FAULTS = {
         "line 3: host.reference is 'slwo': give a core type of the host: fast, slow",
     ),
     "llc ids": (ONE_VM.replace("2.0}", "2.0, llc: [0, 1]}"), "llc has 2 ids for 1 cores"),
+    "no such controller": (
+        ONE_VM + "agent: {ips_controller: soft}\n",
+        "line 9: agent.ips_controller is 'soft': give an Ips controller: .*printed",
+    ),
     "policy is a list": (ONE_VM + "policy: [none]\n", "policy is a list"),
     "start on nothing": (ONE_VM + "    start_on: gold\n", "a core type of the host: slow, fast"),
     "bad booking": (SPECS + "{amp:pref_core: -1}\n", "line 9: VM 'vm1': amp:pref_core='-1'"),
@@ -213,7 +220,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_scenario_is_refused_in_a_sentence(tmp_path, fault):
-    """The sentence names the place, the value and what is allowed."""
+    """It names the place, the value and what is allowed."""
     text, said = FAULTS[fault]
 
     sentence = refusal(tmp_path, text)
@@ -221,8 +228,8 @@ def test_a_faulty_scenario_is_refused_in_a_sentence(tmp_path, fault):
     assert re.search(said, sentence), sentence
 
 
-def test_a_speed_that_is_missing_is_asked_for(tmp_path):
-    """With three core types a workload that has speeds has one for each but the slowest."""
+def test_a_missing_speed_is_an_error(tmp_path):
+    """With three core types, speeds are needed for all but the slowest."""
     text = ONE_VM.replace(
         "    - {name: slow", "    - {name: big, count: 1, coefficient: 1.5}\n    - {name: slow"
     )
@@ -232,8 +239,8 @@ def test_a_speed_that_is_missing_is_asked_for(tmp_path):
     )
 
 
-def test_a_file_that_is_not_there_is_no_scenario(tmp_path):
-    """What cannot be read is said with the system's reason."""
+def test_an_unreadable_file_is_an_error(tmp_path):
+    """It gives the system's reason."""
     with pytest.raises(ScenarioInvalid, match="cannot be read: No such file"):
         scenario.load(tmp_path / "nothing.yaml")
     with pytest.raises(ScenarioInvalid, match="cannot be read: Is a directory"):

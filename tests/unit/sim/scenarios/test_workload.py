@@ -9,14 +9,14 @@ from amp_nova.sim.scenarios.workload import Phase, Workload, turns
 
 
 def wanted_s(workload, until_s, shift_s=0.0):
-    """For how long it wants a pCPU until then."""
+    """For how long it wants a pCPU until ``until_s``."""
     found = itertools.takewhile(lambda t: t.at_s < until_s, turns(workload, shift_s))
     pairs = itertools.pairwise([*((t.at_s, t.wants) for t in found), (until_s, None)])
     return math.fsum(end - start for (start, wants), (end, _) in pairs if wants)
 
 
-def test_one_that_always_wants_has_one_turn():
-    """Nothing ever changes, so no event is spent on it."""
+def test_constant_demand_is_a_single_turn():
+    """Nothing ever changes, so it costs no event."""
     assert [(t.at_s, t.wants) for t in turns(Workload((Phase((1.0,)),)))] == [(0.0, True)]
     assert [t.wants for t in turns(Workload((Phase((1.0,), 0.0),)))] == [False]
 
@@ -24,7 +24,7 @@ def test_one_that_always_wants_has_one_turn():
 @pytest.mark.parametrize("shift_s", [0.0, 0.03, 0.0999])
 @pytest.mark.parametrize("utilization", [0.01, 0.3, 0.5, 0.99])
 def test_every_second_has_its_share(utilization, shift_s):
-    """The share of time is kept in every second, wherever in its cycle it starts."""
+    """The utilization is met in every second, wherever in its cycle the guest starts."""
     workload = Workload((Phase((1.0,), utilization),))
 
     for second in (1, 2, 100):
@@ -32,7 +32,7 @@ def test_every_second_has_its_share(utilization, shift_s):
 
 
 def test_phases_follow_each_other_for_ever():
-    """Two seconds of always and one of never, again and again, with their speeds."""
+    """Two seconds awake and one asleep, repeated, with their speeds."""
     workload = Workload((Phase((1.0, 2.0), 1.0, 2.0), Phase((1.0, 3.0), 0.0, 1.0)))
 
     found = list(itertools.islice(turns(workload), 5))
@@ -47,7 +47,7 @@ def test_phases_follow_each_other_for_ever():
 
 
 def test_time_never_goes_back():
-    """Phases that end within a cycle of wanting and not wanting leave no turn behind."""
+    """Phases that end within a cycle of running and sleeping leave no turn behind."""
     phases = (Phase((1.0,), 0.37, 0.123), Phase((1.0,), 0.81, 0.057), Phase((1.0,), 1.0, 0.01))
     times = [t.at_s for t in itertools.islice(turns(Workload(phases), 0.042), 5000)]
 

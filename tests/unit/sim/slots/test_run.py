@@ -1,4 +1,4 @@
-"""The schedulers in slots: what chen2014 writes down, computed by hand."""
+"""The slot schedulers, against values of chen2014 computed by hand."""
 
 import pytest
 
@@ -50,15 +50,15 @@ def test_resources_of_a_cycle():
     made.allocate(3)
     made.allocate(3)
 
-    assert made.resources()["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
-    assert made.resources()["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
+    assert made.resources["a", 0] == pytest.approx(2 * 28.8 / 4 / 2)
+    assert made.resources["b", 7] == pytest.approx(2 * 28.8 * 3 / 4 / 8)
 
 
 def progress(result):
     return [vm.progress_refcores for vm in result.vms.values()]
 
 
-def test_equal_weights_get_equal_work_done_on_unequal_cores():
+def test_equal_weights_do_equal_work_on_unequal_cores():
     """Four vCPUs of one instance each on cores of speed 2 and 1: 3 / 4 each."""
     made = scenario(*(guest(name) for name in "abcd"), fast=1, slow=1)
 
@@ -68,7 +68,7 @@ def test_equal_weights_get_equal_work_done_on_unequal_cores():
 
 
 def test_weights_are_kept():
-    """As much more work as weight, where everybody can use his part: 3 x 1.25 / 4.25, 3 / 4.25."""
+    """Work in proportion to weight: 3 x 1.25 / 4.25 and 3 / 4.25."""
     made = scenario(
         guest("a", weight="1.25"), *(guest(name) for name in "bcd"), fast=1, slow=1, duration_s=60
     )
@@ -79,7 +79,7 @@ def test_weights_are_kept():
 
 
 def test_credit_shares_time_and_not_work():
-    """Two vCPUs, two cores: each has one, and chance says who has the fast one."""
+    """Two vCPUs, two cores: each has one; the seed decides which has the fast one."""
     made = [scenario(guest("a"), guest("b"), seed=seed) for seed in range(8)]
 
     found = {tuple(progress(run.run(m, load_policy("credit")))) for m in made}
@@ -97,7 +97,7 @@ def test_aash_shares_the_fast_core():
 
 
 def test_spinning_at_barriers_is_lost_under_credit_and_not_when_all_run_at_once():
-    """Eight parallel vCPUs among eighteen, on eight cores: they must meet every 20 ms."""
+    """Eight parallel vCPUs among eighteen on eight cores, with a barrier every 20 ms."""
     guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]
     made = scenario(*guests, guest("parallel", 8, speed=1.8, barrier=0.02), **PAPER)
 
@@ -117,8 +117,8 @@ def test_equal_instances_end_together(barrier):
     assert found == pytest.approx([0.96] * 5, rel=0.02)
 
 
-def test_work_ends_and_what_it_leaves_is_shared_anew():
-    """10 s of work beside an endless neighbour take 20 s; then the neighbour has it all."""
+def test_finished_work_leaves_its_cores_to_others():
+    """10 s of work beside an endless neighbour take 20 s; then the neighbour has all cores."""
     guests = (guest("a", 2, speed=1.0, work=10.0), guest("b", 2, speed=1.0))
     made = scenario(*guests, fast=1, slow=1, coefficient=1.0)
 
@@ -129,8 +129,8 @@ def test_work_ends_and_what_it_leaves_is_shared_anew():
 
 
 def test_bookings_and_other_policies_are_refused():
-    """A sentence, not a wrong result."""
-    with pytest.raises(ConfigInvalid, match="credit, aash and integrated"):
+    """Both raise an error instead of giving a wrong result."""
+    with pytest.raises(ConfigInvalid, match="credit, aash or integrated"):
         run.run(scenario(guest()), load_policy("acfs"))
-    with pytest.raises(ConfigInvalid, match="VM 'vm' has one"):
+    with pytest.raises(ConfigInvalid, match="remove that of VM 'vm'"):
         run.run(scenario(guest(pref_core="0.5")), load_policy("credit"))

@@ -1,18 +1,18 @@
-"""Contract, changes and accounts: what holds for every host and every history."""
+"""Entitlements, changes and accounts: what holds for every host and every history."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.accounting.delivery import Account, Tenure, owed, settle
+from amp_nova.accounting.delivery import Account, Booked, Conditions, add_interval, owed
 from amp_nova.control.changes import change
-from amp_nova.control.entitlement import Booked, Terms, promises
+from amp_nova.control.entitlement import Context, Entitlement, Quota, Terms, entitle
+from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
-from amp_nova.model.allocation import Grant
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
 from tests.hosts import reading, topology
-from tests.properties.test_capacity_properties import hosts, sizes
+from tests.properties.test_packing_properties import hosts, sizes
 
 NOISE = 1e-9
 
@@ -27,70 +27,77 @@ def booked_hosts(draw, tiny=False):
     names = st.none() | st.sampled_from([*(t.name for t in host.core_types), "huge"])
     domains = []
     for number in range(draw(st.integers(0, 4))):
-        vcpus, readings = [], []
+        vcpus, facts = [], []
         for index in range(draw(st.integers(1, 3))):
             kind = draw(st.sampled_from(["pref_core"] * 4 + ["ips", "best_effort"]))
             refcores = draw(amounts) if kind == "pref_core" else None
             vcpus.append(VcpuBooking(index, kind, refcores, 1e9 if kind == "ips" else None))
             allowed = draw(st.just(everything) | some)
-            readings.append(reading(index, draw(st.just(allowed) | some), allowed))
+            kept = draw(st.just(allowed) | some)
+            facts.append(VcpuFacts(index, frozenset(kept), frozenset(allowed)))
         booking = Booking(
             tuple(vcpus), draw(st.sampled_from(["hard", "hard", "soft"])), 0.0, draw(names)
         )
-        held = draw(st.sampled_from([None, None, None, "paused"]))
-        domains.append(Booked(f"vm{number}", booking, readings, held))
+        excluded = draw(st.sampled_from([None, None, None, "paused"]))
+        domains.append(Instance(f"vm{number}", booking, tuple(facts), excluded))
     return host, domains
 
 
+def entitled(host, domains, terms):
+    """The entitlements of a host in its first cycle."""
+    packed = pack(domains, host, terms.reserve_ratio, terms.one_pcpu, {})
+    return entitle(domains, Context(host, terms, packed))
+
+
 @given(booked_hosts(tiny=True), st.sampled_from([0.0, 0.2]), st.booleans())
-def test_every_promise_is_kept_or_noted(case, reserve_ratio, one_pcpu):
-    """A grant is worth its booking within 0.1 %, on pCPUs that may be used, or a note says why."""
+def test_every_booking_is_enforced_or_noted(case, reserve_ratio, one_pcpu):
+    """A limit is worth its booking within 0.1 %, on pCPUs that may be used, or a note says why."""
     host, domains = case
 
-    found = promises(domains, host, Terms(reserve_ratio, one_pcpu))
+    found = entitled(host, domains, Terms(reserve_ratio, one_pcpu))
 
     for domain in domains:
-        for now in domain.readings:
-            promise = found[domain.resource, now.index]
-            booked = domain.booking.vcpus[now.index]
-            if promise.grant is None:
-                assert booked.kind == "best_effort" or promise.note
+        for now in domain.vcpus:
+            entitlement = found[domain.resource, now.number]
+            booked = domain.booking.vcpus[now.number]
+            if entitlement.pcpus is None:
+                assert booked.kind == "best_effort" or entitlement.note
                 continue
-            assert domain.hands_off is None
-            assert promise.grant.pcpus
-            assert promise.grant.pcpus <= now.allowed
-            core_type = host.only_type(promise.grant.pcpus)
+            assert domain.excluded is None
+            assert entitlement.pcpus
+            assert entitlement.pcpus <= now.allowed
+            core_type = host.only_type(entitlement.pcpus)
             assert domain.booking.core_type in (None, core_type.name)
+            quota = entitlement.quota
             if booked.refcores is None:
-                assert promise.grant.limits == bool(promise.rooms)
+                assert (quota is not None) == bool(quota and quota.by_core_type)
                 continue
-            assert core_type.name == promise.core_type
-            assert promise.grant.limits
-            limit = promise.grant.bandwidth
+            assert core_type.name == entitlement.core_type
+            limit = quota.bandwidth
             gets = core_type.coefficient * (limit.cores if limit else 1.0)
             if domain.booking.limit == "soft":
-                assert promise.note or gets >= booked.refcores * 0.999
+                assert entitlement.note or gets >= booked.refcores * 0.999
                 continue
-            if promise.note is None:
+            if entitlement.note is None:
                 assert gets == pytest.approx(booked.refcores, rel=0.011)
                 if limit and limit.quota_us > 1_000:
                     assert gets == pytest.approx(booked.refcores, rel=0.001)
-            elif promise.note.startswith("over-booked"):
+            elif entitlement.note.startswith("over-booked"):
                 assert gets <= booked.refcores * 1.001 or (limit and limit.quota_us == 1_000)
 
 
 @given(booked_hosts())
-def test_room_is_kept_for_all_that_is_placed(case):
-    """What is promised without a note adds up to no more than every pCPU has."""
+def test_no_pcpu_is_over_booked(case):
+    """What is packed onto a pCPU adds up to no more than it has."""
     host, domains = case
     free = dict.fromkeys((p.id for p in host.pcpus), 1.0)
 
-    for promise in promises(domains, host, Terms()).values():
-        if promise.pcpu is not None:
-            coefficient = host.type_of(promise.pcpu).coefficient
-            free[promise.pcpu] -= promise.booking.refcores / coefficient
+    for entitlement in entitled(host, domains, Terms()).values():
+        pcpu = entitlement.home.pcpu
+        if pcpu is not None:
+            free[pcpu] -= entitlement.booking.refcores / host.type_of(pcpu).coefficient
 
-    assert all(room >= -1e-6 for room in free.values())
+    assert all(cores >= -1e-6 for cores in free.values())
 
 
 limits = st.none() | st.tuples(
@@ -110,12 +117,14 @@ def test_no_step_gives_more_than_before_or_after(before, limit, after, wanted, l
         return share * max(host.type_of(p).coefficient for p in pcpus)
 
     now = reading(0, before, range(5), limit)
-    grant = Grant(("vm", 0), frozenset(after), wanted, limits=limits_too)
-    end = grant.bandwidth if limits_too else limit
+    quota = Quota(wanted) if limits_too else None
+    kept = frozenset(after)
+    entitlement = Entitlement(("vm", 0), VcpuBooking(0), frozenset(range(5)), kept, quota)
+    end = wanted if limits_too else limit
     most = max(greatest(before, limit), greatest(after, end))
 
     pcpus, bandwidth = frozenset(before), limit
-    for step in found.steps if (found := change(now, grant)) else ():
+    for step in found.steps if (found := change(now, entitlement)) else ():
         if step.pcpus is not None:
             assert step.pcpus != pcpus
             pcpus = step.pcpus
@@ -145,13 +154,13 @@ def usages(draw):
     st.sampled_from([1.0, 1.5, 2.4]),
     st.sampled_from([0.0, 0.02, 0.1]),
 )
-def test_the_account_adds_up(intervals, refcores, coefficient, period_s):
+def test_the_account_adds_up(intervals, refcores, coefficient, edge_s):
     """Causes add up to what was owed and not delivered; nothing negative, nothing twice."""
-    terms = Tenure(0, 1, coefficient, refcores, period_s)
-    account, lacks, edge = Account(), 0.0, refcores * period_s
+    ran_under = Conditions(0, 1, coefficient, Booked(refcores), edge_s)
+    account, lacks, edge = Account(), 0.0, refcores * edge_s
     balance = 0.0
     for used in intervals:
-        account = settle(account, used, terms, 3.0)
+        account = add_interval(account, used, ran_under, 3.0)
         delivered = used.run_s * coefficient
         balance += owed(used, refcores, delivered) - delivered
         balance = max(balance, -edge)
@@ -166,7 +175,7 @@ def test_the_account_adds_up(intervals, refcores, coefficient, period_s):
 
 @given(usages(), sizes, st.sampled_from([1.0, 2.4]))
 def test_never_owed_more_than_booked_or_wanted(used, refcores, coefficient):
-    """Owed is at most the booking; who got all it wanted, or its booking, lacks nothing."""
+    """Owed is at most the booking; a vCPU that got all it wanted, or its booking, lacks nothing."""
     delivered = used.run_s * coefficient
     due = owed(used, refcores, delivered)
 

@@ -1,0 +1,127 @@
+"""Simulated time: advances from event to event and keeps every vCPU's share up to date.
+
+An event is a guest that starts or stops wanting pCPUs, a new phase, finished work or a barrier.
+Between two events all rates are constant, so results are exact.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.vcpu import Share, SimVcpu
+
+TURN, REACHED = 0, 1
+
+
+class HostScheduler(Protocol):
+    """Decides which of the runnable vCPUs run where, and for what share of time."""
+
+    def wake(self, vcpu: SimVcpu) -> None:
+        """A vCPU became runnable."""
+
+    def sleep(self, vcpu: SimVcpu) -> None:
+        """A vCPU is no longer runnable."""
+
+    def changed(self, vcpu: SimVcpu) -> None:
+        """A runnable vCPU has a new affinity, limit or class."""
+
+    def reschedule(self) -> Mapping[SimVcpu, Share]:
+        """Decide; returns every share that may have changed."""
+        ...
+
+
+class Timeline:
+    """The clock of a simulated host and what happens on it."""
+
+    def __init__(self, scheduler: HostScheduler, type_of: Mapping[int, int]) -> None:
+        """``type_of``: each pCPU's core type, by position."""
+        self.now_s = 0.0
+        self.scheduler = scheduler
+        self._type_of = type_of
+        self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu]] = []
+        self._stale: dict[SimVcpu, None] = {}
+        """vCPUs that may have to start or stop running."""
+
+    def start(self, guest: SimGuest) -> None:
+        """Begin a guest's turns; its vCPUs run once time advances."""
+        self._stale.update(dict.fromkeys(guest.vcpus))
+        self._expect_turn(guest)
+
+    def stop(self, guest: SimGuest) -> None:
+        """End a guest for good."""
+        guest.removed = True
+        for vcpu in guest.vcpus:
+            vcpu.accrue(self.now_s)
+            vcpu.work.done = True
+            self._stale[vcpu] = None
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass."""
+        self._reschedule()
+        while self._events and self._events[0][0] <= until_s:
+            self.now_s = max(self.now_s, self._events[0][0])
+            while self._events and self._events[0][0] <= self.now_s:
+                *_, version, what = heapq.heappop(self._events)
+                if isinstance(what, SimGuest):
+                    self._turn(what)
+                elif version == what.work.version:
+                    self._reached(what)
+            self._reschedule()
+        self.now_s = until_s
+
+    def _turn(self, guest: SimGuest) -> None:
+        if guest.removed:
+            return
+        for vcpu in guest.vcpus:
+            if vcpu.counters.runnable:
+                vcpu.accrue(self.now_s)
+            self._stale[vcpu] = None
+        guest.behaviour.next(self.now_s)
+        self._expect_turn(guest)
+
+    def _expect_turn(self, guest: SimGuest) -> None:
+        if (upcoming := guest.behaviour.upcoming) is not None:
+            at_s = guest.started_s + upcoming.at_s
+            heapq.heappush(self._events, (at_s, TURN, guest.vcpus[0].order, 0, guest))
+
+    def _reached(self, vcpu: SimVcpu) -> None:
+        vcpu.accrue(self.now_s)
+        for affected in vcpu.guest.reached(vcpu, self.now_s):
+            affected.accrue(self.now_s)
+            self._stale[affected] = None
+
+    def _reschedule(self) -> None:
+        """Let vCPUs sleep and wake, divide the pCPUs and forecast when targets are reached."""
+        stale = sorted(self._stale, key=lambda v: v.order)
+        self._stale.clear()
+        # Sleepers first, so that those that wake find the freed pCPUs.
+        for vcpu in stale:
+            if vcpu.counters.runnable and not vcpu.wants:
+                vcpu.accrue(self.now_s)
+                self.scheduler.sleep(vcpu)
+                vcpu.counters.runnable, vcpu.counters.rates = False, ()
+        for vcpu in stale:
+            if vcpu.wants and not vcpu.counters.runnable:
+                vcpu.accrue(self.now_s)
+                self.scheduler.wake(vcpu)
+                vcpu.counters.runnable = True
+        affected = dict.fromkeys(stale)
+        for vcpu, share in self.scheduler.reschedule().items():
+            vcpu.accrue(self.now_s)
+            vcpu.take(share, self._type_of)
+            affected[vcpu] = None
+        for vcpu in affected:
+            self._forecast(vcpu)
+
+    def _forecast(self, vcpu: SimVcpu) -> None:
+        work = vcpu.work
+        if work.target_ref_s == math.inf:
+            return
+        work.version += 1
+        speed = vcpu.speed if vcpu.counters.runnable else 0.0
+        left_ref_s = work.target_ref_s - work.progress_ref_s
+        if speed > 0.0:
+            at_s = self.now_s + max(0.0, left_ref_s) / speed
+            heapq.heappush(self._events, (at_s, REACHED, vcpu.order, work.version, vcpu))

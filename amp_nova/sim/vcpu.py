@@ -1,0 +1,175 @@
+"""One vCPU in the simulator: where it runs, what it counts and how far its work is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Counts, Sample, VcpuReading
+
+if TYPE_CHECKING:
+    from amp_nova.sim.guest import SimGuest
+
+
+@dataclass(slots=True)
+class Moves:
+    """How often a vCPU changed its pCPU, and how often that crossed last-level caches."""
+
+    total: int = 0
+    cross_llc: int = 0
+
+
+@dataclass(slots=True)
+class Share:
+    """What a vCPU gets: its share of each pCPU, and the share of time it is throttled."""
+
+    cores: dict[int, float]
+    throttled_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What a vCPU did since it started. ``run_s`` is by core type, slowest first."""
+
+    run_s: tuple[float, ...]
+    wait_s: float = 0.0
+    throttled_s: float = 0.0
+    progress_ref_s: float = 0.0
+    instructions: float = 0.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Cumulative counters, valid at ``since_s``, and the rates at which they grow from there."""
+
+    run_s: list[float]
+    since_s: float
+    runnable: bool = False
+    """Whether the host's scheduler has the vCPU."""
+    rates: tuple[tuple[int, float], ...] = ()
+    """Share of time on each core type, by its position."""
+    throttled_ratio: float = 0.0
+    wait_s: float = 0.0
+    throttled_s: float = 0.0
+    instructions: float = 0.0
+    cycles: float = 0.0
+    cache_misses: float = 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """How far the work of a vCPU is, in seconds alone on the slowest core type."""
+
+    target_ref_s: float
+    """Progress at which it waits at a barrier or is done."""
+    progress_ref_s: float = 0.0
+    blocked: bool = False
+    done: bool = False
+    version: int = 0
+    """Which forecast of reaching the target is the latest one."""
+
+
+class SimVcpu:
+    """A vCPU of a simulated guest."""
+
+    def __init__(self, guest: "SimGuest", index: int, order: int, pcpus: frozenset[int]) -> None:
+        """``order`` in which vCPUs were started breaks ties repeatably."""
+        self.guest = guest
+        self.key = (guest.guest.name, index)
+        self.order = order
+        self.pcpus = pcpus
+        self.pcpu: int | None = None
+        self.bandwidth: Bandwidth | None = None
+        self.limit_cores = 1.0
+        self.moves = Moves()
+        self.counters = Counters([0.0] * len(guest.behaviour.rates), guest.started_s)
+        self.work = Work(guest.target_ref_s(0))
+
+    @property
+    def idle_class(self) -> bool:
+        """Whether it runs in the idle class."""
+        return self.guest.idle_class
+
+    @property
+    def wants(self) -> bool:
+        """Whether it has something to run."""
+        work = self.work
+        return self.guest.behaviour.turn.wants and not work.done and not work.blocked
+
+    @property
+    def speed(self) -> float:
+        """Speed of its work now, over that on the slowest core type."""
+        speeds = self.guest.behaviour.turn.speeds
+        return sum(share * speeds[at] for at, share in self.counters.rates)
+
+    def accrue(self, now_s: float) -> None:
+        """Bring the counters up to date, at the rates since the last time."""
+        counters = self.counters
+        passed = now_s - counters.since_s
+        counters.since_s = now_s
+        if not counters.runnable or passed <= 0.0:
+            return
+        behaviour = self.guest.behaviour
+        speeds, gains = behaviour.turn.speeds, behaviour.rates
+        cycles_noise, misses_noise = behaviour.model.noise(), behaviour.model.noise()
+        runs = speed = 0.0
+        for at, share in counters.rates:
+            ran_s, gain = share * passed, gains[at]
+            counters.run_s[at] += ran_s
+            counters.instructions += gain.instructions * ran_s
+            counters.cycles += gain.cycles * ran_s * cycles_noise
+            counters.cache_misses += gain.cache_misses * ran_s * misses_noise
+            runs += share
+            speed += share * speeds[at]
+        if runs < 1.0:
+            counters.wait_s += (1.0 - runs) * passed
+            counters.throttled_s += counters.throttled_ratio * passed
+        self.work.progress_ref_s += speed * passed
+
+    def take(self, share: Share, type_of: Mapping[int, int]) -> None:
+        """Run with another share from now on; ``type_of`` is each pCPU's core type."""
+        by_type: dict[int, float] = {}
+        for pcpu, cores in share.cores.items():
+            by_type[type_of[pcpu]] = by_type.get(type_of[pcpu], 0.0) + cores
+        self.counters.rates = tuple(by_type.items())
+        self.counters.throttled_ratio = share.throttled_ratio
+
+    def reading(self, allowed: frozenset[int]) -> VcpuReading:
+        """Its counters and limits as a Sensor shows them."""
+        counters = self.counters
+        return VcpuReading(
+            self.key[1],
+            round(sum(counters.run_s) * 1e9),
+            round(counters.wait_s * 1e9),
+            round(counters.throttled_s * 1e9),
+            self.bandwidth,
+            self.pcpus,
+            allowed,
+            self.pcpu,
+            self._counts(),
+        )
+
+    def _counts(self) -> Counts | None:
+        counters, names = self.counters, self.guest.behaviour.model.type_names
+        if not names:
+            return None
+        ran = tuple((name, round(s * 1e9)) for name, s in zip(names, counters.run_s, strict=True))
+        instructions, cycles = round(counters.instructions), round(counters.cycles)
+        return Counts(instructions, cycles, round(counters.cache_misses), ran)
+
+    def sample(self, now_s: float) -> Sample:
+        """Its counters as the fast loop reads them."""
+        counters = self.counters
+        ran_ns, waited_ns = round(sum(counters.run_s) * 1e9), round(counters.wait_s * 1e9)
+        return Sample(round(now_s * 1e9), ran_ns, waited_ns, round(counters.instructions))
+
+    def meter(self) -> Meter:
+        """Its counters as the result needs them."""
+        counters = self.counters
+        return Meter(
+            tuple(counters.run_s),
+            counters.wait_s,
+            counters.throttled_s,
+            self.work.progress_ref_s,
+            counters.instructions,
+        )
