@@ -1,10 +1,11 @@
 """A FAKE compute node: /proc, cgroups (version 1 or 2) and pid files below a folder.
 
-Regular files stand in for the kernel's. What makes kernel files different is played by ``Kernel``:
-a write replaces what is there and may be refused, a file of something that has gone says so through
-a descriptor that was open before, and threads that are not there have an affinity all the same.
+Regular files stand in for the kernel's. ``Kernel`` plays what makes kernel files different: a write
+replaces the content and may be refused, a descriptor fails once the process or group it belongs to
+is gone, and threads that do not exist have an affinity all the same.
 """
 
+import contextlib
 import errno
 import os
 import uuid as uuids
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from amp_nova.exceptions import ConfigInvalid
 from amp_nova.host.cgroup import groups
+from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
@@ -31,7 +34,7 @@ def resource(name):
 
 
 def nova_xml(name="instance-00000001", vcpus=2, specs=None, cpuset="", cputune="", **more):
-    """A domain as Nova 34 defines it; ``more``: ``current``, ``metadata`` in place of Nova's."""
+    """A domain as Nova 34 defines it; ``more``: ``current``, ``metadata`` instead of Nova's."""
     cpuset = f' cpuset="{cpuset}"' if cpuset else ""
     current = f' current="{more["current"]}"' if "current" in more else ""
     tune = f"<cputune>{cputune}</cputune>" if cputune else ""
@@ -100,6 +103,8 @@ class Kernel:
     """Name and content of every cgroup file that was written."""
     ratios: list = field(default_factory=list)
     """The share in force after each write."""
+    writes: int = 0
+    """Attempts to write a cgroup file or an affinity."""
 
     def install(self, monkeypatch):
         """Answer in the kernel's place until the test ends."""
@@ -111,7 +116,7 @@ class Kernel:
         return self
 
     def pread(self, fd, count, offset):
-        """A group that has gone says ENODEV, a process ESRCH, whatever was read before."""
+        """A descriptor of a group that is gone fails with ENODEV, one of a process with ESRCH."""
         if os.fstat(fd).st_nlink == 0:
             of_process = "/proc/" in os.readlink(f"/proc/self/fd/{fd}")
             code = errno.ESRCH if of_process else errno.ENODEV
@@ -128,6 +133,7 @@ class Kernel:
 
     def set(self, tid, pcpus):
         """Only pCPUs that are online count, and there must be one."""
+        self.writes += 1
         self.get(tid)
         code = self.refuse.get("affinity") or (0 if set(pcpus) & self.pcpus else errno.EINVAL)
         if code:
@@ -136,6 +142,7 @@ class Kernel:
 
     def write(self, path, value, kept=None):
         """Write a cgroup file as the kernel would."""
+        self.writes += 1
         path = Path(path)
         old = path.read_text()
         code = self.refuse.get(path.name)
@@ -147,13 +154,13 @@ class Kernel:
         else:
             new = f"{value}\n"
         path.write_text(new)
-        try:
-            ratio = self._checked(path.parent)
-        except OSError:
-            path.write_text(old)
-            raise
+        if path.name != "cpu.idle":
+            try:
+                self.ratios.append(self._checked(path.parent))
+            except OSError:
+                path.write_text(old)
+                raise
         self.written.append((path.name, value))
-        self.ratios.append(ratio)
         if path.name in self.twist:
             path.write_text(self.twist[path.name])
 
@@ -193,12 +200,13 @@ class FakeHost:
         self.mount = root / where
         self.kernel = Kernel()
         self._next_tid = 5000
+        self._began = {}
 
     def start(self, name="instance-00000001", vcpus=2, pid=4000, began=77, **said):
         """A QEMU process with its vCPU threads; ``comm`` is a pattern for their names."""
         put(self.run_path / f"{name}.pid", pid, end="")
-        fields = " ".join(["S", *["0"] * 18, str(began), "0"])
-        put(self.root / f"proc/{pid}/stat", f"{pid} (qemu (odd) name) {fields}")
+        put(self.root / f"proc/{pid}/stat", stat(pid, "qemu (odd) name", began))
+        self._began[pid] = began
         self.thread(pid, "qemu-system-x86", self.group(name, "emulator"))
         for index in range(vcpus):
             self.plug(name, index, pid, **said)
@@ -227,6 +235,7 @@ class FakeHost:
         tid = self._next_tid = self._next_tid + 1
         task = self.root / f"proc/{pid}/task/{tid}"
         put(task / "comm", comm)
+        put(task / "stat", stat(tid, comm, self._began.get(pid, 77)))
         put(task / "schedstat", f"{run_ns} 500 7")
         inside = "/" + str(folder.relative_to(self.mount))
         lines = [f"0::{inside}"]
@@ -244,6 +253,11 @@ class FakeHost:
                 return int(task.name)
         raise LookupError(index)
 
+    def reuse(self, index, pid=4000, began=99):
+        """The thread of a vCPU ends and another one of the process gets its id at once."""
+        tid = self.tid(index, pid)
+        put(self.root / f"proc/{pid}/task/{tid}/stat", stat(tid, "worker", began))
+
     def unplug(self, name, index, pid=4000):
         """A vCPU's thread ends and its group is removed."""
         tid = self.tid(index, pid)
@@ -259,9 +273,21 @@ class FakeHost:
         remove(self.group(name, "emulator").parent)
         (self.run_path / f"{name}.pid").unlink()
 
+    def idle(self, name="instance-00000001"):
+        """The domain's ``cpu.idle`` file, made when needed: the kernel has it since 5.15."""
+        path = self.group(name, "emulator").parent / "cpu.idle"
+        if not path.exists():
+            put(path, 0)
+        return path
+
     def limit(self, name="instance-00000001", index=0):
         """What limits a vCPU now, as the kernel's files say it."""
         return " ".join(limit(self.group(name, f"vcpu{index}")))
+
+
+def stat(number, comm, began):
+    """The ``stat`` file of a process or thread that started at ``began`` ticks since boot."""
+    return f"{number} ({comm}) {' '.join(['S', *['0'] * 18, str(began), '0'])}"
 
 
 def put(path, value, end="\n"):
@@ -286,6 +312,10 @@ class FakeLibvirt:
     def __init__(self):
         self.known = {}
 
+    def hostname(self):
+        """The host's name, as Nova knows it."""
+        return "host1"
+
     def domains(self):
         """What is told of every domain."""
         return dict(self.known)
@@ -295,20 +325,51 @@ class FakeLibvirt:
         self.known[resource(name)] = parse(nova_xml(name, **said))
 
 
-class Node:
-    """A host, what libvirt says of it, and the code under test."""
+class FakeLock:
+    """A FAKE of the cycle lock. ``elsewhere``: another process holds it."""
 
-    def __init__(self, root, monkeypatch, version=2, **options):
+    def __init__(self, writes):
+        """``writes`` tells how many writes there were so far."""
+        self._writes = writes
+        self.elsewhere = False
+        self.taken = []
+        """Whether to wait, and the number of writes so far at its begin and its end, each time."""
+
+    @contextlib.contextmanager
+    def __call__(self, wait):
+        """Take it, unless it is held elsewhere and nobody waits."""
+        if self.elsewhere and not wait:
+            raise ConfigInvalid("another amp-nova-agent runs here")
+        began = self._writes()
+        yield
+        self.taken.append((wait, began, self._writes()))
+
+
+class Node:
+    """A host, what libvirt says of it, and the code under test.
+
+    ``paused``: instances that are paused, by UUID, and why; ``lock``: the cycle lock.
+    """
+
+    def __init__(self, root, monkeypatch, version=2, rescan_s=10.0, counters=None, lock=None):
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-        from amp_nova.host.node import LibvirtHost  # only where libvirt is
+        from amp_nova.host.sensor import HostPaths, LibvirtSensor  # only where libvirt is
+        from amp_nova.host.writer import Guard, Writer
 
         self.host = FakeHost(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
         self.libvirt = FakeLibvirt()
         self.topology, self.online, self.loads = topology(), frozenset(range(4)), 0
-        self.node = LibvirtHost(
-            self.libvirt, self._load, lambda: self.online, self.host.run_path, root=root, **options
+        self.paused = {}
+        self.lock = lock or FakeLock(lambda: self.kernel.writes)
+        self.sensor = LibvirtSensor(
+            self.libvirt,
+            OnlineTopology(self._load, lambda: self.online),
+            HostPaths(self.host.run_path, root, rescan_s),
+            counters,
+            lambda: self.paused,
         )
+        self.writer = Writer(self.sensor, Guard(lambda: self.paused, self.lock))
 
     def _load(self):
         self.loads += 1
@@ -323,5 +384,9 @@ class Node:
 
     def see(self, name="instance-00000001"):
         """What is observed of one domain."""
-        seen = {d.domain.name: d for d in self.node.observe().domains}
+        seen = {d.domain.name: d for d in self.sensor.observe().domains}
         return seen[name]
+
+    def release(self, name="instance-00000001"):
+        """Release an instance as it is now; what is left over."""
+        return self.writer.release(self.see(name))

@@ -2,7 +2,7 @@
 
 A guest's instructions per CPU second follow a path: constant, a random walk, or two phases that
 change at any moment. Its booking is a part of the least that its core gives on that path, so that
-it could always be had.
+it can always be delivered.
 """
 
 import math
@@ -24,16 +24,16 @@ TYPES = (
     CoreType("fast", COEFFICIENT, "test", nominal_ips=REFERENCE_IPS * COEFFICIENT),
 )
 GREATEST = 2.0
-"""How far a path goes above its least."""
+"""The greatest level of a path, over its least."""
 
 
 def constant(_chance, lasts_s):
-    """The same all the time."""
+    """The same level all the time."""
     return [(1.0, lasts_s)]
 
 
 def walk(chance, lasts_s):
-    """A random walk, in steps of some percent every 30 to 150 ms."""
+    """A random walk, in steps of a few percent every 30 to 150 ms."""
     found, passed, level = [], 0.0, math.sqrt(GREATEST)
     while passed < lasts_s:
         for_s = chance.uniform(0.03, 0.15)
@@ -44,7 +44,7 @@ def walk(chance, lasts_s):
 
 
 def two_phases(chance, lasts_s):
-    """Twice as many or not, for 0.3 to 4 s each."""
+    """The least level and the greatest in turn, for 0.3 to 4 s each."""
     found, passed = [], 0.0
     while passed < lasts_s:
         for_s = chance.uniform(0.3, 4.0)
@@ -57,14 +57,14 @@ PATHS = {"constant": constant, "random walk": walk, "two phases": two_phases}
 
 
 def topology(each):
-    """So many cores of each type."""
+    """A host with ``each`` cores of each type."""
     names = [t.name for t in TYPES for _ in range(each)]
     pcpus = tuple(PCpu(i, name, (i,), llc=0) for i, name in enumerate(names))
     return Topology(TYPES, pcpus, "slow", "test")
 
 
 def guest(name, core_type, booked, path, utilization=1.0, **specs):
-    """One that books this part of the least its path gives on a core type."""
+    """A guest that books this part of the least that its path gives on a core type."""
     (coefficient,) = (t.coefficient for t in TYPES if t.name == core_type)
     ips = booked * REFERENCE_IPS * coefficient
     named = {"amp:ips": f"{ips:.0f}", "amp:core_type": core_type}
@@ -78,8 +78,8 @@ def guest(name, core_type, booked, path, utilization=1.0, **specs):
 class Delivered:
     """Delivered over owed of one guest: over the run, and of its extreme seconds.
 
-    Owed as the account has it. ``wanted``: over the run, where a burst within the booking that the
-    guest rested for before counts as too much.
+    Owed as the account has it. ``wanted``: over the run, where a burst that the guest banked
+    by sleeping counts as too much.
     """
 
     ratio: float
@@ -89,7 +89,7 @@ class Delivered:
 
 
 def run(guests, lasts_s, controller="default", each=8, skip_s=0):
-    """Let the agent's loop keep these guests; what each was delivered after ``skip_s``."""
+    """Run the agent's loop with these guests; returns what each was delivered after ``skip_s``."""
     host = SimHost(topology(each), guests, reference_ips=REFERENCE_IPS)
     loop = Loop(host, host, Settings(ips=IpsSettings(controller)))
     loop.cycle()
@@ -110,7 +110,7 @@ def run(guests, lasts_s, controller="default", each=8, skip_s=0):
 
 
 def _second(before, after):
-    """Instructions, and the time that was wanted."""
+    """Instructions, and the seconds that the guest wanted a pCPU."""
     ran_s = sum(after.run_s) - sum(before.run_s)
     return after.instructions - before.instructions, ran_s + after.wait_s - before.wait_s
 
@@ -127,5 +127,5 @@ def _delivered(ips, seconds):
 
 
 def chance(*words):
-    """The same for the same words."""
+    """A generator that is the same for the same words."""
     return random.Random(" ".join(str(word) for word in words))

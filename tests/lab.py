@@ -1,4 +1,4 @@
-"""What integration tests and benchmarks share: a lab of real guests, and real agents over them."""
+"""What integration tests and benchmarks share: a lab of real guests, and real agents for them."""
 
 import contextlib
 import os
@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from amp_nova.agent.cycle import STAGES
+
 FAST, SLOW = 0, 1
-"""The CPU left as it is, and the one that is slowed down."""
+"""The CPU at full speed, and the one that is slowed down."""
 
 
 def why_not() -> str | None:
@@ -42,7 +44,7 @@ def why_not() -> str | None:
 
 
 class Lab:
-    """Guests with names of their own, all gone at the end."""
+    """Guests with unique names, all destroyed at the end."""
 
     def __init__(self, folder: Path) -> None:
         import libvirt
@@ -55,7 +57,7 @@ class Lab:
         self.image = build(folder)
         self.prefix = f"amp-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._guests: list[Any] = []
-        self._clear_after_the_dead()
+        self._destroy_leftovers()
 
     def guest(self, name: str, specs: dict[str, str] | None = None, **more: Any) -> Any:
         """Start a guest and wait until it counts."""
@@ -67,7 +69,7 @@ class Lab:
         return guest.wait()
 
     def sender(self, name: str, **more: Any) -> Any:
-        """Start a guest with one tap that sends frames and counts them in place of rounds."""
+        """Start a guest with one tap that sends frames and counts them instead of rounds."""
         from amp_nova.lab.guest import SENDER, Guest, GuestSpec, build
 
         devices = (
@@ -78,8 +80,8 @@ class Lab:
         self._guests.append(guest)
         return guest.wait()
 
-    def _clear_after_the_dead(self) -> None:
-        """Destroy the guests of runs that were cut off before they could."""
+    def _destroy_leftovers(self) -> None:
+        """Destroy the guests of earlier runs that were killed before they could."""
         for domain in self.conn.listAllDomains():
             left = re.fullmatch(r"amp-(\d+)-[0-9a-f]{6}-.*", domain.name())
             if left and not Path("/proc", left[1]).exists():
@@ -105,7 +107,7 @@ class Lab:
 
 
 def cgroup(guest: Any, vcpu: int = 0) -> Path:
-    """A vCPU's CPU cgroup, found as an operator would: through /proc."""
+    """A vCPU's CPU cgroup, found through /proc, as an operator would."""
     for task in Path(f"/proc/{guest.pid}/task").iterdir():
         if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
             for line in (task / "cgroup").read_text().splitlines():
@@ -117,7 +119,7 @@ def cgroup(guest: Any, vcpu: int = 0) -> Path:
 
 
 def quota(guest: Any, vcpu: int = 0) -> float | None:
-    """The limit in force, in cores, read from the kernel and not from the agent."""
+    """The limit in force, in cores, read from the kernel, not from the agent."""
     path = cgroup(guest, vcpu)
     if (path / "cpu.max").exists():
         amount, period = (path / "cpu.max").read_text().split()
@@ -136,10 +138,10 @@ def affinity(guest: Any, vcpu: int = 0) -> set[int]:
 
 
 def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:
-    """Wait for a condition; fail when it does not come."""
+    """Wait for a condition; fail if it is not met in time."""
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end, f"{what} did not come within {timeout_s} s"
+        assert time.monotonic() < end, f"no sign of {what} within {timeout_s} s"
         time.sleep(0.02)
 
 
@@ -160,7 +162,7 @@ class Agent:
         )
 
     def command(self, *arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
-        """The command line of the agent itself."""
+        """The command line that starts the agent."""
         program = str(Path(sys.executable).with_name("amp-nova-agent"))
         return [*prefix, program, "--config-file", str(self.config), *arguments]
 
@@ -170,11 +172,11 @@ class Agent:
             self.process = subprocess.Popen(self.command(prefix=prefix), stderr=log)
         until(lambda: "metrics at " in self.log.read_text(), 20, "the agent's start")
         self.url = self.log.read_text().split("metrics at ")[1].split()[0]
-        until(lambda: self.metric("amp_cycle_duration_seconds_count", stage="apply"), 20, "a cycle")
+        until(self.cycles, 20, "a cycle")
         return self
 
     def metrics(self) -> list[tuple[str, dict[str, str], float]]:
-        """Every sample it exports now."""
+        """Every sample that it exports now."""
         with urllib.request.urlopen(self.url, timeout=10) as reply:
             text = reply.read().decode()
         return [
@@ -192,7 +194,7 @@ class Agent:
 
     def cycles(self) -> float:
         """Cycles finished so far."""
-        return self.metric("amp_cycle_duration_seconds_count", stage="report") or 0.0
+        return self.metric("amp_cycle_duration_seconds_count", stage=STAGES[-1]) or 0.0
 
     def next_cycle(self, count: int = 2) -> None:
         """Wait for some more cycles."""
@@ -206,7 +208,7 @@ class Agent:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     def stop(self) -> None:
-        """End it, if it still runs."""
+        """Stop it, if it is still running."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(timeout=20)

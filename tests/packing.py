@@ -1,13 +1,15 @@
 """A host that only packs: the agent's own packing and reports, without time or processes."""
 
-from amp_nova.accounting.delivery import Account
-from amp_nova.agent.cycle import CycleReport, DomainReport, Totals, VcpuReport
+from amp_nova.accounting.accounts import Accounts
+from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_reports import HostInfo, host_report
-from amp_nova.control import entitlement
-from amp_nova.control.entitlement import Booked, Terms
-from amp_nova.flavor.extra_specs import examine
-from amp_nova.model.observation import Domain, VcpuReading
-from amp_nova.profiling.insight import Insight
+from amp_nova.agent.state import bookings
+from amp_nova.control.entitlement import Context, Terms, entitle
+from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
+from amp_nova.profiling.counter_windows import CounterProfile
+from amp_nova.profiling.profiles import Entry, Profiles
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 from tests.host_reports import NOW_S
@@ -20,7 +22,7 @@ class PackingHost:
         self.name, self.topology = name, topology
         self.pcpus = frozenset(p.id for p in topology.pcpus)
         self.info = HostInfo(name, None, reserve_ratio, policy, "perf")
-        self.domains, self.promises = {}, {}
+        self.domains, self.entitlements, self._packed = {}, {}, {}
         self._sequence = 0
 
     def add(self, resource, specs, vcpus=1, **domain):
@@ -35,37 +37,50 @@ class PackingHost:
 
     def _readings(self, domain):
         for index in range(domain.vcpus):
-            before = self.promises.get((domain.resource, index))
-            kept = before.grant.pcpus if before and before.grant else self.pcpus
+            before = self.entitlements.get((domain.resource, index))
+            kept = before.pcpus if before and before.pcpus else self.pcpus
             yield VcpuReading(index, 0, 0, 0, None, kept, self.pcpus)
 
+    def _observation(self):
+        domains = (DomainReading(d, tuple(self._readings(d))) for d in self.domains.values())
+        return Observation(0, self.topology, tuple(domains))
+
     def _pack(self):
-        booked = [
-            Booked(d.resource, examine(d.specs, d.vcpus)[0], list(self._readings(d)))
-            for d in self.domains.values()
+        seen = self._observation()
+        read = bookings.read({}, seen)
+        instances = [
+            Instance(
+                d.domain.resource,
+                read[d.domain.resource].booking,
+                tuple(VcpuFacts(v.index, v.pcpus, v.allowed) for v in d.vcpus),
+            )
+            for d in seen.domains
         ]
         terms = Terms(self.info.reserve_ratio)
-        self.promises = entitlement.promises(booked, self.topology, terms, self.promises)
+        packed = pack(instances, self.topology, terms.reserve_ratio, False, self._packed)
+        self._packed = packed.pcpus()
+        self.entitlements = entitle(instances, Context(self.topology, terms, packed))
 
     def unplaced(self):
         """Booked vCPUs that have no place."""
         return [
             key
-            for key, promise in self.promises.items()
-            if promise.booking.kind != "best_effort" and promise.pcpu is None
+            for key, entitlement in self.entitlements.items()
+            if entitlement.booking.kind != "best_effort" and entitlement.home.pcpu is None
         ]
 
-    def report(self, insight=lambda domain: Insight()):
-        """The encoded host report; ``insight``: what the agent measured of a domain."""
+    def report(self, profile=lambda domain: VcpuProfile()):
+        """The encoded host report; ``profile``: what the agent measured of a domain."""
         self._sequence += 1
-        reports = []
-        for domain in self.domains.values():
-            found = insight(domain)
-            vcpus = tuple(
-                VcpuReport(r, self.promises[domain.resource, r.index], Account(), insight=found)
-                for r in self._readings(domain)
+        seen = self._observation()
+        entries = {
+            (d.domain.resource, v.index): Entry(
+                "", None, 0, v, CounterProfile(()), profile=profile(d.domain)
             )
-            reports.append(DomainReport(domain, vcpus))
-        cycle = CycleReport(0, self.topology, tuple(reports), 0, Totals(), {})
+            for d in seen.domains
+            for v in d.vcpus
+        }
+        known = Profiles(entries=entries)
+        cycle = Cycle(seen, bookings.read({}, seen), Accounts(), known, self.entitlements)
         origin = Origin(self.name, "boot", self._sequence, NOW_S)
         return encode(host_report(cycle, self.info, origin))

@@ -90,7 +90,7 @@ class Bench:
         for _ in range(count):
             self.report = self.loop.cycle()
             fast, until_s = self.loop.fast, self.host.now_s + 1.0
-            while fast and fast.governs and self.host.now_s + fast.tick_s < until_s:
+            while fast and fast.active and self.host.now_s + fast.tick_s < until_s:
                 self.host.advance(self.host.now_s + fast.tick_s)
                 fast.tick()
             self.host.advance(until_s)

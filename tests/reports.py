@@ -1,15 +1,27 @@
-"""Builders of cycle reports, as the loop makes them."""
+"""Builders of the records of control cycles, as the loop makes them."""
 
-from amp_nova.accounting.delivery import Account
-from amp_nova.agent.cycle import CycleReport, DomainReport, Totals, VcpuReport
-from amp_nova.control.entitlement import Promise
+from dataclasses import replace
+
+from amp_nova.accounting.accounts import Accounts, of_instance
+from amp_nova.accounting.accounts import Entry as AccountEntry
+from amp_nova.accounting.delivery import Account, Last, Ratios
+from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
+from amp_nova.agent.state import bookings
+from amp_nova.control.entitlement import Entitlement, Quota
+from amp_nova.control.homes import Home
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.model.allocation import Grant
+from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Domain, VcpuReading
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.profiling.counter_windows import CounterProfile
+from amp_nova.profiling.profiles import Entry as ProfileEntry
+from amp_nova.profiling.profiles import Profiles
+from amp_nova.profiling.speedup import platform_of
 
 HALF = Bandwidth(25000, 100000)
+ALL = frozenset(range(4))
+TIME_NS = 10**9
 
 
 def topology():
@@ -33,49 +45,118 @@ def domain(name="instance-00000001", **said):
 
 def reading(index=0, bandwidth=HALF, pcpus=(2, 3)):
     """What was read of a vCPU."""
-    return VcpuReading(index, 0, 0, 0, bandwidth, frozenset(pcpus), frozenset(range(4)))
+    return VcpuReading(index, 0, 0, 0, bandwidth, frozenset(pcpus), ALL)
 
 
 def account(**said):
-    """An account after two windows, of 7.5 s on slow and 2.5 s on fast cores."""
+    """An account after a window, of 7.5 s on slow and 2.5 s on fast cores."""
     usual = {
         "cpu_s": (7.5, 2.5),
         "ref_s": 12.5,
         "shortfall_ref_s": (0.0, 0.25, 0.0, 0.0, 0.0),
-        "windows": 2,
-        "ratio": 0.975,
-        "delivered_refcores": 0.4875,
+        "last": Last(ratio=0.975, refcores=0.4875),
     }
     return Account(**{**usual, **said})
 
 
-def booked(index=0, refcores=0.5, resource="uuid-of-instance-00000001", **said):
+def booked(index=0, refcores=0.5, **said):
     """A vCPU that books reference cores and is kept on the fast ones."""
-    why = f"{refcores:g} refcores / 2 on fast"
-    grant = Grant((resource, index), frozenset({2, 3}), HALF, True, why)
-    promise = Promise(
-        VcpuBooking(index, "pref_core", refcores=refcores), grant, "fast", 2, said.get("note")
+    entitlement = Entitlement(
+        ("", index),
+        VcpuBooking(index, "pref_core", refcores=refcores),
+        ALL,
+        frozenset({2, 3}),
+        Quota(HALF),
+        governed_by="booking",
+        reason=f"{refcores:g} refcores / 2 on fast",
+        note=said.get("note"),
+        home=Home("fast", 2, refcores / 2),
     )
-    return VcpuReport(said.get("reading", reading(index)), promise, account(), said.get("failure"))
+    return VcpuRecord(
+        said.get("reading", reading(index)),
+        entitlement,
+        said.get("account", account()),
+        said.get("failure"),
+    )
 
 
 def ips(index=0, value=2.5e9, **said):
     """A vCPU that books instructions, which nothing can count."""
-    promise = Promise(VcpuBooking(index, "ips", ips=value), note=said.get("note"))
-    return VcpuReport(reading(index, None, (0, 1, 2, 3)), promise, Account())
+    booking = VcpuBooking(index, "ips", ips=value)
+    entitlement = Entitlement(("", index), booking, ALL, note=said.get("note"))
+    return VcpuRecord(reading(index, None, ALL), entitlement)
 
 
 def best_effort(index=0):
     """A vCPU that books nothing, before anything is known of it."""
-    return VcpuReport(reading(index, None, range(4)), Promise(VcpuBooking(index)), Account())
+    return VcpuRecord(reading(index, None, ALL), Entitlement(("", index), VcpuBooking(index), ALL))
 
 
-def instance(*vcpus, name="instance-00000001", ratios=(), problem=None, **said):
+def instance(*vcpus, name="instance-00000001", problem=None, idle=False, **said):
     """A domain with these vCPUs."""
-    return DomainReport(domain(name, **said), vcpus, ratios, sum(ratios) * 1.0, problem)
+    found = domain(name, **said)
+    keyed = tuple(
+        replace(v, entitlement=replace(v.entitlement, key=(found.resource, v.reading.index)))
+        for v in vcpus
+    )
+    ratios = of_instance(v.account.ratios for v in keyed)
+    return DomainRecord(found, keyed, ratios, problem, idle)
 
 
-def report(*domains, **totals):
-    """A cycle that saw these domains."""
-    stages = {"observe": 0.001, "apply": 0.0005}
-    return CycleReport(10**9, topology(), domains, 0, Totals(cycles=1, **totals), stages)
+def windows(*counts):
+    """Delivered ratios of windows, by bucket; each counts as 1 in the sum."""
+    return Ratios(counts, float(sum(counts)))
+
+
+def cycle(*domains, counters=None, of=None, changes=None, **totals):
+    """A cycle after which the record of these domains is as given.
+
+    ``counters``: counter profiles by vCPU; ``of``: the host's topology; ``changes``: what was
+    changed.
+    """
+    of = of or topology()
+    vcpus = {(d.domain.resource, v.reading.index): (d, v) for d in domains for v in d.vcpus}
+    seen = Observation(
+        TIME_NS,
+        of,
+        tuple(
+            DomainReading(d.domain, tuple(v.reading for v in d.vcpus), d.problem, d.idle)
+            for d in domains
+        ),
+    )
+    platform, unknown = platform_of(of.core_types), CounterProfile((None,) * len(of.core_types))
+    failed = {key: Failure("refused", v.failure) for key, (_, v) in vcpus.items() if v.failure}
+    given = {} if changes is None else {"changes": changes}
+    made = Cycle(
+        seen,
+        bookings.read({}, seen),
+        Accounts(
+            TIME_NS,
+            {
+                key: AccountEntry(d.domain.incarnation, TIME_NS, v.reading, None, v.account)
+                for key, (d, v) in vcpus.items()
+            },
+        ),
+        Profiles(
+            platform,
+            platform,
+            {
+                key: ProfileEntry(
+                    d.domain.incarnation,
+                    None,
+                    TIME_NS,
+                    v.reading,
+                    (counters or {}).get(key, unknown),
+                    profile=v.profile,
+                )
+                for key, (d, v) in vcpus.items()
+            },
+        ),
+        {key: v.entitlement for key, (_, v) in vcpus.items()},
+        outcome=Outcome(failed),
+        totals=Totals(cycles=1, **totals),
+        stage_s={"observe": 0.001, "apply": 0.0005},
+        **given,
+    )
+    assert made.domains == domains
+    return made

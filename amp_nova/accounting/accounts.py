@@ -13,8 +13,15 @@ from amp_nova.accounting.delivery import (
 )
 from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.allocation import Allocation
-from amp_nova.model.observation import Observation, VcpuKey, VcpuReading, usage
+from amp_nova.model.allocation import Allocations
+from amp_nova.model.observation import (
+    DomainReading,
+    Observation,
+    Usage,
+    VcpuKey,
+    VcpuReading,
+    usage,
+)
 from amp_nova.model.topology import CoreType, Topology
 
 WINDOW_S = 3.0
@@ -47,59 +54,89 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """All vCPUs' entries as of the observation at ``time_ns``."""
+    """The entries of all vCPUs, by instance and index, as of the observation at ``time_ns``.
+
+    ``readings``: the last reading of each instance; while it is equal its entries stay as they are.
+    """
 
     time_ns: int = 0
-    entries: Mapping[VcpuKey, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[int, Entry]] = field(default_factory=dict)
+    readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> Account:
         """The account of one vCPU; an empty one if it is not known."""
-        entry = self.entries.get(key)
+        entry = self.entries.get(key[0], {}).get(key[1])
         return EMPTY if entry is None else entry.account_at(self.time_ns)
 
     def cpu_s(self, key: VcpuKey) -> tuple[float, ...]:
         """CPU seconds of one vCPU by core type."""
-        entry = self.entries.get(key)
+        entry = self.entries.get(key[0], {}).get(key[1])
         return EMPTY.cpu_s if entry is None else entry.account.cpu_s
 
     def under(self, conditions: Mapping[VcpuKey, Conditions]) -> "Accounts":
         """The accounts under these conditions from now on; without any a vCPU is not accounted."""
         if conditions == self.conditions:
             return self
-        entries = {}
-        for key, entry in self.entries.items():
-            wanted = conditions.get(key)
-            if wanted != entry.conditions:
-                account = entry.account_at(self.time_ns)
-                entry = replace(entry, time_ns=self.time_ns, conditions=wanted, account=account)
-            entries[key] = entry
-        return Accounts(self.time_ns, entries, conditions)
+        entries = {
+            resource: {
+                index: self._under(entry, conditions.get((resource, index)))
+                for index, entry in vcpus.items()
+            }
+            for resource, vcpus in self.entries.items()
+        }
+        return Accounts(self.time_ns, entries, self.readings, conditions)
+
+    def _under(self, entry: Entry, conditions: Conditions | None) -> Entry:
+        if conditions == entry.conditions:
+            return entry
+        account = entry.account_at(self.time_ns)
+        return Entry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
 
 
 def advance(before: Accounts, seen: Observation) -> Accounts:
     """Add the interval since the last observation; forget vCPUs whose instance is gone."""
-    wall_ns = seen.time_ns - before.time_ns
-    busy = _siblings_busy(before, seen, wall_ns)
+    busy = _siblings_busy(before, seen, seen.time_ns - before.time_ns)
     entries = {}
     for domain in seen.domains:
-        resource, incarnation = domain.domain.resource, domain.domain.incarnation
-        for reading in domain.vcpus:
-            key = (resource, reading.index)
-            entry = before.entries.get(key)
-            if entry is None:
-                conditions = before.conditions.get(key)
-                entry = Entry(incarnation, seen.time_ns, reading, conditions)
-            elif not _slept(entry, reading, incarnation):
-                ratio = busy.get(key, 0.0)
-                entry = _entered(entry, reading, incarnation, before.time_ns, seen.time_ns, ratio)
-            entries[key] = entry
-    alive = {d.domain.resource for d in seen.domains}
-    for key, entry in before.entries.items():
-        if key not in entries and key[0] in alive:  # unreadable just now: what it does is unknown
+        resource = domain.domain.resource
+        known = before.entries.get(resource, {})
+        if before.readings.get(resource) != domain:
+            known = _domain(before, seen.time_ns, domain, known, busy)
+        entries[resource] = known
+    readings = {d.domain.resource: d for d in seen.domains}
+    return Accounts(seen.time_ns, entries, readings, before.conditions)
+
+
+def _domain(
+    before: Accounts,
+    now_ns: int,
+    domain: DomainReading,
+    known: Mapping[int, Entry],
+    busy: Mapping[VcpuKey, float],
+) -> dict[int, Entry]:
+    """The entries of a domain of which something changed."""
+    resource, incarnation = domain.domain.resource, domain.domain.incarnation
+    entries = {}
+    for reading in domain.vcpus:
+        key = (resource, reading.index)
+        entry = known.get(reading.index)
+        if entry is None:
+            entry = Entry(incarnation, now_ns, reading, before.conditions.get(key))
+        elif not _slept(entry, reading, incarnation):
+            used = None
+            if entry.incarnation == incarnation and entry.reading is not None:
+                used = usage(entry.reading, reading, now_ns - before.time_ns)
+            if used is not None and key in busy:
+                used = replace(used, siblings_busy_ratio=busy[key])
+            account = _added(entry, before.time_ns, used)
+            entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
+        entries[reading.index] = entry
+    for index, entry in known.items():
+        if index not in entries:  # unreadable just now: what it does is unknown
             account = entry.account_at(before.time_ns)
-            entries[key] = replace(entry, time_ns=seen.time_ns, reading=None, account=account)
-    return Accounts(seen.time_ns, entries, before.conditions)
+            entries[index] = replace(entry, time_ns=now_ns, reading=None, account=account)
+    return entries
 
 
 def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
@@ -114,26 +151,15 @@ def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
     )
 
 
-def _entered(
-    entry: Entry,
-    reading: VcpuReading,
-    incarnation: str,
-    since_ns: int,
-    now_ns: int,
-    siblings_busy_ratio: float,
-) -> Entry:
-    """The entry with an interval in which the vCPU may have run.
+def _added(entry: Entry, since_ns: int, used: Usage | None) -> Account:
+    """The account with the interval since ``since_ns``, in which the vCPU may have run.
 
-    The counters of another process, and counters that go backwards, only start a new interval.
+    ``used`` is ``None`` after counters began anew: that interval is lost.
     """
-    account, last = entry.account_at(since_ns), entry.reading
-    if entry.incarnation == incarnation and last is not None and entry.conditions is not None:
-        used = usage(last, reading, now_ns - since_ns)
-        if used is not None:
-            if siblings_busy_ratio:
-                used = replace(used, siblings_busy_ratio=siblings_busy_ratio)
-            account = add_interval(account, used, entry.conditions, WINDOW_S)
-    return Entry(incarnation, now_ns, reading, entry.conditions, account)
+    account = entry.account_at(since_ns)
+    if used is None or entry.conditions is None:
+        return account
+    return add_interval(account, used, entry.conditions, WINDOW_S)
 
 
 def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping[VcpuKey, float]:
@@ -144,7 +170,7 @@ def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping
     for domain in seen.domains:
         for reading in domain.vcpus:
             key = (domain.domain.resource, reading.index)
-            entry = before.entries.get(key)
+            entry = before.entries.get(key[0], {}).get(key[1])
             if entry and entry.reading and entry.incarnation == domain.domain.incarnation:
                 ran[key] = max(0, reading.run_ns - entry.reading.run_ns) / wall_ns
     return siblings_busy(seen, ran)
@@ -162,7 +188,7 @@ def of_instance(vcpus: Iterable[Ratios]) -> Ratios:
 def conditions(
     topology: Topology,
     entitlements: Mapping[VcpuKey, Entitlement],
-    allocations: Mapping[VcpuKey, Allocation],
+    allocations: Allocations,
     ips_delay_s: float = 0.0,
 ) -> dict[VcpuKey, Conditions]:
     """The conditions of all vCPUs that are kept on one core type.
@@ -172,7 +198,7 @@ def conditions(
     position = {t.name: i for i, t in enumerate(topology.core_types)}
     known: dict[frozenset[int], CoreType | None] = {}
     made = {}
-    for key, (pcpus, limit) in allocations.items():
+    for key, (pcpus, limit, *_) in allocations.items():
         if pcpus not in known:
             known[pcpus] = topology.only_type(pcpus)
         core_type = known[pcpus]

@@ -4,7 +4,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 """
 
 import bisect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
@@ -63,6 +63,9 @@ class Window:
     owed: float = 0.0
     ref_s: float = 0.0
     instructions: float | None = None
+
+
+EMPTY_WINDOW = Window()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,4 +265,14 @@ def _closed(account: Account, ran: Conditions) -> Account:
         None if counted is None else counted / window.wall_s,
     )
     ratios = account.ratios if last.ratio is None else account.ratios.with_one(last.ratio)
-    return replace(account, window=Window(), last=last, ratios=ratios)
+    return Account(
+        account.cpu_s,
+        account.ref_s,
+        account.shortfall_ref_s,
+        account.balance,
+        EMPTY_WINDOW,
+        last,
+        ratios,
+        account.banked_ref_s,
+        account.recent,
+    )

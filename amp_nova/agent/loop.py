@@ -20,11 +20,18 @@ from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
 from amp_nova.control import foreign_changes, homes, ips_controller
 from amp_nova.control.changes import changes
-from amp_nova.control.entitlement import Context, Current, Entitlement, Terms, entitle
+from amp_nova.control.entitlement import Context, Current, Entitlements, Terms, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
-from amp_nova.control.homes import Instance, VcpuFacts
+from amp_nova.control.homes import Instance
 from amp_nova.control.own_coefficients import Choice
-from amp_nova.model.allocation import NOTHING_DONE, Allocation, Changes, Outcome, in_force
+from amp_nova.model.allocation import (
+    NOTHING_DONE,
+    Allocations,
+    Changes,
+    Outcome,
+    allocations,
+    in_force,
+)
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
@@ -34,7 +41,6 @@ from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
 OWN_QUOTA = "its definition has a CPU quota of its own: remove that or the booking"
-Entitlements = Mapping[VcpuKey, Entitlement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ class State:
     profiles: Profiles = field(default_factory=Profiles)
     foreign: ForeignChanges = field(default_factory=ForeignChanges)
     packed: Mapping[VcpuKey, int | None] = field(default_factory=dict)
+    entitlements: Entitlements = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
 
@@ -94,14 +101,15 @@ class Loop:
         clock = [self._stopwatch()]
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
-        state = self._measured(self._state, seen)
+        now = allocations(seen)
+        state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
-        state, entitlements = self._decided(state, seen)
-        wanted = changes(seen, entitlements)
+        state, entitlements = self._decided(state, seen, now)
+        idle = {d.domain.resource: d.idle for d in seen.domains}
+        wanted = self._memo(changes, now, idle, entitlements)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
-        made = Changes() if self._settings.dry_run else wanted
-        self._state = state = self._acted(state, seen, entitlements, made, outcome)
+        self._state = state = self._acted(state, seen, now, wanted, outcome)
         clock.append(self._stopwatch())
         return Cycle(
             seen,
@@ -116,14 +124,20 @@ class Loop:
             state.policy.policy.name,
         )
 
+    @property
+    def dry_run(self) -> bool:
+        """Whether it decides and changes nothing."""
+        return self._settings.dry_run
+
     def finish(self) -> None:
         """Leave limits in force that are right with nobody there to correct them."""
         self.fast.finish()
 
-    def _measured(self, state: State, seen: Observation) -> State:
+    def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and what somebody else changed."""
         repairs_max = self._settings.drift_repairs_max
-        foreign = foreign_changes.compare(state.foreign, seen, self.fast.limits, repairs_max)
+        limits = self.fast.limits
+        foreign = foreign_changes.compare(state.foreign, seen, now, limits, repairs_max)
         for resource, name in foreign.instances.items():
             excluded = foreign.excluded(resource, seen.time_ns)
             does = "it is left alone for a while" if excluded else "they are repaired"
@@ -136,43 +150,46 @@ class Loop:
             foreign=foreign,
         )
 
-    def _decided(self, state: State, seen: Observation) -> tuple[State, Entitlements]:
+    def _decided(
+        self, state: State, seen: Observation, now: Allocations
+    ) -> tuple[State, Entitlements]:
         """What every vCPU is entitled to from now on."""
         terms, topology, memo = self._settings.terms, seen.topology, self._memo
-        instances = tuple(self._instance(state, d, seen) for d in seen.domains)
+        bare = tuple(self._instance(state, d, seen) for d in seen.domains)
+        excluded = {i.resource for i in bare if i.excluded is not None}
+        moved = {
+            key: now[key]._replace(pcpus=pcpus)
+            for key, pcpus in state.foreign.moved.items()
+            if key[0] not in excluded
+        }
+        # vCPUs that somebody else moved are packed where they were before.
+        instances = memo(homes.with_vcpus, bare, {**now, **moved} if moved else now)
         packed = memo(
             homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
         )
-        current = self._current(state, seen)
-        entitlements = memo(entitle, instances, Context(topology, terms, packed, current))
-        known = _known(state)
+        context = Context(topology, terms, packed, self._current(state, seen))
+        entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
-            state.policy, self._settings.policy, seen, entitlements, known
+            state.policy, self._settings.policy, seen, entitlements, _known(state)
         )
         placed = memo(
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
-        return replace(state, policy=policy, packed=packed.pcpus()), placed
+        state = replace(
+            state, policy=policy, packed=memo(homes.Packed.pcpus, packed), entitlements=placed
+        )
+        return state, placed
 
     def _instance(self, state: State, reading: DomainReading, seen: Observation) -> Instance:
-        """A domain as the control stage sees it, its vCPUs where they were before foreign moves."""
-        domain, moved = reading.domain, state.foreign.moved
+        """A domain as the control stage sees it, but for its vCPUs."""
+        domain = reading.domain
         booking = state.bookings[domain.resource].booking
         excluded = self._excluded(state, domain, seen)
         own: Mapping[int, Mapping[str, float]] = {}
         if excluded is None and self._settings.coefficients.adaptive_for(domain):
             own = state.profiles.coefficients(domain.resource, domain.vcpus)
-        vcpus = tuple(
-            VcpuFacts(
-                v.index,
-                v.pcpus if excluded else moved.get((domain.resource, v.index), v.pcpus),
-                v.allowed,
-                None if v.counts is not None else v.uncounted or "",
-            )
-            for v in reading.vcpus
-        )
-        return Instance(domain.resource, booking, vcpus, excluded, reading.idle is True, own)
+        return Instance(domain.resource, booking, (), excluded, reading.idle is True, own)
 
     def _excluded(self, state: State, domain: Domain, seen: Observation) -> str | None:
         """Why nothing of an instance may be changed, if so."""
@@ -200,29 +217,29 @@ class Loop:
         self,
         state: State,
         seen: Observation,
-        entitlements: Entitlements,
-        made: Changes,
+        now: Allocations,
+        wanted: Changes,
         outcome: Outcome,
     ) -> State:
         """The state after these changes; the fast loop follows the vCPUs it governs."""
-        now = in_force(seen, made, outcome)
-        undone: set[VcpuKey] = set(outcome.failures)
+        entitlements, undone = state.entitlements, set(outcome.failures)
         if self._settings.dry_run:
-            undone = {c.key for c in changes(seen, entitlements).vcpus}
-        else:
-            self.fast.follow(_targets(state, seen, entitlements, now, self.fast.sp_s))
+            undone, wanted = {c.key for c in wanted.vcpus}, Changes()
+        now = in_force(now, wanted, outcome)
+        if not self._settings.dry_run:
+            self.fast.follow(_targets(state, seen, now, self.fast.sp_s))
         ran_under = self._memo(
             accounts.conditions, seen.topology, entitlements, now, self.fast.sp_s
         )
         after = state.profiles
-        if made.vcpus:
+        if wanted.vcpus:
             after = profiles.moved(after, seen, now)
         return replace(
             state,
             accounts=state.accounts.under(ran_under),
             profiles=after,
-            foreign=foreign_changes.expect(state.foreign, seen, entitlements, undone),
-            totals=_counted(state.totals, seen, made, outcome),
+            foreign=foreign_changes.expect(state.foreign, seen, entitlements, now, undone),
+            totals=_counted(state.totals, seen, wanted, outcome),
         )
 
     def _totals(self, state: State) -> Totals:
@@ -256,18 +273,14 @@ def _known(state: State) -> Callable[[VcpuKey], Known]:
 
 
 def _targets(
-    state: State,
-    seen: Observation,
-    entitlements: Entitlements,
-    now: Mapping[VcpuKey, Allocation],
-    sp_s: float,
+    state: State, seen: Observation, now: Allocations, sp_s: float
 ) -> dict[VcpuKey, Target]:
     """The vCPUs whose limits the fast loop sets until the next cycle."""
     targets = {}
-    for key, entitlement in entitlements.items():
+    for key, entitlement in state.entitlements.items():
         if entitlement.governed_by != "ips":
             continue
-        pcpus, limit = now[key]
+        pcpus, limit, *_ = now[key]
         ips = entitlement.booking.ips
         if limit is None or ips is None or entitlement.quota is None:
             continue

@@ -18,6 +18,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, status
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.state.speedup_history import SpeedupHistory
 from amp_nova.exceptions import HypervisorUnavailable
@@ -31,7 +32,7 @@ class Service:
     """Runs cycles: periodically, and at once when something happened to a domain."""
 
     def __init__(self, conf: cfg.ConfigOpts, *, dry_run: bool = False) -> None:
-        self._conf, self._dry_run = conf, dry_run
+        self._conf = conf
         self._wake, self._stop = threading.Event(), threading.Event()
         self._failing: set[str] = set()
         """What failed last time it was tried, to log that once."""
@@ -54,7 +55,7 @@ class Service:
     def once(self) -> Cycle:
         """One cycle."""
         self.last = cycle = self.loop.cycle()
-        if not self._dry_run:
+        if not self.loop.dry_run:
             self._history.keep(cycle.topology.core_types, cycle.profiles.history)
         return cycle
 
@@ -63,7 +64,8 @@ class Service:
         cycle, lines = self.last, []
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locked(Path(self._conf.agent.state_path), wiring.CYCLE_LOCK, wait=True):
-                paused = cycle.observation.paused
+                # Read under the lock: an instance may have been paused since it was observed.
+                paused = Pauses(Path(self._conf.agent.state_path)).current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
         return lines
 

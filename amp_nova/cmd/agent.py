@@ -51,7 +51,7 @@ def _single(arguments: argparse.Namespace) -> int:
         for vcpu in domain.vcpus:
             if vcpu.entitlement.note:
                 print(f"{domain.domain.name} vCPU {vcpu.reading.index}: {vcpu.entitlement.note}")
-    return 1 if cycle.outcome.failures else 0
+    return 1 if cycle.outcome.failures or cycle.outcome.idle_failures else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _query(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] | None:
     state_path = Path(options.load(files=args.config_file).agent.state_path)
-    reply = control_socket.ask(state_path, question)
+    reply = control_socket.query(state_path, question)
     if reply is None:
         print(f"amp-nova: no agent responds in {state_path}: start amp-nova-agent", file=sys.stderr)
     elif "error" in reply:

@@ -78,6 +78,9 @@ class Entitlement:
         return self.home.core_type
 
 
+Entitlements = Mapping[VcpuKey, Entitlement]
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How the operator wants bookings enforced; see the options of these names.
@@ -122,7 +125,7 @@ class Context:
     current: Mapping[VcpuKey, Current] = field(default_factory=dict)
 
 
-def entitle(instances: Sequence[Instance], context: Context) -> dict[VcpuKey, Entitlement]:
+def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     """The entitlement of every vCPU, booked and best effort.
 
     Excluded instances count in the packing, but are entitled to nothing.

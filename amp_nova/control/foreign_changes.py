@@ -5,12 +5,13 @@ repairs within a minute the instance is excluded for a while, and the log says s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from amp_nova.control.entitlement import Entitlement
+from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.model.allocation import Allocation, Allocations
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.model.observation import Observation, VcpuKey
 
 REPAIRS_WITHIN_S = 60.0
 EXCLUDED_S = 300.0
@@ -36,12 +37,13 @@ class Backoff:
 class ForeignChanges:
     """What shall be in force since the last cycle, and what was found to differ.
 
-    ``expected`` and ``incarnations`` are of the last cycle, ``moved`` (where vCPUs were kept before
-    somebody moved them) and ``instances`` (libvirt names by UUID) of the last comparison;
-    ``counts``: foreign changes so far, by ``quota`` and ``affinity``.
+    ``expected``, ``in_force`` and ``incarnations`` are of the last cycle, ``moved`` (where vCPUs
+    were kept before somebody moved them) and ``instances`` (libvirt names by UUID) of the last
+    comparison; ``counts``: foreign changes so far, by ``quota`` and ``affinity``.
     """
 
-    expected: Mapping[VcpuKey, Entitlement] = field(default_factory=dict)
+    expected: Entitlements = field(default_factory=dict)
+    in_force: Allocations = field(default_factory=dict)
     incarnations: Mapping[str, str] = field(default_factory=dict)
     moved: Mapping[VcpuKey, frozenset[int]] = field(default_factory=dict)
     instances: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +57,7 @@ class ForeignChanges:
 
 
 def differences(
-    expected: Entitlement, reading: VcpuReading, ips_limit: Bandwidth | None = None
+    expected: Entitlement, now: Allocation, ips_limit: Bandwidth | None = None
 ) -> tuple[str, ...]:
     """What somebody else changed of a vCPU: ``quota``, ``affinity``.
 
@@ -67,13 +69,13 @@ def differences(
     if quota is not None:
         limit = ips_limit if expected.governed_by == "ips" else quota.bandwidth
         unknown = expected.governed_by == "ips" and ips_limit is None
-        if not unknown and reading.bandwidth != limit:
+        if not unknown and now.bandwidth != limit:
             found.append("quota")
     kept = expected.pcpus
-    if kept is not None and kept != reading.pcpus and kept <= reading.allowed:
+    if kept is not None and kept != now.pcpus and kept <= now.allowed:
         # Where only the flavor asks for a core type, any of its pCPUs will do.
-        anywhere = expected.governed_by == "flavor" and reading.pcpus <= expected.allowed
-        if not (anywhere and reading.pcpus):
+        anywhere = expected.governed_by == "flavor" and now.pcpus <= expected.allowed
+        if not (anywhere and now.pcpus):
             found.append("affinity")
     return tuple(found)
 
@@ -81,58 +83,54 @@ def differences(
 def compare(
     before: ForeignChanges,
     seen: Observation,
+    now: Allocations,
     ips_limits: Mapping[VcpuKey, Bandwidth],
     repairs_max: int,
 ) -> ForeignChanges:
     """Compare what is in force with what shall be, except for instances that restarted."""
-    counts, moved, backoffs = Counter(before.counts), {}, dict(before.backoffs)
-    instances = {}
-    for domain in seen.domains:
-        resource = domain.domain.resource
-        same_life = before.incarnations.get(resource) == domain.domain.incarnation
-        if not same_life or resource in seen.paused:
+    if now == before.in_force:
+        return replace(before, moved={}, instances={})
+    names = {
+        d.domain.resource: d.domain.name
+        for d in seen.domains
+        if before.incarnations.get(d.domain.resource) == d.domain.incarnation
+        and d.domain.resource not in seen.paused
+    }
+    counts, moved, instances = Counter(before.counts), {}, {}
+    for key, expected in before.expected.items():
+        resource = key[0]
+        if resource not in names or key not in now:
             continue
-        found = _of_domain(before, domain, ips_limits)
-        for key, what in found:
-            counts[what] += 1
-            if what == "affinity" and (kept := before.expected[key].pcpus) is not None:
-                moved[key] = kept
+        found = differences(expected, now[key], ips_limits.get(key))
+        counts.update(found)
         if found:
-            instances[resource] = domain.domain.name
-            backoff = backoffs.get(resource, Backoff())
-            backoffs[resource] = backoff.repaired(seen.time_ns / 1e9, repairs_max)
+            instances[resource] = names[resource]
+        if "affinity" in found and expected.pcpus is not None:
+            moved[key] = expected.pcpus
+    backoffs = dict(before.backoffs)
+    for resource in instances:
+        backoff = backoffs.get(resource, Backoff())
+        backoffs[resource] = backoff.repaired(seen.time_ns / 1e9, repairs_max)
     return replace(before, moved=moved, instances=instances, counts=counts, backoffs=backoffs)
-
-
-def _of_domain(
-    before: ForeignChanges, domain: DomainReading, ips_limits: Mapping[VcpuKey, Bandwidth]
-) -> list[tuple[VcpuKey, str]]:
-    found = []
-    for reading in domain.vcpus:
-        key = (domain.domain.resource, reading.index)
-        expected = before.expected.get(key)
-        if expected is not None:
-            what = differences(expected, reading, ips_limits.get(key))
-            found += [(key, each) for each in what]
-    return found
 
 
 def expect(
     before: ForeignChanges,
     seen: Observation,
-    entitlements: Mapping[VcpuKey, Entitlement],
-    not_made: Iterable[VcpuKey],
+    entitlements: Entitlements,
+    now: Allocations,
+    not_made: Collection[VcpuKey],
 ) -> ForeignChanges:
     """Remember what shall be in force from now on, except where that could not be made so.
 
     The limits of best effort that competes with bookings change with its place: they are left out.
+    ``now``: what is in force after the writes of the cycle.
     """
-    undone = set(not_made)
     expected = {
         key: e
         for key, e in entitlements.items()
-        if key not in undone and not (e.quota is not None and e.quota.by_core_type)
+        if key not in not_made and not (e.quota is not None and e.quota.by_core_type)
     }
     alive = {d.domain.resource: d.domain.incarnation for d in seen.domains}
     backoffs = {r: b for r, b in before.backoffs.items() if r in alive}
-    return replace(before, expected=expected, incarnations=alive, backoffs=backoffs)
+    return replace(before, expected=expected, in_force=now, incarnations=alive, backoffs=backoffs)

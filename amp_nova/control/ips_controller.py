@@ -114,10 +114,9 @@ class State:
     gift_s: float = 0.0
     untold_s: float = 0.0
     """Time that may have been a wait which the kernel had not told of, or no demand at all."""
-    act: float = 0.0
-    """Of the printed rule: instructions per second as it sees them."""
-    blocked: bool = False
-    """Of the printed rule: whether the vCPU may not run in this sampling period."""
+    printed: tuple[float, bool] = (0.0, False)
+    """Of the published rule: instructions per second as it sees them, and whether the vCPU may not
+    run in this sampling period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +282,15 @@ def _printed_due(
 
 
 def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
-    """The published rule: ``act = (old * sp + ri) / (2 * sp)``, and under ``B`` it may run."""
-    act = (state.act * work.wall_s + work.instructions) / (2.0 * work.wall_s)
+    """The published rule: ``act = (old * sp + ri) / (2 * sp)``, and under ``B`` it may run.
+
+    ``old`` is 0 after a period in which the vCPU was blocked, unless it ``decays``.
+    """
+    before, was_blocked = state.printed
+    act = (before * work.wall_s + work.instructions) / (2.0 * work.wall_s)
     blocked = act >= terms.ips
-    # What the next period starts from: nothing if this one was blocked, unless ``old`` decays.
-    old = 0.0 if state.blocked and not decays else act
-    return replace(state, share=0.0 if blocked else 1.0, act=old, blocked=blocked)
+    old = 0.0 if was_blocked and not decays else act
+    return replace(state, share=0.0 if blocked else 1.0, printed=(old, blocked))
 
 
 CONTROLLERS: Mapping[str, Controller] = {

@@ -40,7 +40,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Run:
     """One run in the schedule."""
 
     round: int
@@ -153,7 +153,7 @@ class Calibration:
     samples: tuple[Sample, ...]
 
 
-def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> tuple[Step, ...]:
+def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> tuple[Run, ...]:
     """The runs in order; ``types`` maps each core type to whether it has SMT siblings."""
     steps = []
     for number in range(repeat):
@@ -162,7 +162,7 @@ def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> 
         for kernel in kernels:
             for name in order:
                 states = (False, True) if types[name] else (False,)
-                steps += [Step(number, name, kernel, busy) for busy in states]
+                steps += [Run(number, name, kernel, busy) for busy in states]
     return tuple(steps)
 
 

@@ -30,8 +30,7 @@ class VcpuThread:
         self._started = started(task)
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
-        self._raw = b""
-        self._last: VcpuReading | None = None
+        self._last: tuple[bytes, VcpuReading] | None = None
         self._sampled: tuple[bytes, Sample] | None = None
 
     def close(self) -> None:
@@ -49,31 +48,26 @@ class VcpuThread:
         """
         raw = os.pread(self._schedstat, 128, 0)
         last = self._last
-        slept = last is not None and raw == self._raw
-        if slept and not closely and last is not None and last.allowed is allowed:
-            return last
-        limit, pcpus = self.group.bandwidth(), self.pcpus()
-        if slept and last is not None:
-            same = last.bandwidth is limit and last.pcpus is pcpus and last.allowed is allowed
-            if not same:
-                last = replace(last, bandwidth=limit, pcpus=pcpus, allowed=allowed)
+        if last is not None and raw == last[0]:
+            if not closely and last[1].allowed == allowed:
+                return last[1]
+            limit, pcpus = self.group.bandwidth(), self.pcpus()
+            reading = replace(last[1], bandwidth=limit, pcpus=pcpus, allowed=allowed)
         else:
             run, wait, _ = raw.split()
-            throttled_ns = self.group.throttled_ns()
-            counts = self.counts.read()
-            last = VcpuReading(
+            reading = VcpuReading(
                 self.index,
                 int(run),
                 int(wait),
-                throttled_ns,
-                limit,
-                pcpus,
+                self.group.throttled_ns(),
+                self.group.bandwidth(),
+                self.pcpus(),
                 allowed,
-                counts=counts,
+                counts=self.counts.read(),
                 uncounted=self.counts.failure,
             )
-        self._raw, self._last = raw, last
-        return last
+        self._last = (raw, reading)
+        return reading
 
     def sample(self) -> Sample | None:
         """What the fast loop needs; ``None`` while nothing counts the vCPU."""
@@ -109,7 +103,7 @@ class VcpuThread:
 
     def written(self) -> None:
         """Something is about to be written: the next reading reads the limits again."""
-        self._raw = b""
+        self._last = None
 
 
 def started(task: Path) -> str:

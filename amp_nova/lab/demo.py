@@ -21,11 +21,13 @@ import libvirt
 from amp_nova import conf as options
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.service import settings
+from amp_nova.agent.wiring import settings
 from amp_nova.exceptions import AmpError, TopologyUnknown
+from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
-from amp_nova.host.node import LibvirtHost
+from amp_nova.host.sensor import HostPaths, LibvirtSensor
+from amp_nova.host.writer import Writer
 from amp_nova.lab import slowcore
 from amp_nova.lab.guest import Guest, GuestSpec, build
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -149,7 +151,7 @@ def stretch(pair: tuple[Guest, Guest], length_s: float, tick: Callable[[], None]
     return Stretch((fast, slow), (fast_cores, slow_cores))
 
 
-def _host(pair: tuple[Guest, Guest], where: Places, coefficient: float) -> LibvirtHost:
+def _sensor(pair: tuple[Guest, Guest], where: Places, coefficient: float) -> LibvirtSensor:
     types = (
         CoreType("slow", 1.0, "reference core"),
         CoreType("fast", coefficient, "the guests' own work"),
@@ -159,7 +161,8 @@ def _host(pair: tuple[Guest, Guest], where: Places, coefficient: float) -> Libvi
     names = {g.spec.name for g in pair}
     hypervisor = Hypervisor("qemu:///system", wanted=names.__contains__)
     run_path = Path(options.load(files=[]).agent.libvirt_run_path)
-    return LibvirtHost(hypervisor, lambda: topology, lambda: online, run_path)
+    on = OnlineTopology(lambda: topology, lambda: online)
+    return LibvirtSensor(hypervisor, on, HostPaths(run_path))
 
 
 def run(duration_s: int, exporter: Exporter, metrics: str, say: Callable[[str], None]) -> Verdict:
@@ -181,8 +184,8 @@ def run(duration_s: int, exporter: Exporter, metrics: str, say: Callable[[str], 
         coefficient = (without.work[0] / without.cores[0]) / (without.work[1] / without.cores[1])
         say(f"\nThe fast core does {coefficient:.2f} times the work of the slow one.")
         say(f"Now with amp-nova; metrics at {metrics}\n")
-        host = _host(pair, where, coefficient)
-        loop = Loop(host, host, settings(options.load(files=[])))
+        sensor = _sensor(pair, where, coefficient)
+        loop = Loop(sensor, Writer(sensor), settings(options.load(files=[])))
 
         def tick() -> None:
             exporter.update(loop.cycle())

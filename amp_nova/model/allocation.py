@@ -10,10 +10,30 @@ from amp_nova.model.observation import Observation, VcpuKey
 
 
 class Allocation(NamedTuple):
-    """What is in force for one vCPU: the pCPUs it is kept on, and its limit (``None``: none)."""
+    """What is in force for one vCPU: the pCPUs it is kept on, and its limit (``None``: none).
+
+    ``allowed``: the pCPUs that Nova and libvirt leave it; ``uncounted``: why nothing counts its
+    instructions, ``None`` if they are counted.
+    """
 
     pcpus: frozenset[int]
     bandwidth: Bandwidth | None
+    allowed: frozenset[int] = frozenset()
+    uncounted: str | None = ""
+
+
+Allocations = Mapping[VcpuKey, Allocation]
+
+
+def allocations(seen: Observation) -> dict[VcpuKey, Allocation]:
+    """What is in force for every vCPU."""
+    return {
+        (d.domain.resource, v.index): Allocation(
+            v.pcpus, v.bandwidth, v.allowed, None if v.counts is not None else v.uncounted or ""
+        )
+        for d in seen.domains
+        for v in d.vcpus
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +95,15 @@ class Outcome:
 NOTHING_DONE = Outcome()
 
 
-def in_force(seen: Observation, changes: Changes, outcome: Outcome) -> dict[VcpuKey, Allocation]:
-    """The allocation of every vCPU once these changes were made, except those that failed."""
-    now = {
-        (d.domain.resource, v.index): Allocation(v.pcpus, v.bandwidth)
-        for d in seen.domains
-        for v in d.vcpus
-    }
+def in_force(before: Allocations, changes: Changes, outcome: Outcome) -> Allocations:
+    """What is in force once these changes were made, except those that failed."""
+    if not changes.vcpus:
+        return before
+    now = dict(before)
     for change in changes.vcpus:
         for step in change.steps if change.key not in outcome.failures else ():
-            before = now[change.key]
             if step.pcpus is None:
-                now[change.key] = before._replace(bandwidth=step.bandwidth)
+                now[change.key] = now[change.key]._replace(bandwidth=step.bandwidth)
             else:
-                now[change.key] = before._replace(pcpus=step.pcpus)
+                now[change.key] = now[change.key]._replace(pcpus=step.pcpus)
     return now

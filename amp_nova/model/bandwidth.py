@@ -1,6 +1,6 @@
 """CFS bandwidth limits (the kernel's ``sched-bwc.rst``): a quota of CPU time in every period."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TOLERANCE = 1e-9
 """Cores: sums of decimals that differ by less are equal."""
@@ -12,8 +12,7 @@ QUOTA_MIN_US = 1_000
 QUOTA_AIM_US = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(NamedTuple):
     """A CFS bandwidth limit: at most ``quota_us`` of CPU time in every ``period_us``."""
 
     quota_us: int

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from amp_nova.model.allocation import Allocation
+from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling import counter_windows, speedup
@@ -229,9 +229,7 @@ def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
     return None if coefficient is None else known.now.ips.value / coefficient / 1e9
 
 
-def moved(
-    profiles: Profiles, seen: Observation, allocations: Mapping[VcpuKey, Allocation]
-) -> Profiles:
+def moved(profiles: Profiles, seen: Observation, allocations: Allocations) -> Profiles:
     """Begin new windows for the vCPUs that are kept on another core type from now on."""
     positions = _Positions(seen.topology)
     entries = dict(profiles.entries)

@@ -1,8 +1,8 @@
 """What the agent itself costs, at 1, 20 and 100 domains with 4 vCPUs; prints, asserts nothing.
 
 All domains are real QEMU guests under libvirt that sleep most of the time, each with its own
-booking; where memory does not suffice there are fewer, and the output says so. Beside it, in the
-same run: a process that asks libvirt for the vCPU statistics of all domains once a second, as
+booking; if there is not enough memory there are fewer, and the output says so. For comparison, a
+process in the same run asks libvirt for the vCPU statistics of all domains once a second, as
 exporters do.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from amp_nova.agent.cycle import STAGES
 from tests.lab import FAST, SLOW, Agent, opened
 
 WATCH_S = 30.0
@@ -45,8 +46,8 @@ def memory_mib(pid: int, key: str) -> float:
     raise AssertionError(key)
 
 
-def room() -> int:
-    """How many guests fit into half of what memory is free."""
+def guests_max() -> int:
+    """How many guests fit into half of the free memory."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024 // 2 // GUEST_MIB
@@ -58,7 +59,7 @@ def test_cost_of_the_agent(tmp_path_factory: pytest.TempPathFactory) -> None:
     with opened(tmp_path_factory.mktemp("lab")) as lab:
         have = 0
         for count in (1, 20, 100):
-            real = min(count, room() + have)
+            real = min(count, guests_max() + have)
             for number in range(have, real):
                 specs = {"amp:pref_core": "0.01"}
                 guest = lab.guest(f"{number}", specs, vcpus=4, cpuset=f"{FAST},{SLOW}")
@@ -69,6 +70,12 @@ def test_cost_of_the_agent(tmp_path_factory: pytest.TempPathFactory) -> None:
             measure(tmp_path_factory.mktemp("agent"))
 
 
+def counts(agent: Agent) -> tuple[float, ...]:
+    """Calls to libvirt, writes and cycles so far."""
+    names = ("amp_libvirt_calls_total", "amp_writes_total")
+    return (*(agent.metric(name) or 0.0 for name in names), agent.cycles())
+
+
 def measure(folder: Path) -> None:
     agent = Agent(folder).start()
     rival = subprocess.Popen([sys.executable, "-c", ASK_LIBVIRT])
@@ -76,14 +83,13 @@ def measure(folder: Path) -> None:
         assert agent.process is not None
         time.sleep(12)  # the first cycles set everything; a complete listing has been seen
         pid = agent.process.pid
-        names = ("amp_libvirt_calls_total", "amp_writes_total", "amp_cycle_duration_seconds_count")
-        before = [agent.metric(n, **({"stage": "apply"} if "cycle" in n else {})) for n in names]
+        before = counts(agent)
         spent, rival_spent, began = cpu_s(pid), cpu_s(rival.pid), time.monotonic()
         time.sleep(WATCH_S)
         took_s = time.monotonic() - began
         share = (cpu_s(pid) - spent) / took_s
         rival_share = (cpu_s(rival.pid) - rival_spent) / took_s
-        after = [agent.metric(n, **({"stage": "apply"} if "cycle" in n else {})) for n in names]
+        after = counts(agent)
         calls, writes, cycles = (b - a for a, b in zip(before, after, strict=True))
         print(f"CPU share of one core: agent {share:.2%}, asking libvirt {rival_share:.2%}")
         print(
@@ -91,12 +97,11 @@ def measure(folder: Path) -> None:
             f"of it anonymous {memory_mib(pid, 'RssAnon'):.1f} MiB"
         )
         print(f"a cycle: {calls / cycles:.2f} libvirt calls, {writes / cycles:.2f} writes")
-        stages = ("observe", "account", "decide", "apply", "report")
-        parts = (agent.metric("amp_cycle_duration_seconds_sum", stage=s) for s in stages)
+        parts = (agent.metric("amp_cycle_duration_seconds_sum", stage=s) or 0.0 for s in STAGES)
         total = after[2] or 1
         print(
             "ms a cycle since the start:",
-            *(f"{s} {1000 * p / total:.2f}" for s, p in zip(stages, parts, strict=True)),
+            *(f"{s} {1000 * p / total:.2f}" for s, p in zip(STAGES, parts, strict=True)),
         )
     finally:
         rival.terminate()

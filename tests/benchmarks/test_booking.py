@@ -1,9 +1,9 @@
-"""Do bookings hold on real guests? Prints figures; asserts nothing about time.
+"""Are bookings delivered on real guests? Prints figures; asserts nothing about time.
 
-Two real cores, one of them honestly slow; real QEMU guests under libvirt that count their own work;
+Two real cores, one of them really slow; real QEMU guests under libvirt that count their own work;
 a real agent. Delivered capacity is CPU time x coefficient over booked capacity, from the kernel.
-The machine drifts, so windows with the booking and free ones, which measure the coefficient, take
-turns; work fast against slow is as it was counted, with the drift beside it.
+The speed of the machine drifts, so windows with the booking alternate with free ones, which measure
+the coefficient; work on fast over work on slow is as counted, printed with the drift.
 """
 
 import statistics as st
@@ -19,11 +19,11 @@ from tests.lab import FAST, SLOW, Agent, Lab, opened
 WINDOW_S = 3.0
 WINDOWS = 24
 BLOCK = 6
-"""Windows with one coefficient; then the agent starts again with a newer one."""
+"""Windows with one coefficient; then the agent is restarted with a newer one."""
 FREE_S = 1.0
 FREE_WINDOWS = 30
-"""So many free windows, the latest ones, make a coefficient: single ones are several % apart."""
-SETTLE_S = 1.5
+"""Free windows per coefficient, the latest ones: single ones differ by several percent."""
+WARM_UP_S = 1.5
 PERIOD_MAX_S = 0.1
 BOOKINGS = (0.1, 0.25, 0.5, 0.9)
 
@@ -52,8 +52,8 @@ def window(watched: list[tuple[Any, int]], length_s: float = WINDOW_S) -> list[t
 class Free:
     """Two guests without a booking that take turns with the booked ones.
 
-    What they do in windows of their own, between the others, is the machine's coefficient at that
-    time: the machine drifts, and a coefficient measured once would show that drift as an error.
+    Their work in windows of their own, between the others, is the machine's coefficient at that
+    time: with a coefficient measured once, drift of the machine would count as an error.
     """
 
     def __init__(self, lab: Lab, booked: list[tuple[Any, int]]) -> None:
@@ -108,7 +108,7 @@ def report(
     neighbours: list[float],
     booked: list[float],
 ) -> None:
-    """Delivered over booked for each vCPU, and its work against the other one's."""
+    """Delivered over booked for each vCPU, and its work over that of the other one."""
     for i, name in enumerate(("fast", "slow")):
         speeds = coefficients if i == 0 else [1.0] * len(samples)
         delivered = [s[i][1] * c / booked[i] for s, c in zip(samples, speeds, strict=True)]
@@ -116,7 +116,9 @@ def report(
     ratio = [s[0][0] / booked[0] / (s[1][0] / booked[1]) for s in samples]
     print(f"{label} work fast/slow per refcore booked  {spread(ratio)}")
     drift = [n / c for n, c in zip(neighbours, coefficients, strict=True)]
-    print(f"{label} drift: coefficient in the free windows beside, over that used  {spread(drift)}")
+    print(
+        f"{label} drift: coefficient in the adjacent free windows, over that used  {spread(drift)}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def kept(
     lab: Lab, watched: list[tuple[Any, int]], folder: Path
 ) -> tuple[list[list[tuple[float, ...]]], list[float], list[float]]:
-    """Windows with an agent, the coefficient it used in each, and that of the free windows beside.
+    """Windows with an agent, the coefficient used in each, and that of the adjacent free windows.
 
     Booked and free windows alternate.
     """
@@ -139,7 +141,7 @@ def kept(
             coefficient = free.coefficient()
             agent = Agent(folder / f"agent{block}", coefficient).start()
             try:
-                time.sleep(SETTLE_S)
+                time.sleep(WARM_UP_S)
                 for _ in range(BLOCK):
                     samples.append(window(watched))
                     free.window()
@@ -190,7 +192,7 @@ def test_moves_under_load(lab: Lab, tmp_path: Path, refcores: float) -> None:
     coefficient = 2.1
     agent = Agent(tmp_path, coefficient).start()
     try:
-        time.sleep(SETTLE_S)
+        time.sleep(WARM_UP_S)
         delivered = moves(guest, refcores, coefficient)
         print(f"moves {refcores}: delivered/booked over 3 s windows  {spread(delivered)}")
         print(f"agent: {agent.metric('amp_writes_total')} writes in all")
@@ -208,7 +210,7 @@ def moves(guest: Any, refcores: float, coefficient: float, count: int = 12) -> l
     speed = {FAST: coefficient, SLOW: 1.0}
     on = FAST
     guest.pin(0, [on], 2)
-    time.sleep(SETTLE_S)
+    time.sleep(WARM_UP_S)
     for number in range(count):
         begin, first = time.monotonic(), guest.cpu_ns()[0]
         time.sleep(WINDOW_S / 2 + number / count * PERIOD_MAX_S)

@@ -1,10 +1,10 @@
 """What the fast loop costs, over 1, 40 and 400 vCPUs that book Ips; prints, asserts nothing.
 
 All vCPUs are real threads of real QEMU guests, each with a counter, a cgroup and a booking of its
-own; where memory does not suffice there are fewer, and the output says so. Most of the time they
-sleep: 400 that work would leave this loop no CPU to be measured on. Half of the run they are as
-they are, half of it every look is made to think that they ran, which is what a look at a vCPU that
-works costs. Beside it, in the same process: the same loop with nothing to look at.
+own; if there is not enough memory there are fewer, and the output says so. Most of the time they
+sleep: 400 that work would leave this loop no CPU to be measured on. In one half of the run samples
+are as read; in the other half every sample is changed as if the vCPU had run, to measure the cost
+of vCPUs that work. For comparison: the same loop without vCPUs, in the same process.
 """
 
 import itertools
@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from amp_nova.agent.fast_loop import FastLoop, Governed
+from amp_nova.agent.fast_loop import FastLoop, Target
+from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Pauses
 from amp_nova.control.ips_controller import Terms
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
@@ -32,8 +34,8 @@ BOOKED_IPS = 50e6
 LIMIT = Bandwidth(2000, 20000)
 
 
-def room() -> int:
-    """How many guests fit into half of what memory is free."""
+def guests_max() -> int:
+    """How many guests fit into half of the free memory."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024 // 2 // GUEST_MIB
@@ -46,16 +48,16 @@ def resident_mib() -> float:
 
 
 class Busy:
-    """The host's own FastPort, whose vCPUs seem to have worked since the last sample."""
+    """The host's own sensor, but all vCPUs seem to have worked since the last sample."""
 
-    def __init__(self, host: Any) -> None:
-        self.throttle = host.throttle
-        self._host = host
-        self._looks = itertools.count(1)
+    def __init__(self, sensor: Any) -> None:
+        self._sensor = sensor
+        self._samples = itertools.count(1)
+        self.observe = sensor.observe
 
     def sample(self, keys: Any) -> dict[Any, Any]:
-        """As read, plus 2 ms of running at the booked speed for every look."""
-        number = next(self._looks)
+        """As read, plus 2 ms of running at the booked speed for every sample."""
+        number = next(self._samples)
         return {
             key: replace(
                 s,
@@ -63,40 +65,39 @@ class Busy:
                 wait_ns=s.wait_ns + 18_000_000 * number,
                 instructions=s.instructions + round(BOOKED_IPS / 50) * number,
             )
-            for key, s in self._host.sample(keys).items()
+            for key, s in self._sensor.sample(keys).items()
         }
 
 
-def spent(look: Callable[[], object], tick_s: float) -> tuple[float, float]:
-    """CPU share of one core, and median microseconds a look, of looking at this pace."""
-    looks, begin, cpu_s = [], time.monotonic(), time.thread_time()
+def spent(tick: Callable[[], object], tick_s: float) -> tuple[float, float]:
+    """CPU share of one core, and median microseconds per tick, with a tick every ``tick_s``."""
+    took, begin, cpu_s = [], time.monotonic(), time.thread_time()
     for number in itertools.count(1):
         due = begin + number * tick_s
         if due > begin + WATCH_S:
             break
         time.sleep(max(0.0, due - time.monotonic()))
         before = time.perf_counter()
-        look()
-        looks.append(time.perf_counter() - before)
-    took_s = time.monotonic() - begin
-    return (time.thread_time() - cpu_s) / took_s, sorted(looks)[len(looks) // 2] * 1e6
+        tick()
+        took.append(time.perf_counter() - before)
+    wall_s = time.monotonic() - begin
+    return (time.thread_time() - cpu_s) / wall_s, sorted(took)[len(took) // 2] * 1e6
 
 
-def host_of(lab: Lab) -> Any:
-    """The lab's domains as an agent has them."""
+def host_of(lab: Lab, state_path: Path) -> tuple[Any, Any]:
+    """Sensor and writer of the lab's domains, with lock and pauses, as an agent has them."""
+    from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
-    from amp_nova.host.node import LibvirtHost
+    from amp_nova.host.sensor import LibvirtSensor
+    from amp_nova.host.writer import Guard, Writer
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
     hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
-    return LibvirtHost(
-        hypervisor,
-        lambda: topology,
-        lambda: frozenset({FAST, SLOW}),
-        Path("/run/libvirt/qemu"),
-        counters=Counters(),
-    )
+    online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
+    sensor = LibvirtSensor(hypervisor, online, counters=Counters())
+    guard = Guard(Pauses(state_path).current, lambda wait: locked(state_path, "lock", wait=wait))
+    return sensor, Writer(sensor, guard)
 
 
 @pytest.fixture(scope="module")
@@ -105,39 +106,39 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
-def test_cost_of_the_fast_loop(lab: Lab) -> None:
-    """CPU share and memory against the same loop doing nothing."""
+def test_cost_of_the_fast_loop(lab: Lab, tmp_path: Path) -> None:
+    """CPU share and memory, compared with the same loop without vCPUs."""
     guests: list[Any] = []
     for count in (1, 40, 400):
-        while (have := sum(g.spec.vcpus for g in guests)) < count and room():
+        while (have := sum(g.spec.vcpus for g in guests)) < count and guests_max():
             vcpus = min(count - have, VCPUS_PER_GUEST)
             name, cpuset = str(len(guests)), f"{FAST},{SLOW}"
             guest = lab.guest(name, vcpus=vcpus, counter=True, cpuset=cpuset)
             guest.nap(NAP_NS)
             guests.append(guest)
-        host = host_of(lab)
+        sensor, writer = host_of(lab, tmp_path)
         before_mib = resident_mib()
-        seen = host.observe()
+        seen = sensor.observe()
         opened_mib = resident_mib()
         keys = [(d.domain.resource, v.index) for d in seen.domains for v in d.vcpus][:count]
-        fast = FastLoop(host)
-        busy = FastLoop(Busy(host))
+        fast = FastLoop(sensor, writer)
+        busy = FastLoop(Busy(sensor), writer)
         for loop in (fast, busy):
-            loop.govern(dict.fromkeys(keys, Governed(Terms(BOOKED_IPS), LIMIT)))
+            loop.follow(dict.fromkeys(keys, Target(Terms(BOOKED_IPS), LIMIT)))
             loop.tick()
-        governed_mib = resident_mib()
+        followed_mib = resident_mib()
         less = "" if len(keys) == count else f" of {count}: no memory for more"
-        print(f"\n== {len(keys)} real vCPUs{less}; a look every {fast.tick_s * 1e3:.0f} ms")
-        nothing, nothing_us = spent(FastLoop(host).tick, fast.tick_s)
+        print(f"\n== {len(keys)} real vCPUs{less}; a tick every {fast.tick_s * 1e3:.0f} ms")
+        nothing, nothing_us = spent(FastLoop(sensor, writer).tick, fast.tick_s)
         for label, loop in (("asleep", fast), ("as if at work", busy)):
-            share, look_us = spent(loop.tick, loop.tick_s)
+            share, tick_us = spent(loop.tick, loop.tick_s)
             print(
-                f"{label}: CPU share {share:.2%} of one core (nothing to do: {nothing:.2%}), "
-                f"a look {look_us:.0f} us (nothing: {nothing_us:.0f} us), "
-                f"{look_us / len(keys):.1f} us a vCPU, {loop.writes} writes"
+                f"{label}: CPU share {share:.2%} of one core (without vCPUs: {nothing:.2%}), "
+                f"a tick {tick_us:.0f} us (without vCPUs: {nothing_us:.0f} us), "
+                f"{tick_us / len(keys):.1f} us per vCPU, {loop.writes} writes"
             )
         print(
             f"memory: {opened_mib - before_mib:.1f} MiB for descriptors and readings, "
-            f"{governed_mib - opened_mib:.1f} MiB for both loops"
+            f"{followed_mib - opened_mib:.1f} MiB for both loops"
         )
-        del host
+        del sensor, writer

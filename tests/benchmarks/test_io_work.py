@@ -1,9 +1,9 @@
-"""What moving I/O work to a slow core costs and frees. Prints figures; asserts nothing about them.
+"""What moving I/O work to a slow core costs and frees. Prints figures only.
 
 A real guest under libvirt computes and sends frames through virtio-net and a tap; its vCPU is on
-the fast core. Its I/O threads are kept on the fast core, where the kernel puts them among both, and
-on the slow core, in turns, so that drift of the machine is no effect. Its own work on
-the fast core is what the move frees. Then the agent itself moves it, and says what it found.
+the fast core. Its I/O threads run on the fast core, on both and on the slow core in turns, so that
+drift of the machine cancels out. The move frees CPU time of the fast core for the vCPU. Then the
+agent itself moves the threads, and its metrics are printed.
 """
 
 import os

@@ -1,14 +1,14 @@
-"""Do bookings of instructions per second hold on real guests? Prints figures; asserts nothing.
+"""Are bookings of instructions per second delivered on real guests? Prints figures only.
 
-Two real cores, one of them honestly slow; real QEMU guests under libvirt; a real agent with the
-real-time priority of its unit, which sees the guests through QEMU's counting plugin. What is
-delivered is taken from the guests themselves: rounds of work times instructions per round, known
-by hand. What they would execute without a limit (R) is measured right before, since the machine
-drifts; it only sets the booking, B, and is no part of delivered over booked.
+Two real cores, one of them really slow; real QEMU guests under libvirt; a real agent with the
+real-time priority of its unit, which counts the guests through QEMU's plugin. What was
+delivered is measured by the guests themselves: rounds of work times instructions per round, counted
+by hand. What they execute without a limit (R) is measured right before, because the speed of the
+machine drifts; it only determines the booking, B, and is no part of delivered over booked.
 
-Guests together weigh eight times as much as anything else on the machine, which is no idle one.
-What others had of a core all the same while its guest wanted it, its limit apart, is told; and what
-the core gave in a whole second of that run, over the booking: less than 1 is more than it has.
+The guests together have eight times the weight of anything else on the machine, which is not idle.
+Printed with the result: the share of a core that others took while its guest wanted it; and what
+the core gave in a CPU second over the booking: below 1, it cannot deliver the booking.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
 
 WINDOW_S = 1.0
 RUN_S = 20.0
-SETTLE_S = 3.0
+WARM_UP_S = 3.0
 RATIOS = (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
 REAL_TIME = ("chrt", "--rr", "1")
 
@@ -42,7 +42,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def favoured(guest: Any) -> Iterator[None]:
-    """Give all guests more weight than anything else; the kernel's default is an eighth of it."""
+    """Give all guests eight times the kernel's default weight."""
     group = cgroup(guest).parent.parent
     name, weight = (
         ("cpu.shares", "8192") if (group / "cpu.shares").exists() else ("cpu.weight", "800")
@@ -56,7 +56,7 @@ def favoured(guest: Any) -> Iterator[None]:
 
 
 def taken_s(guest: Any, vcpu: int) -> float:
-    """Time that a vCPU waited for others and not for its limit, so far."""
+    """Seconds so far that a vCPU waited for others, not for its limit."""
     for task in Path(f"/proc/{guest.pid}/task").iterdir():
         if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
             waited_ns = int((task / "schedstat").read_text().split()[1])
@@ -68,12 +68,12 @@ def taken_s(guest: Any, vcpu: int) -> float:
 
 
 def executed(guest: Any) -> tuple[float, ...]:
-    """Instructions of every vCPU so far, as the guest counts them itself."""
+    """Instructions of every vCPU so far, as counted by the guest itself."""
     return tuple(rounds * INSTRUCTIONS_PER_ROUND for rounds in guest.rounds())
 
 
 def free_ips(lab: Lab, cpu: int, vcpus: int = 1, seconds: float = 2.0) -> float:
-    """What a counted guest executes on a core without a limit, per second."""
+    """Instructions per second of a counted guest on a core, without a limit."""
     guest = lab.guest(f"free{cpu}", cpuset=str(cpu), counter=True, count="callback" * (vcpus > 1))
     try:
         with favoured(guest):
@@ -109,8 +109,8 @@ def watch(guests: list[Any], seconds: float = RUN_S) -> list[list[float]]:
     ]
 
 
-def told(label: str, ips: list[float], booked: float) -> None:
-    """Delivered over booked: the run, and how its windows spread."""
+def show(label: str, ips: list[float], booked: float) -> None:
+    """Print delivered over booked: the run, and the spread of its windows."""
     taken, speed, *rates = ips
     run, *windows = (i / booked for i in rates)
     within = sum(abs(w - 1) <= 0.03 for w in windows) / len(windows)
@@ -122,7 +122,7 @@ def told(label: str, ips: list[float], booked: float) -> None:
     )
 
 
-def asked(ips: float) -> str:
+def spec(ips: float) -> str:
     """A booking as an extra spec."""
     return f"{ips / 1e6:.3f}M"
 
@@ -139,7 +139,7 @@ def cpu_s(made: Agent) -> float:
 
 
 def costs(made: Agent, before_s: float) -> str:
-    """What the agent wrote so far, and the part of a core that it used in the run."""
+    """The agent's writes so far, and the share of a core that it used in the run."""
     writes = made.metric("amp_writes_total")
     return f"{writes:.0f} writes, agent {(cpu_s(made) - before_s) / RUN_S:.1%} of a core"
 
@@ -150,17 +150,17 @@ def test_one_vcpu_each_on_two_core_types(lab: Lab, tmp_path: Path, ratio: float)
     guests, booked = [], []
     for cpu in (FAST, SLOW):
         booked.append(ratio * free_ips(lab, cpu))
-        specs = {"amp:ips": asked(booked[-1])}
+        specs = {"amp:ips": spec(booked[-1])}
         guests.append(lab.guest(f"b{cpu}", specs, cpuset=str(cpu), counter=True))
     made = agent(tmp_path)
     try:
         with favoured(guests[0]):
-            time.sleep(SETTLE_S)
+            time.sleep(WARM_UP_S)
             before_s = cpu_s(made)
             found = watch(guests)
         print(f"\n== B/R {ratio}; {costs(made, before_s)}")
         for name, ips, aim in zip(("fast", "slow"), found, booked, strict=True):
-            told(f"{name} {aim / 1e6:.0f}M", ips, aim)
+            show(f"{name} {aim / 1e6:.0f}M", ips, aim)
     finally:
         made.stop()
         lab.clear()
@@ -172,17 +172,17 @@ def test_two_vcpus_with_bookings_of_their_own(
 ) -> None:
     """An AMP VM: vCPU 0 on the fast core, vCPU 1 on the slow one, ``amp:ips.N`` each."""
     booked = [r * free_ips(lab, cpu, 2) for r, cpu in zip(ratios, (FAST, SLOW), strict=True)]
-    specs = {f"amp:ips.{i}": asked(aim) for i, aim in enumerate(booked)}
+    specs = {f"amp:ips.{i}": spec(aim) for i, aim in enumerate(booked)}
     guest = lab.guest("two", specs, vcpus=2, pins={0: str(FAST), 1: str(SLOW)}, counter=True)
     made = agent(tmp_path)
     try:
         with favoured(guest):
-            time.sleep(SETTLE_S)
+            time.sleep(WARM_UP_S)
             before_s = cpu_s(made)
             found = watch([guest])
         print(f"\n== two vCPUs, B/R {ratios[0]} and {ratios[1]}; {costs(made, before_s)}")
         for index, (ips, aim) in enumerate(zip(found, booked, strict=True)):
-            told(f"vCPU {index} {aim / 1e6:.0f}M", ips, aim)
+            show(f"vCPU {index} {aim / 1e6:.0f}M", ips, aim)
     finally:
         made.stop()
         lab.clear()
@@ -192,7 +192,7 @@ def test_two_vcpus_with_bookings_of_their_own(
 def test_moves_between_core_types(lab: Lab, tmp_path: Path, ratio: float) -> None:
     """Every 2.5 s to the other core type; ``ratio`` is of what the slow core gives."""
     booked = ratio * free_ips(lab, SLOW)
-    guest = lab.guest("mover", {"amp:ips": asked(booked)}, cpuset=f"{FAST},{SLOW}", counter=True)
+    guest = lab.guest("mover", {"amp:ips": spec(booked)}, cpuset=f"{FAST},{SLOW}", counter=True)
     made = agent(tmp_path)
     ended = threading.Event()
 
@@ -207,14 +207,14 @@ def test_moves_between_core_types(lab: Lab, tmp_path: Path, ratio: float) -> Non
     try:
         mover.start()
         with favoured(guest):
-            time.sleep(SETTLE_S)
+            time.sleep(WARM_UP_S)
             before_s = cpu_s(made)
             found = watch([guest])
         print(
             f"\n== moves fast <-> slow every 2.5 s, B {ratio} of the slow core; "
             f"{costs(made, before_s)}"
         )
-        told(f"{booked / 1e6:.0f}M", found[0], booked)
+        show(f"{booked / 1e6:.0f}M", found[0], booked)
     finally:
         ended.set()
         mover.join()
@@ -223,8 +223,8 @@ def test_moves_between_core_types(lab: Lab, tmp_path: Path, ratio: float) -> Non
 
 
 def test_what_the_plugin_itself_costs(lab: Lab) -> None:
-    """Work a CPU second with the plugin over without, in turns, on the fast core."""
-    print("\n== cost of counting, work a CPU second over the same guest uncounted (6 rounds)")
+    """Work per CPU second with the plugin over that without, in turns, on the fast core."""
+    print("\n== cost of counting: work per CPU second, counted over uncounted (6 rounds)")
     for label, more in (
         ("one vCPU, inline", {"counter": True}),
         ("one vCPU, callback", {"counter": True, "count": "callback"}),
@@ -237,7 +237,7 @@ def test_what_the_plugin_itself_costs(lab: Lab) -> None:
 
 
 def speed(lab: Lab, **options: Any) -> float:
-    """Rounds of work a CPU second."""
+    """Rounds of work per CPU second."""
     guest = lab.guest("speed", cpuset=str(FAST), **options)
     try:
         time.sleep(0.5)

@@ -1,9 +1,8 @@
-"""What estimators say of real guests that compute and that wait for memory. Prints; asserts nothing
-about speed.
+"""What estimators find for real guests that compute and that wait for memory. Prints figures only.
 
-The slow core is made by an interrupt that takes its time, so it slows memory work as much as any
-other: both guests should gain what the coefficient says. The guests are emulated, and their counter
-has instructions only: what can be tried here is sampling, on real counters and real moves.
+The slow core is made by a long interrupt, which slows memory work down as much as any other: the
+speedup of both guests should be the coefficient. The guests are emulated, and their counter has
+instructions only: what can be tested here is sampling, on real counters and real moves.
 """
 
 import time
@@ -26,7 +25,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("kind", ["computes", "reads memory"])
 def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
-    """One guest alone on the slow core, then on the fast one; its own work beside the estimate."""
+    """One guest alone on the slow core, then on the fast one; its own work, and the estimate."""
     guest = lab.guest(kind[:5].strip(), cpuset=str(SLOW), memory_mib=48, counter=True)
     agent = Agent(tmp_path, 2.0, "coefficients = adaptive\n").start()
     try:
@@ -48,11 +47,11 @@ def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
         error = agent.metric("amp_vcpu_speedup_error_ratio")
         drift = agent.metric("amp_coefficient_drift_ratio")
         print(
-            f"\n{kind}: rounds a CPU second, slow and fast in turn: "
+            f"\n{kind}: rounds per CPU second, slow and fast in turn: "
             f"{', '.join(f'{s:.1f}' for s in speeds)}"
         )
         print(
-            f"{kind}: own speed-up {(speeds[1] + speeds[3]) / (speeds[0] + speeds[2]):.3f}, "
+            f"{kind}: own speedup {(speeds[1] + speeds[3]) / (speeds[0] + speeds[2]):.3f}, "
             f"estimated {found}, error {error}, drift against 2.0: {drift}"
         )
     finally:

@@ -1,9 +1,9 @@
-"""Who gets the fast core among real guests, policy by policy. Prints; asserts nothing about speed.
+"""Which real guest gets the fast core, policy by policy. Prints figures only.
 
 Two real guests without a booking, one that computes and one that waits for memory, on one fast and
-one honestly slow core, under a real agent. Their instructions are counted by the lab's counter.
-Progress is the guests' own counted work over what each does alone on the slow core, so that 1 is a
-slow core to itself; the machine drifts, so that is measured before each policy.
+one really slow core, under a real agent. Their instructions are counted by the lab's counter.
+Progress is the guests' own counted work over that of each alone on the slow core, so 1 is a slow
+core to itself. The speed of the machine drifts, so it is measured before each policy.
 """
 
 import time
@@ -17,7 +17,7 @@ from tests.lab import FAST, SLOW, Agent, opened
 
 MASK = (32 << 20) - 1
 INTERVAL_S = 1.0
-LEARN_S = 10.0
+WARM_UP_S = 10.0
 WATCH_S = 40.0
 ALONE_S = 2.0
 POLICIES = {
@@ -87,7 +87,7 @@ def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> Non
     more = f"cycle_s = 0.5\npolicy = {policy}\npolicy_interval_s = {INTERVAL_S}\n{POLICIES[policy]}"
     agent = Agent(tmp_path, 2.0, more).start("chrt", "--rr", "1")
     try:
-        time.sleep(LEARN_S)
+        time.sleep(WARM_UP_S)
         before, moved = on_fast_s(agent, guests), moves(agent)
         speeds = rates(guests, WATCH_S)
         after, moved = on_fast_s(agent, guests), moves(agent) - moved

@@ -38,8 +38,8 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing import core_shares
-from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import hosts
 from tests.host_reports import NOW_S
 from tests.packing import PackingHost
@@ -157,7 +157,7 @@ class Host(PackingHost):
         if len(types) > 1:
             fast, slow = (speed(instance.waits, types[at].coefficient) for at in (-1, 0))
             estimate = Estimate(fast / slow * (1.0 + error), ERROR, "sampling")
-            self.measured[instance.resource] = Insight(speedup=estimate)
+            self.measured[instance.resource] = VcpuProfile(speedup=estimate)
         self.instances[instance.resource] = instance
         self.add(
             instance.resource,
@@ -177,21 +177,21 @@ class Host(PackingHost):
 
     def said(self):
         """Its agent's report."""
-        return self.report(lambda domain: self.measured.get(domain.resource, Insight()))
+        return self.report(lambda domain: self.measured.get(domain.resource, VcpuProfile()))
 
     def work(self):
         """What it does now, in reference cores: for best effort, for bookings, and what it owes."""
         free = dict.fromkeys(self.pcpus, 1.0)
         best, over, booked = {}, {}, 0.0
-        for key, promise in self.promises.items():
-            booking = promise.booking
+        for key, entitlement in self.entitlements.items():
+            booking = entitlement.booking
             size = booking.refcores or (booking.ips or 0.0) / REFERENCE_IPS
             if booking.kind == "best_effort":
                 best[key] = self.instances[key[0]].waits
-            elif promise.pcpu is None:
+            elif entitlement.home.pcpu is None:
                 over[key] = size
             else:
-                free[promise.pcpu] -= promise.cores
+                free[entitlement.home.pcpu] -= entitlement.home.cores
                 booked += size
         owes = sum(over.values())
         speeds = self._speeds(best, over, free)
@@ -210,7 +210,7 @@ class Host(PackingHost):
 
     def _use(self, free, key, size):
         """A vCPU that is not packed gets what it books from fragments."""
-        pcpus = self.promises[key].grant.pcpus
+        pcpus = self.entitlements[key].pcpus
         need, there = size / self._only(pcpus).coefficient, sum(free[p] for p in pcpus)
         for pcpu in pcpus:
             free[pcpu] -= need * free[pcpu] / there
@@ -222,12 +222,14 @@ class Host(PackingHost):
         """How fast everybody is that shares what bookings leave, as the agent's policy does."""
         views = [VcpuView(key, self.pcpus, self.pcpus) for key in best]
         for key in over:
-            pcpus = self.promises[key].grant.pcpus if self.promises[key].grant else frozenset()
+            pcpus = self.entitlements[key].pcpus or frozenset()
             views.append(VcpuView(key, pcpus, pcpus))
-        here = core_shares.room(HostView(self.topology, tuple(views), free))
+        here = core_shares.shared_capacity(HostView(self.topology, tuple(views), free))
         given = core_shares.evenly(here)
         if self.info.policy != "amp-fair":
-            ranks = core_shares.ranked_vms(here, lambda v: -best[v.key] if v.key in best else None)
+            ranks = core_shares.ranked_instances(
+                here, lambda v: -best[v.key] if v.key in best else None
+            )
             given = core_shares.by_rank(here, ranks)
         return {
             v.key: sum(

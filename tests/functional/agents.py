@@ -36,17 +36,16 @@ class Agent:
         self.info = HostInfo(compute.host, bookable, reserve_ratio)
         bus = MessageBus(nova.rpc.TRANSPORT, compute.host)
         self.publisher = Publisher(options().reports, compute.host, bus)
-        self.report = None
+        self.last = None
+        """The record of the last control cycle."""
 
     def cycle(self):
         """One control cycle over what runs on the host now; publishes a report of changes."""
         self._run_instances()
         self.host.wait(1.0)
-        self.loop.cycle()
-        self.loop.act()
-        self.report = self.loop.report()
-        self.publisher.offer(self.loop.report, self.info)
-        return self.report
+        self.last = self.loop.cycle()
+        self.publisher.offer(self.last, self.info)
+        return self.last
 
     def _run_instances(self):
         """Have the fake host run the instances of Nova's fake driver."""
@@ -77,7 +76,7 @@ class Agent:
         """Booked vCPUs without a place, by the agent's own packing."""
         return [
             (d.domain.resource, v.reading.index)
-            for d in self.report.domains
+            for d in self.last.domains
             for v in d.vcpus
             if v.entitlement.booking.kind != "best_effort" and v.entitlement.home.pcpu is None
         ]

@@ -70,8 +70,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         """A control cycle on these hosts, or on all; waits until the scheduler has the reports."""
         for name in names or self.agents:
             agent = self.agents[name]
-            report = agent.cycle()
-            here = {d.domain.resource for d in report.domains}
+            here = {d.domain.resource for d in agent.cycle().domains}
             self.wait_until(
                 lambda name=name, here=here: (
                     (entry := self.states.entry(name)) is not None

@@ -112,7 +112,7 @@ class ConcurrencyTest(PlacementTestCase):
         found = []
         for agent in self.agents.values():
             agent.host.wait(1.0)
-            agent.report = agent.loop.cycle()
+            agent.last = agent.loop.cycle()
             found += agent.over_booked()
         return found
 

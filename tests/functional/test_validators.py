@@ -49,7 +49,7 @@ class ValidatorsTest(CloudTestCase):
             ("amp:ips.0", "inf", "is not allowed"),
             ("amp:limit", "medium", "give hard or soft"),
             ("amp:burst_s", "11", "give a decimal from 0 to 10"),
-            ("amp:core_type", "fast core", "a core type's name"),
+            ("amp:core_type", "fast core", "give the name of a core type"),
             ("amp:efficiency", "0.9", "low, medium or high"),
             ("amp:weight", "0", "give a decimal from 0.01 to 100"),
             ("amp:pref_cores", "1", "did you mean amp:pref_core?"),

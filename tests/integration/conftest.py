@@ -10,7 +10,7 @@ from tests.lab import SLOW, Agent, Lab, opened
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of real guests, with one CPU honestly slower."""
+    """A lab of real guests, with one CPU really slower."""
     with opened(tmp_path_factory.mktemp("lab")) as made:
         from amp_nova.lab.slowcore import SlowCore
 

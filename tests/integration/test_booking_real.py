@@ -1,4 +1,4 @@
-"""Bookings on real guests: facts from the kernel and the guests, not from the agent."""
+"""Bookings on real guests, measured by the kernel and the guests, not by the agent."""
 
 import time
 
@@ -10,7 +10,7 @@ HALF = {"amp:pref_core": "0.5"}
 
 
 def shares(guests, seconds=2.0):
-    """CPU share of vCPU 0 of each guest, and rounds of work a second, over some seconds."""
+    """CPU share of vCPU 0 of each guest, and its rounds of work per second."""
     before = [(g.cpu_ns()[0], g.rounds()[0]) for g in guests]
     begin = time.monotonic()
     time.sleep(seconds)
@@ -53,8 +53,8 @@ def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
     assert quota(guest, 1) == pytest.approx(0.8, rel=0.002)
 
 
-def test_a_booking_without_a_place_of_its_own_goes_to_the_slow_core(guests, agent):
-    """A vCPU that may run anywhere is kept on one core type, the slow one when it suffices."""
+def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
+    """A vCPU that may run anywhere is kept on one core type: the slow one if that suffices."""
     guest = guests.guest("free", HALF)
 
     agent.start()
@@ -80,7 +80,7 @@ def test_a_move_by_nova_or_an_operator_is_followed_at_once(guests, agent):
 
 
 def test_a_guest_that_starts_later_is_limited_at_once(guests, agent):
-    """A life-cycle event starts a cycle; nobody waits for the period."""
+    """A life-cycle event starts a cycle at once."""
     agent.start()
 
     guest = guests.guest("late", HALF, cpuset=str(SLOW))
@@ -89,8 +89,8 @@ def test_a_guest_that_starts_later_is_limited_at_once(guests, agent):
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
 
 
-def test_the_rest_of_the_guest_is_not_charged_to_its_vcpus(guests, agent):
-    """Emulator threads stay in a group of their own, without a limit of ours."""
+def test_emulator_threads_are_not_limited(guests, agent):
+    """They stay in a group of their own."""
 
     guest = guests.guest("emulator", HALF, cpuset=str(SLOW))
     agent.start()
@@ -100,8 +100,8 @@ def test_the_rest_of_the_guest_is_not_charged_to_its_vcpus(guests, agent):
     assert (emulator / "cpu.cfs_quota_us").read_text().strip() == "-1"
 
 
-def test_a_steady_state_is_left_alone(guests, agent):
-    """Once bookings hold nothing is written, and libvirt is asked for its listing at the most."""
+def test_nothing_is_written_in_the_steady_state(guests, agent):
+    """Once bookings are in force; and libvirt is asked for its list of domains at most."""
     guests.guest("steady", HALF, cpuset=str(SLOW))
     agent.start()
     agent.next_cycle()
@@ -113,7 +113,7 @@ def test_a_steady_state_is_left_alone(guests, agent):
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
-def test_a_best_effort_guest_is_left_alone_where_no_policy_is_wanted(guests, agent):
+def test_a_best_effort_guest_is_left_alone_without_a_policy(guests, agent):
     """No booking, no limit, no affinity."""
     agent.config.write_text(agent.config.read_text() + "policy = none\n")
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
@@ -126,7 +126,7 @@ def test_a_best_effort_guest_is_left_alone_where_no_policy_is_wanted(guests, age
 
 
 def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
-    """The default policy: with a core for everybody, the fast one is not left idle."""
+    """The default policy: while there is a core for each vCPU, the fast one is in use."""
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
 
     agent.start()
@@ -136,8 +136,8 @@ def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
     assert affinity(guest) == {FAST}
 
 
-def test_an_ips_booking_is_said_not_to_be_enforced(guests, agent):
-    """It is neither enforced nor silently taken for something else."""
+def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):
+    """Nothing counts the guest's instructions, so there is no limit."""
     guest = guests.guest("ips", {"amp:ips": "100M"}, cpuset=str(SLOW))
 
     agent.start()
@@ -149,8 +149,8 @@ def test_an_ips_booking_is_said_not_to_be_enforced(guests, agent):
     assert agent.metric(why, domain=guest.spec.name) == 1
 
 
-def test_release_puts_back_what_the_flavor_alone_asks_for(guests, agent):
-    """After release there is no limit and no affinity of ours, and the agent stays away."""
+def test_release_restores_what_the_flavor_alone_asks_for(guests, agent):
+    """No limit and no affinity, and the agent changes nothing until the instance is resumed."""
     guest = guests.guest("release", HALF, cpuset=f"{FAST},{SLOW}")
     agent.start()
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
@@ -166,7 +166,7 @@ def test_release_puts_back_what_the_flavor_alone_asks_for(guests, agent):
 
 
 def test_pause_lets_an_operator_work_by_hand(guests, agent):
-    """While an instance is paused, what an operator sets stays; then it is looked after again."""
+    """What an operator sets while an instance is paused stays until the pause ends."""
 
     guest = guests.guest("pause", HALF, cpuset=str(SLOW))
     agent.start()
@@ -181,21 +181,21 @@ def test_pause_lets_an_operator_work_by_hand(guests, agent):
     until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 8, "the limit after the pause")
 
 
-def test_a_foreign_change_is_put_right_and_counted(guests, agent):
-    """Somebody else's limit is seen within a cycle, replaced, and shows as drift."""
+def test_a_foreign_change_is_repaired_and_counted(guests, agent):
+    """A limit that something else wrote is replaced within a cycle and counted as drift."""
 
     guest = guests.guest("drift", HALF, cpuset=str(SLOW))
     agent.start()
 
     (cgroup(guest) / "cpu.cfs_quota_us").write_text("15000")
 
-    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 3, "the limit put right")
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 3, "the repaired limit")
     agent.next_cycle()
     assert agent.metric("amp_enforcement_drift_total", cause="quota") == 1
 
 
-def test_a_quota_in_the_definition_is_not_fought_over(guests, agent):
-    """Where libvirt's definition has a quota of its own, that one stays, and is named."""
+def test_a_quota_in_the_definition_stays(guests, agent):
+    """If libvirt's definition has a quota of its own, it stays and is reported."""
     cputune = "<period>50000</period><quota>30000</quota>"
     guest = guests.guest("owned", HALF, cpuset=str(SLOW), cputune=cputune)
 
@@ -207,7 +207,7 @@ def test_a_quota_in_the_definition_is_not_fought_over(guests, agent):
 
 
 def test_a_configured_booking_serves_domains_without_metadata(guests, lab, tmp_path):
-    """Instances from before Nova 32 get their booking from the configuration."""
+    """Instances created before Nova 32 get their booking from the configuration."""
     from tests.lab import Agent
 
     guest = guests.guest("old", metadata="", cpuset=str(SLOW))
@@ -220,8 +220,8 @@ def test_a_configured_booking_serves_domains_without_metadata(guests, lab, tmp_p
         agent.stop()
 
 
-def test_dry_run_says_what_it_would_do_and_does_nothing(guests, agent):
-    """--dry-run prints the change and its reason; the kernel is as before."""
+def test_dry_run_prints_changes_and_makes_none(guests, agent):
+    """--dry-run prints each change with its reason; limits are as before."""
     import subprocess
 
     guest = guests.guest("dry", HALF, cpuset=str(FAST))
@@ -234,7 +234,7 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(guests, agent):
 
 
 def test_neighbours_without_a_booking_take_nothing_from_it(guests, agent):
-    """Two guests that take all they can get, on the same CPU as a booking of 0.8 of it."""
+    """Two guests that use all they can get share a CPU with a booking of 0.8 of it."""
     booked = guests.guest("booked", {"amp:pref_core": "0.8"}, cpuset=str(SLOW))
     greedy = [guests.guest(f"greedy{i}", cpuset=str(SLOW)) for i in (1, 2)]
     (alone, *_) = shares([booked, *greedy])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.hardware.calibration import Step
+from amp_nova.hardware.calibration import Run
 from amp_nova.host.calibration import file, stress_ng
 from amp_nova.host.counters import perf
 from tests.perf_events import TASK_CLOCK
@@ -100,7 +100,7 @@ def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
     except CountersUnavailable as exc:
         pytest.skip(f"no performance counters here: {exc}")
     pcpu = max(os.sched_getaffinity(0))
-    step = Step(0, "core", "integer", False)
+    step = Run(0, "core", "integer", False)
     found = stress_ng.find().run(step, stress_ng.KERNELS[0], [pcpu], 1)
 
     assert found.ips == pytest.approx(1e9, rel=0.05)

@@ -1,4 +1,4 @@
-"""Counters on real guests: the plugin against what the guests know of themselves, and faults."""
+"""Counters on real guests: the plugin against the guests' own counts, and faults."""
 
 import os
 import struct
@@ -14,7 +14,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 
 def counted(guest, seconds=1.5):
-    """Per vCPU: instructions counted over those that the guest knows it has executed."""
+    """Per vCPU: instructions counted, over those that the guest itself has counted."""
     from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
 
     def both():
@@ -43,7 +43,7 @@ def test_the_plugin_counts_what_a_guest_executes(guests, vcpus, count):
 
 
 def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
-    """Each has a file of its own, and it goes with the guest."""
+    """Each has a file of its own, which is removed with the guest."""
     first = guests.guest("first", counter=True, cpuset=str(FAST))
     second = guests.guest("second", counter=True, cpuset=str(SLOW))
     assert counted(first) == pytest.approx([1.0], rel=1e-3)
@@ -56,21 +56,17 @@ def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
 
 @pytest.fixture
 def host(lab):
-    """The real host as the agent has it."""
+    """The sensor as the agent has it, for the guests of this lab."""
+    from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
-    from amp_nova.host.node import LibvirtHost
+    from amp_nova.host.sensor import LibvirtSensor
     from amp_nova.model.topology import CoreType, PCpu, Topology
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
     hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
-    yield LibvirtHost(
-        hypervisor,
-        lambda: topology,
-        lambda: frozenset({FAST, SLOW}),
-        Path("/run/libvirt/qemu"),
-        counters=Counters("auto", retry_s=0.2),
-    )
+    online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
+    yield LibvirtSensor(hypervisor, online, counters=Counters("auto", retry_s=0.2))
     hypervisor.close()
 
 
@@ -83,7 +79,7 @@ def vcpus_of(host, guest):
 
 
 def test_the_host_reads_the_counts(guests, host):
-    """Readings and samples have what the plugin has."""
+    """Readings and samples have the plugin's counts."""
     guest = guests.guest("read", counter=True, vcpus=2)
 
     seen = vcpus_of(host, guest)
@@ -101,8 +97,8 @@ def test_the_host_reads_the_counts(guests, host):
     assert host.counting() == {("tcg", ""): 2}
 
 
-def test_a_suspended_guest_stands_still_and_goes_on(guests, host):
-    """Nothing is lost and nothing invented."""
+def test_counts_of_a_suspended_guest_stop_until_it_is_resumed(guests, host):
+    """No instruction is lost or counted twice."""
     guest = guests.guest("suspended", counter=True)
     key = (guest.resource, 0)
     vcpus_of(host, guest)
@@ -118,8 +114,8 @@ def test_a_suspended_guest_stands_still_and_goes_on(guests, host):
     assert counted(guest) == pytest.approx([1.0], rel=1e-3)
 
 
-def test_a_restarted_guest_is_another_life(guests, host):
-    """A new QEMU process, a new file, and counts from the start again."""
+def test_a_restarted_guest_is_another_incarnation(guests, host):
+    """A new QEMU process, a new file, and counts from zero."""
     guest = guests.guest("again", counter=True)
     uuid_before, before = guest.resource, host.observe()
     old = next(d for d in before.domains if d.domain.resource == uuid_before)
@@ -130,14 +126,14 @@ def test_a_restarted_guest_is_another_life(guests, host):
     def alive():
         return [v for v in vcpus_of(host, guest) if v.counts is not None]
 
-    until(alive, 10, "the new life's counts")
+    until(alive, 10, "the new process's counts")
     new = next(d for d in host.observe().domains if d.domain.resource == uuid_before)
     assert new.domain.incarnation != old.domain.incarnation
     guest.domain = guests.conn.lookupByName(guest.spec.name)
 
 
 def test_a_vcpu_that_is_plugged_in_is_counted(guests, host):
-    """There is room for it in the file from the start."""
+    """The file has a line for it from the start."""
     guest = guests.guest("plugged", counter=True, vcpus_max=2)
     assert len(vcpus_of(host, guest)) == 1
 
@@ -150,8 +146,8 @@ def test_a_vcpu_that_is_plugged_in_is_counted(guests, host):
     assert counted(guest) == pytest.approx([1.0], rel=1e-3)
 
 
-def test_a_guest_without_the_plugin_says_so_and_the_others_are_counted(guests, host):
-    """One vCPU's fault is its own."""
+def test_a_guest_without_the_plugin_is_reported_and_the_others_are_counted(guests, host):
+    """It does not affect other guests."""
     plain = guests.guest("plain", cpuset=str(SLOW))
     guest = guests.guest("fine", counter=True, cpuset=str(FAST))
 
@@ -159,8 +155,8 @@ def test_a_guest_without_the_plugin_says_so_and_the_others_are_counted(guests, h
     assert vcpus_of(host, guest)[0].counts is not None
 
 
-def test_garbage_in_the_file_is_a_reason_and_heals(guests, host):
-    """Somebody replaces the file: uncounted with a reason; with the right one it counts again."""
+def test_garbage_in_the_file_is_reported_until_it_is_replaced(guests, host):
+    """Uncounted with a reason; with the right file the guest is counted again."""
     guest = guests.guest("garbage", counter=True)
     path = guest.spec.counter_path
     right = path.with_suffix(".right")
@@ -196,7 +192,7 @@ def test_software_events_count_a_real_vcpu_thread(guests):
 
 
 def test_the_header_is_what_the_reader_expects(guests):
-    """Both sides of the file were written by hand: they agree."""
+    """The plugin and the reader agree about the file's format."""
     from amp_nova.host.counters.tcg import MAGIC, VERSION
 
     guest = guests.guest("header", counter=True, vcpus=2)

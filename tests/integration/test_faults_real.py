@@ -1,4 +1,4 @@
-"""What breaks on real hosts: each fault touches the one thing it hits, and heals by itself."""
+"""Faults on real hosts: each affects one thing only, and recovery needs no operator."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ HALF = {"amp:pref_core": "0.5"}
 
 
 def test_a_killed_agent_leaves_bookings_as_they_are_and_its_successor_adopts_them(guests, agent):
-    """kill -9: limits stay in force; a restart finds them right and writes nothing."""
+    """kill -9: limits stay in force; a restarted agent finds them right and writes nothing."""
     fast = guests.guest("fast", HALF, cpuset=str(FAST))
     slow = guests.guest("slow", HALF, cpuset=str(SLOW))
     agent.start()
@@ -32,8 +32,8 @@ def test_a_killed_agent_leaves_bookings_as_they_are_and_its_successor_adopts_the
     assert (quota(fast), quota(slow)) == (0.25, 0.5)
 
 
-def test_killed_in_the_middle_of_a_move_the_next_agent_puts_it_right(guests, lab, tmp_path):
-    """Killed at any moment of a move: limits are whole values, and right after a restart."""
+def test_the_next_agent_finishes_a_move_in_which_one_was_killed(guests, lab, tmp_path):
+    """Killed at any moment of a move, it leaves one limit or the other, right after a restart."""
     guest = guests.guest("victim", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
     agent = Agent(tmp_path / "agent")
     try:
@@ -61,7 +61,7 @@ def libvirtd_pid() -> int:
 
 
 def restart_libvirtd() -> None:
-    """As an upgrade does: the daemon goes and comes back, the guests stay."""
+    """As an upgrade does: the daemon stops and starts again, the guests stay."""
     if Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "restart", "libvirtd"], check=True, timeout=60)
         return
@@ -76,13 +76,13 @@ def restart_libvirtd() -> None:
 
 
 def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, agent):
-    """While libvirt is gone drift is still put right; when it is back new guests are limited."""
+    """Without libvirt, foreign changes are repaired; when it is back, new guests are limited."""
     guest = guests.guest("steady", HALF, cpuset=str(SLOW))
     agent.start()
 
     restart_libvirtd()
     (cgroup(guest) / "cpu.cfs_quota_us").write_text("15000")
-    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 5, "the limit put right")
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 5, "the repaired limit")
     lab.reconnect()
     late = guests.guest("late", HALF, cpuset=str(FAST))
 
@@ -91,18 +91,19 @@ def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, age
     assert agent.metric("amp_hypervisor_up") == 1
 
 
-def test_a_domain_destroyed_in_the_middle_of_a_cycle_hurts_nobody(guests, agent):
-    """It goes between observation and action: no failure, and its neighbour is limited."""
+def test_a_domain_destroyed_in_the_middle_of_a_cycle_affects_no_other(guests, agent):
+    """It ends between observation and action: no failure, and its neighbour is limited."""
     from amp_nova import conf as options
-    from amp_nova.agent.service import make_host
+    from amp_nova.agent.wiring import make_sensor, make_writer
 
     doomed = guests.guest("doomed", HALF, cpuset=str(FAST))
     neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
-    agent.state_path.mkdir(parents=True)
-    host = make_host(options.load(files=[str(agent.config)]))
+    conf = options.load(files=[str(agent.config)])
+    sensor = make_sensor(conf)
+    writer = make_writer(conf, sensor)
 
     class Executioner:
-        """An actuator before which the domain dies."""
+        """An actuator that destroys the domain before its first write."""
 
         done = False
 
@@ -110,9 +111,9 @@ def test_a_domain_destroyed_in_the_middle_of_a_cycle_hurts_nobody(guests, agent)
             if not self.done:
                 doomed.domain.destroy()
                 self.done = True
-            return host.apply(changes)
+            return writer.apply(changes)
 
-    loop = Loop(host, Executioner(), Settings())
+    loop = Loop(sensor, Executioner(), Settings())
     first = loop.cycle()
     until(lambda: not Path(f"/proc/{doomed.pid}").exists(), 10, "the end of QEMU")
     second = loop.cycle()
@@ -122,7 +123,7 @@ def test_a_domain_destroyed_in_the_middle_of_a_cycle_hurts_nobody(guests, agent)
     until(
         lambda: [d.domain.name for d in loop.cycle().domains] == [neighbour.spec.name],
         5,
-        "the listing without the dead",
+        "a cycle without the destroyed domain",
     )
 
 
@@ -135,7 +136,7 @@ GARBAGE = {
 
 
 def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_other(guests, agent):
-    """Each is left without a limit and said why; the good neighbour is enforced."""
+    """Each is without a limit, with the reason; the neighbour's booking is enforced."""
     garbage = {name: guests.guest(name, cpuset=str(FAST), **more) for name, more in GARBAGE.items()}
     neighbour = guests.guest("good", HALF, cpuset=str(SLOW))
 
@@ -145,13 +146,13 @@ def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_ot
     assert {name: quota(guest) for name, guest in garbage.items()} == dict.fromkeys(GARBAGE)
     for name in ("bad-value", "two-owners", "no-such-vcpu"):
         explained = agent.cli("explain", garbage[name].spec.name).stdout
-        assert "Its booking is not kept: " in explained, name
+        assert "Its booking is not enforced: " in explained, name
         assert agent.metric("amp_instance_problem_info", domain=garbage[name].spec.name) == 1
     assert "'a lot'" in agent.cli("explain", garbage["bad-value"].spec.name).stdout
 
 
 def test_a_read_only_cgroup_fails_for_its_domain_alone(guests, agent):
-    """One domain's cgroup cannot be written: it is counted and said, the other is enforced."""
+    """One domain's cgroup cannot be written: counted and reported; the other is enforced."""
     stuck = guests.guest("stuck", HALF, cpuset=str(FAST))
     neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
     folder = cgroup(stuck).parent
@@ -182,7 +183,7 @@ def test_series_end_with_their_instance(guests, agent):
 
 
 def test_two_agents_do_not_share_a_host(guests, agent):
-    """The second one says so in one sentence and exits with 2."""
+    """The second one says why in one sentence, and exits with 2."""
     agent.start()
 
     second = subprocess.run(agent.command(), capture_output=True, text=True, check=False)

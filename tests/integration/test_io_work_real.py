@@ -17,7 +17,7 @@ TURNS = 20_000
 
 
 def io_affinities(guest):
-    """Where all threads of the guest's process but its vCPUs may run, from the kernel."""
+    """Where all threads of the guest's process but its vCPUs may run, by the kernel."""
     found = {}
     for task in Path(f"/proc/{guest.pid}/task").iterdir():
         comm = (task / "comm").read_text().strip()
@@ -65,7 +65,7 @@ def slow_agent(lab, tmp_path):
 def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop(
     sender, slow_agent
 ):
-    """Combined Usage rises above 100 %, the threads move, frames still flow; and the reverse."""
+    """Combined Usage rises above 100 %, the threads move, frames still flow; then the reverse."""
     guest = sender
     assert all_on(guest, BOTH)
     assert throughput(guest) > 0
@@ -83,18 +83,18 @@ def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop
     assert pinned(guest) == {FAST}
     assert "Combined Usage" in slow_agent.cli("explain", name).stdout
 
-    # Throughput after over before: what costs too much is taken back, the rest stays.
+    # Throughput after over before: a move that costs too much is reversed.
     effect = "amp_instance_io_effect_ratio"
     until(lambda: slow_agent.metric(effect, domain=name) is not None, 20, "the effect")
     kept = slow_agent.metric(effect, domain=name) >= 0.75
-    until(lambda: all_on(guest, ONLY_SLOW if kept else BOTH), 5, "what the effect asks for")
+    until(lambda: all_on(guest, ONLY_SLOW if kept else BOTH), 5, "what follows from the effect")
 
-    guest.pause(2**31)  # next to no frames any more
-    until(lambda: all_on(guest, BOTH), 20, "the way home")
+    guest.pause(2**31)  # hardly any frames
+    until(lambda: all_on(guest, BOTH), 20, "the move back")
 
 
 def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
-    """What is held or pinned elsewhere is left; release puts back, and nothing takes it again."""
+    """Paused and pinned threads are left alone; release restores, until the instance is resumed."""
     guest, name = sender, sender.spec.name
     slow_agent.start()
     until(lambda: all_on(guest, ONLY_SLOW), 20, "the move to slow cores")
@@ -113,8 +113,8 @@ def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
     assert slow_agent.metric("amp_io_drift_total") == 0
 
 
-def test_report_moves_nothing_and_a_dry_run_says_what_it_would(sender, lab, tmp_path):
-    """By default usage is exported and that is all."""
+def test_report_moves_nothing_and_a_dry_run_prints_moves(sender, lab, tmp_path):
+    """By default, usage is exported and nothing is moved."""
     guest = sender
     agent = Agent(tmp_path / "report", more=f"io_line_rate_mbps = {LINE_MBPS}\n").start()
     try:

@@ -1,6 +1,6 @@
-"""Bookings of instructions per second, on real guests whose instructions a plugin of QEMU counts.
+"""Bookings of instructions per second, on real guests whose instructions a QEMU plugin counts.
 
-What the guest got is read from the plugin's file, not from the agent.
+What was delivered is read from the plugin's file, not from the agent.
 """
 
 import time
@@ -11,12 +11,12 @@ from tests.lab import FAST, SLOW, until
 
 
 def ips_of(guest, seconds):
-    """Instructions per second of every vCPU over some time."""
+    """Instructions per second of every vCPU, over some seconds."""
     return [ips for ips, _ in ips_and_speed_of(guest, seconds)]
 
 
 def ips_and_speed_of(guest, seconds):
-    """The same, and with it the instructions per CPU second: what the core gave it at the most."""
+    """The same, with the instructions per CPU second: the most that the core could deliver."""
     before, spent, began_s = guest.instructions(), guest.cpu_ns(), time.monotonic()
     time.sleep(seconds)
     after, spent_after, took_s = guest.instructions(), guest.cpu_ns(), time.monotonic() - began_s
@@ -28,7 +28,7 @@ def ips_and_speed_of(guest, seconds):
 
 @pytest.fixture(scope="module")
 def free_ips(lab):
-    """What such a guest retires when nothing holds it, with one vCPU and with two."""
+    """Instructions per second of such a guest without a limit, with one vCPU and with two."""
     found = {}
     for vcpus in (1, 2):
         pins = {0: str(FAST), 1: str(SLOW)}
@@ -44,8 +44,8 @@ def free_ips(lab):
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
 
-    Where those slow the core down or take more than a tenth of it, as much as then remains. How
-    close it comes when nothing disturbs it: benchmarks/test_ips_real.
+    If those slow the core down or take more than a tenth of it, as much as remains. The error on an
+    undisturbed machine is measured in benchmarks/test_ips_real.
     """
     ips = booked * free_ips[1]
     specs = {"amp:ips": f"{ips:.0f}"}
@@ -55,9 +55,7 @@ def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
 
     ((got, speed),) = ips_and_speed_of(guest, 10.0)
 
-    print(
-        f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, could have {speed / ips:.2f} times the booking"
-    )
+    print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, the core gave {speed / ips:.2f} bookings")
     assert got < 1.05 * ips
     assert got > 0.95 * min(ips, 0.9 * speed)
     if speed < 1.3 * ips:
@@ -86,8 +84,8 @@ def test_vcpus_of_one_vm_get_what_each_books(guests, agent, free_ips):
     assert got == pytest.approx(ips, rel=0.05)
 
 
-def test_a_guest_that_nothing_counts_is_said_to_be_unverifiable(guests, agent):
-    """It has no ratio, and the note says what is missing."""
+def test_an_uncounted_guest_is_reported_as_unverifiable(guests, agent):
+    """It has no delivered ratio, and the note says what is missing."""
     guest = guests.guest("uncounted", {"amp:ips": "100M"})
     agent.start()
 

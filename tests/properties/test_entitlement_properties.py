@@ -9,9 +9,10 @@ from amp_nova.control.changes import change
 from amp_nova.control.entitlement import Context, Entitlement, Quota, Terms, entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
-from tests.hosts import reading, topology
+from tests.hosts import topology
 from tests.properties.test_packing_properties import hosts, sizes
 
 NOISE = 1e-9
@@ -116,7 +117,7 @@ def test_no_step_gives_more_than_before_or_after(before, limit, after, wanted, l
         share = min(1.0, bandwidth.cores) if bandwidth else 1.0
         return share * max(host.type_of(p).coefficient for p in pcpus)
 
-    now = reading(0, before, range(5), limit)
+    now = Allocation(frozenset(before), limit)
     quota = Quota(wanted) if limits_too else None
     kept = frozenset(after)
     entitlement = Entitlement(("vm", 0), VcpuBooking(0), frozenset(range(5)), kept, quota)

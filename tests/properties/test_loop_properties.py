@@ -187,19 +187,19 @@ class Life(RuleBasedStateMachine):
                 self.check(vcpu, now[key], self.host.vcpu(*key).allowed)
 
     def check(self, vcpu, kept, allowed):
-        promise, (pcpus, cores) = vcpu.entitlement, kept
+        entitlement, (pcpus, cores) = vcpu.entitlement, kept
         assert min(vcpu.account.shortfall_ref_s) >= -1e-9
-        assert promise.booking.refcores is None or promise.grant or promise.note
-        if promise.grant is None or vcpu.failure:
+        assert entitlement.booking.refcores is None or entitlement.quota or entitlement.note
+        if entitlement.quota is None or vcpu.failure:
             return
         assert set(pcpus) <= allowed
         core_type = self.host.topology.only_type(pcpus)
-        assert core_type.name == promise.core_type
-        if promise.grant.limits and promise.grant.bandwidth is not None:
+        assert core_type.name == entitlement.core_type
+        if entitlement.quota.bandwidth is not None:
             gets = cores * core_type.coefficient
-            assert gets <= promise.booking.refcores * 1.001
-            if promise.note is None:
-                assert gets == pytest.approx(promise.booking.refcores, rel=0.001)
+            assert gets <= entitlement.booking.refcores * 1.001
+            if entitlement.note is None:
+                assert gets == pytest.approx(entitlement.booking.refcores, rel=0.001)
 
 
 TestLife = Life.TestCase

@@ -152,7 +152,7 @@ def test_bookings_that_fit_are_delivered(made):
     """If all bookings are packed and there are no other guests, all are delivered."""
     booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")
     host = SimHost(made.topology, booked, made.seed)
-    notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
+    notes = [v.entitlement.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
     assume(booked and not any(notes))
 
     result = run(Scenario("made", 6.0, made.topology, booked, made.policy, made.seed))
@@ -177,7 +177,7 @@ def test_the_order_of_guests_does_not_matter_to_bookings(made, chance):
     """If bookings fit, the first guest gets no more than the last."""
     booked = [g for g in made.guests if g.booking.booked and g.booking.limit == "hard"]
     host = SimHost(made.topology, booked, made.seed)
-    notes = [v.promise.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
+    notes = [v.entitlement.note for d in Loop(host, host).cycle().domains for v in d.vcpus]
     assume(len(booked) > 1 and not any(notes))
     mixed = list(booked)
     chance.shuffle(mixed)

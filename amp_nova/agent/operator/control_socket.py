@@ -1,6 +1,6 @@
 """The agent's control socket: one question, one answer, both JSON on one line.
 
-Read-only: what changes something goes through files that outlive the agent (``holds``).
+Read-only: what changes something goes through files that outlive the agent (``pause``).
 """
 
 import json
@@ -83,7 +83,7 @@ def _reply(line: bytes, answer: Answer) -> dict[str, Any]:
         return {"error": "the agent could not answer: see its log"}
 
 
-def ask(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
+def query(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
     """Ask the agent; ``None`` when none runs here."""
     where = path(state_path)
     line = json.dumps(question).encode() + b"\n"

@@ -34,7 +34,10 @@ class Pauses:
         if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
             self._read, self._stamp = self._load(), stamp
         now = self._clock()
-        return {r: why for r, (until, why) in self._read.items() if until is None or until > now}
+        # An end that is not a number has not passed: it pauses as well.
+        return {
+            r: why for r, (until, why) in self._read.items() if until is None or not until <= now
+        }
 
     def _load(self) -> dict[str, tuple[float | None, str]]:
         found = {}

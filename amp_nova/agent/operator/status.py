@@ -120,5 +120,10 @@ def describe(cycle: Cycle) -> list[str]:
             f"{', '.join(map(described, change.steps))} ({change.reason})"
             + (f" FAILED: {failed.message}" if failed else "")
         )
-    does = {True: "enters the idle class", False: "leaves the idle class"}
-    return lines + [f"{names[uuid]}: {does[idle]}" for uuid, idle in cycle.changes.idle.items()]
+    for uuid, idle in cycle.changes.idle.items():
+        failed = cycle.outcome.idle_failures.get(uuid)
+        lines.append(
+            f"{names[uuid]}: {'enters' if idle else 'leaves'} the idle class"
+            + (f" FAILED: {failed.message}" if failed else "")
+        )
+    return lines

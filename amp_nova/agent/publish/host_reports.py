@@ -124,8 +124,7 @@ class Publisher:
         self._options = options
         self._bus = bus
         self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
-        self._offered: tuple[Cycle, HostInfo, bool] | None = None
-        self._claims: object = None
+        self._offered: tuple[Cycle, HostInfo, bool, object] | None = None
         self._urgent: object = None
         self._due_s = 0.0
         self._requested = False
@@ -146,10 +145,8 @@ class Publisher:
 
     def offer(self, cycle: Cycle, info: HostInfo, healthy: bool = True) -> None:
         """Report a cycle, at once if it changes anything urgent; returns immediately."""
-        claims = (_claims(cycle), info, healthy)
-        changed, self._claims = claims != self._claims, claims
-        self._offered = (cycle, info, healthy)
-        if changed:
+        before, self._offered = self._offered, (cycle, info, healthy, _claims(cycle))
+        if before is None or before[1:] != self._offered[1:]:
             self._wake.set()
 
     def mark_unhealthy(self) -> None:
@@ -179,7 +176,7 @@ class Publisher:
             return None
         due = self._requested or time.monotonic() >= self._due_s
         self._requested = False
-        cycle, info, healthy = self._offered
+        cycle, info, healthy, _ = self._offered
         origin = replace(self._origin, sequence=self._origin.sequence + 1, time_s=time.time())
         report = host_report(cycle, info, origin, healthy)
         urgent = _urgent(report)

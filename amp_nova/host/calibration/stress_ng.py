@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
-from amp_nova.hardware.calibration import Kernel, Sample, Step
+from amp_nova.hardware.calibration import Kernel, Run, Sample
 from amp_nova.host.counters import perf
 
 KERNELS = (
@@ -49,7 +49,7 @@ class StressNg:
     version: str
     root: str = "/"
 
-    def run(self, step: Step, kernel: Kernel, pcpus: Sequence[int], run_s: int) -> Sample:
+    def run(self, step: Run, kernel: Kernel, pcpus: Sequence[int], run_s: int) -> Sample:
         """Run one step of the schedule for ``run_s`` seconds, at least 1 (0 means forever).
 
         The first of ``pcpus`` is measured, the others are its siblings. Raises

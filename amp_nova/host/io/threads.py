@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup.groups import path_of
+from amp_nova.host.writer import move_thread
 from amp_nova.profiling.io_overlap import IoThread
 
 _VCPU = re.compile(r"CPU \d+/")
@@ -144,7 +145,7 @@ class IoThreads:
             thread.recognise(self._pid)
             if not thread.kind:
                 return
-            os.sched_setaffinity(tid, pcpus)
+            move_thread(tid, pcpus)
             now = frozenset(os.sched_getaffinity(tid))
         except (FileNotFoundError, ProcessLookupError):
             self._drop(tid)

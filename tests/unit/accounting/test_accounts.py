@@ -31,8 +31,8 @@ class Kept:
         return self.value.of(key)
 
     def ratios(self, resource):
-        keys = [key for key in self.value.entries if key[0] == resource]
-        return of_instance(self.value.of(key).ratios for key in keys)
+        indices = self.value.entries.get(resource, {})
+        return of_instance(self.value.of((resource, i)).ratios for i in indices)
 
 
 @pytest.fixture
@@ -250,10 +250,10 @@ class TestSleepers:
             lazy.enter(seen)
             eager.enter(seen)
             entries = {
-                key: replace(e, time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
-                for key, e in eager.value.entries.items()
+                i: replace(e, time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
+                for i, e in eager.value.entries["vm"].items()
             }
-            eager.value = replace(eager.value, entries=entries)
+            eager.value = replace(eager.value, entries={"vm": entries})
             if number % 90 == 0:
                 start = number // 90
                 conditions = {("vm", i): self.CONDITIONS[(i + start) % 5] for i in range(5)}

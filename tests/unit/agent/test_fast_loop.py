@@ -1,10 +1,10 @@
-"""The fast loop over a FAKE of counters that do what a test needs."""
+"""The fast loop over a FAKE host whose counters do what a test needs."""
 
 from dataclasses import replace
 
 import pytest
 
-from amp_nova.agent.fast_loop import FastLoop, Governed
+from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import Terms
 from amp_nova.model.allocation import Failure
@@ -17,7 +17,7 @@ HALF = Bandwidth(10_000, 20_000)
 
 
 class Counters:
-    """A FAKE FastPort: vCPUs run as their limits say, each at a rate of its own."""
+    """A FAKE ``Sensor`` and ``Actuator``: vCPUs run as their limits say, each at its own rate."""
 
     def __init__(self, *keys, rate=R):
         self.now_ns = 0
@@ -56,16 +56,21 @@ class Counters:
         return {k: self.refuse[k] for k in limits if k in self.refuse}
 
 
-def governed(booked, limit=HALF, place="slow", nominal_ips=R):
-    return Governed(Terms(booked * R), limit, place, nominal_ips)
+def target(booked, limit=HALF, core_type="slow", nominal_ips=R):
+    return Target(Terms(booked * R), limit, core_type, nominal_ips)
 
 
-def begun(booked=0.3, *, settled_s=2.0, **more):
-    """A loop that governs one vCPU for a while already."""
+def fast_loop(counters):
+    """A fast loop that follows nothing yet."""
+    return FastLoop(counters, counters, IpsSettings())
+
+
+def running(booked=0.3, *, for_s=2.0, **more):
+    """A loop that has followed one vCPU for a while."""
     counters = Counters(KEY, **more)
-    loop = FastLoop(counters)
-    loop.govern({KEY: governed(booked)})
-    delivered(loop, counters, settled_s)
+    loop = fast_loop(counters)
+    loop.follow({KEY: target(booked)})
+    delivered(loop, counters, for_s)
     return loop, counters
 
 
@@ -78,9 +83,9 @@ def delivered(loop, counters, seconds, key=KEY):
     return (counters.samples[key].instructions - before) / seconds
 
 
-def test_it_looks_several_times_in_a_sampling_period():
-    """As often as it says, and writes only what has to change."""
-    loop, counters = begun()
+def test_it_samples_several_times_in_a_sampling_period():
+    """At the interval it states, and writes only what has to change."""
+    loop, counters = running()
     written = len(counters.written)
 
     assert loop.tick_s == pytest.approx(0.1 / ips_controller.TICKS)
@@ -89,11 +94,11 @@ def test_it_looks_several_times_in_a_sampling_period():
 
 
 def test_every_vcpu_has_its_own_booking():
-    """Two of one VM, at different rates."""
+    """Two vCPUs of one instance, at different rates."""
     counters = Counters(KEY, OTHER)
     counters.rate[OTHER] = 0.7 * R
-    loop = FastLoop(counters)
-    loop.govern({KEY: governed(0.2), OTHER: governed(0.6)})
+    loop = fast_loop(counters)
+    loop.follow({KEY: target(0.2), OTHER: target(0.6)})
     delivered(loop, counters, 1.0)
     before = counters.samples[OTHER].instructions
 
@@ -113,9 +118,9 @@ def test_every_vcpu_has_its_own_booking():
     ],
     ids=["reset", "run back", "wait back", "clock back", "clock ahead", "slept"],
 )
-def test_counters_and_clocks_that_jump_change_nothing(jump):
+def test_jumps_of_counters_and_clocks_change_nothing(jump):
     """Neither the limit nor what is delivered afterwards."""
-    loop, counters = begun()
+    loop, counters = running()
     limit = counters.limits[KEY]
 
     counters.shift(**jump)
@@ -128,7 +133,7 @@ def test_counters_and_clocks_that_jump_change_nothing(jump):
 
 def test_a_suspended_guest_gets_no_credit():
     """Half a minute without demand, then its booking and not more."""
-    loop, counters = begun()
+    loop, counters = running()
     counters.wants[KEY] = False
     assert delivered(loop, counters, 30.0) == 0.0
 
@@ -137,9 +142,9 @@ def test_a_suspended_guest_gets_no_credit():
     assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.01)
 
 
-def test_one_that_cannot_be_read_is_left_as_it_is():
-    """Until it can be; meanwhile the others are looked after."""
-    loop, counters = begun()
+def test_a_vcpu_that_cannot_be_sampled_is_left_as_it_is():
+    """Until it can be."""
+    loop, counters = running()
     gone = counters.samples.pop(KEY)
     limit = counters.limits[KEY]
     for _ in range(50):
@@ -152,43 +157,43 @@ def test_one_that_cannot_be_read_is_left_as_it_is():
     assert delivered(loop, counters, 2.0) == pytest.approx(0.3 * R, rel=0.01)
 
 
-def test_a_hot_plugged_vcpu_is_governed_from_then_on():
-    """The one that was there does not notice; one that left is forgotten."""
-    loop, counters = begun()
+def test_a_hot_plugged_vcpu_is_followed_from_then_on():
+    """The other one is not affected; one that was unplugged is forgotten."""
+    loop, counters = running()
     counters.samples[OTHER] = Sample(counters.now_ns, 0, 0, 0)
     counters.rate[OTHER], counters.wants[OTHER], counters.limits[OTHER] = R, True, HALF
     both = {
-        KEY: replace(governed(0.3), limit=counters.limits[KEY]),
-        OTHER: governed(0.1),
+        KEY: replace(target(0.3), limit=counters.limits[KEY]),
+        OTHER: target(0.1),
     }
-    loop.govern(both)
+    loop.follow(both)
 
     assert delivered(loop, counters, 2.0, OTHER) == pytest.approx(0.1 * R, rel=0.01)
     assert delivered(loop, counters, 1.0, KEY) == pytest.approx(0.3 * R, rel=0.001)
-    loop.govern({})
-    assert not loop.governs
-    assert loop.limit(KEY) is None
+    loop.follow({})
+    assert not loop.active
+    assert loop.limits == {}
 
 
-def test_a_limit_that_somebody_else_wrote_is_noticed():
-    """What is in force counts, not what was written last."""
-    loop, counters = begun()
+def test_a_limit_that_somebody_else_wrote_is_corrected():
+    """The limit in force counts, not the last one written."""
+    loop, counters = running()
     counters.limits[KEY] = Bandwidth(16_000, 20_000)
-    loop.govern({KEY: replace(governed(0.3), limit=counters.limits[KEY])})
+    loop.follow({KEY: replace(target(0.3), limit=counters.limits[KEY])})
 
     delivered(loop, counters, 0.5)
 
     assert counters.limits[KEY].cores == pytest.approx(0.3, rel=0.02)
 
 
-def test_a_limit_that_cannot_be_written_is_tried_again():
-    """It is counted, and what is in force is known."""
+def test_a_failed_write_is_retried():
+    """It is counted, and the limit in force is known."""
     counters = Counters(KEY)
     counters.refuse = {KEY: Failure("refused", "no")}
-    loop = FastLoop(counters)
-    loop.govern({KEY: governed(0.1)})
+    loop = fast_loop(counters)
+    loop.follow({KEY: target(0.1)})
     delivered(loop, counters, 1.0)
-    assert loop.limit(KEY) == HALF
+    assert loop.limits == {KEY: HALF}
     assert loop.failed["refused"] >= 5
     assert loop.writes == 0
 
@@ -200,34 +205,34 @@ def test_a_limit_that_cannot_be_written_is_tried_again():
 
 @pytest.mark.parametrize("gain", [1.0, 1.3, 2.0])
 def test_a_move_to_another_core_type_costs_little(gain):
-    """Whatever the work gains there, within 3 % of the first second."""
-    loop, counters = begun()
+    """Within 3 % in the first second, whatever the work gains there."""
+    loop, counters = running()
     share = counters.limits[KEY].cores
     counters.limits[KEY] = ips_controller.limit(share / 2)
     counters.rate[KEY] = R * gain
-    loop.govern({KEY: Governed(Terms(0.3 * R), counters.limits[KEY], "fast", 2 * R)})
+    loop.follow({KEY: Target(Terms(0.3 * R), counters.limits[KEY], "fast", 2 * R)})
 
     assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.03)
 
 
-def test_after_a_restart_it_goes_on_from_the_limit_in_force():
-    """A new loop that finds the limit of the last one writes nothing."""
-    _, counters = begun()
+def test_a_restart_continues_from_the_limit_in_force():
+    """A new loop that finds the last one's limit writes nothing."""
+    _, counters = running()
     written = len(counters.written)
-    loop = FastLoop(counters)
-    loop.govern({KEY: governed(0.3, limit=counters.limits[KEY])})
+    loop = fast_loop(counters)
+    loop.follow({KEY: target(0.3, limit=counters.limits[KEY])})
 
     assert delivered(loop, counters, 5.0) == pytest.approx(0.3 * R, rel=0.002)
     assert len(counters.written) == written
 
 
-def test_no_correction_is_left_behind():
-    """A vCPU that had too much just now is not held low for as long as nobody looks."""
-    loop, counters = begun(0.3)
+def test_a_stopped_loop_leaves_the_steady_state_limit():
+    """A vCPU that had too much just now does not stay limited below its booking."""
+    loop, counters = running(0.3)
     counters.shift(instructions=round(0.06 * R))  # too many by a fifth of a second's
     delivered(loop, counters, 0.1)
     assert counters.limits[KEY].cores < 0.2
 
-    loop.settle()
+    loop.finish()
 
     assert counters.limits[KEY].cores == pytest.approx(0.3, rel=0.1)

@@ -97,7 +97,7 @@ class Work:
         """Samples of I/O metrics by name and labels; ``gone`` instances ended since."""
         here = {d.reading.resource for d in self.work.report.domains} - set(gone)
         exporter = Exporter(CollectorRegistry())
-        exporter.update(reports.report(*(reports.instance(resource=r) for r in here)))
+        exporter.update(reports.cycle(*(reports.instance(resource=r) for r in here)))
         exporter.io = self.work.report
         found = {}
         for family in exporter.collect():

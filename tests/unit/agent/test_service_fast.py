@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import service
+from amp_nova.agent.operator.release import release
+from amp_nova.agent.service import Service
 from amp_nova.host.counters.sources import Counters
-from tests.unit.agent.test_service import NAME, Setup, run_until
+from tests.unit.agent.setups import NAME, Setup, run_until
 from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 
@@ -16,10 +17,8 @@ class Works(Setup):
     """A guest that books 100 million Ips and retires two instructions per nanosecond it runs."""
 
     def __init__(self, tmp_path, monkeypatch):
-        (tmp_path / "host").mkdir()
-        super().__init__(tmp_path, monkeypatch)
         self.root = tmp_path / "host"
-        self.node.node._counters = Counters("auto", self.root)
+        super().__init__(tmp_path, monkeypatch, Counters("auto", self.root))
         self.node.host.start(NAME, 1, PID, comm="CPU {}/TCG")
         self.node.libvirt.define(NAME, vcpus=1, specs={"amp:ips": "100M"})
         started(self.root)
@@ -30,7 +29,7 @@ class Works(Setup):
         """The vCPU runs."""
         self.ran_ns += ran_ns
         task = self.root / f"proc/{PID}/task/{self.node.host.tid(0)}"
-        with (task / "schedstat").open("r+b") as file:  # never empty in between, as the kernel's
+        with (task / "schedstat").open("r+b") as file:  # never empty, like the kernel's
             file.write(b"%020d 0 1\n" % self.ran_ns)
         path = self.root / f"proc/{PID}/root/dev/shm/vm.icount"
         with path.open("r+b") as file:
@@ -50,7 +49,7 @@ def works(tmp_path, monkeypatch):
 
 def test_limits_follow_the_counters_between_two_cycles(works):
     """Two instructions a nanosecond and 100 M booked: 5 % of a core, long before the next cycle."""
-    running = service.Service(works.conf(cycle_s=60))
+    running = Service(works.conf(cycle_s=60))
     last = time.monotonic()
 
     def condition():
@@ -64,50 +63,51 @@ def test_limits_follow_the_counters_between_two_cycles(works):
     run_until(running, condition)
 
     assert running.loop.fast.writes >= 1
-    assert running.report.totals.cycles == 1
+    assert running.last.totals.cycles == 1
 
 
-def test_release_has_the_last_word(works):
-    """What 'amp-nova release' took back stays so, also before the next cycle sees the hold."""
-    running = service.Service(works.conf(cycle_s=60))
+def test_the_fast_loop_does_not_undo_a_release(works):
+    """Not even before the next cycle observes that the instance is paused."""
+    running = Service(works.conf(cycle_s=60))
     works.run(1000)
     running.once()
     fast = running.loop.fast
-    assert fast.governs
+    assert fast.active
     assert works.cores() is not None
 
-    released, left = service.release(works.conf(), [NAME])
+    done = release(works.conf(), [NAME])
     for _ in range(20):
-        works.run(20_000_000)
+        works.run(100_000)  # a fifth of its booking: the fast loop wants to raise the limit
         time.sleep(0.01)
         fast.tick()
 
-    assert (released, left) == ([NAME], [])
+    assert (done.names, done.left) == ((NAME,), ())
     assert works.cores() is None
+    assert fast.failed["paused"] > 0
 
 
-def test_a_look_that_fails_is_no_end(works, caplog):
-    """Nothing the fast loop does ends the agent."""
-    running = service.Service(works.conf(cycle_s=60))
+def test_a_failing_tick_does_not_end_the_agent(works, caplog):
+    """It is retried."""
+    running = Service(works.conf(cycle_s=60))
     works.run(1000)
     running.once()
-    looks = []
+    ticks = []
 
     def fail():
-        looks.append(1)
+        ticks.append(1)
         raise RuntimeError("no")
 
     running.loop.fast.tick = fail
-    run_until(running, lambda: len(looks) > 2)
+    run_until(running, lambda: len(ticks) > 2)
 
     assert "fast loop failed" in caplog.text
 
 
-def test_without_such_bookings_nothing_is_looked_at(works):
-    """No booking in instructions, no looks."""
+def test_the_fast_loop_is_inactive_without_bookings_of_ips(works):
+    """A booking in reference cores needs no samples between cycles."""
     works.node.libvirt.define(NAME, vcpus=1, specs={"amp:pref_core": "0.5"})
-    running = service.Service(works.conf())
+    running = Service(works.conf())
 
     running.once()
 
-    assert not running.loop.fast.governs
+    assert not running.loop.fast.active

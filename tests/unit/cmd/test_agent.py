@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import service
+from amp_nova.agent import wiring
+from amp_nova.agent.operator.locks import locked
 from amp_nova.cmd.agent import main
 from tests import machines, trees
 from tests.fakehost import Node
@@ -22,7 +23,7 @@ def node(tmp_path, monkeypatch):
     """A fake node in place of this machine."""
     (tmp_path / "host").mkdir()
     found = Node(tmp_path / "host", monkeypatch)
-    monkeypatch.setattr(service, "make_host", lambda conf, wake=None: found.node)
+    monkeypatch.setattr(wiring, "make_sensor", lambda conf, wake=None: found.sensor)
     return found
 
 
@@ -72,7 +73,7 @@ def test_once_changes_and_reports(node, run):
     quota, period = node.host.limit().split()
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        f"{NAME} vCPU {i}: quota {quota}/{period} us, pCPUs 0,1 (0.5 refcores / 1 on slow)"
+        f"{NAME} vCPU {i}: quota {quota}/{period} us, pCPUs 0-1 (0.5 refcores / 1 on slow)"
         for i in range(2)
     ]
 
@@ -121,6 +122,21 @@ def test_a_failed_change_is_the_answer_no(node, run):
     assert out.count("FAILED: vCPU 0 cannot be changed: Read-only file system") == 1
 
 
+def test_a_failed_change_of_the_idle_class_is_the_answer_no(node, run):
+    """Exit status 1, although every limit was written."""
+    node.start(specs=HALF)
+    node.start("other", pid=4100)
+    node.host.idle("other")
+    node.kernel.refuse = {"cpu.idle": 30}
+
+    status, out, _ = run("--once")
+
+    assert status == 1
+    said = "other: enters the idle class FAILED: cpu.idle cannot be changed: Read-only file system"
+    assert said in out.splitlines()
+    assert out.count("FAILED") == 1
+
+
 def test_problems_are_reported(node, run):
     """An invalid booking, and a domain whose threads cannot be read."""
     node.start(specs={"amp:pref_core": "a lot"})
@@ -135,7 +151,7 @@ def test_problems_are_reported(node, run):
 
 def test_second_agent_is_bad_input(node, run, tmp_path):
     """Exit status 2 and one sentence."""
-    with service.locked(tmp_path / "state", "agent.lock", wait=False):
+    with locked(tmp_path / "state", "agent.lock", wait=False):
         status, _, err = run()
 
     assert status == 2
@@ -153,12 +169,15 @@ def test_second_agent_is_bad_input(node, run, tmp_path):
     ],
 )
 def test_bad_configuration_is_bad_input(node, run, agent, said):
-    """Exit status 2 and a message with section, option and the error."""
+    """Exit status 2 and a message with section, option and the error; nothing is written."""
+    node.start(specs=HALF)
+
     status, out, err = run("--once", **agent)
 
     assert (status, out) == (2, "")
     assert err.startswith(f"amp-nova-agent: {said}")
     assert err.count("\n") == 1
+    assert node.kernel.writes == 0
 
 
 def test_a_missing_configuration_is_bad_input(capsys):

@@ -1,15 +1,22 @@
 """``amp-nova pause``, ``resume`` and ``release`` as a user sees them, on a fake host."""
 
 import json
+import sys
+import threading
 
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import service
+from amp_nova import conf as options
+from amp_nova.agent import wiring
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.pause import Holds
+from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.operator.release import WHY
 from amp_nova.cmd.cli import main
+from amp_nova.host.cgroup import groups
+from amp_nova.model.allocation import Change, Changes, Failure, Step
 from tests.fakehost import Node, resource
 
 NAME = "instance-00000001"
@@ -23,16 +30,22 @@ def node(tmp_path, monkeypatch):
     (tmp_path / "host").mkdir()
     found = Node(tmp_path / "host", monkeypatch)
     found.start(specs=HALF)
-    Loop(found.node, found.node).cycle()
-    monkeypatch.setattr(service, "make_host", lambda conf: found.node)
+    Loop(found.sensor, found.writer).cycle()
+    monkeypatch.setattr(wiring, "make_sensor", lambda conf: found.sensor)
     return found
 
 
 @pytest.fixture
-def run(node, tmp_path, capsys):
+def config(tmp_path):
+    """A configuration for the test."""
+    path = tmp_path / "amp-nova.conf"
+    path.write_text(f"[agent]\nstate_path = {tmp_path}/state\n")
+    return path
+
+
+@pytest.fixture
+def run(node, config, capsys):
     """Runs ``amp-nova`` with a configuration for the test; exit status, output and error."""
-    config = tmp_path / "amp-nova.conf"
-    config.write_text(f"[agent]\nstate_path = {tmp_path}/state\n")
 
     def run_(command, *argv):
         try:
@@ -48,7 +61,7 @@ def run(node, tmp_path, capsys):
 @pytest.fixture
 def excluded(tmp_path):
     """The instances that are excluded now, with the reasons."""
-    return lambda: dict(Holds(tmp_path / "state").current())
+    return lambda: dict(Pauses(tmp_path / "state").current())
 
 
 @pytest.mark.parametrize("name", [R, NAME, "web & shop"])
@@ -56,6 +69,60 @@ def test_pause_excludes_one_instance(run, excluded, name):
     """By UUID, libvirt name or Nova name."""
     assert run("pause", name, "--ttl", "600") == (0, f"{name} is paused for 600 s\n", "")
     assert excluded() == {R: "paused by an operator"}
+
+
+def test_pause_waits_for_the_cycle_lock(run, excluded, tmp_path):
+    """Whoever has it may be changing limits."""
+    done = []
+    command = threading.Thread(
+        target=lambda: done.append(run("pause", NAME, "--ttl", "600")), daemon=True
+    )
+
+    with locked(tmp_path / "state", wiring.CYCLE_LOCK, wait=True):
+        command.start()
+        command.join(0.2)
+        assert (done, excluded()) == ([], {})
+    command.join(10)
+
+    assert [status for status, _, _ in done] == [0]
+    assert excluded() == {R: "paused by an operator"}
+
+
+def test_no_write_is_under_way_once_a_pause_returned(run, node, config, monkeypatch):
+    """It waits for the write that the agent is making; the agent makes no other one."""
+    begun, go, order = threading.Event(), threading.Event(), []
+    write = groups._write
+
+    def slow(*args):
+        begun.set()
+        assert go.wait(10)
+        write(*args)
+        order.append("written")
+
+    def pause():
+        order.append(run("pause", NAME, "--ttl", "600")[0])
+
+    monkeypatch.setattr(groups, "_write", slow)
+    writer = wiring.make_writer(options.load(files=[str(config)]), node.sensor)
+    changes = Changes((Change((R, 0), (Step(bandwidth=None),)),))
+    threads = [
+        threading.Thread(target=t, daemon=True) for t in (lambda: writer.apply(changes), pause)
+    ]
+    threads[0].start()
+    assert begun.wait(10)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert order == []
+    go.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert order == ["written", 0]
+    assert node.host.limit() == "max 100000"
+    writes = node.kernel.writes
+    again = Changes((Change((R, 1), (Step(bandwidth=None),)),))
+    assert writer.apply(again).failures == {(R, 1): Failure("paused", "paused by an operator")}
+    assert node.kernel.writes == writes
 
 
 @pytest.mark.parametrize("ttl", ["0", "-1", "soon", "nan", "inf", "1e10", ""])
@@ -87,7 +154,7 @@ def test_resume_ends_a_pause(run, excluded):
     """By any of its names."""
     run("pause", NAME, "--ttl", "600")
 
-    assert run("resume", NAME) == (0, f"{NAME} is controlled again\n", "")
+    assert run("resume", NAME) == (0, f"{NAME} is managed again\n", "")
     assert excluded() == {}
 
 
@@ -110,27 +177,74 @@ def test_resume_without_a_pause_is_the_answer_no(run):
 
 
 def test_release_restores_and_excludes(run, excluded, node):
-    """No setting of amp-nova is left, and the agent does not control the instance."""
-    assert run("release", NAME) == (0, f"released {NAME}\n1 released, 0 leftovers\n", "")
-    assert node.host.limit() == "max 100000"
-    assert excluded() == {R: "released; 'amp-nova resume' takes it back"}
+    """No setting of amp-nova is left, and the agent does not manage the instance."""
+    changes = "".join(f"{NAME} vCPU {i}: pCPUs 0-3, no quota\n" for i in range(2))
+
+    assert run("release", NAME) == (0, f"{changes}released {NAME}\n1 released, 0 leftovers\n", "")
+    assert [node.host.limit(index=i) for i in range(2)] == ["max 100000"] * 2
+    assert excluded() == {R: WHY}
 
 
 def test_release_of_all_instances_with_amp_keys(run, node):
     """Instances without amp:* keys are not released."""
     node.start("other", pid=4100)
 
-    status, out, _ = run("release", "--format", "json")
+    status, out, _ = run("release", "--all", "--format", "json")
 
     assert status == 0
-    assert json.loads(out) == {"released": [NAME], "leftovers": []}
+    changes = [f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)]
+    assert json.loads(out) == {"released": [NAME], "changes": changes, "leftovers": []}
+
+
+def test_release_of_some_instances(run, node, excluded):
+    """Those that are named, in that order."""
+    for i, name in enumerate(["a", "b"]):
+        node.start(name, pid=4100 + i, specs=HALF)
+
+    status, out, _ = run("release", "b", NAME)
+
+    assert status == 0
+    assert [line for line in out.splitlines() if line.startswith("released")] == [
+        "released b",
+        f"released {NAME}",
+    ]
+    assert excluded().keys() == {R, resource("b")}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", NAME], ["--dry-run"]])
+def test_release_needs_instances_or_all(run, node, excluded, arguments):
+    """Neither or both: exit status 2, one sentence, and nothing is released."""
+    writes = node.kernel.writes
+
+    assert run("release", *arguments) == (
+        2,
+        "",
+        "amp-nova: release: give either INSTANCE... or --all\n",
+    )
+    assert node.kernel.writes == writes
+    assert excluded() == {}
+
+
+@pytest.mark.parametrize("chosen", ["--all", NAME])
+def test_dry_run_of_a_release_changes_nothing(run, node, excluded, chosen):
+    """It lists what a release would change."""
+    writes, limit = node.kernel.writes, node.host.limit()
+    changes = [f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)]
+
+    status, out, err = run("release", chosen, "--dry-run")
+
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [*changes, "1 to release, 0 leftovers"]
+    assert (node.kernel.writes, node.host.limit()) == (writes, limit)
+    assert excluded() == {}
+    assert run("release", chosen)[1].splitlines()[:2] == changes
 
 
 def test_leftovers_are_the_answer_no(run, node):
     """Exit status 1, and one message for each leftover."""
     node.kernel.refuse = {"cpu.max": 30}
 
-    status, out, err = run("release")
+    status, out, err = run("release", "--all")
 
     assert (status, out.splitlines()[-1]) == (1, "1 released, 2 leftovers")
     assert err.splitlines() == [
@@ -140,10 +254,11 @@ def test_leftovers_are_the_answer_no(run, node):
 
 def test_a_missing_libvirt_binding_is_bad_input(run, monkeypatch):
     """The message says what to install."""
-    monkeypatch.setitem(__import__("sys").modules, "amp_nova.agent.service", None)
-    monkeypatch.delattr("amp_nova.agent.service", raising=False)
+    for module in ("wiring", "operator.release"):
+        monkeypatch.setitem(sys.modules, f"amp_nova.agent.{module}", None)
+        monkeypatch.delattr(f"amp_nova.agent.{module}", raising=False)
 
-    for command in (["pause", NAME, "--ttl", "9"], ["release"]):
+    for command in (["pause", NAME, "--ttl", "9"], ["release", NAME], ["release", "--all"]):
         status, _, err = run(*command)
         assert (status, err) == (
             2,

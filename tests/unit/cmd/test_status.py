@@ -29,19 +29,19 @@ def run(tmp_path, capsys):
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Serves one report, as the agent does."""
+    """Serves the record of one cycle, as the agent does."""
     monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     servers = []
 
     def serve_(*domains, error=None):
-        report = reports.report(*domains)
+        cycle = reports.cycle(*domains)
 
         def answer(question):
             if error:
                 return {"error": error}
             if question["ask"] == "explain":
-                return {"explain": status_.explain(report, question["instance"])}
-            return {"status": status_.status(report)}
+                return {"explain": status_.explain(cycle, question["instance"])}
+            return {"status": status_.status(cycle)}
 
         servers.append(control_socket.Control(tmp_path, answer))
 

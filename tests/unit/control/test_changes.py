@@ -3,10 +3,22 @@
 from amp_nova.control.changes import change, changes
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.model.allocation import Allocation, Failure, Outcome, Step, in_force
-from tests.hosts import FakeHost, limit, reading
+from amp_nova.model.allocation import (
+    Allocation,
+    Failure,
+    Outcome,
+    Step,
+    allocations,
+    in_force,
+)
+from tests.hosts import FakeHost, limit
 
 KEY = ("vm", 0)
+
+
+def now_at(pcpus, bandwidth=None):
+    """What is in force for one vCPU."""
+    return Allocation(frozenset(pcpus), bandwidth)
 
 
 def entitlement(pcpus=(0, 1), **rest):
@@ -17,20 +29,20 @@ def entitlement(pcpus=(0, 1), **rest):
 class TestChange:
     def test_nothing_to_do(self):
         """What holds is not written again: the write would refill the bandwidth."""
-        now = reading(pcpus=[0, 1], bandwidth=limit(0.5))
+        now = now_at([0, 1], bandwidth=limit(0.5))
 
         assert change(now, entitlement(quota=Quota(limit(0.5)))) is None
 
     def test_a_limit_that_is_not_ours(self):
         """A grant that does not limit leaves whatever limit there is."""
-        now = reading(pcpus=[0, 1], bandwidth=limit(0.5))
+        now = now_at([0, 1], bandwidth=limit(0.5))
 
         assert change(now, entitlement()) is None
         assert change(now, entitlement([2])).steps == (Step(pcpus=frozenset({2})),)
 
     def test_the_limit_is_lowered_before_a_move(self):
         """From a slow to a fast core: in between it has too little, never too much."""
-        now = reading(pcpus=[0, 1], bandwidth=limit(0.8))
+        now = now_at([0, 1], bandwidth=limit(0.8))
 
         steps = change(now, entitlement([2], quota=Quota(limit(0.4)))).steps
 
@@ -38,7 +50,7 @@ class TestChange:
 
     def test_the_limit_is_raised_after_a_move(self):
         """From a fast to a slow core."""
-        now = reading(pcpus=[2], bandwidth=limit(0.4))
+        now = now_at([2], bandwidth=limit(0.4))
 
         steps = change(now, entitlement([0], quota=Quota(limit(0.8)))).steps
 
@@ -46,7 +58,7 @@ class TestChange:
 
     def test_no_limit_is_the_highest(self):
         """To limit one that had no limit comes first; to free one comes last."""
-        free, limited = reading(pcpus=[0]), reading(pcpus=[0], bandwidth=limit(0.5))
+        free, limited = now_at([0]), now_at([0], bandwidth=limit(0.5))
 
         first = change(free, entitlement([2], quota=Quota(limit(0.5)))).steps
         last = change(limited, entitlement([2], quota=Quota(None))).steps
@@ -56,7 +68,7 @@ class TestChange:
 
     def test_another_period_is_another_limit(self):
         """The same share in longer runs is a change, of one write."""
-        now = reading(pcpus=[0, 1], bandwidth=limit(0.5, 20_000))
+        now = now_at([0, 1], bandwidth=limit(0.5, 20_000))
 
         steps = change(now, entitlement(quota=Quota(limit(0.5, 100_000)))).steps
 
@@ -64,7 +76,7 @@ class TestChange:
 
     def test_wherever_it_is(self):
         """An entitlement without pCPUs leaves the affinity alone."""
-        assert change(reading(pcpus=[1]), entitlement(None)) is None
+        assert change(now_at([1]), entitlement(None)) is None
 
 
 def test_the_idle_class_is_set_once_for_an_instance():
@@ -73,26 +85,27 @@ def test_the_idle_class_is_set_once_for_an_instance():
     host.add("vm", vcpus=2)
     wanted = {("vm", i): entitlement(None, idle=True) for i in range(2)}
 
-    assert changes(host.observe(), wanted).idle == {"vm": True}
+    now = allocations(host.observe())
+
+    assert changes(now, {"vm": False}, wanted).idle == {"vm": True}
     for present in (True, None):
-        host.domains["vm"].idle = present
-        assert not changes(host.observe(), wanted)
+        assert not changes(now, {"vm": present}, wanted)
 
 
 def test_what_is_in_force_after_changes():
     """What failed is as it was before."""
     host = FakeHost()
     host.add("vm", vcpus=2)
-    seen = host.observe()
+    before = allocations(host.observe())
     wanted = {
         ("vm", i): Entitlement(
             ("vm", i), VcpuBooking(i), frozenset(), frozenset({2}), Quota(limit(0.5))
         )
         for i in range(2)
     }
-    made = changes(seen, wanted)
+    made = changes(before, {"vm": None}, wanted)
 
-    now = in_force(seen, made, Outcome({("vm", 1): Failure("refused", "no")}))
+    now = in_force(before, made, Outcome({("vm", 1): Failure("refused", "no")}))
 
-    assert now["vm", 0] == Allocation(frozenset({2}), limit(0.5))
-    assert now["vm", 1] == Allocation(frozenset({0, 1, 2}), None)
+    assert (now["vm", 0].pcpus, now["vm", 0].bandwidth) == ({2}, limit(0.5))
+    assert now["vm", 1] == before["vm", 1]

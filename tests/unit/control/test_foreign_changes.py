@@ -12,8 +12,9 @@ from amp_nova.control.foreign_changes import (
     differences,
 )
 from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model.allocation import Allocation, allocations
 from tests import hosts
-from tests.hosts import limit, reading
+from tests.hosts import limit
 
 KEY = ("vm", 0)
 MINUTE_S = 60.0
@@ -26,6 +27,11 @@ def expected(pcpus=(0, 1), quota=None, governed_by="booking", allowed=(0, 1, 2))
     )
 
 
+def now_at(pcpus, bandwidth=None, allowed=(0, 1, 2)):
+    """What is in force for one vCPU."""
+    return Allocation(frozenset(pcpus), bandwidth, frozenset(allowed))
+
+
 class Watch:
     """The state that the loop carries from cycle to cycle, with three repairs a minute."""
 
@@ -34,10 +40,10 @@ class Watch:
 
     def expect(self, seen, *entitlements):
         wanted = {e.key: e for e in entitlements}
-        self.state = foreign_changes.expect(self.state, seen, wanted, ())
+        self.state = foreign_changes.expect(self.state, seen, wanted, allocations(seen), ())
 
     def compare(self, seen):
-        self.state = foreign_changes.compare(self.state, seen, {}, 3)
+        self.state = foreign_changes.compare(self.state, seen, allocations(seen), {}, 3)
 
 
 @pytest.fixture
@@ -164,7 +170,7 @@ def test_a_domain_that_is_gone_is_forgotten(watch, host):
 
 def test_what_was_written_is_no_difference():
     """Nor is a limit that was never amp-nova's."""
-    now = reading(pcpus=[0, 1], bandwidth=limit(0.5))
+    now = now_at([0, 1], bandwidth=limit(0.5))
 
     assert differences(expected(quota=Quota(limit(0.5))), now) == ()
     assert differences(expected(), now) == ()
@@ -172,7 +178,7 @@ def test_what_was_written_is_no_difference():
 
 def test_quota_and_affinity_are_told_apart():
     """Both may have changed."""
-    now = reading(pcpus=[2], bandwidth=limit(0.9))
+    now = now_at([2], bandwidth=limit(0.9))
 
     assert differences(expected(quota=Quota(limit(0.5))), now) == ("quota", "affinity")
     assert differences(expected([2], Quota(None)), now) == ("quota",)
@@ -181,21 +187,21 @@ def test_quota_and_affinity_are_told_apart():
 
 def test_novas_own_changes_are_no_difference():
     """When Nova allows other pCPUs by now, the affinity moved with it."""
-    assert differences(expected(), reading(pcpus=[1], allowed=[1, 2])) == ()
+    assert differences(expected(), now_at([1], allowed=[1, 2])) == ()
 
 
 def test_any_pcpu_of_the_flavors_core_type_will_do():
     """Where nothing but ``amp:core_type`` asks for it; pCPUs of another type are a difference."""
     wanted = expected(governed_by="flavor", allowed=(0, 1))
 
-    assert differences(wanted, reading(pcpus=[1])) == ()
-    assert differences(wanted, reading(pcpus=[2])) == ("affinity",)
+    assert differences(wanted, now_at([1])) == ()
+    assert differences(wanted, now_at([2])) == ("affinity",)
 
 
 def test_the_controllers_own_limit_is_no_difference():
     """A vCPU that books Ips is compared with what its controller set last."""
     wanted = expected(quota=Quota(limit(0.5)), governed_by="ips")
-    now = reading(pcpus=[0, 1], bandwidth=limit(0.7))
+    now = now_at([0, 1], bandwidth=limit(0.7))
 
     assert differences(wanted, now, limit(0.7)) == ()
     assert differences(wanted, now, limit(0.6)) == ("quota",)

@@ -1,4 +1,4 @@
-"""The short way to vCPUs that book instructions, on a fake host with a FAKE counter."""
+"""Samples and limits of vCPUs that book Ips, on a fake host with a FAKE counter."""
 
 import errno
 import os
@@ -29,73 +29,73 @@ def node(request, tmp_path, monkeypatch):
     return node
 
 
-def test_a_sample_has_time_run_wait_and_instructions(node):
-    """Of every vCPU that was asked for, without asking libvirt."""
+def test_sample_has_time_run_wait_and_instructions(node):
+    """Of every requested vCPU, without a call to libvirt."""
     node.see()
 
-    samples = node.node.sample(KEYS)
+    samples = node.sensor.sample(KEYS)
 
     assert [samples[key].instructions for key in KEYS] == [1000, 2000]
     assert (samples[KEYS[0]].run_ns, samples[KEYS[0]].wait_ns) == (1000, 500)
     assert samples[KEYS[0]].time_ns <= samples[KEYS[1]].time_ns
 
 
-def test_cycles_carry_the_counts_too(node):
-    """Every reading has them."""
+def test_readings_have_the_counts_too(node):
+    """So has the summary of what counts the vCPUs."""
     assert [v.counts for v in node.see().vcpus] == [Counts(1000), Counts(2000)]
-    assert node.node.counting() == {("tcg", ""): 2}
+    assert node.sensor.counting() == {("tcg", ""): 2}
 
 
-def test_a_vcpu_that_went_or_is_not_known_is_left_out(node):
-    """The others are sampled and limited all the same."""
+def test_vcpu_that_is_gone_or_unknown_is_left_out(node):
+    """The others are sampled and limited."""
     node.see()
     node.host.unplug(NAME, 1)
 
-    assert list(node.node.sample([*KEYS, ("nobody", 0)])) == KEYS[:1]
-    assert node.node.throttle(dict.fromkeys([*KEYS, ("nobody", 0)], LIMIT)) == {}
+    assert list(node.sensor.sample([*KEYS, ("nobody", 0)])) == KEYS[:1]
+    assert node.writer.throttle(dict.fromkeys([*KEYS, ("nobody", 0)], LIMIT)) == {}
     assert node.host.limit(NAME, 0) == "5000 20000"
 
 
-def test_a_vcpu_that_is_not_counted_is_left_out_and_says_why(node):
-    """Its file went bad: the reading names the reason, and it heals with the file."""
+def test_vcpu_that_is_not_counted_is_left_out_with_a_reason(node):
+    """Its file is damaged: the reading says so, until the file is right again."""
     node.see()
     path = file_of(node.host.root, 1000, 2000)
     os.truncate(path, 64 + 64)
 
-    assert list(node.node.sample(KEYS)) == KEYS[:1]
+    assert list(node.sensor.sample(KEYS)) == KEYS[:1]
     put(node.host.root / f"proc/{PID}/task/{node.host.tid(1)}/schedstat", "2000 500 8")
     vcpu = node.see().vcpus[1]
     assert vcpu.counts is None
     assert vcpu.uncounted
     file_of(node.host.root, 1500, 2500)
-    assert node.node.sample(KEYS)[KEYS[1]].instructions == 2500
+    assert node.sensor.sample(KEYS)[KEYS[1]].instructions == 2500
 
 
-def test_a_limit_is_written_at_once_and_never_twice(node):
+def test_limit_is_written_at_once_and_never_twice(node):
     """The same value again would refill the group and forgive its debt."""
     node.see()
 
-    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
+    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
     writes = len(node.kernel.written)
-    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
+    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
 
     assert node.host.limit(NAME, 0) == "5000 20000"
     assert len(node.kernel.written) == writes > 0
     assert node.see().vcpus[0].bandwidth == LIMIT
 
 
-def test_a_limit_that_the_kernel_refuses_is_a_failure(node):
-    """Each vCPU on its own, with the reason."""
+def test_limit_that_the_kernel_refuses_is_a_failure(node):
+    """Of each vCPU on its own, with the reason."""
     node.see()
     node.kernel.refuse["cpu.max"] = node.kernel.refuse["cpu.cfs_quota_us"] = errno.EROFS
 
-    failures = node.node.throttle({KEYS[0]: LIMIT})
+    failures = node.writer.throttle({KEYS[0]: LIMIT})
 
     assert failures[KEYS[0]].reason == "read_only"
 
 
-def test_a_new_life_of_the_domain_has_new_counters(node):
-    """QEMU was restarted: another process, another file, and counts from the start."""
+def test_new_incarnation_of_a_domain_has_new_counters(node):
+    """QEMU was restarted: another process, another file, and counts from zero."""
     node.see()
     node.host.stop(NAME, PID)
     node.host.start(NAME, 2, 4001, began=99, comm="CPU {}/TCG")
@@ -111,8 +111,8 @@ def test_a_new_life_of_the_domain_has_new_counters(node):
     assert [v.counts for v in seen.vcpus] == [Counts(7), Counts(9)]
 
 
-def test_a_vcpu_that_is_plugged_in_is_counted(node):
-    """As soon as a cycle has found it."""
+def test_vcpu_that_is_plugged_in_is_counted(node):
+    """As soon as an observation has found it."""
     node.see()
     file_of(node.host.root, 1000, 2000, 3000)
     node.host.plug(NAME, 2, PID, comm="CPU {}/TCG")
@@ -121,8 +121,8 @@ def test_a_vcpu_that_is_plugged_in_is_counted(node):
     assert [v.counts for v in node.see().vcpus][2] == Counts(3000)
 
 
-def test_without_counters_everything_else_goes_on(tmp_path, monkeypatch):
-    """A host that cannot count observes and limits as before."""
+def test_without_counters_everything_else_works(tmp_path, monkeypatch):
+    """A host that cannot count is observed and limited."""
 
     class Nothing(Counters):
         def open(self, *_):
@@ -134,6 +134,6 @@ def test_without_counters_everything_else_goes_on(tmp_path, monkeypatch):
     vcpu = node.see().vcpus[0]
 
     assert (vcpu.counts, vcpu.uncounted) == (None, "no PMU here")
-    assert node.node.sample(KEYS) == {}
-    assert node.node.throttle({KEYS[0]: LIMIT}) == {}
-    assert node.node.counting() == {("none", "no PMU here"): 2}
+    assert node.sensor.sample(KEYS) == {}
+    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
+    assert node.sensor.counting() == {("none", "no PMU here"): 2}

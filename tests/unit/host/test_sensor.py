@@ -1,4 +1,4 @@
-"""A compute node as Sensor, on a fake host; libvirt is a fake that knows domains."""
+"""The sensor on a fake host; libvirt is a fake that knows domains."""
 
 from dataclasses import replace
 
@@ -33,19 +33,20 @@ def test_domain_is_read_with_its_vcpus(node):
 def test_booking_is_enforced_and_then_nothing_is_written(node):
     """A whole loop over the node: one cycle limits, the next one writes nothing."""
     node.start(specs=HALF, cpuset="0-1")
-    loop = Loop(node.node, node.node)
+    loop = Loop(node.sensor, node.writer)
 
     loop.cycle()
-    before = list(node.kernel.written)
+    before, writes = list(node.kernel.written), node.kernel.writes
     second = loop.cycle()
 
     assert node.host.limit(index=0).split()[0] == node.host.limit(index=1).split()[0] != "max"
-    assert second.changes == 0
+    assert not second.changes
     assert node.kernel.written == before
+    assert node.kernel.writes == writes
 
 
 def test_no_cpuset_means_all_but_isolated_pcpus(node):
-    """Without a cpuset a vCPU may use what the kernel gives anybody: no isolated pCPU."""
+    """Without a cpuset a vCPU may use what the kernel gives any process: no isolated pCPU."""
     node.topology = topology(isolated=[3])
     node.online = frozenset({0, 1, 2, 3, 9})
     node.start()
@@ -76,18 +77,8 @@ def test_pins_count_before_the_cpuset(node):
     assert [v.allowed for v in node.see().vcpus] == [{0, 1, 2}, {3}]
 
 
-def test_allowed_is_the_same_object_while_nothing_changes(node):
-    """A cycle in which nothing happened works nothing out anew."""
-    node.start()
-
-    first, second = node.see(), node.see()
-
-    assert first.vcpus[0].allowed is second.vcpus[0].allowed
-    assert first.domain is second.domain
-
-
 def test_new_process_of_a_domain_is_read_at_once(node):
-    """After a hard reboot the first cycle sees the new process, not that the old one has gone."""
+    """After a hard reboot the first cycle reads the new process, without a failure."""
     node.start(specs=HALF)
     node.see()
     node.host.stop()
@@ -101,7 +92,7 @@ def test_new_process_of_a_domain_is_read_at_once(node):
 
 
 def test_reused_pid_is_another_incarnation(node):
-    """The same PID with another start is another life, whose counters begin anew."""
+    """The same PID with another start time is a new process, whose counters start from zero."""
     node.start()
     node.see()
     node.host.stop()
@@ -112,7 +103,7 @@ def test_reused_pid_is_another_incarnation(node):
 
 @pytest.mark.parametrize("rescan_s", [-1.0, 10.0])
 def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, monkeypatch, rescan_s):
-    """What was open of the old process says that it has gone, whoever has its numbers now."""
+    """Descriptors of the old process fail, whatever process has its ids now."""
     node = Node(tmp_path, monkeypatch, rescan_s=rescan_s)
     node.start()
     node.see()
@@ -123,29 +114,29 @@ def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, mon
     assert node.see().domain.incarnation == "4000:500"
 
 
-def test_domain_of_which_nothing_ran_is_the_same_reading(node):
-    """Whoever looks at it again may tell so at no cost; what runs, or is changed, shows at once."""
+def test_vcpu_that_ran_is_read_again(node):
+    """Its counters are new at once; those of vCPUs that slept are as before."""
     node.start()
     node.start("instance-00000002", pid=4100)
-    first = node.see()
-    assert node.see() is first
+    first, other = node.see(), node.see("instance-00000002")
+    assert node.see() == first
 
     task = node.host.root / f"proc/4000/task/{node.host.tid(1)}"
     put(task / "schedstat", "2000 500 8")
     second = node.see()
     assert [v.run_ns for v in second.vcpus] == [1000, 2000]
-    assert second.vcpus[0] is first.vcpus[0]
-    assert node.see("instance-00000002") is node.see("instance-00000002")
+    assert second.vcpus[0] == first.vcpus[0]
+    assert node.see("instance-00000002") == other
 
 
-def test_domain_that_goes_is_forgotten_with_its_descriptors(node):
-    """What libvirt no longer lists costs nothing any more."""
+def test_descriptors_of_a_domain_that_is_gone_are_closed(node):
+    """A domain that libvirt no longer lists is forgotten."""
     before = descriptors()
     node.start()
     node.see()
     node.libvirt.known.clear()
 
-    assert node.node.observe().domains == ()
+    assert node.sensor.observe().domains == ()
     assert descriptors() == before
 
 
@@ -162,7 +153,7 @@ def test_domain_without_a_process_is_reported(node):
 
 @pytest.mark.parametrize("content", ["", "qemu", "-1", "12 13"])
 def test_garbage_in_the_pid_file_is_reported(node, content):
-    """A pid file that holds no PID is named, and the other domains are read."""
+    """A pid file without a PID is named, and the other domains are read."""
     node.start()
     node.start("instance-00000002", pid=4100)
     (node.host.run_path / f"{NAME}.pid").write_text(content)
@@ -173,7 +164,7 @@ def test_garbage_in_the_pid_file_is_reported(node, content):
 
 
 def test_failures_leak_no_descriptors(node):
-    """A domain that cannot be read for a hundred cycles keeps nothing open."""
+    """A domain that cannot be read for a hundred cycles leaves nothing open."""
     node.start()
     (node.host.root / f"proc/4000/task/{node.host.tid(1)}/schedstat").unlink()
     before = descriptors()
@@ -184,8 +175,8 @@ def test_failures_leak_no_descriptors(node):
     assert descriptors() == before
 
 
-def test_domain_whose_definition_cannot_be_read_is_passed_on(node):
-    """Its problem is libvirt's to tell; no process is looked for."""
+def test_domain_with_an_unreadable_definition_is_reported_as_it_is(node):
+    """Its problem is passed on; its process is not searched for."""
     node.libvirt.define()
     xml = node.libvirt.known[R]
     node.libvirt.known[R] = replace(xml, domain=replace(xml.domain, problem="garbage"))
@@ -194,7 +185,7 @@ def test_domain_whose_definition_cannot_be_read_is_passed_on(node):
 
 
 def test_vcpu_without_a_group_is_reported_and_the_others_are_read(node):
-    """One vCPU that cannot be limited does not hide the others, nor is it hidden."""
+    """A vCPU that cannot be limited is named, and does not affect the others."""
     node.host.start(vcpus=1)
     node.host.plug(NAME, 1, group="emulator")
     node.libvirt.define()
@@ -214,7 +205,7 @@ def test_domain_without_vcpu_threads_is_reported(node):
 
 
 def test_plugged_vcpu_is_found_when_the_definition_changes(node):
-    """Libvirt's event about the new vCPU is enough; the next rescan need not come."""
+    """libvirt's event about the new vCPU is enough; no rescan is needed."""
     node.start(vcpus=1)
     node.libvirt.define(vcpus=2, current=1)
     node.see()
@@ -225,7 +216,7 @@ def test_plugged_vcpu_is_found_when_the_definition_changes(node):
 
 
 def test_plugged_vcpu_is_found_at_a_rescan(tmp_path, monkeypatch):
-    """Without an event the rescan finds it."""
+    """Without an event, the next rescan finds it."""
     node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
     node.start(vcpus=1)
     node.libvirt.define(vcpus=2)
@@ -236,7 +227,7 @@ def test_plugged_vcpu_is_found_at_a_rescan(tmp_path, monkeypatch):
 
 
 def test_unplugged_vcpu_leaves_the_others_readable(node):
-    """The cycle after an unplug sees the vCPUs that are left."""
+    """The cycle after an unplug reads the remaining vCPUs."""
     node.start()
     node.see()
     node.host.unplug(NAME, 1)
@@ -248,7 +239,7 @@ def test_unplugged_vcpu_leaves_the_others_readable(node):
 
 
 def test_pcpus_that_go_offline_are_left_out(node):
-    """What is allowed follows the pCPUs that are online; the rest of the topology is known."""
+    """Allowed pCPUs follow the online ones; the topology is not detected again."""
     node.start()
     node.see()
     node.online = frozenset({0, 1, 2})
@@ -260,7 +251,7 @@ def test_pcpus_that_go_offline_are_left_out(node):
 
 
 def test_topology_is_read_again_when_a_new_pcpu_comes_online(node):
-    """A pCPU that was never seen changes the topology, once."""
+    """A pCPU that was not there before changes the topology, once."""
     node.start()
     node.see()
     node.online, node.topology = frozenset(range(5)), topology(fast=[2, 3, 4])
@@ -271,8 +262,8 @@ def test_topology_is_read_again_when_a_new_pcpu_comes_online(node):
 
 
 @pytest.mark.parametrize("error", [TopologyUnknown("half a core"), ConfigInvalid("left out: 9")])
-def test_topology_that_cannot_be_told_after_hotplug_keeps_what_was_known(node, caplog, error):
-    """The agent goes on with the pCPUs it knows that are still online, and says so once."""
+def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(node, caplog, error):
+    """The agent continues with the known pCPUs that are still online, and logs the error once."""
     node.start()
     node.see()
     node.online, node.topology = frozenset({0, 1, 2, 9}), error
@@ -283,8 +274,8 @@ def test_topology_that_cannot_be_told_after_hotplug_keeps_what_was_known(node, c
     assert caplog.text.count(str(error)) == 1
 
 
-def test_topology_is_told_again_as_soon_as_it_can_be(tmp_path, monkeypatch, caplog):
-    """What could not be told when a pCPU came is asked again at every rescan, until it can be."""
+def test_topology_is_detected_as_soon_as_it_can_be(tmp_path, monkeypatch, caplog):
+    """If detection fails when a pCPU comes online, every rescan retries it until it succeeds."""
     node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
     node.start()
     node.online, node.topology = frozenset(range(5)), TopologyUnknown("half a core")
@@ -300,15 +291,46 @@ def test_topology_is_told_again_as_soon_as_it_can_be(tmp_path, monkeypatch, capl
     assert (node.loads, caplog.text.count("half a core")) == (loads, 1)
 
 
-def test_held_instances_are_passed_on(tmp_path, monkeypatch):
-    """The observation names the instances to keep hands off."""
-    node = Node(tmp_path, monkeypatch, held=lambda: {R: "paused"})
+def test_paused_instances_are_in_the_observation(node):
+    """With the reason, and as they are now."""
+    assert node.sensor.observe().paused == {}
+    node.paused[R] = "paused"
 
-    assert node.node.observe().held == {R: "paused"}
+    assert node.sensor.observe().paused == {R: "paused"}
 
 
-def test_limits_of_a_sleeper_are_looked_at_again_when_it_runs(node):
-    """What somebody else did to a vCPU that sleeps counts from the moment it runs."""
+@pytest.mark.parametrize("idle", [False, True])
+def test_idle_class_is_read_from_the_kernel(node, idle):
+    """``cpu.idle`` of the domain's own group."""
+    put(node.host.idle(), int(idle))
+    node.start()
+
+    assert node.see().idle is idle
+
+
+def test_idle_class_is_unknown_without_the_file_or_beside_shares_of_its_own(node):
+    """On kernels before 5.15, and for a domain whose definition has CPU shares."""
+    node.start()
+    assert node.see().idle is None
+
+    node.host.idle("weighted")
+    node.start("weighted", pid=4100, cputune="<shares>100</shares>")
+    assert node.see("weighted").idle is None
+
+
+def test_thread_of_a_vcpu_is_found_by_its_key(node):
+    """The writer gets the same thread that was read; there is none for what is not here."""
+    node.start()
+    node.see()
+
+    assert node.sensor.thread((R, 1)).tid == node.host.tid(1)
+    assert node.sensor.threads(R).by_index[1] is node.sensor.thread((R, 1))
+    assert node.sensor.thread((R, 2)) is None
+    assert node.sensor.thread((resource("other"), 0)) is None
+
+
+def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(node):
+    """What somebody else did to it has no effect until then."""
     node.start()
     node.see()
     tid = node.host.tid(0)
@@ -321,8 +343,8 @@ def test_limits_of_a_sleeper_are_looked_at_again_when_it_runs(node):
     assert node.see().vcpus[0].pcpus == {3}
 
 
-def test_limits_of_a_sleeper_are_looked_at_now_and_then(tmp_path, monkeypatch):
-    """A rescan finds what was done to a vCPU that still sleeps."""
+def test_limits_of_a_sleeping_vcpu_are_read_at_a_rescan(tmp_path, monkeypatch):
+    """A rescan finds what somebody else did to it."""
     node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
     node.start()
     node.see()
@@ -331,11 +353,11 @@ def test_limits_of_a_sleeper_are_looked_at_now_and_then(tmp_path, monkeypatch):
     assert node.see().vcpus[0].pcpus == {3}
 
 
-def test_what_was_written_to_a_sleeper_is_read_back_at_once(node):
-    """Our own writes are seen in the next cycle, whether the vCPU runs or not."""
+def test_own_write_to_a_sleeping_vcpu_is_read_in_the_next_cycle(node):
+    """Whether the vCPU runs or not."""
     node.start(vcpus=1, specs=HALF, cpuset="0-1")
-    loop = Loop(node.node, node.node)
+    node.see()
 
-    loop.cycle()
+    Loop(node.sensor, node.writer).cycle()
 
     assert node.see().vcpus[0].bandwidth is not None

@@ -1,14 +1,13 @@
 """The vCPU threads of a QEMU process, on a fake host."""
 
+import errno
 import os
 
 import pytest
 
-from amp_nova.exceptions import ActuationFailed
 from amp_nova.host import vcpu_threads
-from amp_nova.host.cgroup.groups import mounts
+from amp_nova.host.cgroup.groups import GONE, mounts
 from amp_nova.host.counters.sources import Counters
-from amp_nova.model.allocation import Step
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import FakeHost, descriptors, remove
 
@@ -31,7 +30,7 @@ def of(host, pid=4000):
 
 @pytest.mark.parametrize("comm", ["CPU {}/KVM", "CPU {}/TCG"])
 def test_vcpus_are_found_by_their_threads_names(host, comm):
-    """QEMU names vCPU threads alike whether KVM or TCG runs them."""
+    """QEMU names vCPU threads in the same way, whether KVM or TCG runs them."""
     host.start(vcpus=12, comm=comm)
 
     found = of(host)
@@ -41,7 +40,7 @@ def test_vcpus_are_found_by_their_threads_names(host, comm):
 
 
 def test_other_threads_are_not_vcpus(host):
-    """Workers, I/O threads and a thread for all vCPUs at once are no vCPU."""
+    """Workers, I/O threads and one thread for all vCPUs are not vCPU threads."""
     host.start(vcpus=1)
     for comm in ("worker", "IO iothread1", "ALL CPUs/TCG", "vnc_worker", "my CPU 1/KVM"):
         host.thread(4000, comm, host.group(NAME, "vcpu1"))
@@ -50,7 +49,7 @@ def test_other_threads_are_not_vcpus(host):
 
 
 def test_reading_has_every_counter_and_limit(host):
-    """A reading says what ran, what waited, what was throttled and what holds."""
+    """Time run, waited and throttled, the limit and the affinity."""
     host.start(vcpus=1)
 
     reading = of(host).by_index[0].read(frozenset({1}))
@@ -59,17 +58,9 @@ def test_reading_has_every_counter_and_limit(host):
     assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
 
 
-def test_unchanged_affinity_is_the_same_object(host):
-    """Nothing is built anew for an affinity that has not changed."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-
-    assert thread.pcpus() is thread.pcpus()
-
-
 @pytest.mark.parametrize("group", ["", "emulator", "vcpu9"])
 def test_vcpu_without_a_group_of_its_own_is_left_out_and_named(host, group):
-    """A limit in a group that others share would hit them: such a vCPU is not touched."""
+    """A limit in a group that other threads share would affect them: such a vCPU is left alone."""
     host.start(vcpus=1)
     host.plug(NAME, 1, group=group)
 
@@ -89,41 +80,80 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     assert found.groupless == {0}
 
 
-def test_affinity_is_set_and_read_back(host):
-    """A step with pCPUs moves the thread."""
+def test_affinity_is_the_kernels(host):
+    """Whoever set it, it is read anew at each call."""
     host.start(vcpus=1)
     thread = of(host).by_index[0]
+    assert thread.pcpus() == ALL
 
-    thread.take(Step(pcpus=frozenset({2, 3})))
+    os.sched_setaffinity(thread.tid, {2, 3})
 
     assert thread.pcpus() == {2, 3}
 
 
-def test_narrower_affinity_than_asked_for_is_a_failure(host):
-    """The kernel cuts a mask to the cpuset without a word: we say it."""
+def test_sleeping_thread_is_read_again_after_a_write(host):
+    """A reading may leave out the limits of a vCPU that slept, but not what was just written."""
     host.start(vcpus=1)
-    host.kernel.pcpus = frozenset({2})
+    thread = of(host).by_index[0]
+    thread.read(ALL)
+    os.sched_setaffinity(thread.tid, {2})
+    assert thread.read(ALL, closely=False).pcpus == ALL
 
-    with pytest.raises(ActuationFailed) as caught:
-        of(host).by_index[0].take(Step(pcpus=frozenset({2, 3})))
+    thread.written()
 
-    assert str(caught.value) == (
-        "vCPU 0 is kept on pCPUs [2], not on the [2, 3] that were asked for: its cpuset does not "
-        "hold them"
-    )
+    assert thread.read(ALL, closely=False).pcpus == {2}
 
 
-def test_limit_is_set_by_a_step(host):
-    """A step without pCPUs sets the limit."""
+def test_thread_is_verified_while_it_is_the_same(host):
+    """However often, and whatever it is called meanwhile."""
     host.start(vcpus=1)
+    thread = of(host).by_index[0]
 
-    of(host).by_index[0].take(Step(bandwidth=Bandwidth(5000, 20000)))
+    thread.verify()
+    thread.verify()
 
-    assert host.limit() == "5000 20000"
+
+def test_thread_that_ended_is_not_verified(host):
+    """Its id is not in use any more, or by another thread, in the same process or another one."""
+    host.start(vcpus=2)
+    found = of(host)
+    first, second = found.by_index[0], found.by_index[1]
+    host.unplug(NAME, 0)
+    host.reuse(1)
+
+    for thread in (first, second):
+        with pytest.raises((FileNotFoundError, ProcessLookupError)) as caught:
+            thread.verify()
+        assert caught.value.errno in GONE
+
+
+def test_thread_of_another_process_with_the_same_ids_is_not_verified(host):
+    """Even if it started in the same clock tick: the descriptor belongs to the old thread."""
+    host.start(vcpus=1)
+    thread = of(host).by_index[0]
+    host.stop()
+    host._next_tid = 5000
+    host.start(vcpus=1)
+    assert host.tid(0) == thread.tid
+
+    with pytest.raises(ProcessLookupError) as caught:
+        thread.verify()
+
+    assert caught.value.errno == errno.ESRCH
+
+
+def test_start_time_is_read_behind_any_name(host):
+    """A thread's name may contain spaces and parentheses."""
+    host.start(vcpus=1, began=4711)
+    host.thread(4000, "a) S 1 (b", host.group(NAME, "emulator"))
+
+    for task in (host.root / "proc/4000/task").iterdir():
+        assert vcpu_threads.started(task) == "4711"
+    assert vcpu_threads.started(host.root / "proc/4000") == "4711"
 
 
 def test_plugged_vcpu_is_found_at_a_rescan(host):
-    """A vCPU that was plugged meanwhile is there after a rescan, beside the others."""
+    """Beside the others, whose descriptors stay open."""
     host.start(vcpus=1)
     found = of(host)
     first = found.by_index[0]
@@ -136,7 +166,7 @@ def test_plugged_vcpu_is_found_at_a_rescan(host):
 
 
 def test_unplugged_vcpu_is_gone_after_a_rescan(host):
-    """So is one that was unplugged, with its descriptors."""
+    """Its descriptors are closed."""
     host.start(vcpus=1)
     before = descriptors()
     found = of(host)
@@ -152,7 +182,7 @@ def test_unplugged_vcpu_is_gone_after_a_rescan(host):
 
 
 def test_group_that_moved_is_followed(host):
-    """The limit is looked for where the thread is now, not where it was."""
+    """The limit is set where the thread is now, not where it was."""
     host.start(vcpus=1)
     found = of(host)
     task = host.root / f"proc/4000/task/{host.tid(0)}/cgroup"
@@ -160,13 +190,13 @@ def test_group_that_moved_is_followed(host):
     task.write_text(task.read_text().replace(NAME, "moved"))
 
     found.rescan()
-    found.by_index[0].take(Step(bandwidth=Bandwidth(5000, 20000)))
+    found.by_index[0].group.set_bandwidth(Bandwidth(5000, 20000))
 
     assert host.limit("moved") == "5000 20000"
 
 
-def test_descriptors_are_given_back(host):
-    """Closing gives back everything."""
+def test_close_closes_all_descriptors(host):
+    """Those of threads and of groups."""
     host.start(vcpus=4)
     before = descriptors()
     found = of(host)
@@ -179,7 +209,7 @@ def test_descriptors_are_given_back(host):
 
 @pytest.mark.parametrize("missing", ["schedstat", "group"])
 def test_vcpu_that_cannot_be_opened_leaks_nothing(host, missing):
-    """One vCPU that vanishes while the others are opened costs no descriptor."""
+    """If one vCPU ends while the others are opened, no descriptor stays open."""
     host.start(vcpus=2)
     if missing == "group":
         remove(host.group(NAME, "vcpu1"))
@@ -194,7 +224,7 @@ def test_vcpu_that_cannot_be_opened_leaks_nothing(host, missing):
 
 
 def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
-    """A thread may end between its being listed and being read, in two ways."""
+    """A thread may end after it was listed, which shows in two ways."""
     host.start(vcpus=1)
     monkeypatch.setattr(os, "listdir", lambda path, real=os.listdir: [*real(path), "9999"])
     ended = host.thread(4000, "CPU 1/KVM", host.group(NAME, "vcpu1"))
@@ -210,14 +240,14 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
     assert list(of(host).by_index) == [0]
 
 
-def test_process_that_has_gone_says_so(host):
-    """No process is an OSError, not an instance without vCPUs."""
+def test_process_that_is_gone_is_an_error(host):
+    """Not an instance without vCPUs."""
     with pytest.raises(FileNotFoundError):
         of(host, pid=4999)
 
 
-def test_thread_that_has_gone_says_so(host):
-    """Reading a thread that ended is a ProcessLookupError."""
+def test_reading_a_thread_that_ended_is_an_error(host):
+    """``ProcessLookupError``, as for a process."""
     host.start(vcpus=1)
     thread = of(host).by_index[0]
     host.stop()
@@ -226,8 +256,8 @@ def test_thread_that_has_gone_says_so(host):
         thread.read(ALL)
 
 
-def test_lives_of_one_pid_are_told_apart(host):
-    """A process that began at another time is another one, whatever its name is."""
+def test_processes_with_the_same_pid_are_distinguished(host):
+    """A process with another start time is another incarnation."""
     host.start(pid=4000, began=77)
     first = vcpu_threads.incarnation(host.root, 4000)
     host.stop()
@@ -238,7 +268,7 @@ def test_lives_of_one_pid_are_told_apart(host):
 
 
 def test_threads_that_came_or_went_are_followed(host):
-    """The cheap look finds them, as the thorough one does."""
+    """``follow`` finds them, as ``rescan`` does."""
     host.start(vcpus=1)
     found = of(host)
 

@@ -9,13 +9,13 @@ from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.profiling.speedup import Miss
+from amp_nova.profiling.speedup import MissCost
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
-KNOWN = Miss(100.0, 0.02)
+KNOWN = MissCost(100.0, 0.02)
 ADAPTIVE = Settings(coefficients=Choice(adaptive=True), profiles=ProfileSettings(KNOWN))
 
 
@@ -102,9 +102,9 @@ def test_who_ran_on_both_types_is_known_without_a_model():
         host.apply(moved(where))
         report = cycles(host, loop, 6)
 
-    insight = report.domains[0].vcpus[0].insight
-    assert insight.speedup.value == pytest.approx(1.4, rel=1e-6)
-    assert insight.speedup.source == "sampling"
+    insight = report.domains[0].vcpus[0].profile
+    assert profile.speedup.value == pytest.approx(1.4, rel=1e-6)
+    assert profile.speedup.source == "sampling"
     assert report.totals.migrations == {}
 
 
@@ -115,7 +115,7 @@ def test_a_window_across_a_move_is_none():
         host.apply(moved(where))
         report = cycles(host, loop, 2)
 
-    assert report.domains[0].vcpus[0].insight.speedup is None
+    assert report.domains[0].vcpus[0].profile.speedup is None
 
 
 def test_without_counters_everything_is_as_the_hardware_says():
@@ -123,7 +123,7 @@ def test_without_counters_everything_is_as_the_hardware_says():
     host, loop = hosted(guest(speed=1.2, start_on="fast", pref_core="0.5"), works=False)
     report = cycles(host, loop, 6)
 
-    assert report.domains[0].vcpus[0].insight.speedup is None
+    assert report.domains[0].vcpus[0].profile.speedup is None
     assert quota(report) == pytest.approx(0.25)
 
 

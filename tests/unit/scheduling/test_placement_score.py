@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amp_nova.profiling import hints
 from amp_nova.scheduling import placement_score
@@ -140,3 +142,31 @@ def test_an_instance_that_may_not_use_fast_cores_leaves_them():
     bound = best_effort("a", 2.0, allowed=frozenset({0}))
 
     assert score(demand_of(bound), NewInstance(1, sensitivity=0.5)).speed == pytest.approx(1.5)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, 1.0, 1.2, 1.5, 2.0]), st.integers(1, 4)), max_size=6),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    st.sampled_from(["amp-vm", "amp-fair"]),
+    st.sampled_from(
+        [{"slow": (2, 1.0), "fast": (1, 2.0)}, {"a": (1, 1.0), "b": (2, 1.5), "c": (1, 3.0)}]
+    ),
+)
+def test_by_instance_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy, types):
+    """The short cut for vCPUs that are alike computes what the policies' own functions do."""
+    topology = hosts.topology(types)
+    allowed = frozenset(p.id for p in topology.pcpus)
+    there = [
+        best_effort(f"i{n}", s and 1.0 + (s - 1.0) * 0.5, count, allowed)
+        for n, (s, count) in enumerate(present)
+    ]
+    by_instance = demand_of(*there, topology=topology, policy=policy)
+    by_vcpu = replace(by_instance, groups=None)
+    new = NewInstance(vcpus, sensitivity=own)
+
+    one, other = score(by_instance, new), score(by_vcpu, new)
+
+    assert by_instance.groups is not None
+    assert one.gain == pytest.approx(other.gain, abs=1e-9)
+    assert one.speed == pytest.approx(other.speed, abs=1e-9)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.model.allocation import Change, Step
+from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.host import SimHost
@@ -20,7 +20,7 @@ def counts(host, name="vm"):
 def ran(on, *, speed=2.0, coefficient=2.0, **more):
     """Counters after a second alone on these pCPUs."""
     host = SimHost(topology(coefficient=coefficient), [guest(speed=speed, **more)])
-    host.apply([Change(("vm", 0), (Step(pcpus=on),))])
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=on),)),)))
     host.advance(1.0)
     return counts(host)
 
@@ -75,7 +75,7 @@ def test_phases_change_what_is_counted():
     """Each phase counts at its own rate, even if it ends between two readings."""
     phases = (Phase((1.0, 2.0), for_s=0.3), Phase((1.0, 1.0), for_s=0.7))
     host = SimHost(topology(), [guest(phases=phases)])
-    host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=FAST),)),)))
 
     host.advance(2.0)
 
@@ -85,9 +85,9 @@ def test_phases_change_what_is_counted():
 def test_residency_is_the_time_on_each_core_type():
     """As real counters that belong to one core type each show it."""
     host = SimHost(topology(), [guest()])
-    host.apply([Change(("vm", 0), (Step(pcpus=FAST),))])
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=FAST),)),)))
     host.advance(0.25)
-    host.apply([Change(("vm", 0), (Step(pcpus=SLOW),))])
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=SLOW),)),)))
     host.advance(1.0)
 
     assert dict(counts(host).residency_ns) == {"fast": 250_000_000, "slow": 750_000_000}
@@ -121,7 +121,7 @@ def test_a_host_without_counters():
 def test_the_fast_loop_samples_and_throttles():
     """Samples equal the readings; a limit applies from the moment it is written."""
     host = SimHost(topology(), [guest()], reference_ips=1e9)
-    host.apply([Change(("vm", 0), (Step(pcpus=SLOW),))])
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=SLOW),)),)))
     host.advance(0.5)
     assert host.throttle({("vm", 0): Bandwidth(5_000, 20_000), ("gone", 0): Bandwidth(1, 1)}) == {}
     host.advance(1.5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.model.allocation import Change, Step
+from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
@@ -23,7 +23,7 @@ def reading(made, name="vm", index=0):
 
 def write(made, *steps, name="vm", index=0):
     """Apply one change as the loop would."""
-    assert made.apply([Change((name, index), steps)]) == {}
+    assert made.apply(Changes((Change((name, index), steps),))).failures == {}
 
 
 def limit(quota_ms, period_ms=100):

@@ -19,7 +19,7 @@ def _fast(monkeypatch):
 
 @pytest.fixture
 def serve(tmp_path):
-    """Serves answers of a function below the test's folder."""
+    """Serves a function's answers, in the test's folder."""
     servers = []
 
     def serve_(answer=lambda question: {"you asked": question}):
@@ -32,7 +32,7 @@ def serve(tmp_path):
 
 
 def raw(tmp_path, data):
-    """What comes back for these bytes."""
+    """The reply to these bytes."""
     with socket.socket(socket.AF_UNIX) as conn:
         conn.settimeout(5)
         conn.connect(str(control_socket.path(tmp_path)))
@@ -44,41 +44,41 @@ def test_question_is_answered(serve, tmp_path):
     """An object goes in, an object comes back."""
     serve()
 
-    assert control_socket.ask(tmp_path, {"ask": "status"}) == {"you asked": {"ask": "status"}}
+    assert control_socket.query(tmp_path, {"ask": "status"}) == {"you asked": {"ask": "status"}}
 
 
 def test_large_answer_arrives_whole(serve, tmp_path):
     """A host of many instances has a long answer."""
     serve(lambda _: {"status": ["x" * 100] * 50_000})
 
-    assert len(control_socket.ask(tmp_path, {})["status"]) == 50_000
+    assert len(control_socket.query(tmp_path, {})["status"]) == 50_000
 
 
-def test_socket_is_for_its_owner_alone(serve, tmp_path):
-    """Nobody else may ask."""
+def test_only_the_owner_may_use_the_socket(serve, tmp_path):
+    """Its mode is 0600."""
     serve()
 
     assert stat.S_IMODE(control_socket.path(tmp_path).stat().st_mode) == 0o600
 
 
 def test_no_agent_is_none(tmp_path):
-    """Neither a missing nor a left-over socket is an error."""
-    assert control_socket.ask(tmp_path, {}) is None
+    """Neither a missing nor a stale socket is an error."""
+    assert control_socket.query(tmp_path, {}) is None
 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(control_socket.path(tmp_path)))
 
-    assert control_socket.ask(tmp_path, {}) is None
+    assert control_socket.query(tmp_path, {}) is None
 
 
-def test_left_over_socket_is_replaced(serve, tmp_path):
-    """An agent that was killed does not keep the next one from serving."""
+def test_stale_socket_is_replaced(serve, tmp_path):
+    """An agent that was killed does not prevent the next one from serving."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(control_socket.path(tmp_path)))
 
     serve()
 
-    assert control_socket.ask(tmp_path, {}) == {"you asked": {}}
+    assert control_socket.query(tmp_path, {}) == {"you asked": {}}
 
 
 def test_closing_leaves_nothing(tmp_path):
@@ -90,7 +90,7 @@ def test_closing_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("data", [b"garbage\n", b"\n", b"\xff\xfe\n", b"[" * 3000 + b"\n"])
 def test_broken_question_is_answered_with_an_error(serve, tmp_path, data):
-    """Whatever is asked, the answer is an object that says what was wrong."""
+    """The answer is an object that says what was wrong."""
     serve()
 
     assert json.loads(raw(tmp_path, data)) == {
@@ -99,25 +99,25 @@ def test_broken_question_is_answered_with_an_error(serve, tmp_path, data):
 
 
 def test_question_that_is_no_object_is_an_error(serve, tmp_path):
-    """A list or a number is no question."""
+    """For example a list or a number."""
     serve()
 
     assert json.loads(raw(tmp_path, b"[1]\n")) == {"error": "the question is not an object"}
 
 
 def test_oversized_question_is_refused(serve, tmp_path):
-    """A question has a limit, on either side of the socket."""
+    """Both sides of the socket limit its size."""
     serve()
 
     with pytest.raises(AmpError, match="the question is too long for the agent"):
-        control_socket.ask(tmp_path, {"instance": "x" * 4096})
-    with contextlib.suppress(OSError):  # it hangs up while it is being asked
+        control_socket.query(tmp_path, {"instance": "x" * 4096})
+    with contextlib.suppress(OSError):  # it hangs up while the question is sent
         raw(tmp_path, b"x" * 1_000_000)
-    assert control_socket.ask(tmp_path, {}) == {"you asked": {}}
+    assert control_socket.query(tmp_path, {}) == {"you asked": {}}
 
 
-def test_error_of_the_agent_is_told(serve, tmp_path):
-    """A sentence for the user goes through; a fault is in the log, and nothing falls silent."""
+def test_errors_of_the_agent_are_answered(serve, tmp_path):
+    """A sentence for the user is passed on; a fault is in the log, and the answer says so."""
     faults = iter([AmpError("no instance 'x'"), KeyError("fault")])
 
     def answer(_question):
@@ -125,12 +125,14 @@ def test_error_of_the_agent_is_told(serve, tmp_path):
 
     serve(answer)
 
-    assert control_socket.ask(tmp_path, {}) == {"error": "no instance 'x'"}
-    assert control_socket.ask(tmp_path, {}) == {"error": "the agent could not answer: see its log"}
+    assert control_socket.query(tmp_path, {}) == {"error": "no instance 'x'"}
+    assert control_socket.query(tmp_path, {}) == {
+        "error": "the agent could not answer: see its log"
+    }
 
 
-def test_one_who_does_not_wait_is_no_news(serve, tmp_path, capfd):
-    """A client that hangs up prints no traceback into the agent's log."""
+def test_a_client_that_hangs_up_is_ignored(serve, tmp_path, capfd):
+    """No traceback is printed into the agent's log."""
     asked = threading.Event()
     go = threading.Event()
 
@@ -146,12 +148,12 @@ def test_one_who_does_not_wait_is_no_news(serve, tmp_path, capfd):
         assert asked.wait(5)
     go.set()
 
-    assert "long" in control_socket.ask(tmp_path, {})
+    assert "long" in control_socket.query(tmp_path, {})
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("reply", [b"", b"garbage\n", b'{"status": [', b"[1]\n", b"\xff\n"])
-def test_answer_that_cannot_be_read_is_one_sentence(tmp_path, reply):
+def test_unreadable_answer_is_one_sentence(tmp_path, reply):
     """An agent that dies while it answers is an error, not a traceback."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(control_socket.path(tmp_path)))
@@ -166,23 +168,23 @@ def test_answer_that_cannot_be_read_is_one_sentence(tmp_path, reply):
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(AmpError, match="gave no answer that can be read: see its log"):
-            control_socket.ask(tmp_path, {})
+            control_socket.query(tmp_path, {})
         thread.join()
 
 
 def test_agent_that_hangs_is_one_sentence(tmp_path, monkeypatch):
-    """An answer that never comes is given up."""
+    """There is a timeout."""
     monkeypatch.setattr(control_socket, "_TIMEOUT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(control_socket.path(tmp_path)))
         listener.listen()
 
         with pytest.raises(AmpError, match="does not answer: timed out"):
-            control_socket.ask(tmp_path, {})
+            control_socket.query(tmp_path, {})
 
 
-def test_folder_that_cannot_hold_a_socket_is_one_sentence(tmp_path):
-    """A path that is missing or too long is named, with what to do."""
+def test_unusable_folder_is_one_sentence(tmp_path):
+    """A path that is missing or too long is named, with the remedy."""
     for folder in (tmp_path / "missing", tmp_path / ("x" * 120)):
         with pytest.raises(ConfigInvalid, match="set \\[agent\\] state_path to a folder") as caught:
             control_socket.Control(folder, lambda question: question)

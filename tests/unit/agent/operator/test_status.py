@@ -1,4 +1,4 @@
-"""What ``status`` and ``explain`` say of a cycle."""
+"""What ``status``, ``explain`` and the log say about a cycle."""
 
 import json
 from dataclasses import replace
@@ -6,21 +6,25 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.operator import status
-from amp_nova.control.burst import Burst
+from amp_nova.control.entitlement import Quota
+from amp_nova.control.homes import Home
+from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
+from amp_nova.model.bandwidth import Bandwidth
 from tests import reports
 
-UUID = "uuid-of-instance-00000001"
+NAME = "instance-00000001"
+UUID = f"uuid-of-{NAME}"
 
 
 def explained(*vcpus, **said):
     """The sentences about an instance with these vCPUs."""
-    found = reports.report(reports.instance(*vcpus, **said))
+    found = reports.cycle(reports.instance(*vcpus, **said))
     return status.explain(found, UUID)["because"]
 
 
 def test_status_has_every_figure_of_a_vcpu():
     """Booked, delivered, quota, core type and shortfall by cause, as plain JSON."""
-    (found,) = status.status(reports.report(reports.instance(reports.booked())))
+    (found,) = status.status(reports.cycle(reports.instance(reports.booked())))
 
     assert json.loads(json.dumps(found)) == {
         "instance": UUID,
@@ -53,9 +57,9 @@ def test_status_has_every_figure_of_a_vcpu():
     }
 
 
-def test_status_says_null_where_nothing_is_known():
-    """What is not known is null, never 0 or 1."""
-    (found,) = status.status(reports.report(reports.instance(reports.best_effort())))
+def test_unknown_values_are_null():
+    """Never 0 or 1."""
+    (found,) = status.status(reports.cycle(reports.instance(reports.best_effort())))
 
     (vcpu,) = found["vcpus"]
     absent = ("booked_refcores", "booked_ips", "delivered_refcores", "delivered_ratio")
@@ -66,34 +70,35 @@ def test_status_is_sorted_by_domain():
     """The order does not depend on libvirt's."""
     names = ("instance-2", "instance-10", "instance-1")
 
-    found = status.status(reports.report(*(reports.instance(name=n) for n in names)))
+    found = status.status(reports.cycle(*(reports.instance(name=n) for n in names)))
 
     assert [i["domain"] for i in found] == ["instance-1", "instance-10", "instance-2"]
 
 
-def test_booking_is_explained_from_promise_to_delivery():
-    """Every figure, where it comes from, and what was lacking."""
+def test_booking_is_explained_from_entitlement_to_delivery():
+    """Every figure, where it comes from, and the shortfall by cause."""
     assert explained(reports.booked()) == [
         "vCPU 0 books 0.5 reference cores.",
         "It is kept on core type fast (pCPUs 2, 3), coefficient 2 (calibration).",
         "Its quota is 25000 us in every 100000 us (25.00%): 0.5 refcores / 2 on fast.",
-        "In the last window it was delivered 97.5% of what it was owed.",
+        "In the last window it got 97.5% of what it was owed.",
         "It lacked, in reference-core seconds so far: 0.250 by contention.",
     ]
 
 
-def test_a_bank_is_explained():
-    """Why a limit is above the booking: what was not used may be had now."""
-    vcpu = reports.booked()
-    promise = replace(vcpu.promise, burst=Burst(0.5, 2.0, 0.25, 1.0, 100_000))
-    vcpu = replace(vcpu, promise=promise, account=reports.account(banked_ref_s=0.75))
+def test_banked_time_is_explained():
+    """A limit above the booking: unused time is banked and may be used now."""
+    vcpu = reports.booked(account=reports.account(banked_ref_s=0.75))
+    quota = Quota(Bandwidth(50_000, 100_000), burst_s=2.0)
+    vcpu = replace(vcpu, entitlement=replace(vcpu.entitlement, quota=quota))
 
-    said = "It has banked 0.750 reference-core seconds that it did not want, and may have them now."
+    said = "It has banked 0.750 reference-core seconds of unused time, and may use them now."
     assert said in explained(vcpu)
+    assert not [line for line in explained(reports.booked()) if "banked" in line]
 
 
-def test_ips_booking_that_is_not_kept_says_why():
-    """An instance that books instructions hears what keeps them from being counted."""
+def test_unenforced_ips_booking_has_its_reason():
+    """The instance is told what keeps its instructions from being counted."""
     assert explained(reports.ips(note="unverifiable: no counter")) == [
         "vCPU 0 books 2.5e+09 instructions per second.",
         "It has no CPU quota.",
@@ -101,27 +106,67 @@ def test_ips_booking_that_is_not_kept_says_why():
     ]
 
 
+def test_quota_of_the_ips_controller_is_the_present_one():
+    """It changes many times a second, so it is a share rather than a quota and a period."""
+    vcpu = reports.ips()
+    entitlement = replace(
+        vcpu.entitlement,
+        quota=Quota(reports.HALF),
+        governed_by="ips",
+        reason="2.5e+09 Ips, as counted",
+    )
+    vcpu = replace(vcpu, reading=reports.reading(), entitlement=entitlement)
+
+    said = "Its quota is 25.00% of a pCPU at the moment: 2.5e+09 Ips, as counted."
+    assert said in explained(vcpu)
+
+
 def test_best_effort_is_explained():
-    """Who books nothing is told so."""
+    """A vCPU that books nothing."""
     assert explained(reports.best_effort()) == [
         "vCPU 0 is best effort: it books nothing.",
         "It has no CPU quota.",
     ]
 
 
-def test_quota_of_others_is_told_without_a_reason():
-    """A limit that the contract did not set is shown as it is."""
-    found = reports.best_effort()
-    limited = reports.VcpuReport(reports.reading(0), found.promise, found.account)
+def test_core_type_of_the_flavor_alone_is_explained():
+    """``amp:core_type`` without a booking: where the vCPU is kept, and no reason for a quota."""
+    vcpu = reports.best_effort()
+    entitlement = replace(
+        vcpu.entitlement,
+        allowed=frozenset({2, 3}),
+        governed_by="flavor",
+        reason="amp:core_type=fast",
+        home=Home("fast"),
+    )
+
+    assert explained(replace(vcpu, entitlement=entitlement)) == [
+        "vCPU 0 is best effort: it books nothing.",
+        "It is kept on core type fast (pCPUs 2, 3), coefficient 2 (calibration).",
+        "It has no CPU quota.",
+    ]
+
+
+def test_instance_in_the_idle_class_is_told_so():
+    """The last sentence: its limit alone does not explain how little it gets."""
+    said = "It runs in the idle class (cpu.idle): in what bookings leave."
+
+    assert explained(reports.best_effort(), idle=True)[-1] == said
+    assert said not in explained(reports.best_effort())
+
+
+def test_quota_of_others_has_no_reason():
+    """A limit that amp-nova did not set is shown as it is."""
+    limited = replace(reports.best_effort(), reading=reports.reading())
 
     assert "Its quota is 25000 us in every 100000 us (25.00%)." in explained(limited)
 
 
 def test_problem_comes_first():
-    """Why a booking is not kept as a whole is the first thing to know."""
+    """Why a booking is not enforced as a whole is the first thing to know."""
     lines = explained(reports.booked(), problem="amp:limit='x' is not allowed")
 
-    assert lines[0] == "Its booking is not kept: amp:limit='x' is not allowed."
+    assert lines[0] == "Its booking is not enforced: amp:limit='x' is not allowed."
 
 
 @pytest.mark.parametrize("said", [{"failure": "vCPU 0 cannot be changed"}, {"note": "over-booked"}])
@@ -135,5 +180,38 @@ def test_failure_or_note_comes_last(said):
 def test_instance_without_readable_vcpus_is_explained_by_its_problem():
     """No vCPU, one sentence."""
     assert explained(problem="its threads cannot be read") == [
-        "Its booking is not kept: its threads cannot be read."
+        "Its booking is not enforced: its threads cannot be read."
+    ]
+
+
+def test_changes_are_described_for_people():
+    """Which vCPU of which domain gets what, and why; and what failed."""
+    one, two = reports.booked(), reports.booked(1, failure="the group is read-only")
+    steps = (Step(bandwidth=Bandwidth(25000, 100000)), Step(pcpus=frozenset({3, 2})))
+    why = "0.5 refcores / 2 on fast"
+    changes = Changes(
+        (Change((UUID, 0), steps, why), Change((UUID, 1), (Step(bandwidth=None),), why))
+    )
+    cycle = reports.cycle(reports.instance(one, two), changes=changes)
+
+    assert status.describe(cycle) == [
+        f"{NAME} vCPU 0: quota 25000/100000 us, pCPUs 2-3 (0.5 refcores / 2 on fast)",
+        f"{NAME} vCPU 1: no quota (0.5 refcores / 2 on fast) FAILED: the group is read-only",
+    ]
+
+
+def test_changes_of_the_idle_class_are_described():
+    """One line for each instance; one that failed says why."""
+    other, third = "instance-00000002", "instance-00000003"
+    cycle = reports.cycle(
+        *(reports.instance(reports.best_effort(), name=n) for n in (NAME, other, third)),
+        changes=Changes(idle={UUID: True, f"uuid-of-{other}": False, f"uuid-of-{third}": True}),
+    )
+    failed = Failure("read_only", "cpu.idle cannot be changed: Read-only file system")
+    cycle = replace(cycle, outcome=Outcome(idle_failures={f"uuid-of-{third}": failed}))
+
+    assert status.describe(cycle) == [
+        f"{NAME}: enters the idle class",
+        f"{other}: leaves the idle class",
+        f"{third}: enters the idle class FAILED: cpu.idle cannot be changed: Read-only file system",
     ]

@@ -10,8 +10,8 @@ pytest.importorskip("oslo_config")
 
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_reports import HostInfo, Publisher
-from amp_nova.profiling.insight import Insight
 from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import Speedup
 from tests import reports
@@ -66,12 +66,12 @@ def publisher(bus, monkeypatch):
 
 def cycle(*vcpus):
     """A cycle that found one instance with these vCPUs."""
-    return lambda: reports.report(instance(*vcpus))
+    return reports.cycle(instance(*vcpus))
 
 
 def measured(vcpu, ratio):
     """The vCPU with a measured speedup."""
-    return replace(vcpu, insight=Insight(speedup=Estimate(ratio, 0.1, "sampled")))
+    return replace(vcpu, profile=VcpuProfile(speedup=Estimate(ratio, 0.1, "sampling")))
 
 
 def test_a_change_of_bookings_is_sent_at_once(publisher, bus):

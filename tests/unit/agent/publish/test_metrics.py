@@ -1,9 +1,11 @@
 """The agent's metrics as Prometheus reads them."""
 
+import re
 import socket
 import threading
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest, parser
@@ -11,15 +13,18 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from amp_nova.accounting.delivery import RATIO_BUCKETS
+from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
+from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
 from amp_nova.model.topology import CoreType
 from amp_nova.plugins import load_policy
-from amp_nova.profiling.insight import Insight
+from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
@@ -28,7 +33,8 @@ from tests.unit.sim.builders import guest, topology
 NAME = "instance-00000001"
 INSTANCE = {"domain": NAME, "resource": f"uuid-of-{NAME}", "project": "5ac0ffee"}
 VCPU = {**INSTANCE, "vcpu": "0"}
-RATIOS = (0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 1)
+WINDOWS = reports.account(ratios=reports.windows(0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 1))
+DOC = Path(__file__).parents[4] / "doc/source/reference/metrics.rst"
 
 
 class Scrape:
@@ -36,8 +42,8 @@ class Scrape:
 
     def __init__(self, *found):
         self.exporter = Exporter(CollectorRegistry(), clock=lambda: 1000.0)
-        for report in found:
-            self.exporter.update(report)
+        for cycle in found:
+            self.exporter.update(cycle)
 
     @property
     def text(self):
@@ -64,8 +70,8 @@ class Scrape:
 def full():
     """A scrape with a value for nearly every metric."""
     scrape = Scrape(
-        reports.report(
-            instance(booked(), ratios=RATIOS, problem="vCPU 1 has no CPU cgroup of its own"),
+        reports.cycle(
+            instance(booked(account=WINDOWS), problem="vCPU 1 has no CPU cgroup of its own"),
             instance(ips(note="unverifiable: no counter"), name="instance-00000002"),
             instance(best_effort(), name="instance-00000003"),
             migrations={("slow", "fast"): 3},
@@ -146,6 +152,48 @@ def test_build_info_has_the_version(full):
     assert (set(labels), value) == ({"version"}, 1.0)
 
 
+def rows():
+    """Every row of the table of metrics."""
+    sections = (
+        metrics.AGENT,
+        metrics.CYCLE,
+        metrics.ALL,
+        metrics.INSTANCES,
+        metrics.VCPUS,
+        metrics.IO,
+        metrics.IO_INSTANCES,
+    )
+    return [row for section in sections for row in section]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+def test_every_metric_is_documented(row):
+    """Under its full name, as a term of the reference."""
+    terms = {
+        name.strip(" `")
+        for line in DOC.read_text().splitlines()
+        if line.startswith("``amp_")
+        for name in line.split(",")
+    }
+
+    assert row.name in terms
+
+
+def test_every_documented_metric_exists():
+    """The reference names no metric that is gone."""
+    documented = set(re.findall(r"``(amp_[a-z_]+)``", DOC.read_text()))
+
+    assert documented == {row.name for row in rows()}
+
+
+def test_every_section_is_served():
+    """No row of the table is left out, also where it has no sample."""
+    found = metrics.families(metrics.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0))
+    suffix = {"counter": "_total", "info": "_info"}
+
+    assert [f"{f.name}{suffix.get(f.type, '')}" for f in found] == [row.name for row in rows()]
+
+
 def test_names_follow_the_conventions(full):
     """Counters end in _total, infos are 1, ratios are around 1, nothing is in percent."""
     for family in full.families.values():
@@ -186,7 +234,7 @@ def test_before_the_first_cycle_only_the_version_is_served():
 
 def test_series_end_with_their_instance(full):
     """No series of an instance outlives it."""
-    full.exporter.update(reports.report(instance(booked(), name="instance-00000009")))
+    full.exporter.update(reports.cycle(instance(booked(), name="instance-00000009")))
 
     domains = {s.labels.get("domain") for f in full.families.values() for s in f.samples}
 
@@ -205,7 +253,7 @@ def test_histogram_of_ratios_is_cumulative(full):
 
 def test_durations_add_up_over_cycles():
     """Time and number of runs of a stage are summed over all cycles."""
-    scrape = Scrape(reports.report(), reports.report(), reports.report())
+    scrape = Scrape(reports.cycle(), reports.cycle(), reports.cycle())
 
     assert scrape.value("amp_cycle_duration_seconds_count", stage="observe") == 3
     assert scrape.value("amp_cycle_duration_seconds_sum", stage="observe") == pytest.approx(0.003)
@@ -214,7 +262,7 @@ def test_durations_add_up_over_cycles():
 @pytest.mark.parametrize("text", ['a "quoted" \\ name', "two\nlines", "ünïcode", ""])
 def test_any_instance_name_is_exported_unchanged(text):
     """In the Prometheus and in the OpenMetrics format."""
-    scrape = Scrape(reports.report(instance(booked(), display_name=text, problem=text or None)))
+    scrape = Scrape(reports.cycle(instance(booked(), display_name=text, problem=text or None)))
 
     ((labels, _),) = scrape.samples("amp_instance_info")
     served = openmetrics.generate_latest(scrape.exporter.registry).decode()
@@ -240,7 +288,7 @@ def test_scraping_during_updates_is_safe(full):
     thread = threading.Thread(target=read)
     thread.start()
     for i in range(300):
-        found = reports.report(instance(booked(), name=f"instance-{i}"))
+        found = reports.cycle(instance(booked(), name=f"instance-{i}"))
         found.stage_s[f"stage {i}"] = 0.1
         full.exporter.update(found)
     stop.set()
@@ -287,7 +335,7 @@ def test_instructions_are_exported_only_where_counted():
     """A vCPU without a counter has no series rather than a zero."""
     counted = replace(reports.reading(), counts=Counts(12345))
     scrape = Scrape(
-        reports.report(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
+        reports.cycle(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
     )
 
     assert scrape.samples("amp_vcpu_instructions_total") == [(VCPU, 12345.0)]
@@ -295,7 +343,7 @@ def test_instructions_are_exported_only_where_counted():
 
 def test_counter_sources_are_exported_with_remarks():
     """One series per source."""
-    scrape = Scrape(reports.report())
+    scrape = Scrape(reports.cycle())
     assert scrape.samples("amp_counters_info") == []
     scrape.exporter.agent.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
 
@@ -305,14 +353,22 @@ def test_counter_sources_are_exported_with_remarks():
     ]
 
 
-KNOWN = Insight(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
+KNOWN = VcpuProfile(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
+
+
+def ran(*ips):
+    """Counters of a vCPU that retired so many instructions per second on each core type."""
+    types = tuple(TypeProfile(Smoothed(rate), rate, Mean(rate), 1.0) for rate in ips)
+    return CounterProfile(types, 1, 1.0)
 
 
 def known():
-    """A report of one vCPU with a complete profile."""
+    """A cycle with one vCPU that has a complete profile."""
     vcpu = booked()
-    vcpu = replace(vcpu, insight=KNOWN, promise=replace(vcpu.promise, coefficient=1.15))
-    return replace(reports.report(instance(vcpu)), coefficient_drift={"fast": 0.97})
+    home = replace(vcpu.entitlement.home, coefficient=1.15)
+    vcpu = replace(vcpu, profile=KNOWN, entitlement=replace(vcpu.entitlement, home=home))
+    counters = {(INSTANCE["resource"], 0): ran(1e9, 1.94e9)}
+    return reports.cycle(instance(vcpu), counters=counters)
 
 
 def test_estimates_are_exported():
@@ -323,7 +379,7 @@ def test_estimates_are_exported():
     assert scrape.value("amp_vcpu_speedup_ratio", source="misses", **VCPU) == 1.12
     assert scrape.value("amp_vcpu_speedup_error_ratio", source="misses", **VCPU) == 0.03
     assert scrape.value("amp_vcpu_coefficient_ratio", core_type="fast", **VCPU) == 1.15
-    assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == 0.97
+    assert scrape.value("amp_coefficient_drift_ratio", core_type="fast") == pytest.approx(0.97)
 
 
 def test_slowdown_and_unfairness_match_the_simulation():
@@ -350,7 +406,7 @@ def test_slowdown_and_unfairness_match_the_simulation():
 
 def test_without_counters_there_are_no_estimates():
     """What is unknown has no sample."""
-    scrape = Scrape(reports.report(instance(booked())))
+    scrape = Scrape(reports.cycle(instance(booked())))
 
     for name in (
         "amp_vcpu_efficiency_ratio",
@@ -376,13 +432,8 @@ def test_explain_states_the_speedup_and_its_source():
 
 def test_cause_that_cannot_be_measured_has_no_sample():
     """Frequency needs cycles and a nominal clock; SMT needs a calibration that measured it."""
-    found = replace(
-        reports.report(instance(booked())),
-        topology=replace(
-            reports.topology(),
-            core_types=(CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6)),
-        ),
-    )
+    types = (CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6))
+    found = reports.cycle(instance(booked()), of=replace(reports.topology(), core_types=types))
     name = "amp_vcpu_shortfall_refcore_seconds_total"
 
     causes = {labels["cause"] for labels, _ in Scrape(found).samples(name)}

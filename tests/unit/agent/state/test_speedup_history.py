@@ -8,13 +8,13 @@ from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.speedup_history import KEEP_S, SpeedupHistory
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.profiling.speedup import Lesson
+from amp_nova.profiling.speedup import MissSample
 from amp_nova.sim.host import SimHost
 from tests import hosts
 from tests.unit.sim.builders import guest, topology
 
 TYPES = hosts.topology().core_types
-LEARNT = {("vm", 0): Lesson(1, 0, 210.0, 90.0), ("vm", 1): Lesson(1, 0, 190.0, 110.0)}
+LEARNT = {("vm", 0): MissSample(1, 0, 210.0, 90.0), ("vm", 1): MissSample(1, 0, 190.0, 110.0)}
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_restart_estimates_as_well_as_before(folder):
         nonlocal history
         history = report.profiles.history
         (found,) = (
-            v.insight.speedup for d in report.domains for v in d.vcpus if d.domain.name == "new"
+            v.profile.speedup for d in report.domains for v in d.vcpus if d.domain.name == "new"
         )
         return found
 

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
-from amp_nova.hardware.calibration import Step
+from amp_nova.hardware.calibration import Run
 from amp_nova.host.calibration import stress_ng
 from amp_nova.host.counters import perf
 from tests.calibrations import INTEGER, fake_stress_ng
 from tests.perf_events import TASK_CLOCK
 
-STEP = Step(2, "fast", "integer", False)
+STEP = Run(2, "fast", "integer", False)
 
 
 def generator(tmp_path, **how):
@@ -33,7 +33,7 @@ def test_a_run_is_pinned_and_read(tmp_path):
 
 def test_busy_siblings_run_the_same_kernel(tmp_path):
     """Each sibling thread has its own pinned load, which outlasts the measurement."""
-    busy = Step(0, "fast", "integer", True)
+    busy = Run(0, "fast", "integer", True)
     found = generator(tmp_path, speeds={4: 0.6}).run(busy, INTEGER, [4, 5, 6], 1)
 
     assert found.smt_busy

@@ -8,9 +8,9 @@ import pytest
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup import groups
-from amp_nova.host.cgroup.groups import VcpuGroup
+from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeHost, descriptors
+from tests.fakehost import FakeHost, descriptors, put
 
 NAME = "instance-00000001"
 FORTY = Bandwidth(40000, 100000)
@@ -35,7 +35,7 @@ def test_no_limit_reads_as_none(host):
 
 
 def test_limit_is_written_and_read_back(host):
-    """What was set is what is read, and what the kernel's files say."""
+    """Through kept descriptors, and in the kernel's files."""
     found = group(host)
 
     found.set_bandwidth(FORTY)
@@ -44,8 +44,8 @@ def test_limit_is_written_and_read_back(host):
     assert host.limit() == "40000 100000"
 
 
-def test_limit_is_taken_off(host):
-    """Taking a limit off leaves none, and the period that the kernel began with."""
+def test_limit_is_removed(host):
+    """The period is the kernel's default again."""
     found = group(host)
     before = host.limit()
     found.set_bandwidth(Bandwidth(5000, 20000))
@@ -61,15 +61,15 @@ def test_throttled_time_is_in_nanoseconds(host):
     assert group(host).throttled_ns() == 3000
 
 
-def test_group_that_counts_nothing_was_never_throttled(host):
+def test_group_without_the_counter_was_never_throttled(host):
     """A cpu.stat without the line for throttling reads as 0."""
     (host.group(NAME, "vcpu0") / "cpu.stat").write_text("usage_usec 9\n")
 
     assert group(host).throttled_ns() == 0
 
 
-def test_longest_cpu_stat_is_read_whole(host):
-    """The figure is found behind everything that newer kernels put before it."""
+def test_longest_cpu_stat_is_read_completely(host):
+    """The counter is found after all lines that newer kernels put before it."""
     stat = host.group(NAME, "vcpu0") / "cpu.stat"
     key = "throttled_time 8" if host.version == 1 else "throttled_usec 8"
     names = ("usage_usec", "user_usec", "system_usec", "core_sched.force_idle_usec", "nice_usec")
@@ -80,7 +80,7 @@ def test_longest_cpu_stat_is_read_whole(host):
 
 
 def test_foreign_change_is_seen(host):
-    """A limit that somebody else wrote is read, not the one that was set."""
+    """A limit that something else wrote is read, not the one that was set."""
     found = group(host)
     found.set_bandwidth(FORTY)
     other = group(host)
@@ -90,16 +90,8 @@ def test_foreign_change_is_seen(host):
     assert found.bandwidth() == Bandwidth(70000, 100000)
 
 
-def test_equal_readings_are_the_same_object(host):
-    """A reading that says the same is not parsed again."""
-    found = group(host)
-    found.set_bandwidth(FORTY)
-
-    assert found.bandwidth() is found.bandwidth()
-
-
-def test_order_of_version_1_writes_never_passes_a_higher_share(tmp_path, monkeypatch):
-    """Quota and period are two files: between the writes the share is never above both ends."""
+def test_order_of_version_1_writes_never_grants_more(tmp_path, monkeypatch):
+    """Quota and period are two files: between the writes the ratio never exceeds both limits."""
     host = FakeHost(tmp_path, 1)
     kernel = host.kernel.install(monkeypatch)
     found = group(host)
@@ -116,7 +108,7 @@ def test_order_of_version_1_writes_never_passes_a_higher_share(tmp_path, monkeyp
 
 
 def test_first_version_1_limit_starts_with_the_period(tmp_path, monkeypatch):
-    """Without a limit the period may change first: no share but the wanted one is ever in force."""
+    """Without a limit the period may change first: no other limit is ever in force."""
     host = FakeHost(tmp_path, 1)
     kernel = host.kernel.install(monkeypatch)
 
@@ -126,7 +118,7 @@ def test_first_version_1_limit_starts_with_the_period(tmp_path, monkeypatch):
 
 
 def test_equal_period_is_not_written_again(tmp_path, monkeypatch):
-    """A change of the quota alone is one write: every write gives a period's quota away."""
+    """A change of the quota alone is one write: every write refills the group."""
     host = FakeHost(tmp_path, 1)
     kernel = host.kernel.install(monkeypatch)
 
@@ -136,8 +128,8 @@ def test_equal_period_is_not_written_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("wanted", [Bandwidth(9000, 10000), Bandwidth(18000, 20000)])
-def test_refused_second_version_1_write_leaves_what_was(tmp_path, monkeypatch, wanted):
-    """When the kernel takes the first file and refuses the second, the old limit is put back."""
+def test_refused_second_version_1_write_leaves_the_old_limit(tmp_path, monkeypatch, wanted):
+    """When the kernel accepts the first file and refuses the second, the first is restored."""
     host = FakeHost(tmp_path, 1)
     kernel = host.kernel.install(monkeypatch)
     found = group(host)
@@ -151,8 +143,8 @@ def test_refused_second_version_1_write_leaves_what_was(tmp_path, monkeypatch, w
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENODEV])
-def test_kernels_refusal_is_not_hidden(host, code):
-    """Whatever the kernel answers to a write is what the caller gets."""
+def test_refusal_by_the_kernel_is_raised(host, code):
+    """The caller gets the kernel's error of a write."""
     names = ("cpu.max", "cpu.cfs_quota_us")
     host.kernel.refuse = dict.fromkeys(names, code)
 
@@ -163,13 +155,13 @@ def test_kernels_refusal_is_not_hidden(host, code):
 
 
 def test_quota_under_a_millisecond_is_refused(host):
-    """The kernel's EINVAL for too small a quota comes out."""
+    """With the kernel's EINVAL."""
     with pytest.raises(OSError, match="Invalid argument"):
         group(host).set_bandwidth(Bandwidth(500, 100000))
 
 
-def test_another_limit_than_asked_for_is_a_failure(host):
-    """A kernel that says yes and does something else is found out, in words."""
+def test_limit_that_reads_back_otherwise_is_a_failure(host):
+    """The message has both limits."""
     host.kernel.twist = {"cpu.max": "50000 100000\n", "cpu.cfs_quota_us": "50000\n"}
 
     with pytest.raises(ActuationFailed) as caught:
@@ -180,14 +172,14 @@ def test_another_limit_than_asked_for_is_a_failure(host):
     )
 
 
-def test_real_write_reports_what_the_kernel_says():
-    """A raw descriptor gives the answer at once: /dev/full takes nothing."""
+def test_real_write_raises_the_kernels_error():
+    """A raw descriptor gives the answer at once: /dev/full accepts nothing."""
     with pytest.raises(OSError, match="No space left"):
         groups._write("/dev/full", "1")
 
 
 def test_real_write_leaves_no_descriptor_behind():
-    """Neither a write that works nor one that fails keeps its descriptor."""
+    """Neither a write that succeeds nor one that fails."""
     before = descriptors()
 
     groups._write("/dev/null", "1")
@@ -197,8 +189,8 @@ def test_real_write_leaves_no_descriptor_behind():
     assert descriptors() == before
 
 
-def test_group_that_has_gone_says_so(host):
-    """Reading through kept descriptors fails with what callers take for gone."""
+def test_reading_a_group_that_is_gone_fails(host):
+    """Reads through kept descriptors fail with an error in ``GONE``."""
     found = group(host)
     host.start()
     host.stop()
@@ -209,8 +201,8 @@ def test_group_that_has_gone_says_so(host):
         assert caught.value.errno in groups.GONE
 
 
-def test_writing_to_a_group_that_has_gone_says_so(host):
-    """So does a write."""
+def test_writing_to_a_group_that_is_gone_fails(host):
+    """With an error in ``GONE``, too."""
     found = group(host)
     host.start()
     host.stop()
@@ -221,8 +213,8 @@ def test_writing_to_a_group_that_has_gone_says_so(host):
     assert caught.value.errno in groups.GONE
 
 
-def test_descriptors_are_given_back(host):
-    """Closing gives back all that opening took, twice as well as once."""
+def test_close_closes_all_descriptors(host):
+    """It may be called twice."""
     before = descriptors()
     found = group(host)
     assert descriptors() > before
@@ -234,7 +226,7 @@ def test_descriptors_are_given_back(host):
 
 
 def test_group_that_cannot_be_opened_leaks_nothing(host):
-    """A group that lacks one of its files keeps no descriptor of the others."""
+    """If one of its files is missing, no descriptor of the others stays open."""
     before = descriptors()
     for name in ("cpu.max", "cpu.cfs_period_us"):
         (host.group(NAME, "vcpu0") / name).unlink(missing_ok=True)
@@ -245,8 +237,8 @@ def test_group_that_cannot_be_opened_leaks_nothing(host):
     assert descriptors() == before
 
 
-def test_version_1_controller_beside_the_unified_tree_counts(tmp_path):
-    """Where both trees are mounted, the process's own file says which one has the controller."""
+def test_version_1_controller_is_used_if_both_trees_are_mounted(tmp_path):
+    """The process's own file says which tree has the controller."""
     host = FakeHost(tmp_path, 1, hybrid=True)
     mounted = groups.mounts(tmp_path)
 
@@ -255,8 +247,8 @@ def test_version_1_controller_beside_the_unified_tree_counts(tmp_path):
     assert found == (host.mount / "machine/v/vcpu0", 1)
 
 
-def test_unified_tree_counts_when_no_version_1_controller_is_named(tmp_path):
-    """A process that names no version 1 cpu controller has its limit in the unified tree."""
+def test_unified_tree_is_used_if_no_version_1_controller_is_named(tmp_path):
+    """A process without a version 1 cpu controller has its limit in the unified tree."""
     FakeHost(tmp_path, 1, hybrid=True)
 
     found = groups.path_of("5:cpuset:/a\n0::/other/vcpu0\n", groups.mounts(tmp_path))
@@ -265,7 +257,7 @@ def test_unified_tree_counts_when_no_version_1_controller_is_named(tmp_path):
 
 
 def test_cpuacct_and_cpuset_are_not_the_cpu_controller(tmp_path):
-    """Controllers whose names begin alike are told apart."""
+    """Controllers whose names begin alike are distinguished."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text(
         "cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n"
@@ -285,3 +277,53 @@ def test_prefix_of_a_nested_host_is_kept(tmp_path, prefix):
     found = groups.path_of(f"0::{inside}\n", groups.mounts(tmp_path))
 
     assert found == (host.mount / inside.lstrip("/"), 2)
+
+
+@pytest.mark.parametrize("below", ["vcpu0", "libvirt/vcpu0"], ids=["v1", "v2"])
+def test_idle_class_is_that_of_the_whole_domain(tmp_path, below):
+    """libvirt has a level between the domain and its vCPUs in version 2."""
+    put(tmp_path / "domain/cpu.idle", 1)
+    put(tmp_path / "domain/libvirt/cpu.idle", 0)
+    found = DomainGroup(tmp_path / "domain" / below)
+
+    assert found.idle() is True
+    found.set_idle(False)
+
+    assert found.idle() is False
+    assert (tmp_path / "domain/cpu.idle").read_text()[0] == "0"
+
+
+def test_kernel_without_an_idle_class_has_none(tmp_path):
+    """Before Linux 5.15, and no descriptor stays open."""
+    before = descriptors()
+    found = DomainGroup(tmp_path / "domain/vcpu0")
+
+    assert found.idle() is None
+    assert descriptors() == before
+
+
+def test_idle_class_that_reads_back_otherwise_is_a_failure(host):
+    """The message names the domain."""
+    host.idle(NAME)
+    found = DomainGroup(host.group(NAME, "vcpu0"))
+    host.kernel.twist = {"cpu.idle": "0\n"}
+
+    with pytest.raises(ActuationFailed, match=f"{NAME}.*does not change its cpu.idle"):
+        found.set_idle(True)
+
+
+def test_idle_class_of_a_domain_that_is_gone_fails(host):
+    """With an error in ``GONE``, and ``close`` may be called twice."""
+    before = descriptors()
+    host.idle(NAME)
+    found = DomainGroup(host.group(NAME, "vcpu0"))
+    host.start()
+    host.stop()
+
+    for act in (found.idle, lambda: found.set_idle(True)):
+        with pytest.raises(OSError, match="No such") as caught:
+            act()
+        assert caught.value.errno in groups.GONE
+    found.close()
+    found.close()
+    assert descriptors() == before

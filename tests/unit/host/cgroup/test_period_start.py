@@ -1,4 +1,4 @@
-"""Limits are written as a bandwidth period begins; clock and group are the test's own."""
+"""Limits are written as a bandwidth period begins; clock and groups are fakes."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from amp_nova.model.bandwidth import Bandwidth
 
 
 class FakeGroup:
-    """A FAKE group: periods begin every ``period_s`` of the clock, or never, or it has gone."""
+    """A FAKE group: periods begin every ``period_s`` of the clock, or never, or it is gone."""
 
     def __init__(self, time, period_s=0.1, runs=True, gone=False):
         self.time, self.period_s, self.runs, self.gone = time, period_s, runs, gone
@@ -24,7 +24,7 @@ class FakeGroup:
 
 
 class Time:
-    """A clock that only sleeping moves."""
+    """A clock that moves only by sleeping."""
 
     now_s = 0.0
 
@@ -35,7 +35,7 @@ class Time:
 
 @pytest.fixture
 def acted():
-    """Runs ``at_period_start`` over groups; when each was acted on."""
+    """Runs ``at_period_start`` for groups; returns when each was acted on."""
 
     def acted_(**groups):
         time, when = Time(), {}
@@ -57,21 +57,21 @@ def test_limit_is_written_when_the_next_period_begins(acted):
 
 
 def test_group_without_demand_is_written_after_a_period(acted):
-    """One that does not run has no periods to wait for."""
+    """A group that does not run has no periods to wait for."""
     when = acted(idle={"period_s": 0.02, "runs": False})
 
     assert when["idle"] == pytest.approx(0.022, abs=2 * period_start.POLL_S)
 
 
 def test_long_period_is_not_waited_for(acted):
-    """A cycle does not stand still for a period of a second."""
+    """A cycle does not wait for a period of a second."""
     when = acted(long={"period_s": 1.0, "runs": False})
 
     assert when["long"] <= period_start.WAIT_MAX_S + 2 * period_start.POLL_S
 
 
-def test_group_that_has_gone_is_acted_on_at_once_and_keeps_nobody(acted):
-    """Acting finds out that it has gone; the others wait for their periods."""
+def test_group_that_is_gone_is_acted_on_at_once(acted):
+    """Acting notices that it is gone; the others wait for their periods."""
     when = acted(gone={"gone": True}, here={"period_s": 0.1})
 
     assert when["gone"] == 0.0

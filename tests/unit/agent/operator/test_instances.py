@@ -1,0 +1,35 @@
+"""Instances by the names an operator knows them by."""
+
+import pytest
+
+from amp_nova.agent.operator.instances import resolve
+from amp_nova.exceptions import AmpError
+
+HERE = {
+    "uuid-1": ("instance-1", "web"),
+    "uuid-2": ("instance-2", "instance-1"),
+    "uuid-3": ("instance-3", "web"),
+    "uuid-4": ("uuid-1", "db"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid"),
+    [("uuid-1", "uuid-1"), ("instance-1", "uuid-1"), ("db", "uuid-4"), ("instance-2", "uuid-2")],
+)
+def test_uuid_precedes_libvirt_name_precedes_nova_name(name, uuid):
+    """Users choose Nova names as they like."""
+    assert resolve(name, HERE) == uuid
+
+
+@pytest.mark.parametrize("name", ["web", "nobody", ""])
+def test_ambiguous_or_unknown_name_is_an_error(name):
+    """Nothing is guessed."""
+    with pytest.raises(AmpError, match=r"several instances|no instance"):
+        resolve(name, HERE)
+
+
+def test_empty_name_is_unknown():
+    """A script's empty variable does not name an instance that has no name in Nova."""
+    with pytest.raises(AmpError, match="no instance '' on this host"):
+        resolve("", {"uuid": ("instance-00000001", "")})

@@ -1,0 +1,151 @@
+"""Releasing instances: their flavors' state is restored, and the agent does not change it again."""
+
+import pytest
+
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.agent import wiring
+from amp_nova.agent.operator.release import WHY, release
+from amp_nova.agent.service import Service
+from amp_nova.exceptions import AmpError
+from amp_nova.host.io.node import IoHost
+from tests.fakehost import resource
+from tests.unit.agent.setups import HALF, NAME, Setup
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    return Setup(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def io_host(setup, monkeypatch):
+    """The fake node's I/O threads in place of this machine's; the id of the only one."""
+    setup.node.kernel.pcpus = frozenset(range(4))
+    setup.node.start(NAME)
+    found = IoHost(setup.node.libvirt, setup.node.host.run_path, setup.tmp_path / "host")
+    monkeypatch.setattr(wiring, "make_io_host", lambda _conf, _sensor: found)
+    vcpus = {setup.node.host.tid(i) for i in range(2)}
+    (tid,) = setup.node.kernel.affinity.keys() - vcpus
+    return tid
+
+
+def in_force(setup):
+    """All that amp-nova could change: affinities, limits and the state folder's files."""
+    names = [x.domain.name for x in setup.node.libvirt.known.values()]
+    return (
+        {tid: set(pcpus) for tid, pcpus in setup.node.kernel.affinity.items()},
+        {(n, i): setup.node.host.limit(n, i) for n in names for i in range(2)},
+        {p.name for p in setup.state.rglob("*")} - {wiring.CYCLE_LOCK},
+    )
+
+
+@pytest.mark.parametrize(("policy", "names"), [("none", [NAME]), ("acfs", [NAME, "other"])])
+def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy, names):
+    """No setting of amp-nova is left, the agent makes no change, others are not touched.
+
+    Best effort that a policy placed is restored, too.
+    """
+    setup.node.start(specs=HALF)
+    setup.node.start("other", pid=4100)
+    conf = setup.conf(policy=policy)
+    running = Service(conf)
+    running.once()
+
+    done = release(conf, None)
+    again = running.once()
+
+    assert (done.names, done.left) == (tuple(names), ())
+    assert [line.partition(" vCPU")[0] for line in done.changes] == sorted(names * 2)
+    vcpus = [v for d in again.domains for v in d.vcpus]
+    assert len(vcpus) == 4
+    assert not [v for v in vcpus if v.reading.pcpus < v.reading.allowed]
+    assert setup.node.host.limit().split()[0] == "max"
+    assert not again.changes
+    assert setup.paused() == dict.fromkeys((resource(n) for n in names), WHY)
+
+
+def test_release_lists_its_changes(setup):
+    """A line for each vCPU."""
+    setup.node.start(specs=HALF)
+    Service(setup.conf()).once()
+
+    done = release(setup.conf(), [NAME])
+
+    assert done.changes == tuple(f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2))
+
+
+def test_dry_run_lists_the_same_and_changes_nothing(setup, io_host):
+    """Neither limits, affinities and I/O threads nor the idle class; and nothing is paused."""
+    setup.node.start("booked", pid=4100, specs=HALF)
+    idle = setup.node.host.idle(NAME)
+    conf = setup.conf(io_work="slow")
+    Service(conf).once()
+    setup.node.kernel.affinity[io_host] = {0, 1}
+    wiring.io_marker(conf).touch()
+    before = in_force(setup)
+
+    dry = release(conf, None, dry_run=True)
+
+    assert in_force(setup) == before
+    assert idle.read_text() == "1\n"
+    assert setup.paused() == {}
+    assert release(conf, None) == dry
+    assert in_force(setup) != before
+    assert (idle.read_text(), len(setup.paused())) == ("0\n", 2)
+    assert f"{NAME}: I/O threads" in dry.changes
+    assert f"{NAME}: leaves the idle class" in dry.changes
+
+
+def test_release_of_all_ends_the_idle_class(setup):
+    """Without bookings there is nothing to defer to; such an instance is not paused."""
+    setup.node.start(specs=HALF)
+    setup.node.start("other", pid=4100)
+    idle = setup.node.host.idle("other")
+    running = Service(setup.conf(policy="none"))
+    running.once()
+    assert idle.read_text() == "1\n"
+
+    done = release(setup.conf(), None)
+
+    assert idle.read_text() == "0\n"
+    assert done.names == (NAME,)
+    assert done.changes[-1] == "other: leaves the idle class"
+    assert list(setup.paused()) == [resource(NAME)]
+    assert not running.once().changes
+
+
+def test_an_instance_given_twice_is_released_once(setup):
+    """By two of its names."""
+    setup.node.start(specs=HALF)
+
+    assert release(setup.conf(), [NAME, resource(NAME)]).names == (NAME,)
+
+
+def test_an_unknown_name_releases_nothing(setup):
+    """Not even the instances before it."""
+    setup.node.start(specs=HALF)
+    Service(setup.conf()).once()
+    before = in_force(setup)
+
+    with pytest.raises(AmpError, match="no instance 'x'"):
+        release(setup.conf(), [NAME, "x"])
+
+    assert in_force(setup) == before
+    assert setup.paused() == {}
+
+
+def test_io_threads_that_the_agent_moved_go_home(setup, io_host):
+    """Also those of an instance without a booking. Affinities set by hand stay."""
+    conf = setup.conf(io_work="slow")
+    setup.state.mkdir()
+    setup.node.kernel.affinity[io_host] = {0, 1}
+
+    assert release(conf, None).names == ()  # no marker: the agent did not set it
+    assert setup.node.kernel.affinity[io_host] == {0, 1}
+
+    wiring.io_marker(conf).touch()
+    done = release(conf, None)
+    assert (done.names, done.changes, done.left) == ((NAME,), (f"{NAME}: I/O threads",), ())
+    assert setup.node.kernel.affinity[io_host] == {0, 1, 2, 3}
+    assert setup.paused() == {resource(NAME): WHY}

@@ -1,0 +1,93 @@
+"""How the agent's parts are built from the configuration."""
+
+import pytest
+
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.agent import wiring
+from amp_nova.exceptions import AmpError, ConfigInvalid
+from tests import reports
+from tests.unit.agent.setups import Setup
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    return Setup(tmp_path, monkeypatch)
+
+
+def test_configured_bookings_are_read():
+    """A pattern, then extra specs."""
+    found = wiring.fallbacks(["web-* amp:pref_core=0.5 amp:limit=hard", "* amp:ips.1=2G"])
+
+    assert [(f.pattern, f.specs) for f in found] == [
+        ("web-*", {"amp:pref_core": "0.5", "amp:limit": "hard"}),
+        ("*", {"amp:ips.1": "2G"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "it names no extra spec"),
+        ("web-*", "it names no extra spec"),
+        ("web-* amp:pref_core", "amp:pref_core='' is not allowed"),
+        ("web-* amp:pref_core=x", "amp:pref_core='x' is not allowed"),
+        ("web-* amp:pref_cor=1", "did you mean amp:pref_core?"),
+        ("web-* hw:x=1", "only amp:* keys may be given"),
+        ("web-* amp:pref_core=1 quota:cpu_quota=1", "would both set the CPU quota"),
+        ("amp:pref_core=1", "it names no extra spec"),
+    ],
+)
+def test_bad_booking_line_is_one_sentence(line, reason):
+    """The line, what is wrong with it, and how to write it."""
+    with pytest.raises(ConfigInvalid) as caught:
+        wiring.fallbacks(["* amp:weight=2", line])
+
+    assert f"[agent] booking = {line}: " in str(caught.value)
+    assert reason in str(caught.value)
+    assert str(caught.value).endswith("; write PATTERN amp:KEY=VALUE...")
+
+
+def test_settings_are_the_configured_ones(setup):
+    """What an operator configures reaches the loop."""
+    conf = setup.conf(reserve_ratio=0.1, affinity="pcpu", drift_repairs_max=7, cycle_s=0.5)
+    conf.set_override("best_effort_yields", False, "agent")
+
+    found = wiring.settings(conf, dry_run=True)
+
+    assert (found.terms.reserve_ratio, found.terms.one_pcpu) == (0.1, True)
+    assert (found.drift_repairs_max, found.dry_run) == (7, True)
+    assert (found.terms.cycle_s, found.terms.idle_class) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"policy": "amp-most"}, "no policy 'amp-most' is installed; known: .*acfs"),
+        ({"policy_parameter": "swap_s"}, "policy_parameter = swap_s: write KEY=VALUE"),
+        ({"policy_parameter": "swap_s=1\npolicy_parameter = swap_s=2"}, "each key once"),
+        ({"policy_parameter": "speed=1"}, "policy 'acfs' has no parameter 'speed'"),
+        ({"policy_parameter": "unfairness_factor=0.5"}, "give a number of at least 1"),
+    ],
+)
+def test_invalid_policy_is_refused(setup, parameters, match):
+    """One sentence, with the values that are possible."""
+    with pytest.raises(AmpError, match=match):
+        wiring.policy(setup.conf(**parameters))
+
+
+def test_calibration_has_an_age_where_it_is_in_use(setup, monkeypatch):
+    """A calibration that the topology rests on has an age; one that is not used has none."""
+    monkeypatch.setattr(wiring, "made_s", lambda path: 77.0)
+    conf = setup.conf()
+
+    assert wiring.calibrated_s(conf, reports.topology()) == 77.0
+    assert wiring.calibrated_s(conf, setup.node.topology) is None
+
+
+def test_removed_calibration_has_no_age(setup):
+    """Its coefficients stay in use."""
+    conf = setup.conf()
+    conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
+
+    assert wiring.calibrated_s(conf, reports.topology()) is None
