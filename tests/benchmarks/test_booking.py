@@ -147,7 +147,7 @@ def kept(
                     free.window()
                     neighbours.append(st.fmean(free.ratios[-2:]))
                     coefficients.append(coefficient)
-                assert agent.cli("release").returncode == 0
+                assert agent.cli("release", "--all").returncode == 0
             finally:
                 agent.stop()
     finally:

@@ -99,7 +99,7 @@ def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
     slow_agent.start()
     until(lambda: all_on(guest, ONLY_SLOW), 20, "the move to slow cores")
 
-    assert slow_agent.cli("release").returncode == 0
+    assert slow_agent.cli("release", "--all").returncode == 0
     assert all_on(guest, BOTH)
     time.sleep(4)
     assert all_on(guest, BOTH)

@@ -102,7 +102,7 @@ def test_who_ran_on_both_types_is_known_without_a_model():
         host.apply(moved(where))
         report = cycles(host, loop, 6)
 
-    insight = report.domains[0].vcpus[0].profile
+    profile = report.domains[0].vcpus[0].profile
     assert profile.speedup.value == pytest.approx(1.4, rel=1e-6)
     assert profile.speedup.source == "sampling"
     assert report.totals.migrations == {}
