@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 
 from amp_nova.agent.cycle import STAGES
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, opened
 
-WATCH_S = 30.0
+WATCH_S = scaled(30.0, 2.0)
 GUEST_MIB = 120
 NAP_NS = 4_000_000_000
 
 ASK_LIBVIRT = """
 import libvirt, time
+from tests.benchmarks.scale import scaled
 conn = libvirt.openReadOnly("qemu:///system")
 while True:
     conn.getAllDomainStats(
@@ -58,7 +60,7 @@ def test_cost_of_the_agent(tmp_path_factory: pytest.TempPathFactory) -> None:
     """CPU share, peak memory, libvirt calls and writes a cycle, on a cycle of 1 s."""
     with opened(tmp_path_factory.mktemp("lab")) as lab:
         have = 0
-        for count in (1, 20, 100):
+        for count in scaled((1, 20, 100), (1,)):
             real = min(count, guests_max() + have)
             for number in range(have, real):
                 specs = {"amp:pref_core": "0.01"}
@@ -81,7 +83,9 @@ def measure(folder: Path) -> None:
     rival = subprocess.Popen([sys.executable, "-c", ASK_LIBVIRT])
     try:
         assert agent.process is not None
-        time.sleep(12)  # the first cycles set everything; a complete listing has been seen
+        time.sleep(
+            scaled(12, 4)
+        )  # the first cycles set everything; a complete listing has been seen
         pid = agent.process.pid
         before = counts(agent)
         spent, rival_spent, began = cpu_s(pid), cpu_s(rival.pid), time.monotonic()

@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 
 from amp_nova.lab.slowcore import SlowCore
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
 WINDOW_S = 3.0
-WINDOWS = 24
-BLOCK = 6
+WINDOWS = scaled(24, 2)
+BLOCK = scaled(6, 1)
 """Windows with one coefficient; then the agent is restarted with a newer one."""
 FREE_S = 1.0
-FREE_WINDOWS = 30
+FREE_WINDOWS = scaled(30, 2)
 """Free windows per coefficient, the latest ones: single ones differ by several percent."""
 WARM_UP_S = 1.5
 PERIOD_MAX_S = 0.1
-BOOKINGS = (0.1, 0.25, 0.5, 0.9)
+BOOKINGS = scaled((0.1, 0.25, 0.5, 0.9), (0.5,))
 
 Reading = tuple[int, int]
 

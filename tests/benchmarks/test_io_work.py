@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova.lab.slowcore import SlowCore
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, opened
 
-TURNS = (0, 10_000, 20_000, 50_000, 100_000)
+TURNS = scaled((0, 10_000, 20_000, 50_000, 100_000), (0,))
 """Work of the guest between two batches of 64 frames: less of it is more I/O."""
 PLACES = {"fast": {FAST}, "both": {FAST, SLOW}, "slow": {SLOW}}
-ROUNDS, WINDOW_S = 4, 1.0
+ROUNDS, WINDOW_S = scaled((4, 1.0), (1, 0.5))
 LINE_MBPS = 4000
 FRAME_BITS = 1514 * 8
 
@@ -95,7 +96,7 @@ def test_the_agent_moves_it(tmp_path: Path) -> None:
             more = f"io_work = slow\nio_line_rate_mbps = {LINE_MBPS}\n"
             agent = Agent(tmp_path / f"agent{turns}", more=more).start()
             try:
-                time.sleep(20)
+                time.sleep(scaled(20, 3))
                 after = st.median(window(guest)[0] for _ in range(3))
                 labels = {"domain": name}
                 figures = {

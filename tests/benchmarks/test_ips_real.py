@@ -25,12 +25,13 @@ import pytest
 
 from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
 from amp_nova.lab.slowcore import SlowCore
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
 
 WINDOW_S = 1.0
-RUN_S = 20.0
+RUN_S = scaled(20.0, 2.0)
 WARM_UP_S = 3.0
-RATIOS = (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
+RATIOS = scaled((0.05, 0.1, 0.3, 0.5, 0.8), (0.3,))
 REAL_TIME = ("chrt", "--rr", "1")
 
 

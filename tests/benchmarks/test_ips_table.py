@@ -10,9 +10,10 @@ import statistics
 
 import pytest
 
+from tests.benchmarks.scale import scaled
 from tests.ips_paths import PATHS, chance, guest, run
 
-BOOKED = (0.02, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.98)
+BOOKED = scaled((0.02, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.98), (0.3,))
 LASTS_S = 60
 CONTROLLERS = ("printed", "printed-decay", "default")
 PUBLISHED = {  # percent by which the printed rule misses, constant work: algorithms.md, section 1

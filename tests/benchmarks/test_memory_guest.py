@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from amp_nova.lab.slowcore import SlowCore
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, opened
 
-STAY_S = 12
+STAY_S = scaled(12, 2)
 MASK = (32 << 20) - 1
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from amp_nova.lab.slowcore import SlowCore
+from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Agent, opened
 
 MASK = (32 << 20) - 1
 INTERVAL_S = 1.0
-WARM_UP_S = 10.0
-WATCH_S = 40.0
+WARM_UP_S = scaled(10.0, 2.0)
+WATCH_S = scaled(40.0, 2.0)
 ALONE_S = 2.0
 POLICIES = {
     "credit": "",

@@ -13,9 +13,10 @@ from dataclasses import replace
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
 from amp_nova.policies.api import Decision, HostView, VcpuView
+from tests.benchmarks.scale import scaled
 
-SIZES = (10, 100, 1000)
-DECISIONS = 15
+SIZES = scaled((10, 100, 1000), (10, 20))
+DECISIONS = scaled(15, 3)
 NAMES = ["slow"] * 48 + ["fast"] * 16
 TOPOLOGY = Topology(
     (CoreType("slow", 1.0), CoreType("fast", 2.0)),
@@ -82,6 +83,6 @@ def test_cost_of_a_decision():
             f"{found[size][0] * 1e3:>12.3f} {found[size][0] / credit[size]:>5.1f} x"
             for size in SIZES
         )
-        growth = found[1000][0] / found[100][0]
-        print(f"{name:<18}{cells} {growth:>6.1f}  {found[100][1]:g}")
+        growth = found[SIZES[-1]][0] / found[SIZES[-2]][0]
+        print(f"{name:<18}{cells} {growth:>6.1f}  {found[SIZES[-2]][1]:g}")
         assert all(seconds > 0.0 for seconds, _ in found.values())

@@ -8,6 +8,7 @@ reference core, five minutes of work. ``tests/predictability.py`` says how guest
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.benchmarks.scale import scaled
 from tests.predictability import (
     ADAPTIVE,
     BY_IPS,
@@ -21,7 +22,8 @@ from tests.predictability import (
     stay,
 )
 
-SEEDS = range(5)
+SEEDS = range(scaled(5, 1))
+SHOWN = scaled(SPEEDUPS, SPEEDUPS[:1])
 BOTH = ("fast", "slow")
 
 
@@ -73,16 +75,18 @@ ROWS = (
 def test_predictability_across_core_types() -> None:
     """Longest over shortest completion time, minus 1; the worst of the seeds."""
     print("\nspread of completion times of the same work, by its own speed-up")
-    print(f"{'':50}" + "".join(f"{s:>9g}" for s in SPEEDUPS))
+    print(f"{'':50}" + "".join(f"{s:>9g}" for s in SHOWN))
     for row in ROWS:
-        worst = [max(row.spread(s, seed) for seed in row.seeds) for s in SPEEDUPS]
+        worst = [
+            max(row.spread(s, seed) for seed in row.seeds) for s in scaled(SPEEDUPS, SPEEDUPS[:1])
+        ]
         print(f"{row.name:50}" + "".join(f"{w:>9.2%}" for w in worst))
 
 
 def test_what_adaptive_coefficients_write() -> None:
     """Quota writes over an hour on a fast core, by speed-up; the first is the booking itself."""
-    for speedup in SPEEDUPS:
+    for speedup in SHOWN:
         bench = Bench(ADAPTIVE)
         bench.add("vm", speedup, "fast")
-        bench.seconds(3600)
+        bench.seconds(scaled(3600, 60))
         print(f"speed-up {speedup:g}: {bench.report.totals.writes} writes in an hour")

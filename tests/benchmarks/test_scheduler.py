@@ -40,10 +40,11 @@ from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests import hosts
+from tests.benchmarks.scale import scaled
 from tests.host_reports import host_report
 
 objects.register_all()
-SIZES = (10, 1000, 10_000)
+SIZES = scaled((10, 1000, 10_000), (10,))
 PCPUS = 32
 TYPES = {"slow": (16, 1.0), "fast": (16, 2.0)}
 TOPOLOGY = hosts.topology(TYPES)

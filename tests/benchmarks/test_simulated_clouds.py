@@ -41,15 +41,19 @@ from amp_nova.policies.placing import core_shares
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import hosts
+from tests.benchmarks.scale import scaled
 from tests.host_reports import NOW_S
 from tests.packing import PackingHost
 
 objects.register_all()
-CLOUDS = (
-    (100, 4, "amp-vm", (1, 2)),
-    (100, 7, "amp-vm", (1,)),
-    (100, 4, "amp-fair", (1,)),
-    (1000, 4, "amp-vm", (1,)),
+CLOUDS = scaled(
+    (
+        (100, 4, "amp-vm", (1, 2)),
+        (100, 7, "amp-vm", (1,)),
+        (100, 4, "amp-fair", (1,)),
+        (1000, 4, "amp-vm", (1,)),
+    ),
+    ((4, 4, "amp-vm", (1,)),),
 )
 """Hosts, instances per host, best-effort policy, and seeds: figures are means over them."""
 LOOKS = 4

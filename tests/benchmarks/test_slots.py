@@ -16,11 +16,12 @@ import pytest
 
 from amp_nova.plugins import load_policy
 from amp_nova.sim.slots import run
+from tests.benchmarks.scale import scaled
 from tests.unit.sim.builders import guest, scenario
 
 SIZES = (2, 2, 6, 8)
 BARRIERS_S = (0.005, 0.02, 0.1)
-SEEDS = range(3)
+SEEDS = range(scaled(3, 1))
 DURATION_S = 15.0
 
 

@@ -202,6 +202,7 @@ class DomainGroup:
 
     def set_idle(self, idle: bool) -> None:
         """Write it and read it back; ``ActuationFailed`` when the kernel has it otherwise."""
+        self.idle()  # fails if the group is gone, even if another one has its path now
         _write(self._path, "1" if idle else "0")
         if self.idle() != idle:
             raise ActuationFailed(f"{self._path.parent.name} does not change its cpu.idle")

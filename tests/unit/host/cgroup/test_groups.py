@@ -312,6 +312,20 @@ def test_idle_class_that_reads_back_otherwise_is_a_failure(host):
         found.set_idle(True)
 
 
+def test_idle_class_of_another_domain_with_the_same_path_is_not_set(host):
+    """The descriptor belongs to the old group."""
+    host.idle(NAME)
+    found = DomainGroup(host.group(NAME, "vcpu0"))
+    host.start()
+    host.stop()
+    path = host.idle(NAME)
+
+    with pytest.raises(OSError, match="No such device"):
+        found.set_idle(True)
+
+    assert path.read_text() == "0\n"
+
+
 def test_idle_class_of_a_domain_that_is_gone_fails(host):
     """With an error in ``GONE``, and ``close`` may be called twice."""
     before = descriptors()
