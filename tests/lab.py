@@ -38,7 +38,7 @@ def why_not() -> str | None:
         libvirt.open("qemu:///system").close()
     except libvirt.libvirtError as exc:
         return f"libvirt does not answer: {exc}"
-    from amp_nova.lab import slowcore
+    from tests.guests import slowcore
 
     return slowcore.available()
 
@@ -49,7 +49,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         import libvirt
 
-        from amp_nova.lab.guest import build
+        from tests.guests.guest import build
 
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
         self.conn = libvirt.open("qemu:///system")
@@ -61,7 +61,7 @@ class Lab:
 
     def guest(self, name: str, specs: dict[str, str] | None = None, **more: Any) -> Any:
         """Start a guest and wait until it counts."""
-        from amp_nova.lab.guest import Guest, GuestSpec
+        from tests.guests.guest import Guest, GuestSpec
 
         spec = GuestSpec(name=f"{self.prefix}-{name}", specs=specs, **more)
         guest = Guest(self.conn, spec, self.image)
@@ -70,7 +70,7 @@ class Lab:
 
     def sender(self, name: str, **more: Any) -> Any:
         """Start a guest with one tap that sends frames and counts them instead of rounds."""
-        from amp_nova.lab.guest import SENDER, Guest, GuestSpec, build
+        from tests.guests.guest import SENDER, Guest, GuestSpec, build
 
         devices = (
             '<interface type="ethernet"><model type="virtio"/><driver name="qemu"/></interface>'

@@ -15,9 +15,8 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.fast_loop import FastLoop
 from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator import control_socket, status
+from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.instances import resolve
-from amp_nova.agent.operator.locks import locked
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.state.speedup_history import SpeedupHistory
@@ -63,7 +62,7 @@ class Service:
         """I/O work, when its interval has passed; a line for each domain whose threads moved."""
         cycle, lines = self.last, []
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
-            with locked(Path(self._conf.agent.state_path), wiring.CYCLE_LOCK, wait=True):
+            with locks.locked(Path(self._conf.agent.state_path), locks.CYCLE, wait=True):
                 # Read under the lock: an instance may have been paused since it was observed.
                 paused = Pauses(Path(self._conf.agent.state_path)).current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
@@ -81,7 +80,7 @@ class Service:
     def run(self) -> None:
         """Run until a signal stops it. Limits stay in force: they hold without the agent."""
         state_path = Path(self._conf.agent.state_path)
-        with locked(state_path, "agent.lock", wait=False):
+        with locks.locked(state_path, locks.AGENT, wait=False):
             server = control_socket.Control(state_path, self._answer)
             try:
                 self.publishers.serve()

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.io_work import IoSettings, IoWork
 from amp_nova.agent.loop import Settings
-from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control import own_coefficients
@@ -37,9 +37,6 @@ from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
 from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings, Recall, no_history
 from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
-
-CYCLE_LOCK = "cycle.lock"
-"""Lock file in the state folder that every process takes while it changes limits."""
 
 
 def fallbacks(lines: list[str]) -> list[Fallback]:
@@ -84,7 +81,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> Li
 def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
     """What changes it; its writes respect pauses and the cycle lock."""
     state_path = Path(conf.agent.state_path)
-    lock = functools.partial(locked, state_path, CYCLE_LOCK)
+    lock = functools.partial(locks.locked, state_path, locks.CYCLE)
     return Writer(sensor, Guard(Pauses(state_path).current, lambda wait: lock(wait=wait)))
 
 

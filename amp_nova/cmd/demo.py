@@ -1,13 +1,12 @@
 """``amp-nova demo``: bookings kept on fast and slow cores, without root or a hypervisor.
 
 The control loop and the exporter are the agent's own. Simulated time keeps pace with real time, so
-that the metrics can be watched. With ``--libvirt`` real guests run instead of simulated ones.
+that the metrics can be watched.
 """
 
 import argparse
 import dataclasses
 import functools
-import importlib
 import json
 import re
 import sys
@@ -61,9 +60,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
-    parser.add_argument(
-        "--libvirt", action="store_true", help="real guests on this machine's libvirt instead"
-    )
     parser.set_defaults(run=run)
 
 
@@ -84,16 +80,10 @@ def run(args: argparse.Namespace) -> int:
     exporter = Exporter()
     metrics = _serve(exporter, args.port)
     say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
-    if args.libvirt:
-        lab = importlib.import_module("amp_nova.lab.demo")
-        verdict = lab.run(args.duration, exporter, metrics, say)
-        found = verdict.figures()
-    else:
-        show = _simulate(args, exporter, metrics, say)
-        verdict = show.verdict()
-        found = _figures(show, metrics)
+    show = _simulate(args, exporter, metrics, say)
+    verdict = show.verdict()
     if args.format == "json":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(_figures(show, metrics), indent=2))
     else:
         print(f"\n{verdict}")
     return 0 if verdict.delivered else 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import conf as options
-from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
 
@@ -74,7 +74,7 @@ def run_pause(args: argparse.Namespace) -> int:
     """Pause one instance. Nothing of it is written any more once this returns."""
     conf = options.load(files=args.config_file)
     resource, state_path = _find(conf, args.instance), Path(conf.agent.state_path)
-    with locked(state_path, "cycle.lock", wait=True):  # waits for writes that are under way
+    with locks.locked(state_path, locks.CYCLE, wait=True):  # waits for writes that are under way
         Pauses(state_path).pause(resource, "paused by an operator", args.ttl)
     print(f"{args.instance} is paused for {args.ttl:g} s")
     return 0

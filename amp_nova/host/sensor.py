@@ -157,7 +157,7 @@ class LibvirtSensor:
         known = self._known.get(resource)
         if known is not None:
             threads = known.threads
-            if not (rescan or threads.unsettled):
+            if not (rescan or threads.incomplete):
                 return known
             if threads.by_index and self._rescans % THOROUGH_EVERY:
                 threads.follow()  # fails if the process has ended

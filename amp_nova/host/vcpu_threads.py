@@ -147,7 +147,7 @@ class VcpuThreads:
     """All vCPU threads of one QEMU process, found again when they change.
 
     ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``;
-    ``unsettled``: another look may find more.
+    ``incomplete``: another search may find more.
     """
 
     def __init__(self, root: Path, pid: int, mounted: dict[str, Path], counters: Counters) -> None:
@@ -156,7 +156,7 @@ class VcpuThreads:
         self.by_index: dict[int, VcpuThread] = {}
         self.groupless: frozenset[int] = frozenset()
         self.domain: DomainGroup | None = None
-        self.unsettled = False
+        self.incomplete = False
         self._listed: frozenset[str] = frozenset()
         self._root = root
         self._mounted = mounted
@@ -168,15 +168,15 @@ class VcpuThreads:
             raise
 
     def follow(self) -> None:
-        """Look again if threads came or went since the last look: cheaper than ``rescan``."""
-        if self.unsettled or self._listed != self._listing():
+        """Search again if threads came or went since the last search: cheaper than ``rescan``."""
+        if self.incomplete or self._listed != self._listing():
             self.rescan()
 
     def _listing(self) -> frozenset[str]:
         return frozenset(os.listdir(self._root / f"proc/{self.pid}/task"))
 
     def rescan(self) -> None:
-        """Look for vCPUs that were plugged, unplugged or moved to another group."""
+        """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._listed = self._listing()
         found, self.groupless = find(self._root, self.pid, self._mounted)
         for index, thread in list(self.by_index.items()):
@@ -195,7 +195,7 @@ class VcpuThreads:
         if self.domain is None and self.by_index:
             self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
         # libvirt moves a new thread to its group a moment after it began.
-        self.unsettled = bool(self.groupless)
+        self.incomplete = bool(self.groupless)
 
     def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
         counters = self._counters
@@ -206,7 +206,7 @@ class VcpuThreads:
     def drop(self, index: int) -> None:
         """Forget one vCPU and give its descriptors back."""
         self.by_index.pop(index).close()
-        self.unsettled = True
+        self.incomplete = True
 
     def close(self) -> None:
         """Give all descriptors back."""

@@ -80,8 +80,8 @@ class Writer:
                     elif (failure := self._take(key, (Step(bandwidth=limit),))) is not None:
                         failures[key] = failure
                 return failures
-        except ConfigInvalid:
-            return dict.fromkeys(limits, Failure("paused", "another command is changing limits"))
+        except ConfigInvalid as exc:
+            return dict.fromkeys(limits, Failure("locked", str(exc)))
 
     def release(self, reading: DomainReading) -> tuple[str, ...]:
         """Restore what the flavor alone asks for; what is left over, a sentence each.

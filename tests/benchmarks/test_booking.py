@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from amp_nova.lab.slowcore import SlowCore
 from tests.benchmarks.scale import scaled
+from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
 WINDOW_S = 3.0

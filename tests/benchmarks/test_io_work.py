@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from amp_nova.lab.slowcore import SlowCore
 from tests.benchmarks.scale import scaled
+from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
 TURNS = scaled((0, 10_000, 20_000, 50_000, 100_000), (0,))

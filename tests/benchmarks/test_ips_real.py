@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
-from amp_nova.lab.slowcore import SlowCore
 from tests.benchmarks.scale import scaled
+from tests.guests.guest import INSTRUCTIONS_PER_ROUND
+from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
 
 WINDOW_S = 1.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from amp_nova.lab.slowcore import SlowCore
 from tests.benchmarks.scale import scaled
+from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
 STAY_S = scaled(12, 2)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from amp_nova.lab.slowcore import SlowCore
 from tests.benchmarks.scale import scaled
+from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
 MASK = (32 << 20) - 1

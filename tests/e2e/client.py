@@ -11,7 +11,7 @@ from tests.e2e.cloud.layout import BIN, HOSTS, STATE, Host
 from tests.e2e.cloud.processes import until
 
 COUNTER = 0x200000
-"""Where in a guest's memory its vCPU 0 counts rounds of work (amp_nova/lab/guest.S)."""
+"""Where in a guest's memory its vCPU 0 counts rounds of work (tests/guests/guest.S)."""
 BY_NAME = {host.name: host for host in HOSTS}
 Reply = dict[str, Any]
 
@@ -156,7 +156,7 @@ class Cloud:
 
     def image(self, folder: Path) -> str:
         """The image of guests that count their work: a kernel and an empty disk."""
-        from amp_nova.lab.guest import build
+        from tests.guests.guest import build
 
         found = self.sdk.image.find_image("counting")
         if found is not None:

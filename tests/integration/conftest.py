@@ -12,7 +12,7 @@ from tests.lab import SLOW, Agent, Lab, opened
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab of real guests, with one CPU really slower."""
     with opened(tmp_path_factory.mktemp("lab")) as made:
-        from amp_nova.lab.slowcore import SlowCore
+        from tests.guests.slowcore import SlowCore
 
         with SlowCore(SLOW, 0.5):
             yield made

@@ -15,7 +15,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 def counted(guest, seconds=1.5):
     """Per vCPU: instructions counted, over those that the guest itself has counted."""
-    from amp_nova.lab.guest import INSTRUCTIONS_PER_ROUND
+    from tests.guests.guest import INSTRUCTIONS_PER_ROUND
 
     def both():
         return guest.instructions(), guest.rounds()

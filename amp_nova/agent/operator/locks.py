@@ -8,10 +8,17 @@ from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid
 
+AGENT, CYCLE = "agent.lock", "cycle.lock"
+"""The lock of a running agent, and the one that every process takes while it changes limits."""
+TAKEN = {
+    AGENT: "another amp-nova-agent runs here",
+    CYCLE: "another process is changing limits",
+}
+
 
 @contextlib.contextmanager
 def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
-    """Hold a lock file of the state folder; ``ConfigInvalid`` if another process does."""
+    """Take a lock file of the state folder; ``ConfigInvalid`` if another process has it."""
     path = state_path / name
     try:
         state_path.mkdir(parents=True, exist_ok=True)
@@ -25,7 +32,7 @@ def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as exc:
-            raise ConfigInvalid(f"another amp-nova-agent runs here (it holds {path})") from exc
+            raise ConfigInvalid(f"{TAKEN[name]} (it holds {path})") from exc
         yield
     finally:
         os.close(fd)

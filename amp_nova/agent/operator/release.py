@@ -7,8 +7,8 @@ from pathlib import Path
 from oslo_config import cfg
 
 from amp_nova.agent import wiring
+from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.instances import resolve
-from amp_nova.agent.operator.locks import locked
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.model.observation import DomainReading
 
@@ -36,7 +36,7 @@ def release(
     writer, pauses = wiring.make_writer(conf, sensor), Pauses(state_path)
     changes: list[str] = []
     left: list[str] = []
-    with locked(state_path, wiring.CYCLE_LOCK, wait=True):
+    with locks.locked(state_path, locks.CYCLE, wait=True):
         seen = sensor.observe()
         here = {r.domain.resource: r for r in seen.domains}
         io_host = wiring.make_io_host(conf, sensor) if wiring.io_marker(conf).exists() else None

@@ -122,7 +122,7 @@ def calibrate() -> None:
 def slow_down() -> None:
     """Make the slow host's core honestly slower, for as long as the process lives."""
     program = (
-        "import signal; from amp_nova.lab.slowcore import SlowCore\n"
+        "import signal; from tests.guests.slowcore import SlowCore\n"
         f"with SlowCore({SLOW.cpu}): print('slow', flush=True); signal.pause()"
     )
     start("slow-core", [BIN / "python", "-c", program])

@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import service, wiring
-from amp_nova.agent.operator import control_socket, status
-from amp_nova.agent.operator.locks import locked
+from amp_nova.agent import service
+from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
 from amp_nova.agent.state.speedup_history import SpeedupHistory
@@ -204,7 +203,7 @@ def test_io_work_waits_for_the_cycle_lock(setup):
     running.once()
     poll = threading.Thread(target=running.poll_io)
 
-    with locked(setup.state, wiring.CYCLE_LOCK, wait=True):
+    with locks.locked(setup.state, locks.CYCLE, wait=True):
         poll.start()
         poll.join(0.1)
         assert steps == []

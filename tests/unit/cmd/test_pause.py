@@ -11,7 +11,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova import conf as options
 from amp_nova.agent import wiring
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.locks import locked
+from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.cmd.cli import main
@@ -78,7 +78,7 @@ def test_pause_waits_for_the_cycle_lock(run, excluded, tmp_path):
         target=lambda: done.append(run("pause", NAME, "--ttl", "600")), daemon=True
     )
 
-    with locked(tmp_path / "state", wiring.CYCLE_LOCK, wait=True):
+    with locks.locked(tmp_path / "state", locks.CYCLE, wait=True):
         command.start()
         command.join(0.2)
         assert (done, excluded()) == ([], {})

@@ -423,7 +423,7 @@ def test_throttle_writes_nothing_while_another_process_holds_the_lock(node):
     failures = node.writer.throttle(dict.fromkeys(keys, LIMIT))
 
     assert list(failures) == keys
-    assert {f.message for f in failures.values()} == {"another command is changing limits"}
+    assert {f.reason for f in failures.values()} == {"locked"}
     assert node.kernel.writes == 0
     node.lock.elsewhere = False
     assert node.writer.throttle(dict.fromkeys(keys, LIMIT)) == {}

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
+from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.release import WHY, release
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError
@@ -36,7 +37,7 @@ def in_force(setup):
     return (
         {tid: set(pcpus) for tid, pcpus in setup.node.kernel.affinity.items()},
         {(n, i): setup.node.host.limit(n, i) for n in names for i in range(2)},
-        {p.name for p in setup.state.rglob("*")} - {wiring.CYCLE_LOCK},
+        {p.name for p in setup.state.rglob("*")} - {locks.CYCLE},
     )
 
 

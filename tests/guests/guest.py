@@ -17,7 +17,7 @@ import libvirt
 from amp_nova.exceptions import AmpError
 
 SOURCE = Path(__file__).with_name("guest.S")
-PLUGIN_SOURCE = Path(__file__).with_name("icount.c")
+PLUGIN_SOURCE = Path(__file__).parents[2] / "tools/icount.c"
 INSTRUCTIONS_PER_ROUND = 20000 * 6 + 6 + 4 / 16
 """Counted in the source: 20000 turns of 6, 6 around them, 4 more after every 16 rounds."""
 SENDER = Path(__file__).with_name("sender.S")

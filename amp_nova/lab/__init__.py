@@ -1,4 +1,0 @@
-"""Real guests and a slowed-down CPU on one machine, for tests and demonstrations.
-
-Nothing here is part of the agent.
-"""

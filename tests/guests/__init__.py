@@ -1,0 +1,1 @@
+"""Real guests on one machine, and one of its CPUs made slower: what tests of enforcement need."""
