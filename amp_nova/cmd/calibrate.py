@@ -12,6 +12,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd import calibration_table
+from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample
@@ -223,7 +224,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
     for step in steps:
         spent_s = time.monotonic() - started_s
         each_s = spent_s / len(samples) if samples else args.seconds + 0.1
-        _progress(
+        progress(
             f"round {step.round + 1} of {args.repeat}: {step.kernel} on '{step.core_type}',"
             f" {each_s * (len(steps) - len(samples)):.0f} s left"
         )
@@ -234,14 +235,8 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
             if sample.cpu_share_ratio >= calibration.MIN_CPU_SHARE_RATIO:
                 break  # otherwise retry: a short disturbance need not spoil the calibration
         samples.append(sample)
-    _progress("")
+    progress("")
     return samples
-
-
-def _progress(text: str) -> None:
-    """Overwrite the progress line, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def _conclude(task: Task, args: argparse.Namespace, samples: list[Sample]) -> Calibration:

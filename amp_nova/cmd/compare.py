@@ -1,17 +1,18 @@
 """``amp-nova compare``: several policies over several scenarios, in one table."""
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
+from amp_nova.cmd.settings import pairs
+from amp_nova.cmd.table import cell, sections
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
-from amp_nova.sim.report import Result, cell, rounded, sections
+from amp_nova.sim.report import Result, rounded, to_json
 from amp_nova.sim.scenarios.scenario import load
 
 EPILOG = """examples:
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             result = fair if name == BASELINE else simulation.run(scenario, policy)
             rows.append(_row(name, result, fair))
     progress("")
-    print(json.dumps(rounded(rows), indent=2) if args.format == "json" else _table(rows))
+    print(to_json(rows) if args.format == "json" else _table(rows))
     if figure is not None:
         _draw(figure, rows, args.plot)
     return 0
@@ -85,14 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _policy(text: str) -> Policy:
     """A policy from its name and parameters."""
-    name, *pairs = text.split(":")
-    params: dict[str, object] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or key in params:
-            raise ConfigInvalid(f"--policy {text} is not allowed: write NAME:KEY=VALUE, each once")
-        params[key] = value
-    return plugins.load_policy(name, **params)
+    name, *params = text.split(":")
+    return plugins.load_policy(name, **pairs(f"--policy {name}: parameter", params))
 
 
 def _row(policy: str, result: Result, fair: Result) -> Row:

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.cmd.table import aligned, number
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
-from amp_nova.sim.report import aligned, rounded
+from amp_nova.sim.report import rounded
 
 EPILOG = """examples:
   amp-nova demo
@@ -135,19 +136,15 @@ def _table(show: Show) -> list[str]:
     rows = [HEAD]
     for (name, index), kept in show.kept.rows.items():
         bare = _cells(show.bare.rows[name, index])
-        vcpu = [f"{name}/{index}", _number(kept.booked_refcores)]
-        rows.append([*vcpu, *_cells(kept), _number(kept.quota_cores), *bare])
+        vcpu = [f"{name}/{index}", number(kept.booked_refcores, ".3f")]
+        rows.append([*vcpu, *_cells(kept), number(kept.quota_cores, ".3f"), *bare])
     now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
     # Wrapped, so that the number of lines to redraw is known on a narrow terminal too.
     return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
 
 
 def _cells(row: Row) -> list[str]:
-    return [f"{row.delivered_refcores:.3f}", _number(row.ratio), row.core_type]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return [f"{row.delivered_refcores:.3f}", number(row.ratio, ".3f"), row.core_type]
 
 
 def _figures(show: Show, metrics: str) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """``amp-nova reproduce``: the papers' figures, published values beside simulated ones."""
 
 import argparse
-import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from amp_nova.cmd.table import sections
 from amp_nova.cmd.terminal import progress
-from amp_nova.sim.report import rounded, sections
+from amp_nova.sim.report import to_json
 from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
 from amp_nova.sim.reproduce.figure import Figure
 
@@ -49,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
             progress(f"{paper}: {len(found[paper])} done")
     progress("")
     if args.format == "json":
-        figures = [dataclasses.asdict(f) for listed in found.values() for f in listed]
-        print(json.dumps(rounded(figures), indent=2))
+        print(to_json([f for figures in found.values() for f in figures]))
     else:
         print(sections({paper: _rows(figures) for paper, figures in found.items()}))
     return 0

@@ -1,17 +1,17 @@
 """``amp-nova simulate``: run a scenario with the agent's own control loop on a simulated host."""
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import terminal
+from amp_nova.cmd.settings import pairs
+from amp_nova.cmd.table import aligned, cell
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
+from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios import scenario
 from amp_nova.sim.slots import run as slots
 
@@ -23,7 +23,17 @@ EPILOG = """examples:
 The same scenario with the same seed gives the same bytes. The user guide (simulator) documents the
 keys of a scenario and defines every number of the result.
 """
-PROGRESS_S = 0.2
+COLUMNS = {
+    "vm": "name",
+    "booked": "booked_refcores",
+    "delivered": "delivered_ratio",
+    "least": "delivered_ratio_min",
+    "most": "delivered_ratio_max",
+    "progress": "progress_refcores",
+    "on fast": "fast_share",
+    "slowdown": "slowdown",
+    "done at s": "completion_s",
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,26 +65,14 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the result; raises ``AmpError`` for invalid input."""
     wanted = scenario.load(args.scenario)
-    settings = _pairs(args.settings)
+    settings = pairs("--set", args.settings)
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
     wanted = scenario.override(wanted, settings)
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **settings)
-    result = simulate(wanted, policy, progress=_progress(wanted.duration_s))
-    print(report.to_json(result) if args.format == "json" else report.to_table(result))
+    result = simulate(wanted, policy)
+    print(report.to_json(result) if args.format == "json" else _table(result))
     return 0
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ScenarioInvalid(f"--set '{text}' is not allowed: write KEY=VALUE")
-        if key in settings:
-            raise ScenarioInvalid(f"--set {key} is given twice: remove one")
-        settings[key] = value
-    return settings
 
 
 def _boolean(key: str, text: str) -> bool:
@@ -83,18 +81,17 @@ def _boolean(key: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _progress(duration_s: float) -> Callable[[float], None] | None:
-    """Shows the progress of a run in percent, on a terminal only."""
-    if not sys.stderr.isatty():
-        return None
-    shown_s = time.monotonic()
-
-    def show(at_s: float) -> None:
-        nonlocal shown_s
-        if at_s >= duration_s:
-            terminal.progress("")
-        elif time.monotonic() - shown_s > PROGRESS_S:
-            shown_s = time.monotonic()
-            terminal.progress(f"{at_s / duration_s:4.0%}")
-
-    return show
+def _table(result: Result) -> str:
+    """The same as text: a line per guest, then the host."""
+    rows = [list(COLUMNS)]
+    for name, vm in result.vms.items():
+        values = {"name": name, **asdict(vm)}
+        rows.append([cell(values[key]) for key in COLUMNS.values()])
+    head = f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}"
+    host = (
+        f"throughput {cell(result.throughput)}, ASP {cell(result.asp)}, "
+        f"unfairness {cell(result.unfairness)}, migrations {result.migrations} "
+        f"({result.cross_llc_migrations} between caches), "
+        f"fast cores idle {cell(result.fast_idle_ratio)}"
+    )
+    return "\n".join([head, "", *aligned(rows), "", host])

@@ -8,7 +8,7 @@ from typing import Any
 
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
-from amp_nova.cmd.table import aligned
+from amp_nova.cmd.table import aligned, number
 
 
 def add_parser(subparsers: Any) -> None:
@@ -88,7 +88,7 @@ def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[str, ...]:
     if vcpu["booked_ips"] is not None:
         booked = f"{vcpu['booked_ips']:.4g} Ips"
     else:
-        booked = _figure(vcpu["booked_refcores"], "{:g}", "best effort")
+        booked = number(vcpu["booked_refcores"], "g", "best effort")
     short = {cause: s for cause, s in vcpu["shortfall_refcore_s"].items() if s >= 0.001}
     notes = [n for n in (vcpu["note"], instance["problem"]) if n]
     if short:
@@ -97,13 +97,9 @@ def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[str, ...]:
         instance["domain"],
         str(vcpu["index"]),
         booked,
-        _figure(vcpu["delivered_refcores"], "{:.4f}"),
-        _figure(vcpu["delivered_ratio"], "{:.3f}"),
-        _figure(vcpu["quota_cores"], "{:.4f}", "none"),
+        number(vcpu["delivered_refcores"], ".4f"),
+        number(vcpu["delivered_ratio"], ".3f"),
+        number(vcpu["quota_cores"], ".4f", "none"),
         vcpu["core_type"] or "any",
         "; ".join(notes),
     )
-
-
-def _figure(value: float | None, form: str, absent: str = "-") -> str:
-    return absent if value is None else form.format(value)

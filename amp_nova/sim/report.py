@@ -1,8 +1,8 @@
-"""The result of a scenario: what is measured for every guest, as JSON and as a table."""
+"""The result of a scenario: what is measured for every guest, and the same as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 
 from amp_nova.accounting import slowdown as slowdown_
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -102,7 +102,9 @@ def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) 
 
 
 def rounded(value: object) -> object:
-    """The same value with every float in it rounded for JSON."""
+    """The same for JSON: results as dictionaries, and every float rounded."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return rounded(asdict(value))
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -110,59 +112,6 @@ def rounded(value: object) -> object:
     return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
 
 
-def to_json(result: Result) -> str:
-    """One JSON object; equal results give equal bytes."""
-    return json.dumps(rounded(asdict(result)), indent=2, allow_nan=False)
-
-
-COLUMNS = {
-    "vm": "name",
-    "booked": "booked_refcores",
-    "delivered": "delivered_ratio",
-    "least": "delivered_ratio_min",
-    "most": "delivered_ratio_max",
-    "progress": "progress_refcores",
-    "on fast": "fast_share",
-    "slowdown": "slowdown",
-    "done at s": "completion_s",
-}
-
-
-def to_table(result: Result) -> str:
-    """The same as text: a line per guest, then the host."""
-    rows = [list(COLUMNS)]
-    for name, vm in result.vms.items():
-        values = {"name": name, **asdict(vm)}
-        rows.append([cell(values[key]) for key in COLUMNS.values()])
-    head = f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}"
-    host = (
-        f"throughput {cell(result.throughput)}, ASP {cell(result.asp)}, "
-        f"unfairness {cell(result.unfairness)}, migrations {result.migrations} "
-        f"({result.cross_llc_migrations} between caches), "
-        f"fast cores idle {cell(result.fast_idle_ratio)}"
-    )
-    return "\n".join([head, "", *aligned(rows), "", host])
-
-
-def sections(tables: Mapping[str, list[list[str]]]) -> str:
-    """Several tables, each under its heading."""
-    return "\n\n".join("\n".join([name, *aligned(rows)]) for name, rows in tables.items())
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """The lines of a table: the first column left-aligned, the others right-aligned."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def cell(value: object) -> str:
-    """A value in a table: four significant digits, a dash for ``None``."""
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def to_json(result: object) -> str:
+    """The JSON of a result or of a list of them; equal results give equal bytes."""
+    return json.dumps(rounded(result), indent=2, allow_nan=False)

@@ -1,6 +1,6 @@
 """Runs a scenario: the agent's own control loop over a simulated host, in simulated time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, Settings
@@ -56,12 +56,10 @@ def run(
     scenario: Scenario,
     policy: Policy | None = None,
     settings: Settings | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Run a scenario with its own policy or another one.
 
-    Its seed and Ips controller replace those of ``settings``. ``progress`` is told the simulated
-    time in seconds.
+    Its seed and Ips controller replace those of ``settings``.
     """
     settings = settings or Settings()
     settings = replace(
@@ -90,7 +88,5 @@ def run(
             loop.fast.tick()
         if due & {"cycle", "policy"}:  # a policy decides in a cycle of its own
             loop.cycle()
-        if progress is not None:
-            progress(at_s)
     delivered = {name: window.result() for name, window in windows.items()}
     return report.of_run(scenario, policy.name, host, delivered)

@@ -163,30 +163,23 @@ def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
 
 def load(path: Path) -> Value:
     """The whole file; ``ScenarioInvalid`` if it cannot be read or is not YAML."""
+    name = str(path)
     try:
         with path.open("rb") as file:
             raw = file.read(SIZE_MAX_BYTES + 1)
-    except (OSError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or exc
-        raise _wrong(str(path), None, f"cannot be read: {reason}") from exc
-    if len(raw) > SIZE_MAX_BYTES:
-        raise _wrong(str(path), None, f"a scenario has at most {SIZE_MAX_BYTES} bytes")
-    return parse(raw, str(path))
-
-
-def parse(raw: bytes, file: str) -> Value:
-    """The whole document in ``raw``; ``file`` names it in errors."""
-    try:
-        text = raw.decode()
-        node = _Loader(text).get_single_node()
+        if len(raw) > SIZE_MAX_BYTES:
+            raise _wrong(name, None, f"a scenario has at most {SIZE_MAX_BYTES} bytes")
+        node = _Loader(raw.decode()).get_single_node()
     except UnicodeDecodeError as exc:
-        raise _wrong(file, None, "is not text in UTF-8: save it in that encoding") from exc
-    except yaml.MarkedYAMLError as exc:
-        line = exc.problem_mark.line + 1 if exc.problem_mark else None
-        raise _wrong(file, line, f"is not the YAML of a scenario: {exc.problem}") from exc
+        raise _wrong(name, None, "is not text in UTF-8: save it in that encoding") from exc
+    except (OSError, ValueError, OverflowError) as exc:  # also of an escape such as \U00110000
+        reason = getattr(exc, "strerror", None) or exc
+        raise _wrong(name, None, f"cannot be read: {reason}") from exc
     except yaml.YAMLError as exc:
-        sentence = " ".join(str(exc).split())
-        raise _wrong(file, None, f"is not the YAML of a scenario: {sentence}") from exc
+        mark = getattr(exc, "problem_mark", None)
+        problem = getattr(exc, "problem", None) or " ".join(str(exc).split())
+        line = mark.line + 1 if mark else None
+        raise _wrong(name, line, f"is not the YAML of a scenario: {problem}") from exc
     if node is None:
-        raise _wrong(file, None, "is empty: give at least duration_s, host and vms")
-    return Value(node, file, "")
+        raise _wrong(name, None, "is empty: give at least duration_s, host and vms")
+    return Value(node, name, "")

@@ -63,12 +63,7 @@ class Scenario:
 
 def load(path: Path) -> Scenario:
     """Read a scenario file; raises ``ScenarioInvalid`` with one sentence."""
-    return read(document.load(path), path.stem)
-
-
-def read(top: Value, name: str) -> Scenario:
-    """Read a scenario from a document; ``name`` is the default of its name."""
-    keys = top.fields(
+    keys = document.load(path).fields(
         ("name", "duration_s", "seed", "host", "vms", "policy", "agent"),
         ("duration_s", "host", "vms"),
     )
@@ -84,7 +79,7 @@ def read(top: Value, name: str) -> Scenario:
         vcpus_left -= len(guest.booking.vcpus)
         guests[guest.name] = guest
     return Scenario(
-        name=keys["name"].text() if "name" in keys else name,
+        name=keys["name"].text() if "name" in keys else path.stem,
         topology=topology,
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",

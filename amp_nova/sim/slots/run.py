@@ -10,7 +10,7 @@ A vCPU that waits at a barrier does not sleep: like the paper's programs on lock
 slots are lost. Context switches and moves cost nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.aash import AashPolicy
@@ -102,9 +102,7 @@ def scheduler(policy: Policy, scenario: Scenario, board: Board) -> SlotScheduler
     )
 
 
-def run(
-    scenario: Scenario, policy: Policy, progress: Callable[[float], None] | None = None
-) -> Result:
+def run(scenario: Scenario, policy: Policy) -> Result:
     """Run a scenario slot by slot; the result is that of ``sim.run``.
 
     ``ConfigInvalid`` if the policy has no slot scheduler, or if a guest books capacity: no agent
@@ -126,6 +124,4 @@ def run(
         # Multiplied rather than added up, so that slots do not drift.
         host.advance(min(slot * SLOT_S, scenario.duration_s))
         cores.next_slot()
-        if progress is not None:
-            progress(host.now_s)
     return report.of_run(scenario, policy.name, host, {})

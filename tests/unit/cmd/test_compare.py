@@ -1,6 +1,9 @@
 """``amp-nova compare`` as its user sees it."""
 
+import contextlib
 import json
+import os
+import pty
 import sys
 
 import pytest
@@ -64,7 +67,7 @@ def test_a_table_for_people(compare):
     ("argv", "says"),
     [
         (["--policy", "amp-most"], "no policy 'amp-most' is installed"),
-        (["--policy", "amp-r-fair:fair"], "write NAME:KEY=VALUE"),
+        (["--policy", "amp-r-fair:fair"], "parameter 'fair' is not allowed: write KEY=VALUE"),
         (["--policy", "acfs", "--policy", "acfs"], "acfs is given twice"),
         (["--policy", "amp-r-fair:fair_ratio=2"], "give a number from 0 to 1"),
     ],
@@ -75,6 +78,30 @@ def test_bad_input_is_a_sentence(compare, argv, says):
 
     assert (status, out) == (2, "")
     assert says in err
+
+
+def drained(terminal):
+    """All output to a terminal whose other end is closed; a read may return a part."""
+    text = b""
+    with os.fdopen(terminal, "rb", buffering=0) as stream, contextlib.suppress(OSError):
+        while part := stream.read(1 << 16):
+            text += part
+    return text.decode()
+
+
+def test_progress_is_shown_on_a_terminal_only(compare, monkeypatch):
+    """Standard error shows what runs and is cleared at the end."""
+    _, out, err = compare("--policy", "acfs")
+    assert err == ""
+
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert compare("--policy", "acfs")[:2] == (0, out)
+    shown = drained(ours)
+
+    assert "two: acfs (1 of 1)" in shown
+    assert shown.endswith("\033[K")
 
 
 def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):

@@ -1,9 +1,7 @@
 """``amp-nova simulate`` as its user sees it."""
 
-import contextlib
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +14,11 @@ from amp_nova.cmd import cli
 ROOT = Path(amp_nova.__file__).parent.parent
 SCENARIO = ROOT / "tests/scenarios/same-work-same-time.yaml"
 CREDIT = ROOT / "tests/scenarios/credit-twelve.yaml"
+TWO = """\
+duration_s: 10
+host: {core_types: [{name: slow, count: 2, coefficient: 1.0}]}
+vms: [{name: a, extra_specs: {amp:pref_core: 0.5}}, {name: b}]
+"""
 
 
 def amp_nova_simulate(capsys, *arguments):
@@ -50,6 +53,20 @@ def test_a_table_is_for_people_and_json_for_programs(capsys):
     status, text, _ = amp_nova_simulate(capsys, SCENARIO, "--format", "json")
     assert status == 0
     assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
+
+
+def test_the_table_has_a_line_for_every_guest(capsys, tmp_path):
+    """Below the headings, above the figures of the host; unknown numbers are dashes."""
+    path = tmp_path / "s.yaml"
+    path.write_text(TWO)
+
+    _, table, _ = amp_nova_simulate(capsys, path)
+
+    lines = table.splitlines()
+    assert lines[2].split()[:3] == ["vm", "booked", "delivered"]
+    assert lines[3].split()[:3] == ["a", "0.5", "1"]
+    assert lines[4].split()[:3] == ["b", "-", "-"]
+    assert lines[-1].startswith("throughput")
 
 
 def test_policy_seed_and_duration_can_be_set(capsys):
@@ -189,27 +206,3 @@ def test_the_bytes_do_not_depend_on_the_process():
 
     assert len(texts) == 1
     assert json.loads(texts.pop())["migrations"] > 0
-
-
-def drained(terminal):
-    """All output to a terminal whose other end is closed; a read may return a part."""
-    text = b""
-    with os.fdopen(terminal, "rb", buffering=0) as stream, contextlib.suppress(OSError):
-        while part := stream.read(1 << 16):
-            text += part
-    return text.decode()
-
-
-def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
-    """Standard error shows percents on a terminal and is cleared at the end."""
-    ours, theirs = pty.openpty()
-    monkeypatch.setattr("amp_nova.cmd.simulate.PROGRESS_S", 0.0)
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        status, out, _ = amp_nova_simulate(capsys, SCENARIO)
-    shown = drained(ours)
-
-    assert status == 0
-    assert "%" in shown
-    assert "%" not in out
-    assert shown.endswith("\033[K")

@@ -126,21 +126,3 @@ def test_equal_seeds_give_equal_bytes():
     ]
 
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_the_table_has_a_line_for_every_guest():
-    """Unknown numbers are dashes."""
-    lines = report.to_table(run(scenario(guest("a", pref_core="0.5"), guest("b")))).splitlines()
-
-    assert lines[2].split()[:3] == ["vm", "booked", "delivered"]
-    assert lines[3].split()[:3] == ["a", "0.5", "1"]
-    assert lines[4].split()[:3] == ["b", "-", "-"]
-    assert lines[-1].startswith("throughput")
-
-
-def test_progress_is_reported():
-    """In simulated seconds."""
-    reported = []
-    run(scenario(guest(), duration_s=3.0), progress=reported.append)
-
-    assert reported == [0.0, 1.0, 2.0, 2.5, 3.0]

@@ -142,6 +142,7 @@ SPECS = ONE_VM + "    extra_specs: "
 FAULTS = {
     "empty file": ("", "is empty"),
     "not text": (b"\xff\xfe\x00", "not text in UTF-8"),
+    "no such character": ('name: "\\UFFFFFFFF"', "cannot be read: "),
     "control characters": ("name: \x01", "not the YAML of a scenario"),
     "not YAML": (HOST + "vms: [", "line 7: is not the YAML"),
     "several documents": (ONE_VM + "---\na: 1\n", "not the YAML of a scenario"),
