@@ -24,7 +24,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield made
 
 
-@pytest.mark.parametrize("kind", ["computes", "reads memory"])
+@pytest.mark.parametrize("kind", scaled(["computes", "reads memory"], ["computes"]))
 def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
     """One guest alone on the slow core, then on the fast one; its own work, and the estimate."""
     guest = lab.guest(kind[:5].strip(), cpuset=str(SLOW), memory_mib=48, counter=True)

@@ -81,7 +81,7 @@ def moves(agent: Agent) -> float:
     return sum(value for name, _, value in agent.metrics() if name == "amp_migrations_total")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", scaled(list(POLICIES), ["acfs"]))
 def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> None:
     """Shares of the fast core, progress and moves."""
     slow, fast = alone(guests, SLOW), alone(guests, FAST)
