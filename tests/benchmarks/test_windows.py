@@ -1,4 +1,4 @@
-"""How exactly bookings are delivered on real guests: the mean, and the extremes of 3 s and 1 s windows.
+"""How exactly bookings are delivered on real guests: means, and extremes of 3 s and 1 s windows.
 
 Bookings in reference cores are measured in CPU time, times the coefficient of the core; bookings in
 instructions per second in instructions, as the guests themselves count them. Both core types are
