@@ -101,4 +101,4 @@ def test_instructions_are_not_promised_where_nothing_counts_them(cloud, image):
     said = [
         line for line in (LOG / "nova-scheduler.log").read_text().splitlines() if server.id in line
     ]
-    assert any("it is not calibrated, so Ips cannot be converted" in line for line in said)
+    assert any("it is not calibrated for Ips bookings" in line for line in said)
