@@ -24,7 +24,7 @@ KEEP_S = 60.0
 
 
 class SpeedupHistory:
-    """The file of lessons. ``clock`` gives monotonic seconds."""
+    """The file of samples. ``clock`` gives monotonic seconds."""
 
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = state_path / "lessons.json"
@@ -40,7 +40,7 @@ class SpeedupHistory:
             if content["core_types"] != repr(tuple(core_types)):
                 return {}
             types = len(core_types)
-            found = {(str(r), int(i)): _lesson(v, types) for r, i, v in content["lessons"]}
+            found = {(str(r), int(i)): _miss_sample(v, types) for r, i, v in content["lessons"]}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
@@ -49,14 +49,14 @@ class SpeedupHistory:
         self._kept = dict(found)
         return found
 
-    def keep(self, core_types: Sequence[CoreType], lessons: Mapping[VcpuKey, MissSample]) -> None:
+    def keep(self, core_types: Sequence[CoreType], samples: Mapping[VcpuKey, MissSample]) -> None:
         """Write them down if they are others than before, and that was some time ago."""
         now_s = self._clock()
         early = self._kept_s is not None and now_s - self._kept_s < KEEP_S
-        if early or not lessons or lessons == self._kept:
+        if early or not samples or samples == self._kept:
             return
         self._kept_s = now_s
-        listed = [[*key, astuple(lesson)] for key, lesson in lessons.items()]
+        listed = [[*key, astuple(sample)] for key, sample in samples.items()]
         fresh = self._path.with_suffix(".new")
         try:
             fresh.write_text(json.dumps({"core_types": repr(tuple(core_types)), "lessons": listed}))
@@ -66,12 +66,12 @@ class SpeedupHistory:
                 LOG.warning("%s cannot be written: %s", self._path, exc.strerror)
             self._failed = True
             return
-        self._kept = dict(lessons)
+        self._kept = dict(samples)
 
 
-def _lesson(values: Sequence[float], types: int) -> MissSample:
-    """One lesson as it was written; ``ValueError`` if it is none."""
+def _miss_sample(values: Sequence[float], types: int) -> MissSample:
+    """One sample as it was written; ``ValueError`` if it is none."""
     over, under, *cycles = values
     if not (0 <= under < over < types and len(cycles) == 2 and 0.0 < min(cycles) < math.inf):
-        raise ValueError(f"{values} is no lesson")
+        raise ValueError(f"{values} is not a sample of cache misses")
     return MissSample(int(over), int(under), *map(float, cycles))

@@ -24,7 +24,7 @@ def folder(tmp_path):
 
 
 def test_the_next_agent_knows_what_this_one_learnt(folder):
-    """The same lessons, as long as core types are the same."""
+    """The same samples, as long as core types are the same."""
     SpeedupHistory(folder).keep(TYPES, LEARNT)
 
     assert SpeedupHistory(folder).recall(TYPES) == LEARNT
@@ -35,16 +35,16 @@ def test_the_next_agent_knows_what_this_one_learnt(folder):
 def test_written_once_a_minute_at_most(folder):
     """And only when there is news."""
     now = [0.0]
-    lessons = SpeedupHistory(folder, lambda: now[0])
+    history = SpeedupHistory(folder, lambda: now[0])
     first = dict(list(LEARNT.items())[:1])
 
-    lessons.keep(TYPES, first)
+    history.keep(TYPES, first)
     now[0] = KEEP_S / 2
-    lessons.keep(TYPES, LEARNT)
+    history.keep(TYPES, LEARNT)
     assert SpeedupHistory(folder).recall(TYPES) == first
 
     now[0] = KEEP_S
-    lessons.keep(TYPES, LEARNT)
+    history.keep(TYPES, LEARNT)
     assert SpeedupHistory(folder).recall(TYPES) == LEARNT
 
 
@@ -79,10 +79,10 @@ def test_a_file_that_cannot_be_read_is_learnt_anew(folder, text, caplog):
 
 def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     """Learning is not worth a failure."""
-    lessons = SpeedupHistory(tmp_path / "missing", iter([0.0, 100.0]).__next__)
+    history = SpeedupHistory(tmp_path / "missing", iter([0.0, 100.0]).__next__)
 
-    lessons.keep(TYPES, LEARNT)
-    lessons.keep(TYPES, dict(list(LEARNT.items())[:1]))
+    history.keep(TYPES, LEARNT)
+    history.keep(TYPES, dict(list(LEARNT.items())[:1]))
 
     assert caplog.text.count("cannot be written") == 1
 
