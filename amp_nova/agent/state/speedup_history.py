@@ -44,13 +44,13 @@ class SpeedupHistory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
-            LOG.warning("%s cannot be read, what it says is learnt anew: %s", self._path, exc)
+            LOG.warning("%s cannot be read: %s; speedups are measured again", self._path, exc)
             return {}
         self._kept = dict(found)
         return found
 
     def keep(self, core_types: Sequence[CoreType], samples: Mapping[VcpuKey, MissSample]) -> None:
-        """Write them down if they are others than before, and that was some time ago."""
+        """Save them if they have changed, at most once in ``KEEP_S`` seconds."""
         now_s = self._clock()
         early = self._kept_s is not None and now_s - self._kept_s < KEEP_S
         if early or not samples or samples == self._kept:
