@@ -1,6 +1,7 @@
 """Builders of host reports."""
 
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.model import cpulist
 from amp_nova.scheduling.host_fit import request_of
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu
 from tests import hosts
@@ -10,14 +11,14 @@ NOW_S = 1_800_000_000.0
 
 def instance(resource, *vcpus, **fields):
     """An instance; a vCPU is given as (reference cores, pCPU), or ``None`` for best effort."""
-    allowed = fields.pop("allowed", frozenset({0, 1, 2}))
+    allowed = cpulist.show(fields.pop("allowed", {0, 1, 2}))
     core_types = fields.pop("on", {0: "slow", 1: "slow", 2: "fast"})
     reported = []
     for index, vcpu in enumerate(vcpus):
         refcores, pcpu = vcpu or (None, None)
         core_type = core_types.get(pcpu)
         reported.append(
-            ReportedVcpu(index, refcores, allowed=allowed, core_type=core_type, pcpu=pcpu)
+            ReportedVcpu(index, refcores, cpus_allowed_list=allowed, core_type=core_type, pcpu=pcpu)
         )
     return ReportedInstance(resource, tuple(reported), **fields)
 

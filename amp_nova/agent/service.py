@@ -19,7 +19,6 @@ from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
-from amp_nova.agent.state.speedup_history import SpeedupHistory
 from amp_nova.exceptions import HypervisorUnavailable
 
 LOG = logging.getLogger(__name__)
@@ -37,8 +36,7 @@ class Service:
         """What failed last time it was tried, to log that once."""
         wiring.raise_descriptor_limit()
         self.sensor = wiring.make_sensor(conf, self._wake)
-        self._history = SpeedupHistory(Path(conf.agent.state_path))
-        settings = wiring.settings(conf, dry_run=dry_run, recall=self._history.recall)
+        settings = wiring.settings(conf, dry_run=dry_run)
         writer = wiring.make_writer(conf, self.sensor)
         self.loop = Loop(self.sensor, writer, settings, wiring.policy(conf))
         self.io = wiring.make_io_work(conf, self.sensor, dry_run=dry_run)
@@ -54,8 +52,6 @@ class Service:
     def once(self) -> Cycle:
         """One cycle."""
         self.last = cycle = self.loop.cycle()
-        if not self.loop.dry_run:
-            self._history.keep(cycle.topology.core_types, cycle.profiles.history)
         return cycle
 
     def poll_io(self) -> list[str]:

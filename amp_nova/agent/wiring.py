@@ -35,7 +35,7 @@ from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
-from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings, Recall, no_history
+from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings
 from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 
@@ -130,10 +130,8 @@ def expected_source(conf: cfg.ConfigOpts) -> str | None:
     return PERF if usable and there else None
 
 
-def settings(
-    conf: cfg.ConfigOpts, *, dry_run: bool = False, recall: Recall = no_history
-) -> Settings:
-    """The loop's settings, as configured; ``recall``: the speedup history of an earlier agent."""
+def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
+    """The loop's settings, as configured."""
     agent = conf.agent
     miss = DEFAULT_MISS if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
     return Settings(
@@ -145,7 +143,7 @@ def settings(
             cycle_s=agent.cycle_s,
         ),
         own_coefficients.choice(agent.coefficients, agent.coefficients_of),
-        ProfileSettings(miss, recall, agent.policy_interval_s),
+        ProfileSettings(miss, agent.policy_interval_s),
         PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
         IpsSettings(sp_s=agent.sp_s),
         agent.drift_repairs_max,

@@ -1,6 +1,6 @@
 """The counter profiles of all vCPUs, carried from one observation to the next."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_nova.model.allocation import Allocations
@@ -12,29 +12,21 @@ from amp_nova.profiling.speedup import MissCost, MissSample, Platform
 from amp_nova.profiling.vcpu_profile import VcpuProfile
 
 UNKNOWN = VcpuProfile()
-Recall = Callable[[Sequence[CoreType]], Mapping[VcpuKey, MissSample]]
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
 NO_PLATFORM = Platform((), ())
 DEFAULT_MISS = MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
 
 
-def no_history(_types: Sequence[CoreType]) -> Mapping[VcpuKey, MissSample]:
-    """A ``Recall`` of nothing."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
     """How vCPUs are profiled.
 
-    ``miss``: what the operator knows of the slowest core type's cache misses; ``recall``: what an
-    earlier agent learned of these core types; ``interval_s``: how long a policy leaves vCPUs where
-    they are, so that a longer window would never be full.
+    ``miss``: what the operator knows of the slowest core type's cache misses; ``interval_s``: how
+    long a policy leaves vCPUs where they are, so that a longer window would never be full.
     """
 
     miss: MissCost = DEFAULT_MISS
-    recall: Recall = no_history
     interval_s: float = counter_windows.INTERVAL_S
 
     @property
@@ -131,10 +123,8 @@ def _for_platform(
     """The profiles so far; none of them if the core types are others now."""
     if types == before.platform.core_types:
         return before
-    history = dict(settings.recall(types))
     prior = speedup.platform_of(types, settings.miss)
-    platform = speedup.with_miss_samples(prior, history.values()) if history else prior
-    return Profiles(platform, prior, {}, history)
+    return Profiles(prior, prior, {}, {})
 
 
 def _counted(

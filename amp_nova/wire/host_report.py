@@ -1,38 +1,71 @@
-"""The host report: what an agent tells the schedulers about its host."""
+"""The host report: what an agent tells the schedulers about its host.
 
+The types and bounds are also the format on the wire, checked as msgspec decodes (see ``encoding``).
+A vCPU is an array there, because a report has many; new fields are appended.
+"""
+
+import functools
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
+
+from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
+NAME_MAX = 255
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Text = Annotated[str, Meta(max_length=NAME_MAX)]
+Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+"""Every JSON reader represents integers below 2^53."""
+Number = Annotated[float, Meta(ge=0, le=1e18)]
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
 
-@dataclass(frozen=True, slots=True)
-class Speedup:
+
+@functools.lru_cache(maxsize=4096)
+def pcpus_of(text: str) -> frozenset[int]:
+    """The ids in a CPU list. Cached, so that the vCPUs of a cloud share the few sets that occur."""
+    return frozenset(cpulist.parse(text))
+
+
+class Speedup(Struct, frozen=True, array_like=True):
     """A workload's measured speed on the fastest core type over its speed on the slowest.
 
     ``error`` is the standard error, ``None`` if unknown.
     """
 
-    ratio: float
-    error: float | None = None
+    ratio: Positive
+    error: Number | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedVcpu:
+class ReportedVcpu(Struct, frozen=True, array_like=True):
     """One vCPU: what it books (``refcores`` or ``ips``, neither for best effort) and where it is.
 
     ``pcpu``: where it is packed; a booked vCPU without one found no free capacity. ``core_type``:
     the type it is kept on.
     """
 
-    index: int
-    refcores: float | None = None
-    ips: float | None = None
-    allowed: frozenset[int] = frozenset()
-    core_type: str | None = None
-    pcpu: int | None = None
-    utilization_ratio: float | None = None
+    index: Count
+    refcores: Positive | None = None
+    ips: Positive | None = None
+    cpus_allowed_list: str = ""
+    core_type: Text | None = None
+    pcpu: Count | None = None
+    utilization_ratio: Number | None = None
     speedup: Speedup | None = None
+
+    def __post_init__(self) -> None:
+        pcpus_of(self.cpus_allowed_list)
+        if self.core_type is not None:
+            force_setattr(self, "core_type", sys.intern(self.core_type))
+
+    @property
+    def allowed(self) -> frozenset[int]:
+        """The pCPUs that its domain's definition allows."""
+        return pcpus_of(self.cpus_allowed_list)
 
     @property
     def booked(self) -> bool:
@@ -40,20 +73,24 @@ class ReportedVcpu:
         return self.refcores is not None or self.ips is not None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedInstance:
+class ReportedInstance(Struct, frozen=True, omit_defaults=True):
     """One instance. ``core_type``: the type its flavor requires; ``hint``: its ``amp:efficiency``.
 
     ``flavor`` and ``image`` are Nova's ids, empty if the domain does not name them.
     """
 
-    resource: str
-    vcpus: tuple[ReportedVcpu, ...]
-    core_type: str | None = None
-    weight: float = 1.0
-    hint: float | str | None = None
-    flavor: str = ""
-    image: str = ""
+    resource: Name
+    vcpus: tuple[ReportedVcpu, ...] = ()
+    core_type: Text | None = None
+    weight: Positive = 1.0
+    hint: Number | Text | None = None
+    flavor: Text = ""
+    image: Text = ""
+
+    def __post_init__(self) -> None:
+        # The same few recur in every report.
+        force_setattr(self, "flavor", sys.intern(self.flavor))
+        force_setattr(self, "image", sys.intern(self.image))
 
     @property
     def booked(self) -> bool:
@@ -61,18 +98,17 @@ class ReportedInstance:
         return any(v.booked for v in self.vcpus)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Which agent made a report, and when.
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and
     ``sequence`` counts its reports from then on. ``time_s``: wall time.
     """
 
-    node: str
-    boot_id: str
-    sequence: int
-    time_s: float
+    node: Name
+    boot_id: Name
+    sequence: Count
+    time_s: Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ SIZES = scaled((10, 1000, 10_000), (10,))
 PCPUS = 32
 TYPES = {"slow": (16, 1.0), "fast": (16, 2.0)}
 TOPOLOGY = hosts.topology(TYPES)
-ALL = frozenset(range(PCPUS))
+ALL = f"0-{PCPUS - 1}"
 SPECS = {"amp:pref_core": "0.5"}
 NUMA = {"hw:numa_nodes": "1"}
 REPEATS = 3
@@ -67,7 +67,8 @@ def instances(host):
         if number % 2:
             pcpu = number % 16
             vcpus = tuple(
-                ReportedVcpu(i, 0.5, allowed=ALL, core_type="slow", pcpu=pcpu) for i in range(2)
+                ReportedVcpu(i, 0.5, cpus_allowed_list=ALL, core_type="slow", pcpu=pcpu)
+                for i in range(2)
             )
         else:
             vcpus = tuple(

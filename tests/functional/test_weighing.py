@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import ClassVar
 
+from msgspec import structs
+
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Speedup
 from tests.functional.cloud import CloudTestCase
@@ -30,10 +32,12 @@ class WeighingTestCase(CloudTestCase):
         def with_speedup(instance):
             if instance.resource != server["id"]:
                 return instance
-            measured = tuple(replace(v, speedup=Speedup(speedup, 0.02)) for v in instance.vcpus)
-            return replace(instance, vcpus=measured)
+            measured = tuple(
+                structs.replace(v, speedup=Speedup(speedup, 0.02)) for v in instance.vcpus
+            )
+            return structs.replace(instance, vcpus=measured)
 
-        origin = replace(seen.origin, sequence=seen.origin.sequence + 100)
+        origin = structs.replace(seen.origin, sequence=seen.origin.sequence + 100)
         instances = tuple(with_speedup(i) for i in seen.instances)
         assert self.states.accept(encode(replace(seen, origin=origin, instances=instances)))
 

@@ -42,6 +42,8 @@ SHARED = (*DECISIONS, "amp_nova.ports", "amp_nova.plugins", EXCEPTIONS)
 # library, nothing else.
 ONLY: dict[str, tuple[str, ...]] = {
     **{folder: (*DECISIONS[: PURE.index(folder) + 1], EXCEPTIONS) for folder in PURE},
+    # A library without I/O, so that types and bounds of a report are declared once.
+    "wire": (*DECISIONS[: PURE.index("wire") + 1], EXCEPTIONS, "msgspec"),
     "exceptions.py": (),
     "ports.py": (*DECISIONS, EXCEPTIONS),
     **{

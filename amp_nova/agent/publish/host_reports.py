@@ -9,13 +9,15 @@ import random
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.flavor.extra_specs import best_effort, examine
+from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
@@ -78,16 +80,17 @@ def _instance(record: DomainRecord) -> ReportedInstance:
 
 def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
     entitlement, reading, profile = vcpu.entitlement, vcpu.reading, vcpu.profile
+    utilization = profile.score / profile.ipc if profile.score is not None and profile.ipc else None
     speedup = profile.speedup
     return ReportedVcpu(
         reading.index,
         entitlement.booking.refcores,
         entitlement.booking.ips,
-        reading.allowed,
+        cpulist.show(reading.allowed),
         entitlement.core_type,
         entitlement.home.pcpu,
-        profile.score / profile.ipc if profile.score is not None and profile.ipc else None,
-        Speedup(speedup.value, speedup.se) if speedup else None,
+        utilization and round(utilization, 4),
+        Speedup(round(speedup.value, 4), round(speedup.se, 4)) if speedup else None,
     )
 
 
@@ -100,7 +103,7 @@ def _urgent(report: HostReport) -> object:
         [
             (
                 (i.resource, i.core_type),
-                [(v.index, v.refcores, v.ips, v.allowed) for v in i.vcpus],
+                [(v.index, v.refcores, v.ips, v.cpus_allowed_list) for v in i.vcpus],
                 [(v.core_type, v.pcpu) for v in i.vcpus if v.booked],
             )
             for i in report.instances

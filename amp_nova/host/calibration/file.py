@@ -5,47 +5,43 @@ that it describes (see ``provenance``).
 """
 
 import contextlib
-import dataclasses
-import json
-import math
 import os
 import tempfile
-import types
-import typing
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware.calibration import SCHEMA, Calibration, Provenance
 
 AGAIN = "run 'amp-nova calibrate' again"
 
-T = TypeVar("T")
+
+class _Schema(msgspec.Struct):
+    schema: Any = None
 
 
 def read(path: str | Path) -> Calibration:
     """The calibration in a file; ``CalibrationInvalid`` if the file does not hold one."""
     try:
-        data = json.loads(Path(path).read_text(), parse_constant=_refuse_constant)
+        text = Path(path).read_bytes()
+        schema = msgspec.json.decode(text, type=_Schema).schema
+        if schema != SCHEMA:
+            raise CalibrationInvalid(
+                f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
+                f" {AGAIN}"
+            )
+        found = msgspec.json.decode(text, type=Calibration)
+        _check(found)
+        return found
     except OSError as exc:
         raise CalibrationInvalid(
             f"the calibration {path} cannot be read: {exc.strerror}; name another file or {AGAIN}"
         ) from exc
-    except (ValueError, RecursionError) as exc:
-        raise CalibrationInvalid(f"{path} is not a calibration file ({exc}); {AGAIN}") from exc
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise CalibrationInvalid(
-            f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
-            f" {AGAIN}"
-        )
-    try:
-        found = _decode(Calibration, data, "")
-        _check(found)
-        return found
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:  # msgspec's errors are ValueErrors
         raise CalibrationInvalid(f"{path} is damaged: {exc}; {AGAIN}") from exc
 
 
@@ -61,45 +57,6 @@ def date(made: Provenance) -> datetime:
 def made_s(path: str | Path) -> float:
     """When the calibration in a file was made, in seconds since the epoch."""
     return date(read(path).provenance).timestamp()
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a measurement")
-
-
-def _decode(wanted: type[T], data: Any, where: str) -> T:
-    """JSON as a frozen dataclass; ``ValueError`` names the field that does not match."""
-    if not isinstance(data, dict):
-        raise ValueError(f"'{where or 'file'}' is not an object")
-    hints = typing.get_type_hints(wanted)
-    values = {}
-    for field in dataclasses.fields(wanted):  # type: ignore[arg-type]  # every T is a dataclass
-        name = f"{where}.{field.name}" if where else field.name
-        if field.name not in data:
-            raise ValueError(f"'{name}' is missing")
-        values[field.name] = _value(hints[field.name], data[field.name], name)
-    return wanted(**values)
-
-
-def _value(hint: Any, value: Any, name: str) -> Any:
-    if typing.get_origin(hint) is types.UnionType:  # X | None is the only union
-        if value is None:
-            return None
-        hint = next(a for a in typing.get_args(hint) if a is not type(None))
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"'{name}' is not a list")
-        inner = typing.get_args(hint)[0]
-        return tuple(_value(inner, v, f"{name}[{i}]") for i, v in enumerate(value))
-    if dataclasses.is_dataclass(hint):
-        return _decode(hint, value, name)  # type: ignore[arg-type]  # a class, not an instance
-    if hint is float and type(value) is int:
-        value = float(value)
-    if type(value) is not hint:
-        raise ValueError(f"'{name}' is {value!r}, not of type {hint.__name__}")
-    if hint is float and not math.isfinite(value):
-        raise ValueError(f"'{name}' is {value!r}")
-    return value
 
 
 def _check(found: Calibration) -> None:
@@ -124,13 +81,13 @@ def _check(found: Calibration) -> None:
 
 def write(path: str | Path, calibration: Calibration) -> None:
     """Replace the file atomically; ``CalibrationInvalid`` if it cannot be written."""
-    text = json.dumps(dataclasses.asdict(calibration), indent=2, allow_nan=False) + "\n"
+    text = msgspec.json.format(msgspec.json.encode(calibration), indent=2)
     with _target(path) as target:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
-            with os.fdopen(handle, "w") as file:
+            with os.fdopen(handle, "wb") as file:
                 os.fchmod(handle, 0o644)  # nothing in it is secret
-                file.write(text)
+                file.write(text + b"\n")
                 file.flush()
                 os.fsync(handle)
             os.replace(temporary, target)

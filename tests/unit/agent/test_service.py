@@ -13,9 +13,7 @@ from amp_nova.agent import service
 from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
-from amp_nova.agent.state.speedup_history import SpeedupHistory
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
-from amp_nova.profiling.speedup import MissSample
 from tests.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, Setup, run_until
 
@@ -48,33 +46,6 @@ def test_dry_run_changes_nothing(setup):
     assert setup.node.kernel.writes == 0
     assert [c.key for c in dry.once().changes.vcpus] == [c.key for c in cycle.changes.vcpus]
     assert not setup.state.exists()
-
-
-def test_a_restart_recalls_the_speedup_history(setup):
-    """What vCPUs showed about cache misses is read back, and stays part of the history."""
-    conf, sample = setup.conf(), MissSample(1, 0, 210.0, 90.0)
-    setup.state.mkdir()
-    types = Service(conf).once().topology.core_types
-    SpeedupHistory(setup.state).keep(types, {("vm", 0): sample})
-
-    cycle = Service(conf).once()
-
-    assert cycle.profiles.history == {("vm", 0): sample}
-
-
-def test_the_speedup_history_is_kept_except_in_a_dry_run(setup):
-    """A dry run writes no file."""
-    history = {("vm", 0): MissSample(1, 0, 210.0, 90.0)}
-    setup.state.mkdir()
-    for dry_run in (True, False):
-        running = Service(setup.conf(), dry_run=dry_run)
-        cycle = running.loop.cycle()
-        cycle = replace(cycle, profiles=replace(cycle.profiles, history=history))
-        running.loop.cycle = lambda cycle=cycle: cycle
-        running.once()
-
-        kept = SpeedupHistory(setup.state).recall(cycle.topology.core_types)
-        assert kept == ({} if dry_run else history)
 
 
 def test_service_runs_until_a_signal(setup):

@@ -64,7 +64,7 @@ def test_an_agent_that_restarted_numbers_its_reports_from_one(states, clock):
     [
         (encode(host_report(time_s=NOW_S - 200)), "old"),
         (encode(host_report(time_s=NOW_S + 100)), "future"),
-        (encode(host_report()).replace('"version":1', '"version":9'), "version"),
+        (encode(host_report()).replace('"version":2', '"version":9'), "version"),
         ("{}", "malformed"),
         ({"version": 1}, "malformed"),
         ("x" * (1 << 21), "oversized"),

@@ -79,7 +79,7 @@ def test_instructions_are_converted_by_nominal_ips_whatever_the_coefficient():
     """A fast core of coefficient 3 that retires 2.5 times as much: 3.7 GIps take 0.74 of it."""
     fast = CoreType("fast", 3.0, nominal_ips=5e9)
     uneven = replace(CALIBRATED, core_types=(CALIBRATED.core_types[0], fast))
-    vcpu = ReportedVcpu(0, ips=3.7e9, allowed=frozenset({0, 1}), pcpu=1)
+    vcpu = ReportedVcpu(0, ips=3.7e9, cpus_allowed_list="0-1", pcpu=1)
     present = ReportedInstance("a", (vcpu,))
 
     assert answer(request(pref_core=0.75), present, topology=uneven) == ("slow",)

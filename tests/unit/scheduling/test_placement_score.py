@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from amp_nova.model import cpulist
 from amp_nova.profiling import hints
 from amp_nova.scheduling import placement_score
 from amp_nova.scheduling.host_fit import headroom_of
@@ -27,7 +29,10 @@ ONE_EACH = hosts.topology({"slow": (1, 1.0), "fast": (1, 2.0)})
 def best_effort(resource, speedup=None, vcpus=1, allowed=frozenset({0, 1}), **fields):
     """A best-effort instance, with its measured speedup if it has one."""
     found = Speedup(speedup) if speedup else None
-    reported = (ReportedVcpu(i, allowed=allowed, speedup=found) for i in range(vcpus))
+    reported = (
+        ReportedVcpu(i, cpus_allowed_list=cpulist.show(allowed), speedup=found)
+        for i in range(vcpus)
+    )
     return ReportedInstance(resource, tuple(reported), **fields)
 
 
@@ -123,7 +128,7 @@ def test_sensitivity_makes_speedups_comparable_between_hosts():
 def test_a_sleeping_instance_takes_no_share():
     """An idle instance leaves its cores to the new one."""
     idle = best_effort("a", 2.0)
-    asleep = replace(idle, vcpus=(replace(idle.vcpus[0], utilization_ratio=0.0),))
+    asleep = structs.replace(idle, vcpus=(structs.replace(idle.vcpus[0], utilization_ratio=0.0),))
 
     assert score(demand_of(asleep), NewInstance(1, sensitivity=0.5)).speed == 1.5
 

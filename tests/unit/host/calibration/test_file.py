@@ -85,15 +85,18 @@ def damage(file, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.pop("core_types"), "'core_types' is missing"),
+        (lambda d: d.pop("core_types"), "missing required field `core_types`"),
         (lambda d: d.update(core_types=[]), "'core_types' is empty"),
-        (lambda d: d.update(core_types={}), "'core_types' is not a list"),
-        (lambda d: d.update(provenance=3), "'provenance' is not an object"),
+        (lambda d: d.update(core_types={}), r"Expected `array`, got `object` - at `\$.core_types`"),
+        (lambda d: d.update(provenance=3), r"Expected `object`, got `int` - at `\$.provenance`"),
         (lambda d: d["provenance"].update(date="once"), "'provenance.date' is 'once'"),
-        (lambda d: d["provenance"].update(run_s=True), "'provenance.run_s' is True"),
+        (
+            lambda d: d["provenance"].update(run_s=True),
+            r"Expected `int`, got `bool` - at `\$.provenance.run_s`",
+        ),
         (
             lambda d: d["core_types"][0]["coefficient"].update(value="2"),
-            r"'core_types\[0\].coefficient.value' is '2', not of type float",
+            r"Expected `float`, got `str` - at `\$.core_types\[0\].coefficient.value`",
         ),
         (
             lambda d: d["core_types"][1]["coefficient"].update(value=-2),
