@@ -6,6 +6,8 @@ import hypothesis
 
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+# A background job of a shell ignores SIGINT, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a change is judged by what it changes, not by the draw. Seek new
 # examples with "tools/test tests/properties --hypothesis-profile=search".
