@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
+from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import cell, sections
 from amp_nova.cmd.terminal import progress
-from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result, rounded, to_json
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: remove one")
     wanted = {text: _policy(text) for text in names}
     scenarios = [load(path) for path in args.scenarios]
-    figure = None if args.plot is None else _figure(args.plot)
+    figure = None if args.plot is None else empty(args.plot)
     rows = []
     for number, scenario in enumerate(scenarios, 1):
         fair = simulation.run(scenario, plugins.load_policy(BASELINE))
@@ -116,21 +117,6 @@ def _table(rows: Sequence[Row]) -> str:
     return sections(tables)
 
 
-def _figure(path: str) -> Any:
-    """An empty figure; raises ``AmpError`` before the runs if it cannot be saved as ``path``."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise AmpError("--plot needs matplotlib: install amp-nova[plot]") from exc
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    known = sorted(figure.canvas.get_supported_filetypes())
-    if Path(path).suffix.removeprefix(".").lower() not in known:
-        raise AmpError(f"--plot {path!r} has no known format: end the name in .{', .'.join(known)}")
-    if not Path(path).parent.is_dir():
-        raise AmpError(f"--plot {path!r} cannot be written: create its folder first")
-    return figure
-
-
 def _draw(figure: Any, rows: Sequence[Row], path: str) -> None:
     """Throughput against unfairness: a point for every policy, a colour for every scenario."""
     axes = figure.subplots()
@@ -146,7 +132,4 @@ def _draw(figure: Any, rows: Sequence[Row], path: str) -> None:
     axes.set_xlabel("unfairness (greatest over least slowdown)")
     axes.set_ylabel("throughput (mean speed over the slowest core type)")
     axes.legend()
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as exc:
-        raise AmpError(f"--plot {path} cannot be written: {exc}") from exc
+    save(figure, path)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.table import aligned, number
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
@@ -61,6 +62,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
+    parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
     parser.set_defaults(run=run)
 
 
@@ -78,11 +80,15 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def run(args: argparse.Namespace) -> int:
     """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
+    figure = None if args.plot is None else empty(args.plot, 9, 3.4)
     exporter = Exporter()
     metrics = _serve(exporter, args.port)
     say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
     show = _simulate(args, exporter, metrics, say)
     verdict = show.verdict()
+    if figure is not None:
+        _draw(figure, show)
+        save(figure, args.plot)
     if args.format == "json":
         print(json.dumps(_figures(show, metrics), indent=2))
     else:
@@ -141,6 +147,24 @@ def _table(show: Show) -> list[str]:
     now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
     # Wrapped, so that the number of lines to redraw is known on a narrow terminal too.
     return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
+
+
+def _draw(figure: Any, show: Show) -> None:
+    """Two panels, without and with amp-nova: a line for every booked vCPU."""
+    without, with_ = figure.subplots(1, 2, sharey=True)
+    kept = f"With amp-nova: within {show.verdict().error_percent:g} %"
+    for axes, host, title in ((without, 1, "Without amp-nova"), (with_, 0, kept)):
+        for key in show.kept.ratios:
+            points = [
+                (second, row.ratio)
+                for second, rows in enumerate(show.history, 1)
+                if (row := rows[host].get(key)) is not None and row.ratio is not None
+            ]
+            axes.plot(*zip(*points, strict=True), label=f"{key[0]}/{key[1]}", linewidth=2)
+        axes.set(title=title, xlabel="time (s)", ylim=(0, None))
+        axes.grid(alpha=0.3)
+    without.set_ylabel("delivered / booked capacity")
+    figure.legend(*without.get_legend_handles_labels(), loc="outside right upper", title="vCPU")
 
 
 def _cells(row: Row) -> list[str]:

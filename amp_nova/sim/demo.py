@@ -6,6 +6,7 @@ and neighbours without bookings that take all they can get.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
@@ -165,6 +166,11 @@ class Verdict:
         """Whether every booking was delivered, in every second."""
         return self.error_ratio <= TOLERANCE_RATIO
 
+    @property
+    def error_percent(self) -> float:
+        """``error_ratio`` in percent, rounded up to a tenth."""
+        return _up(self.error_ratio * 100)
+
     def __str__(self) -> str:
         without = (
             f"without it the same flavor ran {self.twins_ratio:.1f} times as fast on a fast core, "
@@ -176,7 +182,7 @@ class Verdict:
                 f"{self.error_ratio * 100:.1f} %; {without}"
             )
         return (
-            f"With amp-nova every booking was delivered within {_up(self.error_ratio * 100):g} % "
+            f"With amp-nova every booking was delivered within {self.error_percent:g} % "
             f"on fast and slow cores, through {self.moves} moves between them; {without}"
         )
 
@@ -197,6 +203,8 @@ class Show:
         self.now_s = 0
         self.duration_s = acts_s * len(ACTS)
         self._acts_s = acts_s
+        self.history: list[tuple[Mapping[VcpuKey, Row], Mapping[VcpuKey, Row]]] = []
+        """The rows of both hosts, second by second."""
 
     @property
     def ends_act(self) -> bool:
@@ -214,6 +222,7 @@ class Show:
         self.kept.second()
         self.bare.second()
         self.now_s += 1
+        self.history.append((self.kept.rows, self.bare.rows))
         return True
 
     def verdict(self) -> Verdict:

@@ -3,6 +3,6 @@
 project = "amp-nova"
 author = "amp-nova developers"
 copyright = "amp-nova developers"  # noqa: A001, the name is Sphinx's
-extensions = ["oslo_config.sphinxext"]
-html_theme = "alabaster"
+extensions = ["openstackdocstheme", "oslo_config.sphinxext"]
+html_theme = "openstackdocs"
 nitpicky = True

@@ -120,3 +120,13 @@ def test_on_a_terminal_the_table_is_redrawn(capsys, monkeypatch):
 
     assert status == 0
     assert out.count("\033[J") == 3
+
+
+def test_a_plot_has_a_line_for_every_booked_vcpu(capsys, tmp_path):
+    """The figure of the README."""
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    path = tmp_path / "demo.svg"
+
+    assert cli.main(["demo", "--fast", "--duration", "8", "--plot", str(path)]) == 0
+    text = path.read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("web-1/0", "db/1", "batch/0", "etl/0"))
