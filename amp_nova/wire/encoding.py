@@ -5,10 +5,12 @@ keys that it does not know, and rejects a report with any invalid value as a who
 """
 
 import functools
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.model import cpulist
@@ -45,13 +47,21 @@ class _Topology(Struct, omit_defaults=True, frozen=True):
     offline: str = ""
 
 
+class _Group(Struct, array_like=True):
+    """Instances of one flavor and image."""
+
+    flavor: Text
+    image: Text
+    instances: tuple[ReportedInstance, ...]
+
+
 class _Host(Struct, omit_defaults=True):
     version: Count
     origin: Origin
     topology: _Topology
     bookable: str = ""
     reserve_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    instances: tuple[ReportedInstance, ...] = ()
+    groups: tuple[_Group, ...] = ()
     policy: Text = "none"
     counters: Text | None = None
     healthy: bool = True
@@ -74,13 +84,30 @@ def encode(report: HostReport) -> str:
         _topology_out(report.topology),
         cpulist.show(report.bookable),
         report.reserve_ratio,
-        report.instances,
+        _groups(report.instances),
         report.policy,
         report.counters,
         report.healthy,
         report.problems,
     )
     return msgspec.json.encode(host).decode()
+
+
+def _groups(instances: Iterable[ReportedInstance]) -> tuple[_Group, ...]:
+    found: dict[tuple[str, str], list[ReportedInstance]] = {}
+    for instance in instances:
+        found.setdefault((instance.flavor, instance.image), []).append(instance)
+    return tuple(
+        _Group(*key, tuple(structs.replace(i, flavor="", image="") for i in members))
+        for key, members in found.items()
+    )
+
+
+def _instances(groups: Iterable[_Group]) -> Iterator[ReportedInstance]:
+    for group in groups:
+        flavor, image = sys.intern(group.flavor), sys.intern(group.image)
+        for instance in group.instances:
+            yield structs.replace(instance, flavor=flavor, image=image)
 
 
 def _topology_out(topology: Topology) -> _Topology:
@@ -112,14 +139,15 @@ def decode(text: object) -> HostReport:
 
 
 def _report(host: _Host) -> HostReport:
-    if len({i.resource for i in host.instances}) != len(host.instances):
+    instances = tuple(_instances(host.groups))
+    if len({i.resource for i in instances}) != len(instances):
         raise ValueError("an instance occurs twice")
     return HostReport(
         host.origin,
         _topology_in(host.topology),
         pcpus_of(host.bookable),
         host.reserve_ratio,
-        host.instances,
+        instances,
         host.policy,
         host.counters,
         host.healthy,

@@ -1,7 +1,7 @@
 """The host report: what an agent tells the schedulers about its host.
 
 The types and bounds are also the format on the wire, checked as msgspec decodes (see ``encoding``).
-A vCPU is an array there, because a report has many; new fields are appended.
+Instances and vCPUs are arrays there, because a report has many; new fields are appended.
 """
 
 import functools
@@ -73,10 +73,11 @@ class ReportedVcpu(Struct, frozen=True, array_like=True):
         return self.refcores is not None or self.ips is not None
 
 
-class ReportedInstance(Struct, frozen=True, omit_defaults=True):
+class ReportedInstance(Struct, frozen=True, array_like=True):
     """One instance. ``core_type``: the type its flavor requires; ``hint``: its ``amp:efficiency``.
 
-    ``flavor`` and ``image`` are Nova's ids, empty if the domain does not name them.
+    ``flavor`` and ``image`` are Nova's ids, empty if the domain does not name them. On the wire
+    they are those of a group of instances, because many share them.
     """
 
     resource: Name
@@ -86,11 +87,6 @@ class ReportedInstance(Struct, frozen=True, omit_defaults=True):
     hint: Number | Text | None = None
     flavor: Text = ""
     image: Text = ""
-
-    def __post_init__(self) -> None:
-        # The same few recur in every report.
-        force_setattr(self, "flavor", sys.intern(self.flavor))
-        force_setattr(self, "image", sys.intern(self.image))
 
     @property
     def booked(self) -> bool:

@@ -46,7 +46,7 @@ def changed(**other):
 def changed_vcpu(position, value):
     """The full report with another value in its first vCPU."""
     found = json.loads(encode(full()))
-    found["instances"][0]["vcpus"][0][position:] = [value]
+    found["groups"][0][2][0][1][0][position:] = [value]
     return json.dumps(found)
 
 
@@ -62,7 +62,7 @@ def test_unknown_keys_are_ignored():
     """Schedulers may be older than agents, or newer: earlier agents sent two more keys."""
     assert decode(changed(colour="green", free_fast_cores=0.5)) == full()
     found = json.loads(encode(full()))
-    found["instances"][0]["vcpus"][0].append("efficient")
+    found["groups"][0][2][0][1][0].append("efficient")
     assert decode(json.dumps(found)) == full()
 
 
@@ -89,9 +89,9 @@ def test_unknown_keys_are_ignored():
         changed(core_types=[{"name": "slow", "coefficient": "fast", "pcpus": "0"}]),
         changed(core_types=[{"name": "slow", "pcpus": "0"}, {"name": "fast", "pcpus": "0"}]),
         changed(core_types=[{"name": "slow", "pcpus": "0"}, {"name": "slow", "pcpus": "1"}]),
-        changed(instances=[{"resource": "a"}, {"resource": "a"}]),
-        changed(instances=["a"]),
-        changed(instances={"a": 1}),
+        changed(groups=[["", "", [["a"], ["a"]]]]),
+        changed(groups=["a"]),
+        changed(groups={"a": 1}),
         changed(problems=[1]),
         changed(healthy=1),
         changed_vcpu(1, -0.5),
