@@ -7,6 +7,7 @@ another one unless a test says so.
 from dataclasses import dataclass, field, replace
 
 from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.model import allocation
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
@@ -184,6 +185,11 @@ class FakeHost:
     def sample(self, keys):
         """Nothing is counted here."""
         return {}
+
+
+def allocations(seen):
+    """What is in force for every vCPU of an observation."""
+    return allocation.of_host({d.domain.resource: allocation.of_domain(d) for d in seen.domains})
 
 
 def state(host):

@@ -1,7 +1,8 @@
 """The accounts of all vCPUs, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amp_nova.accounting.delivery import (
     Account,
@@ -29,8 +30,7 @@ WINDOW_S = 3.0
 EMPTY = Account()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One vCPU: its account as of ``time_ns``, and its last reading, from the same process.
 
     ``conditions``: those it has run under since; ``None``: it ran on several core types, which
@@ -76,7 +76,7 @@ class Accounts:
 
     def under(self, conditions: Mapping[VcpuKey, Conditions]) -> "Accounts":
         """The accounts under these conditions from now on; without any a vCPU is not accounted."""
-        if conditions == self.conditions:
+        if conditions is self.conditions or conditions == self.conditions:
             return self
         entries = {
             resource: {
@@ -101,7 +101,8 @@ def advance(before: Accounts, seen: Observation) -> Accounts:
     for domain in seen.domains:
         resource = domain.domain.resource
         known = before.entries.get(resource, {})
-        if before.readings.get(resource) != domain:
+        last = before.readings.get(resource)
+        if last is not domain and last != domain:
             known = _domain(before, seen.time_ns, domain, known, busy)
         entries[resource] = known
     readings = {d.domain.resource: d for d in seen.domains}
@@ -117,25 +118,25 @@ def _domain(
 ) -> dict[int, Entry]:
     """The entries of a domain of which something changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
-    entries = {}
+    wall_ns, entries = now_ns - before.time_ns, {}
     for reading in domain.vcpus:
-        key = (resource, reading.index)
-        entry = known.get(reading.index)
+        index = reading.index
+        entry = known.get(index)
         if entry is None:
-            entry = Entry(incarnation, now_ns, reading, before.conditions.get(key))
+            entry = Entry(incarnation, now_ns, reading, before.conditions.get((resource, index)))
         elif not _slept(entry, reading, incarnation):
-            used = None
-            if entry.incarnation == incarnation and entry.reading is not None:
-                used = usage(entry.reading, reading, now_ns - before.time_ns)
-            if used is not None and key in busy:
-                used = replace(used, siblings_busy_ratio=busy[key])
+            used, last = None, entry.reading
+            if last is not None and entry.incarnation == incarnation:
+                used = usage(last, reading, wall_ns)
+            if used is not None and busy:
+                used = used._replace(siblings_busy_ratio=busy.get((resource, index), 0.0))
             account = _added(entry, before.time_ns, used)
             entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
-        entries[reading.index] = entry
+        entries[index] = entry
     for index, entry in known.items():
         if index not in entries:  # unreadable just now: what it does is unknown
             account = entry.account_at(before.time_ns)
-            entries[index] = replace(entry, time_ns=now_ns, reading=None, account=account)
+            entries[index] = entry._replace(time_ns=now_ns, reading=None, account=account)
     return entries
 
 

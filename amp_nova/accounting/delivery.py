@@ -5,6 +5,7 @@ Measured from what the vCPU really ran while it wanted to run, never from what w
 
 import bisect
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
@@ -51,8 +52,7 @@ class Conditions:
     nominal_ips: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """What was owed and delivered since the window began.
 
     ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` where nothing
@@ -68,8 +68,7 @@ class Window:
 EMPTY_WINDOW = Window()
 
 
-@dataclass(frozen=True, slots=True)
-class Ratios:
+class Ratios(NamedTuple):
     """Delivered ratios of windows: counts by bucket of ``RATIO_BUCKETS``, and their sum."""
 
     counts: tuple[int, ...] = (0,) * (len(RATIO_BUCKETS) + 1)
@@ -82,8 +81,7 @@ class Ratios:
         return Ratios(counts, self.total + ratio)
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
+class Last(NamedTuple):
     """The last whole window: delivered over owed, and what was delivered per second of wall time.
 
     ``ratio`` is ``None`` where there was too little demand, the others where they are not measured.
@@ -94,8 +92,7 @@ class Last:
     ips: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """What one vCPU was owed and got since the agent first saw it.
 
     ``cpu_s``: CPU seconds by core type, in the topology's order; ``ref_s``: the same times the
@@ -141,8 +138,7 @@ def causes(
     return left - core_type - contention, contention, core_type, frequency, smt
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
+class _Interval(NamedTuple):
     """An interval in the unit of a booking.
 
     ``got``: what the CPU time is worth, ``delivered``: less ``lost``; ``gives_per_s``: what a
@@ -198,9 +194,9 @@ def _shortfall(
 
 def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
     """Add one interval, all of it on one core type; closes the window once it is full."""
-    cpu_s = account.cpu_s if len(account.cpu_s) == ran.types else (0.0,) * ran.types
-    at, coefficient = ran.position, ran.coefficient or 0.0
-    cpu_s = (*cpu_s[:at], cpu_s[at] + used.run_s, *cpu_s[at + 1 :])
+    cpu_s = list(account.cpu_s) if len(account.cpu_s) == ran.types else [0.0] * ran.types
+    cpu_s[ran.position] += used.run_s
+    coefficient = ran.coefficient or 0.0
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.clock_hz, ran.smt_busy_factor)
     owes, balance, shortfall, banked_ref_s = 0.0, account.balance, account.shortfall_ref_s, 0.0
@@ -212,27 +208,27 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         if ran.booked.burst_s:
             before_ref_s, burst_s = account.banked_ref_s, ran.booked.burst_s
             banked_ref_s = burst.banked(before_ref_s, used, unit.booked_per_s, unit.got, burst_s)
-    window = account.window
-    instructions = window.instructions
+    wall_s, owed_before, ref_s, instructions = account.window
     if used.instructions is not None:
         instructions = (instructions or 0.0) + used.instructions
-    added = Account(
-        cpu_s,
+    window = Window(
+        wall_s + used.wall_s, owed_before + owes, ref_s + worth - lost.total_ref_s, instructions
+    )
+    last, ratios = account.last, account.ratios
+    if window.wall_s >= window_s * 0.999:
+        last, ratios = _closed(window, ratios, ran)
+        window = EMPTY_WINDOW
+    return Account(
+        tuple(cpu_s),
         account.ref_s + worth,
         shortfall,
         balance,
-        Window(
-            window.wall_s + used.wall_s,
-            window.owed + owes,
-            window.ref_s + worth - lost.total_ref_s,
-            instructions,
-        ),
-        account.last,
-        account.ratios,
+        window,
+        last,
+        ratios,
         banked_ref_s,
         slowdown.enter(account.recent, used, ran.position, ran.types),
     )
-    return _closed(added, ran) if added.window.wall_s >= window_s * 0.999 else added
 
 
 def add_idle(
@@ -251,10 +247,9 @@ def add_idle(
     return account
 
 
-def _closed(account: Account, ran: Conditions) -> Account:
-    """The account with its window's results, and a new window begun."""
-    window, booked = account.window, ran.booked
-    counted = window.instructions
+def _closed(window: Window, ratios: Ratios, ran: Conditions) -> tuple[Last, Ratios]:
+    """The results of a window that is full, and the histogram with it."""
+    booked, counted = ran.booked, window.instructions
     size, delivered = booked.refcores, window.ref_s
     if booked.ips is not None:
         size, delivered = booked.ips, counted or 0.0
@@ -264,15 +259,4 @@ def _closed(account: Account, ran: Conditions) -> Account:
         None if ran.coefficient is None else window.ref_s / window.wall_s,
         None if counted is None else counted / window.wall_s,
     )
-    ratios = account.ratios if last.ratio is None else account.ratios.with_one(last.ratio)
-    return Account(
-        account.cpu_s,
-        account.ref_s,
-        account.shortfall_ref_s,
-        account.balance,
-        EMPTY_WINDOW,
-        last,
-        ratios,
-        account.banked_ref_s,
-        account.recent,
-    )
+    return last, ratios if last.ratio is None else ratios.with_one(last.ratio)

@@ -8,6 +8,7 @@ least. Both look back about a minute, since policies share fast cores by turns o
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import speed
 from amp_nova.model.observation import Usage
@@ -19,8 +20,7 @@ DEMAND_LEAST_S = 1.0
 """An instance that wanted to run for less than this lately says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(NamedTuple):
     """CPU seconds by core type, and seconds of demand, of about the last minute."""
 
     cpu_s: tuple[float, ...] = ()

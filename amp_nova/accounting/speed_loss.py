@@ -6,7 +6,7 @@ a limit or neighbours took.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType, Topology
@@ -15,8 +15,7 @@ CLOCK_TOLERANCE_RATIO = 0.02
 """A clock that is less than this below the nominal one is taken for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
+class Losses(NamedTuple):
     """Reference-core seconds lost, in the order of ``account.CAUSES``."""
 
     frequency_ref_s: float = 0.0

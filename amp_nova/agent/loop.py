@@ -7,7 +7,7 @@ finds, and acting twice changes nothing.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from amp_nova.accounting import accounts
@@ -20,19 +20,20 @@ from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
 from amp_nova.control import foreign_changes, homes, ips_controller
 from amp_nova.control.changes import changes
-from amp_nova.control.entitlement import Context, Current, Entitlements, Terms, entitle
-from amp_nova.control.foreign_changes import ForeignChanges
-from amp_nova.control.homes import Instance
-from amp_nova.control.own_coefficients import Choice
-from amp_nova.model.allocation import (
-    NOTHING_DONE,
-    Allocations,
-    Changes,
-    Outcome,
-    allocations,
-    in_force,
+from amp_nova.control.entitlement import (
+    Context,
+    Current,
+    Entitlement,
+    Entitlements,
+    Terms,
+    entitle,
 )
-from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.control.foreign_changes import ForeignChanges
+from amp_nova.control.own_coefficients import Choice
+from amp_nova.model import allocation
+from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome, in_force
+from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova.ports import Actuator, Sensor
@@ -40,7 +41,6 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
-OWN_QUOTA = "its definition has a CPU quota of its own: remove that or the booking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,16 @@ class Loop:
 
     def cycle(self) -> Cycle:
         """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
-        clock = [self._stopwatch()]
+        clock, memo = [self._stopwatch()], self._memo
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
-        now = allocations(seen)
+        readings = {d.domain.resource: d for d in seen.domains}
+        now = memo(allocation.of_host, memo.each(allocation.of_domain, readings))
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
-        state, entitlements = self._decided(state, seen, now)
-        idle = {d.domain.resource: d.idle for d in seen.domains}
-        wanted = self._memo(changes, now, idle, entitlements)
+        idle = {resource: reading.idle for resource, reading in readings.items()}
+        state = self._decided(state, seen, now, idle)
+        wanted = memo(changes, now, idle, state.entitlements)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
@@ -116,7 +117,7 @@ class Loop:
             state.bookings,
             state.accounts,
             state.profiles,
-            entitlements,
+            state.entitlements,
             wanted,
             outcome,
             self._totals(state),
@@ -139,35 +140,47 @@ class Loop:
         limits = self.fast.limits
         foreign = foreign_changes.compare(state.foreign, seen, now, limits, repairs_max)
         for resource, name in foreign.instances.items():
-            excluded = foreign.excluded(resource, seen.time_ns)
+            excluded = resource in foreign.excluded
             does = "it is left alone for a while" if excluded else "they are repaired"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
         return replace(
             state,
-            bookings=bookings.read(state.bookings, seen),
+            bookings=bookings.read(state.bookings, seen, self._settings.coefficients),
             accounts=accounts.advance(state.accounts, seen),
             profiles=profiles.advance(state.profiles, seen, self._settings.profiles),
             foreign=foreign,
         )
 
     def _decided(
-        self, state: State, seen: Observation, now: Allocations
-    ) -> tuple[State, Entitlements]:
-        """What every vCPU is entitled to from now on."""
+        self,
+        state: State,
+        seen: Observation,
+        now: Allocations,
+        idle: Mapping[str, bool | None],
+    ) -> State:
+        """The state with what every vCPU is entitled to from now on."""
         terms, topology, memo = self._settings.terms, seen.topology, self._memo
-        bare = tuple(self._instance(state, d, seen) for d in seen.domains)
-        excluded = {i.resource for i in bare if i.excluded is not None}
+        elsewhere = memo(bookings.limited_elsewhere, state.bookings)
+        excluded = {**state.foreign.excluded, **elsewhere, **seen.paused}
+        # vCPUs that somebody else moved are packed where they were before.
         moved = {
             key: now[key]._replace(pcpus=pcpus)
             for key, pcpus in state.foreign.moved.items()
             if key[0] not in excluded
         }
-        # vCPUs that somebody else moved are packed where they were before.
-        instances = memo(homes.with_vcpus, bare, {**now, **moved} if moved else now)
+        own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
+        instances = memo(
+            bookings.instances,
+            state.bookings,
+            {**now, **moved} if moved else now,
+            idle,
+            excluded,
+            own,
+        )
         packed = memo(
             homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
         )
-        context = Context(topology, terms, packed, self._current(state, seen))
+        context = Context(topology, terms, packed, self._current(state, now))
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
             state.policy, self._settings.policy, seen, entitlements, _known(state)
@@ -176,70 +189,47 @@ class Loop:
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
-        state = replace(
+        return replace(
             state, policy=policy, packed=memo(homes.Packed.pcpus, packed), entitlements=placed
         )
-        return state, placed
 
-    def _instance(self, state: State, reading: DomainReading, seen: Observation) -> Instance:
-        """A domain as the control stage sees it, but for its vCPUs."""
-        domain = reading.domain
-        booking = state.bookings[domain.resource].booking
-        excluded = self._excluded(state, domain, seen)
-        own: Mapping[int, Mapping[str, float]] = {}
-        if excluded is None and self._settings.coefficients.adaptive_for(domain):
-            own = state.profiles.coefficients(domain.resource, domain.vcpus)
-        return Instance(domain.resource, booking, (), excluded, reading.idle is True, own)
-
-    def _excluded(self, state: State, domain: Domain, seen: Observation) -> str | None:
-        """Why nothing of an instance may be changed, if so."""
-        if (why := seen.paused.get(domain.resource)) is not None:
-            return why
-        if domain.limited_elsewhere and state.bookings[domain.resource].booking.booked:
-            return OWN_QUOTA
-        if state.foreign.excluded(domain.resource, seen.time_ns):
-            return foreign_changes.EXCLUDED
-        return None
-
-    def _current(self, state: State, seen: Observation) -> dict[VcpuKey, Current]:
+    def _current(self, state: State, now: Allocations) -> dict[VcpuKey, Current]:
         """The inputs of limits that vary, for instances that burst or book Ips."""
+        varying = {resource for resource, known in state.bookings.items() if known.varies}
         limits = self.fast.limits
         return {
-            (key := (d.domain.resource, v.index)): Current(
-                v.bandwidth, state.accounts.of(key).banked_ref_s, limits.get(key)
-            )
-            for d in seen.domains
-            if state.bookings[d.domain.resource].varies
-            for v in d.vcpus
+            key: Current(found.bandwidth, state.accounts.of(key).banked_ref_s, limits.get(key))
+            for key, found in (now.items() if varying else ())
+            if key[0] in varying
         }
 
     def _acted(
         self,
         state: State,
         seen: Observation,
-        now: Allocations,
+        before: Allocations,
         wanted: Changes,
         outcome: Outcome,
     ) -> State:
         """The state after these changes; the fast loop follows the vCPUs it governs."""
-        entitlements, undone = state.entitlements, set(outcome.failures)
+        entitlements, memo, topology = state.entitlements, self._memo, seen.topology
+        not_made, profiled = set(outcome.failures), state.profiles
         if self._settings.dry_run:
-            undone, wanted = {c.key for c in wanted.vcpus}, Changes()
-        now = in_force(now, wanted, outcome)
+            not_made, wanted = {c.key for c in wanted.vcpus}, Changes()
+        now = in_force(before, wanted, outcome)
         if not self._settings.dry_run:
-            self.fast.follow(_targets(state, seen, now, self.fast.sp_s))
-        ran_under = self._memo(
-            accounts.conditions, seen.topology, entitlements, now, self.fast.sp_s
-        )
-        after = state.profiles
+            governed = memo(ips_governed, entitlements)
+            self.fast.follow(_targets(state, governed, topology, now, self.fast.sp_s))
+        ran_under = memo(accounts.conditions, topology, entitlements, now, self.fast.sp_s)
         if wanted.vcpus:
-            after = profiles.moved(after, seen, now)
+            profiled = profiles.moved(profiled, seen, now)
+        expected = memo(foreign_changes.expectable, entitlements)
         return replace(
             state,
             accounts=state.accounts.under(ran_under),
-            profiles=after,
-            foreign=foreign_changes.expect(state.foreign, seen, entitlements, now, undone),
-            totals=_counted(state.totals, seen, wanted, outcome),
+            profiles=profiled,
+            foreign=foreign_changes.expect(state.foreign, expected, now, not_made),
+            totals=_counted(state.totals, topology, before, wanted, outcome),
         )
 
     def _totals(self, state: State) -> Totals:
@@ -272,21 +262,28 @@ def _known(state: State) -> Callable[[VcpuKey], Known]:
     return known
 
 
+def ips_governed(entitlements: Entitlements) -> tuple[Entitlement, ...]:
+    """The entitlements whose limits are the Ips controller's."""
+    return tuple(e for e in entitlements.values() if e.governed_by == "ips" and e.quota is not None)
+
+
 def _targets(
-    state: State, seen: Observation, now: Allocations, sp_s: float
+    state: State,
+    governed: Iterable[Entitlement],
+    topology: Topology,
+    now: Allocations,
+    sp_s: float,
 ) -> dict[VcpuKey, Target]:
     """The vCPUs whose limits the fast loop sets until the next cycle."""
     targets = {}
-    for key, entitlement in state.entitlements.items():
-        if entitlement.governed_by != "ips":
-            continue
+    for entitlement in governed:
+        key, ips = entitlement.key, entitlement.booking.ips
         pcpus, limit, *_ = now[key]
-        ips = entitlement.booking.ips
-        if limit is None or ips is None or entitlement.quota is None:
+        if limit is None or ips is None:
             continue
         max_cores = entitlement.home.max_cores
         burst_s = state.bookings[key[0]].booking.burst_s
-        core_type = seen.topology.only_type(pcpus)
+        core_type = topology.only_type(pcpus)
         targets[key] = Target(
             ips_controller.Terms(ips, burst_s, sp_s, 1.0 if max_cores is None else max_cores),
             limit,
@@ -296,23 +293,22 @@ def _targets(
     return targets
 
 
-def _counted(totals: Totals, seen: Observation, made: Changes, outcome: Outcome) -> Totals:
+def _counted(
+    totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
+) -> Totals:
     """The counts with the changes of one cycle."""
     migrations, failures = Counter(totals.migrations), Counter(totals.failures)
     failures.update(f.reason for f in outcome.failures.values())
     failures.update(f.reason for f in outcome.idle_failures.values())
     writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
-    readings: dict[VcpuKey, VcpuReading] = {}
-    if made.vcpus:
-        readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
     for change in made.vcpus:
         if change.key in outcome.failures:
             continue
         writes += len(change.steps)
         for step in change.steps:
             if step.pcpus is not None:
-                before = seen.topology.only_type(readings[change.key].pcpus)
-                after = seen.topology.only_type(step.pcpus)
-                if before is not None and after is not None and before is not after:
-                    migrations[before.name, after.name] += 1
+                old = topology.only_type(before[change.key].pcpus)
+                new = topology.only_type(step.pcpus)
+                if old is not None and new is not None and old is not new:
+                    migrations[old.name, new.name] += 1
     return Totals(totals.cycles + 1, writes, 0, failures, {}, migrations)

@@ -37,9 +37,10 @@ class Backoff:
 class ForeignChanges:
     """What shall be in force since the last cycle, and what was found to differ.
 
-    ``expected``, ``in_force`` and ``incarnations`` are of the last cycle, ``moved`` (where vCPUs
-    were kept before somebody moved them) and ``instances`` (libvirt names by UUID) of the last
-    comparison; ``counts``: foreign changes so far, by ``quota`` and ``affinity``.
+    ``expected`` and ``in_force`` are of the last cycle. Of the last comparison are the
+    ``incarnations``, where vCPUs were kept before somebody ``moved`` them, the ``instances`` that
+    somebody changed (libvirt names by UUID), and those that are ``excluded`` for now, with the
+    reason. ``counts``: foreign changes so far, by ``quota`` and ``affinity``.
     """
 
     expected: Entitlements = field(default_factory=dict)
@@ -49,11 +50,7 @@ class ForeignChanges:
     instances: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     backoffs: Mapping[str, Backoff] = field(default_factory=dict)
-
-    def excluded(self, resource: str, now_ns: int) -> bool:
-        """Whether an instance is left to the other writer for now."""
-        backoff = self.backoffs.get(resource)
-        return backoff is not None and now_ns / 1e9 < backoff.excluded_until_s
+    excluded: Mapping[str, str] = field(default_factory=dict)
 
 
 def differences(
@@ -88,49 +85,77 @@ def compare(
     repairs_max: int,
 ) -> ForeignChanges:
     """Compare what is in force with what shall be, except for instances that restarted."""
-    if now == before.in_force:
-        return replace(before, moved={}, instances={})
-    names = {
-        d.domain.resource: d.domain.name
-        for d in seen.domains
-        if before.incarnations.get(d.domain.resource) == d.domain.incarnation
-        and d.domain.resource not in seen.paused
+    now_s = seen.time_ns / 1e9
+    alive = {d.domain.resource: d.domain for d in seen.domains}
+    changed = {
+        key: found
+        for key, found in _changed(before.expected, before.in_force, now, ips_limits).items()
+        if key[0] in alive
+        and key[0] not in seen.paused
+        and before.incarnations.get(key[0]) == alive[key[0]].incarnation
     }
-    counts, moved, instances = Counter(before.counts), {}, {}
-    for key, expected in before.expected.items():
-        resource = key[0]
-        if resource not in names or key not in now:
-            continue
-        found = differences(expected, now[key], ips_limits.get(key))
-        counts.update(found)
-        if found:
-            instances[resource] = names[resource]
-        if "affinity" in found and expected.pcpus is not None:
-            moved[key] = expected.pcpus
-    backoffs = dict(before.backoffs)
+    backoffs = {r: b for r, b in before.backoffs.items() if r in alive}
+    instances = {key[0]: alive[key[0]].name for key in changed}
     for resource in instances:
-        backoff = backoffs.get(resource, Backoff())
-        backoffs[resource] = backoff.repaired(seen.time_ns / 1e9, repairs_max)
-    return replace(before, moved=moved, instances=instances, counts=counts, backoffs=backoffs)
+        backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
+    counts = Counter(before.counts)
+    counts.update(what for found in changed.values() for what in found)
+    moved = {
+        k: pcpus
+        for k, found in changed.items()
+        if "affinity" in found and (pcpus := before.expected[k].pcpus) is not None
+    }
+    return ForeignChanges(
+        before.expected,
+        before.in_force,
+        {resource: domain.incarnation for resource, domain in alive.items()},
+        moved,
+        instances,
+        counts,
+        backoffs,
+        {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s},
+    )
+
+
+def _changed(
+    expected: Entitlements,
+    before: Allocations,
+    now: Allocations,
+    ips_limits: Mapping[VcpuKey, Bandwidth],
+) -> dict[VcpuKey, tuple[str, ...]]:
+    """What differs from what is expected, of vCPUs whose allocation is another one than before."""
+    if now is before or now == before:
+        return {}
+    found = {
+        key: differences(e, now[key], ips_limits.get(key))
+        for key, e in expected.items()
+        if key in now and now[key] != before.get(key)
+    }
+    return {key: what for key, what in found.items() if what}
+
+
+def expectable(entitlements: Entitlements) -> dict[VcpuKey, Entitlement]:
+    """What can be expected to be in force until it is decided anew.
+
+    The limits of best effort that competes with bookings change with its place: they are left out.
+    """
+    return {
+        key: e
+        for key, e in entitlements.items()
+        if not (e.quota is not None and e.quota.by_core_type)
+    }
 
 
 def expect(
     before: ForeignChanges,
-    seen: Observation,
-    entitlements: Entitlements,
+    expected: Entitlements,
     now: Allocations,
     not_made: Collection[VcpuKey],
 ) -> ForeignChanges:
     """Remember what shall be in force from now on, except where that could not be made so.
 
-    The limits of best effort that competes with bookings change with its place: they are left out.
     ``now``: what is in force after the writes of the cycle.
     """
-    expected = {
-        key: e
-        for key, e in entitlements.items()
-        if key not in not_made and not (e.quota is not None and e.quota.by_core_type)
-    }
-    alive = {d.domain.resource: d.domain.incarnation for d in seen.domains}
-    backoffs = {r: b for r, b in before.backoffs.items() if r in alive}
-    return replace(before, expected=expected, in_force=now, incarnations=alive, backoffs=backoffs)
+    if not_made:
+        expected = {key: e for key, e in expected.items() if key not in not_made}
+    return replace(before, expected=expected, in_force=now)

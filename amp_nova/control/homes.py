@@ -13,7 +13,6 @@ from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
 from amp_nova.control import own_coefficients
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
-from amp_nova.model.allocation import Allocations
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -49,14 +48,6 @@ class Instance(NamedTuple):
         """The booking of a vCPU; a vCPU beyond the domain's own count is best effort."""
         vcpus = self.booking.vcpus
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
-
-
-def with_vcpus(bare: Sequence[Instance], now: Allocations) -> tuple[Instance, ...]:
-    """The instances with their vCPUs, where they are kept now."""
-    vcpus: dict[str, list[VcpuFacts]] = {instance.resource: [] for instance in bare}
-    for (resource, index), found in now.items():
-        vcpus[resource].append(VcpuFacts(index, found.pcpus, found.allowed, found.uncounted))
-    return tuple(i._replace(vcpus=tuple(vcpus[i.resource])) for i in bare)
 
 
 @dataclass(frozen=True, slots=True)

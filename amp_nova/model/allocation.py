@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from amp_nova.model import cpulist
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.model.observation import DomainReading, VcpuKey
 
 
 class Allocation(NamedTuple):
@@ -25,15 +25,23 @@ class Allocation(NamedTuple):
 Allocations = Mapping[VcpuKey, Allocation]
 
 
-def allocations(seen: Observation) -> dict[VcpuKey, Allocation]:
-    """What is in force for every vCPU."""
+def of_domain(seen: DomainReading) -> dict[VcpuKey, Allocation]:
+    """What is in force for every vCPU of a domain."""
+    resource = seen.domain.resource
     return {
-        (d.domain.resource, v.index): Allocation(
+        (resource, v.index): Allocation(
             v.pcpus, v.bandwidth, v.allowed, None if v.counts is not None else v.uncounted or ""
         )
-        for d in seen.domains
-        for v in d.vcpus
+        for v in seen.vcpus
     }
+
+
+def of_host(domains: Mapping[str, Allocations]) -> dict[VcpuKey, Allocation]:
+    """What is in force for every vCPU of all domains."""
+    found: dict[VcpuKey, Allocation] = {}
+    for domain in domains.values():
+        found.update(domain)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

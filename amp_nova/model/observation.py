@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.topology import Topology
@@ -49,8 +50,7 @@ class VcpuReading:
     uncounted: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One vCPU in the fast loop: just what a controller of Ips needs, at ``time_ns``."""
 
     time_ns: int
@@ -108,8 +108,7 @@ class Observation:
     paused: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """What one vCPU did between two readings, in seconds of wall time."""
 
     wall_s: float

@@ -1,6 +1,6 @@
 """The counter profiles of all vCPUs, carried from one observation to the next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_nova.model.allocation import Allocations
@@ -75,10 +75,13 @@ class Profiles:
         entry = self.entries.get(key)
         return UNKNOWN if entry is None else entry.profile
 
-    def coefficients(self, resource: str, vcpus: int) -> dict[int, Mapping[str, float]]:
-        """The vCPUs' own coefficients of an instance, by index and core type."""
-        found = ((i, self.entries.get((resource, i))) for i in range(vcpus))
-        return {i: e.profile.coefficients for i, e in found if e is not None and e.in_force}
+    def coefficients(self, resources: Iterable[str]) -> dict[str, dict[int, Mapping[str, float]]]:
+        """The vCPUs' own coefficients, by instance, index and core type."""
+        found: dict[str, dict[int, Mapping[str, float]]] = {r: {} for r in resources}
+        for (resource, index), entry in self.entries.items() if found else ():
+            if resource in found and entry.in_force:
+                found[resource][index] = entry.profile.coefficients
+        return found
 
     def drift(self, now_ns: int) -> dict[str, float]:
         """Speedups that guests show over what coefficients say, by core type, where known."""

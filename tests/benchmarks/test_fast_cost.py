@@ -11,7 +11,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,7 @@ class Busy:
         """As read, plus 2 ms of running at the booked speed for every sample."""
         number = next(self._samples)
         return {
-            key: replace(
-                s,
+            key: s._replace(
                 run_ns=s.run_ns + 2_000_000 * number,
                 wait_ns=s.wait_ns + 18_000_000 * number,
                 instructions=s.instructions + round(BOOKED_IPS / 50) * number,

@@ -4,41 +4,85 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from amp_nova.control.homes import Instance, VcpuFacts
+from amp_nova.control.own_coefficients import FIXED, Choice
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
+from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import Domain, Observation
 
 LOG = logging.getLogger(__name__)
+OWN_QUOTA = "its definition has a CPU quota of its own: remove that or the booking"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceBooking:
-    """The booking of one domain; ``problem``: why it is treated as best effort."""
+    """The booking of one domain; ``problem``: why it is treated as best effort.
+
+    ``varies``: its limits change from cycle to cycle, because it bursts or books Ips;
+    ``adaptive``: its vCPUs go by their own coefficients.
+    """
 
     domain: Domain
     booking: Booking
     problem: str | None = None
-
-    @property
-    def varies(self) -> bool:
-        """Whether its limits change from cycle to cycle: it bursts, or books Ips."""
-        return bool(self.booking.burst_s) or any(v.ips for v in self.booking.vcpus)
+    varies: bool = False
+    adaptive: bool = False
 
 
 Bookings = Mapping[str, InstanceBooking]
 """By instance UUID."""
 
 
-def read(before: Bookings, seen: Observation) -> Bookings:
+def read(before: Bookings, seen: Observation, choice: Choice = FIXED) -> Bookings:
     """The bookings of all domains; those of unchanged domains are kept."""
     found = {}
     for reading in seen.domains:
         domain = reading.domain
         known = before.get(domain.resource)
-        if known is None or known.domain != domain:
-            booking, errors = examine(domain.specs, domain.vcpus)
-            problem = domain.problem or "; ".join(errors) or None
-            if problem:
-                LOG.warning("%s is treated as best effort: %s", domain.name, problem)
-            known = InstanceBooking(domain, booking or best_effort(domain.vcpus), problem)
+        if known is None or (known.domain is not domain and known.domain != domain):
+            known = _read(domain, choice)
         found[domain.resource] = known
     return found
+
+
+def _read(domain: Domain, choice: Choice) -> InstanceBooking:
+    found, errors = examine(domain.specs, domain.vcpus)
+    problem = domain.problem or "; ".join(errors) or None
+    if problem:
+        LOG.warning("%s is treated as best effort: %s", domain.name, problem)
+    booking = found or best_effort(domain.vcpus)
+    varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
+    return InstanceBooking(domain, booking, problem, varies, choice.adaptive_for(domain))
+
+
+def limited_elsewhere(bookings: Bookings) -> dict[str, str]:
+    """The instances with a booking that somebody else limits already, and what to do about it."""
+    return {
+        resource: OWN_QUOTA
+        for resource, known in bookings.items()
+        if known.domain.limited_elsewhere and known.booking.booked
+    }
+
+
+def instances(
+    bookings: Bookings,
+    now: Allocations,
+    idle: Mapping[str, bool | None],
+    excluded: Mapping[str, str],
+    coefficients: Mapping[str, Mapping[int, Mapping[str, float]]],
+) -> tuple[Instance, ...]:
+    """The instances as the control stage sees them; the last four as in ``Instance``."""
+    vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
+    for (resource, index), found in now.items():
+        vcpus[resource].append(VcpuFacts(index, found.pcpus, found.allowed, found.uncounted))
+    return tuple(
+        Instance(
+            resource,
+            known.booking,
+            tuple(vcpus[resource]),
+            excluded.get(resource),
+            idle[resource] is True,
+            {} if resource in excluded else coefficients.get(resource, {}),
+        )
+        for resource, known in bookings.items()
+    )

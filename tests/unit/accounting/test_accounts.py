@@ -250,7 +250,7 @@ class TestSleepers:
             lazy.enter(seen)
             eager.enter(seen)
             entries = {
-                i: replace(e, time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
+                i: e._replace(time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
                 for i, e in eager.value.entries["vm"].items()
             }
             eager.value = replace(eager.value, entries={"vm": entries})

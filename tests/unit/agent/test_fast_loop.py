@@ -44,7 +44,7 @@ class Counters:
     def shift(self, key=KEY, **by):
         """What counters say jumps."""
         was = self.samples[key]
-        self.samples[key] = replace(was, **{k: getattr(was, k) + v for k, v in by.items()})
+        self.samples[key] = was._replace(**{k: getattr(was, k) + v for k, v in by.items()})
 
     def sample(self, keys):
         return {key: self.samples[key] for key in keys if key in self.samples}

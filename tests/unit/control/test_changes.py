@@ -8,10 +8,9 @@ from amp_nova.model.allocation import (
     Failure,
     Outcome,
     Step,
-    allocations,
     in_force,
 )
-from tests.hosts import FakeHost, limit
+from tests.hosts import FakeHost, allocations, limit
 
 KEY = ("vm", 0)
 
