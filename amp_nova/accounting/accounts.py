@@ -23,7 +23,7 @@ from amp_nova.model.observation import (
     VcpuReading,
     usage,
 )
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import Topology
 
 WINDOW_S = 3.0
 """Length of the windows that delivered ratios are taken over."""
@@ -196,15 +196,14 @@ def conditions(
 
     ``ips_delay_s``: how long the Ips controller may take to correct a limit.
     """
-    position = {t.name: i for i, t in enumerate(topology.core_types)}
-    known: dict[frozenset[int], CoreType | None] = {}
+    types = topology.core_types
+    positions = {p: topology.position(p) for p in {a.pcpus for a in allocations.values()}}
     made = {}
     for key, (pcpus, limit, *_) in allocations.items():
-        if pcpus not in known:
-            known[pcpus] = topology.only_type(pcpus)
-        core_type = known[pcpus]
-        if core_type is None:
+        position = positions[pcpus]
+        if position is None:
             continue
+        core_type = types[position]
         entitlement = entitlements[key]
         home, quota = entitlement.home, entitlement.quota
         own = home.coefficient if home.core_type == core_type.name else None
@@ -212,8 +211,8 @@ def conditions(
         delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0
         booking = entitlement.booking
         made[key] = Conditions(
-            position[core_type.name],
-            len(position),
+            position,
+            len(types),
             core_type.coefficient if own is None else own,
             Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
             delay_s + (limit.period_us / 1e6 if limit else 0.0),

@@ -218,11 +218,12 @@ class Loop:
             not_made, wanted = {c.key for c in wanted.vcpus}, Changes()
         now = in_force(before, wanted, outcome)
         if not self._settings.dry_run:
-            governed = memo(ips_governed, entitlements)
+            governed = memo(limited_by_ips, entitlements)
             self.fast.follow(_targets(state, governed, topology, now, self.fast.sp_s))
         ran_under = memo(accounts.conditions, topology, entitlements, now, self.fast.sp_s)
         if wanted.vcpus:
-            profiled = profiles.moved(profiled, seen, now)
+            kept = {c.key: now[c.key].pcpus for c in wanted.vcpus}
+            profiled = profiles.moved(profiled, seen, kept)
         expected = memo(foreign_changes.expectable, entitlements)
         return replace(
             state,
@@ -262,7 +263,7 @@ def _known(state: State) -> Callable[[VcpuKey], Known]:
     return known
 
 
-def ips_governed(entitlements: Entitlements) -> tuple[Entitlement, ...]:
+def limited_by_ips(entitlements: Entitlements) -> tuple[Entitlement, ...]:
     """The entitlements whose limits are the Ips controller's."""
     return tuple(e for e in entitlements.values() if e.governed_by == "ips" and e.quota is not None)
 

@@ -97,5 +97,11 @@ class Topology:
 
     def only_type(self, pcpus: Iterable[int]) -> CoreType | None:
         """The core type that all these pCPUs share, ``None`` if they have several or none."""
-        found = {t.name for p in pcpus if (t := self.type_of(p)) is not None}
-        return self._types[found.pop()] if len(found) == 1 else None
+        position = self.position(pcpus)
+        return None if position is None else self.core_types[position]
+
+    def position(self, pcpus: Iterable[int]) -> int | None:
+        """The place of their only core type in ``core_types``."""
+        all_of, pcpus = self._pcpus_of, frozenset(pcpus)
+        found = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]
+        return found[0] if len(found) == 1 else None

@@ -7,7 +7,7 @@ on any core type, no longer counts.
 """
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from amp_nova.model.observation import VcpuReading, usage
 
@@ -22,8 +22,7 @@ WINDOWS_MAX = 20
 """Number of windows that a mean goes back, so that it follows slow drift."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """What one vCPU did in one sampling window, all of it on cores of one type."""
 
     wall_s: float
@@ -60,8 +59,10 @@ def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Window | No
     ``None`` if instructions are not counted, a counter or the clock went backwards, or the vCPU ran
     for less than ``RUN_MIN_S``.
     """
-    used, was, now = usage(before, after, wall_ns), before.counts, after.counts
-    if used is None or was is None or now is None or used.run_s < RUN_MIN_S:
+    was, now = before.counts, after.counts
+    if was is None or now is None or (after.run_ns - before.run_ns) / 1e9 < RUN_MIN_S:
+        return None
+    if (used := usage(before, after, wall_ns)) is None:
         return None
     instructions = now.instructions - was.instructions
     cycles = _difference(was.cycles, now.cycles)
@@ -75,8 +76,7 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-@dataclass(frozen=True, slots=True)
-class Smoothed:
+class Smoothed(NamedTuple):
     """A value that follows a large change only if it persists."""
 
     value: float
@@ -101,8 +101,7 @@ def smooth(before: Smoothed | None, measured: float) -> Smoothed:
     return Smoothed(before.value, measured)
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(NamedTuple):
     """A mean over windows; ``scatter`` is the sum of the squared relative deviations."""
 
     value: float
@@ -127,8 +126,7 @@ class Mean:
         return Mean(measured, scatter=self.scatter / self.windows)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeProfile:
+class TypeProfile(NamedTuple):
     """A vCPU on one core type, since its current phase began."""
 
     pace: Smoothed
@@ -148,8 +146,7 @@ class TypeProfile:
         return self.pace.value if self.counts_cycles else None
 
 
-@dataclass(frozen=True, slots=True)
-class CounterProfile:
+class CounterProfile(NamedTuple):
     """A vCPU on every core type, as its counters show it in its current phase."""
 
     types: tuple[TypeProfile | None, ...]
@@ -193,12 +190,12 @@ def with_window(before: CounterProfile, position: int, done: Window, at_s: float
         pace = smooth(old.pace, new.pace.value)
         anchor = old.anchor if position == before.position else old.pace.value
         if pace.unconfirmed is not None:
-            new = replace(old, pace=pace, anchor=anchor)
+            new = old._replace(pace=pace, anchor=anchor)
         elif not _is_near(pace.value, anchor):  # a new phase
             types = (None,) * len(types)
             new = _restarted(old, new)
         else:
-            new = _continued(replace(old, pace=pace, anchor=anchor), new)
+            new = _continued(old, new, pace, anchor)
     types = (*types[:position], new, *types[position + 1 :])
     return CounterProfile(types, position, done.utilization_ratio)
 
@@ -208,12 +205,12 @@ def _restarted(old: TypeProfile, new: TypeProfile) -> TypeProfile:
     was, misses = old.misses_per_cycle, new.misses_per_cycle
     if was is not None and misses is not None:
         misses = was.restarted(misses.value)
-    return replace(new, ips=old.ips.restarted(new.ips.value), misses_per_cycle=misses)
+    return new._replace(ips=old.ips.restarted(new.ips.value), misses_per_cycle=misses)
 
 
-def _continued(old: TypeProfile, new: TypeProfile) -> TypeProfile:
+def _continued(old: TypeProfile, new: TypeProfile, pace: Smoothed, anchor: float) -> TypeProfile:
     misses, more = old.misses_per_cycle, new.misses_per_cycle
     if misses is not None and more is not None:
         misses = misses.add(more.value)
     ips = old.ips.add(new.ips.value)
-    return replace(old, ips=ips, at_s=new.at_s, misses_per_cycle=misses)
+    return TypeProfile(pace, anchor, ips, new.at_s, old.counts_cycles, misses)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
-from amp_nova.model.allocation import Allocations
-from amp_nova.model.observation import DomainReading, Observation, VcpuKey, VcpuReading
+from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling import counter_windows, speedup
 from amp_nova.profiling.counter_windows import CounterProfile
@@ -35,8 +36,7 @@ class ProfileSettings:
         return min(counter_windows.WINDOW_S, _INTERVAL_RATIO * self.interval_s) * 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One vCPU: its present window, and what the windows so far say.
 
     ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading the
@@ -51,11 +51,21 @@ class Entry:
     counters: CounterProfile
     measured: bool = False
     profile: VcpuProfile = UNKNOWN
-    in_force: Mapping[str, float] = field(default_factory=dict)
+    in_force: Mapping[str, float] = MappingProxyType({})
 
     def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
         """A new window."""
-        return replace(self, position=position, since_ns=now_ns, first=reading, measured=False)
+        return self._replace(position=position, since_ns=now_ns, first=reading, measured=False)
+
+    def lasts(self, domain: Domain, position: int | None, now_ns: int) -> bool:
+        """Whether its window still goes on: of this process, on this core type."""
+        passed_ns = now_ns - self.since_ns
+        return (
+            self.position == position
+            and passed_ns >= 0
+            and not (self.measured and passed_ns >= counter_windows.INTERVAL_S * 1e9)
+            and self.incarnation == domain.incarnation
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +107,28 @@ class Profiles:
 def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> Profiles:
     """Add the counters of an observation, close windows that are full, forget what is gone."""
     start = _for_platform(before, seen.topology.core_types, settings)
-    positions = _Positions(seen.topology)
-    entries: dict[VcpuKey, Entry] = {}
-    full: list[VcpuKey] = []
+    positions: dict[frozenset[int], int | None] = {}
+    window_ns = settings.window_ns
+    changed: dict[VcpuKey, Entry] = {}
+    full: dict[VcpuKey, VcpuReading] = {}
     for domain in seen.domains:
+        resource = domain.domain.resource
         for reading in domain.vcpus:
-            if reading.counts is not None:
-                key = (domain.domain.resource, reading.index)
-                position = positions.of(reading.pcpus)
-                entry = start.entries.get(key)
-                entries[key] = _counted(entry, domain, reading, position, seen)
-                if _is_full(entries[key], seen.time_ns, settings):
-                    full.append(key)
+            if reading.counts is None:
+                continue
+            if reading.pcpus not in positions:
+                positions[reading.pcpus] = seen.topology.position(reading.pcpus)
+            key, position = (resource, reading.index), positions[reading.pcpus]
+            entry = start.entries.get(key)
+            if entry is None or not entry.lasts(domain.domain, position, seen.time_ns):
+                changed[key] = entry = _begun(entry, domain, reading, position, seen)
+            if not entry.measured and seen.time_ns - entry.since_ns >= window_ns:
+                full[key] = reading
     alive = {d.domain.resource for d in seen.domains}
-    for key, entry in start.entries.items():  # one that could not be read just now is kept
-        if key not in entries and key[0] in alive:
-            entries[key] = entry
+    # One that could not be read just now is kept.
+    entries = {k: e for k, e in {**start.entries, **changed}.items() if k[0] in alive}
     profiles = replace(start, entries=entries)
-    if not full:
-        return profiles
-    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
-    return _closed(profiles, full, readings, seen)
+    return _closed(profiles, full, seen) if full else profiles
 
 
 def _for_platform(
@@ -130,46 +141,34 @@ def _for_platform(
     return Profiles(prior, prior, {}, {})
 
 
-def _counted(
+def _begun(
     entry: Entry | None,
     domain: DomainReading,
     reading: VcpuReading,
     position: int | None,
     seen: Observation,
 ) -> Entry:
+    """A vCPU's entry with a new window; nothing is known of a new process."""
     incarnation = domain.domain.incarnation
     if entry is None or entry.incarnation != incarnation:
         nothing = CounterProfile((None,) * len(seen.topology.core_types))
         return Entry(incarnation, position, seen.time_ns, reading, nothing)
-    passed_ns = seen.time_ns - entry.since_ns
-    ended = entry.measured and passed_ns >= counter_windows.INTERVAL_S * 1e9
-    if entry.position != position or passed_ns < 0 or ended:
-        return entry.begin(position, reading, seen.time_ns)
-    return entry
+    return entry.begin(position, reading, seen.time_ns)
 
 
-def _is_full(entry: Entry, now_ns: int, settings: ProfileSettings) -> bool:
-    return not entry.measured and now_ns - entry.since_ns >= settings.window_ns
-
-
-def _closed(
-    profiles: Profiles,
-    full: Sequence[VcpuKey],
-    readings: Mapping[VcpuKey, VcpuReading],
-    seen: Observation,
-) -> Profiles:
+def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Observation) -> Profiles:
     """Add the windows that are full, and draw the conclusions."""
     entries, history, now_s = dict(profiles.entries), dict(profiles.history), seen.time_ns / 1e9
-    for key in full:
-        entry = replace(entries[key], measured=True)
+    for key, reading in full.items():
+        entry = entries[key]._replace(measured=True)
         passed_ns = seen.time_ns - entry.since_ns
-        done = counter_windows.window(entry.first, readings[key], passed_ns)
+        done = counter_windows.window(entry.first, reading, passed_ns)
         if done is not None and entry.position is not None:
             known = counter_windows.with_window(entry.counters, entry.position, done, now_s)
             _add_sample(history, key, profiles.platform, known)
             entry = _concluded(entry, known, profiles.platform, seen.topology, now_s)
         if passed_ns >= counter_windows.INTERVAL_S * 1e9:
-            entry = entry.begin(entry.position, readings[key], seen.time_ns)
+            entry = entry.begin(entry.position, reading, seen.time_ns)
         entries[key] = entry
     platform = profiles.platform
     if history != profiles.history:
@@ -211,7 +210,7 @@ def _concluded(
         coefficients=own,
         per_ref_ns=_per_ref_ns(known, topology),
     )
-    return replace(entry, counters=known, profile=profile, in_force=own)
+    return entry._replace(counters=known, profile=profile, in_force=own)
 
 
 def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
@@ -222,31 +221,17 @@ def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
     return None if coefficient is None else known.now.ips.value / coefficient / 1e9
 
 
-def moved(profiles: Profiles, seen: Observation, allocations: Allocations) -> Profiles:
-    """Begin new windows for the vCPUs that are kept on another core type from now on."""
-    positions = _Positions(seen.topology)
-    entries = dict(profiles.entries)
+def moved(
+    profiles: Profiles, seen: Observation, kept: Mapping[VcpuKey, frozenset[int]]
+) -> Profiles:
+    """Begin new windows for vCPUs that are kept on these pCPUs, of another core type, from now."""
+    entries, topology = dict(profiles.entries), seen.topology
     for domain in seen.domains:
         for reading in domain.vcpus:
             key = (domain.domain.resource, reading.index)
             entry = entries.get(key)
-            position = positions.of(allocations[key].pcpus)
-            if entry is not None and entry.position != position:
-                entries[key] = entry.begin(position, reading, seen.time_ns)
+            if entry is not None and key in kept:
+                position = topology.position(kept[key])
+                if entry.position != position:
+                    entries[key] = entry.begin(position, reading, seen.time_ns)
     return replace(profiles, entries=entries)
-
-
-class _Positions:
-    """The core type that sets of pCPUs are of, looked up once for each set."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._known: dict[frozenset[int], int | None] = {}
-
-    def of(self, pcpus: frozenset[int]) -> int | None:
-        """Position of the core type in the topology; ``None`` when these are of several."""
-        if pcpus not in self._known:
-            core_type = self._topology.only_type(pcpus)
-            types = self._topology.core_types
-            self._known[pcpus] = None if core_type is None else types.index(core_type)
-        return self._known[pcpus]

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling.counter_windows import CounterProfile
@@ -46,8 +47,7 @@ STEP_MIN_RATIO = 0.01
 """A coefficient in force is not changed by less than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """An estimated ratio of speeds."""
 
     value: float
@@ -122,8 +122,8 @@ def _from_core_share(share: float, at: float, over: float, under: float) -> tupl
 def _coefficients(
     platform: Platform, at: int, over: int, under: int
 ) -> tuple[float, float, float] | None:
-    known = [c for p in (at, over, under) if (c := platform.coefficient(p)) is not None]
-    return (known[0], known[1], known[2]) if len(known) == 3 else None
+    here, fast, slow = (platform.core_types[p].coefficient for p in (at, over, under))
+    return None if here is None or fast is None or slow is None else (here, fast, slow)
 
 
 def from_ipc(

@@ -82,23 +82,17 @@ def overtaken(demand: Demand, topology: Topology, placed: Places, movable: Place
     if any(demand.waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
         return True
     sleepers = [key for key in placed if demand.asleep(key)]
-    left = {at for key in sleepers if (at := _position(topology, placed[key])) is not None}
+    left = {at for key in sleepers if (at := topology.position(placed[key])) is not None}
     if not left:
         return False
     for key in placed.keys() & movable.keys():
-        at = _position(topology, placed[key])
+        at = topology.position(placed[key])
         if at is None or demand.wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
             continue
         faster = (topology.core_types[f].name for f in left if f > at)
         if any(movable[key] & topology.pcpus_of(name) for name in faster):
             return True
     return False
-
-
-def _position(topology: Topology, pcpus: frozenset[int]) -> int | None:
-    """Place of the one core type of some pCPUs, slowest first."""
-    core_type = topology.only_type(pcpus)
-    return None if core_type is None else topology.core_types.index(core_type)
 
 
 @dataclass(frozen=True, slots=True)

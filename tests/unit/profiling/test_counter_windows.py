@@ -73,7 +73,7 @@ def test_the_efficiency_score_is_ipc_times_utilization():
     half = with_window(
         CounterProfile((None, None)), SLOW, Work(0.5, 0.0).window(SLOW, run_s=1.0), 2.0
     )
-    uncounted = with_window(half, SLOW, replace(Work().window(SLOW), cycles=None), 4.5)
+    uncounted = with_window(half, SLOW, Work().window(SLOW)._replace(cycles=None), 4.5)
 
     assert half.score == pytest.approx(2.0 * 0.5)
     assert uncounted.score is None
