@@ -18,6 +18,13 @@ from amp_nova.ports import Actuator, Sensor
 GAP_MAX_NS = 1_000_000_000
 """Samples further apart than this say nothing: the loop hung, the machine was suspended, or a clock
 jumped."""
+ALERT_FIRST_S = 5.0
+ALERT_S = 30.0
+"""A vCPU whose work has changed is sampled in every tick for this long, and a new one for a few
+seconds, so that the next change is noticed at once; others once per sampling period."""
+IDLE_RATIO = 0.25
+"""One that uses less than this part of its limit has no need of that either: even if its work
+changes, it gets what it wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +55,22 @@ class Target:
 class _Vcpu:
     """What is known of one vCPU: samples when its controller last acted, and the last ones.
 
-    Mutable, because it is updated 80 times per second.
+    ``tick``: when it is sampled next; ``alert_ns``: until when in every tick. Mutable, because it
+    is updated up to 80 times per second.
     """
 
     target: Target
     state: State
     since: Sample | None = None
     last: Sample | None = None
+    tick: int = 0
+    alert_ns: float = 0.0
+
+    def begin(self, sample: Sample | None) -> None:
+        """Start with this sample: nothing is known of what was before."""
+        self.since = self.last = sample
+        if sample is not None:
+            self.alert_ns = max(self.alert_ns, sample.time_ns + ALERT_FIRST_S * 1e9)
 
 
 def _goes_on(before: Sample, after: Sample) -> bool:
@@ -79,6 +95,10 @@ def _work(before: Sample, after: Sample) -> Work:
     )
 
 
+PERIOD_RATIO = 0.95
+"""A sampling period is over after this part of it: ticks come a moment early or late."""
+
+
 class FastLoop:
     """Sets the limits of vCPUs that book Ips. It shares one thread with the control loop."""
 
@@ -92,6 +112,7 @@ class FastLoop:
         self.sp_s = settings.sp_s
         self.tick_s = settings.sp_s / ips_controller.TICKS
         """Time between two samples."""
+        self._tick = 0
         self.writes = 0
         self.failed: Counter[str] = Counter()
 
@@ -110,29 +131,33 @@ class FastLoop:
         new = targets.keys() - self._vcpus.keys()
         self._vcpus = {key: self._taken_over(key, now) for key, now in targets.items()}
         for key, sample in (self._sensor.sample(new) if new else {}).items():
-            self._vcpus[key].since = self._vcpus[key].last = sample
+            self._vcpus[key].begin(sample)
 
     def _taken_over(self, key: VcpuKey, now: Target) -> _Vcpu:
         """A vCPU with what the last cycle made of it: another core type, or another limit."""
-        known = self._vcpus.get(key)
+        vcpu = self._vcpus.get(key)
         share = min(1.0, now.limit.cores)
-        if known is None:
+        if vcpu is None:
             return _Vcpu(now, State(share, rho=now.nominal_ips))
-        state, before, since = known.state, known.target, known.since
+        before, since, last = vcpu.target, vcpu.since, vcpu.last
+        vcpu.target = now
         if before.core_type != now.core_type:
-            done = _work(since, known.last) if since and known.last else None
+            done = _work(since, last) if since and last else None
             old, new = before.nominal_ips, now.nominal_ips
-            state = ips_controller.moved(state, before.terms, done, old, new)
-            since = known.last
+            vcpu.state = ips_controller.moved(vcpu.state, before.terms, done, old, new)
+            vcpu.begin(last)
         if before.limit != now.limit:
-            state = replace(state, share=share, held_s=0.0)
-        return _Vcpu(now, state, since, known.last)
+            vcpu.state = vcpu.state._replace(share=share, held_s=0.0)
+        return vcpu
 
     def tick(self) -> None:
-        """Sample every vCPU once, and write the limits that have to change."""
-        samples = self._sensor.sample(self._vcpus.keys())
+        """Sample the vCPUs whose turn it is, and write the limits that have to change."""
+        self._tick += 1
+        due = [key for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick]
+        samples = self._sensor.sample(due)
         wanted: dict[VcpuKey, Bandwidth] = {}
-        for key, vcpu in self._vcpus.items():
+        for key in due:
+            vcpu = self._vcpus[key]
             if self._add(vcpu, samples.get(key)):
                 limit = ips_controller.limit(vcpu.state.share)
                 if limit != vcpu.target.limit:
@@ -152,18 +177,20 @@ class FastLoop:
 
     def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
         """Add a sample; whether the controller wants another share."""
-        last, since = vcpu.last, vcpu.since
+        last, since, vcpu.tick = vcpu.last, vcpu.since, self._tick + 1
         if sample is None or last is None or since is None or not _goes_on(last, sample):
-            vcpu.since = vcpu.last = sample
+            vcpu.begin(sample)
             return False
         vcpu.last = sample
-        state, terms = vcpu.state, vcpu.target.terms
-        wall_s = (sample.time_ns - since.time_ns) / 1e9
-        run_s = (sample.run_ns - since.run_ns) / 1e9
-        instructions = float(sample.instructions - since.instructions)
-        if not self._controller.due(state, terms, wall_s, run_s, instructions):
+        state, terms, work = vcpu.state, vcpu.target.terms, _work(since, sample)
+        changed = self._controller.changed(state, terms, work.run_s, work.instructions)
+        if not changed and work.wall_s < terms.sp_s * PERIOD_RATIO:
             return False
-        vcpu.state = self._controller.act(state, terms, _work(since, sample), _work(last, sample))
+        if changed and state.rho is not None:
+            vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
+        if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
+            vcpu.tick = self._tick + ips_controller.TICKS
+        vcpu.state = self._controller.act(state, terms, work, _work(last, sample))
         vcpu.since = sample
         return vcpu.state.share != state.share
 
@@ -178,4 +205,4 @@ class FastLoop:
             # A limit as the kernel takes it, or the old one where it could not be written.
             limit = vcpu.target.limit if key in failures else limit
             vcpu.target = replace(vcpu.target, limit=limit)
-            vcpu.state = replace(vcpu.state, share=min(1.0, limit.cores))
+            vcpu.state = vcpu.state._replace(share=min(1.0, limit.cores))

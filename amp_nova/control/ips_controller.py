@@ -18,7 +18,8 @@ the booking is meanwhile, nor for less than a write costs. Where writes are free
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_nova.model.bandwidth import PERIOD_MAX_US, PERIOD_MIN_US, QUOTA_MIN_US, Bandwidth
 
@@ -67,8 +68,7 @@ RHO_UNKNOWN = 1e10
 than is booked rather than with more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What one vCPU booked: instructions per second, and seconds of them that it may bank."""
 
     ips: float
@@ -78,8 +78,7 @@ class Terms:
     """Of a pCPU: what a burst leaves its neighbours is not less than they booked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What a vCPU did in some time: instructions, and the seconds they took."""
 
     wall_s: float = 0.0
@@ -93,8 +92,7 @@ class Work:
         return min(self.wall_s, self.run_s + self.wait_s)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What a controller remembers of one vCPU.
 
     ``share``: of a pCPU, in force for ``held_s``. ``rho``: instructions per CPU second, seen over
@@ -121,14 +119,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A way to control.
+    """A way to control: it acts once per sampling period, and when the work has changed.
 
-    ``due``: whether it is time to act, from the seconds, CPU seconds and instructions since it last
-    acted; asked at every look. ``act``: what is from now on, from what was, the terms, what the
-    vCPU did since it last acted, and what of that since the last look.
+    ``changed``: whether it has, from the CPU seconds and instructions since the controller last
+    acted; asked at every sample. ``act``: what is from now on, from what was, the terms, what the
+    vCPU did since the controller last acted, and what of that since the last sample.
     """
 
-    due: Callable[[State, Terms, float, float, float], bool]
+    changed: Callable[[State, Terms, float, float], bool]
     act: Callable[[State, Terms, Work, Work], State]
 
 
@@ -159,8 +157,8 @@ def _told(state: State, work: Work) -> tuple[State, Work]:
     longest_s = limit(state.share).period_us / 1e6 + TICK_S / max(state.share, 1e-3)
     untold_s = state.untold_s + work.wall_s - work.run_s - work.wait_s
     idle_s = min(max(0.0, untold_s - longest_s), max(0.0, work.wall_s - work.run_s))
-    state = replace(state, untold_s=min(max(0.0, untold_s - idle_s), longest_s))
-    return state, replace(work, wait_s=work.wall_s - work.run_s - idle_s)
+    state = state._replace(untold_s=min(max(0.0, untold_s - idle_s), longest_s))
+    return state, work._replace(wait_s=work.wall_s - work.run_s - idle_s)
 
 
 def _settled(state: State, terms: Terms, work: Work) -> State:
@@ -184,7 +182,7 @@ def _settled(state: State, terms: Terms, work: Work) -> State:
     spent = min(state.banked, max(0.0, -balance))
     balance = max(balance + spent, -terms.ips * OVERDRAFT_S)
     banked = min(terms.ips * terms.burst_s, state.banked - spent + unused - paid)
-    return replace(state, balance=balance, banked=banked, held_s=state.held_s + work.wall_s)
+    return state._replace(balance=balance, banked=banked, held_s=state.held_s + work.wall_s)
 
 
 def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> bool:
@@ -201,17 +199,17 @@ def _learned(state: State, work: Work, latest: Work, *, changed: bool) -> State:
         seen = latest if latest.run_s >= RHO_RUN_LEAST_S else work
         if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
             return state
-        return replace(state, rho=seen.instructions / seen.run_s, known_s=seen.run_s)
+        return state._replace(rho=seen.instructions / seen.run_s, known_s=seen.run_s)
     gift_s = state.gift_s
     if state.held_s == 0.0 and work.demand_s > 0.9 * work.wall_s:  # just written
         gave_s = work.run_s - state.share * work.demand_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
     if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
-        return replace(state, gift_s=gift_s)
+        return state._replace(gift_s=gift_s)
     keep_s = min(state.known_s, RHO_MEMORY_S * state.share)
     known_s = keep_s + work.run_s
     rho = (state.rho * keep_s + work.instructions) / known_s
-    return replace(state, rho=rho, known_s=known_s, gift_s=gift_s)
+    return state._replace(rho=rho, known_s=known_s, gift_s=gift_s)
 
 
 def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) -> State:
@@ -240,7 +238,7 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
     share = max(share, least)
     if abs(share - state.share) <= HYSTERESIS_RATIO * forward:
         return state
-    return replace(state, share=share, forward=forward, held_s=0.0)
+    return state._replace(share=share, forward=forward, held_s=0.0)
 
 
 def moved(
@@ -256,13 +254,7 @@ def moved(
     rho = state.rho
     if rho is not None and old is not None and new is not None:
         rho *= new / old
-    return replace(state, rho=rho, known_s=0.0, held_s=0.0)
-
-
-def _default_due(
-    state: State, terms: Terms, wall_s: float, run_s: float, instructions: float
-) -> bool:
-    return wall_s >= terms.sp_s * 0.999 or _changed(state, terms, run_s, instructions)
+    return state._replace(rho=rho, known_s=0.0, held_s=0.0)
 
 
 def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
@@ -275,12 +267,6 @@ def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
     return _decided(state, terms, work.demand_s / work.wall_s, changed=changed)
 
 
-def _printed_due(
-    _state: State, terms: Terms, wall_s: float, _run_s: float, _instructions: float
-) -> bool:
-    return wall_s >= terms.sp_s * 0.999
-
-
 def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
     """The published rule: ``act = (old * sp + ri) / (2 * sp)``, and under ``B`` it may run.
 
@@ -290,13 +276,15 @@ def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
     act = (before * work.wall_s + work.instructions) / (2.0 * work.wall_s)
     blocked = act >= terms.ips
     old = 0.0 if was_blocked and not decays else act
-    return replace(state, share=0.0 if blocked else 1.0, printed=(old, blocked))
+    return state._replace(share=0.0 if blocked else 1.0, printed=(old, blocked))
 
 
 CONTROLLERS: Mapping[str, Controller] = {
-    "default": Controller(_default_due, _default),
-    "printed": Controller(_printed_due, lambda s, t, w, _: _printed(s, t, w, decays=False)),
-    "printed-decay": Controller(_printed_due, lambda s, t, w, _: _printed(s, t, w, decays=True)),
+    "default": Controller(_changed, _default),
+    "printed": Controller(lambda *_: False, lambda s, t, w, _: _printed(s, t, w, decays=False)),
+    "printed-decay": Controller(
+        lambda *_: False, lambda s, t, w, _: _printed(s, t, w, decays=True)
+    ),
 }
 """``printed``: ``old`` is zero if the vCPU was blocked during the previous sampling period, as the
 text of the paper has it; ``printed-decay``: it decays through blocked periods, as the formula alone
