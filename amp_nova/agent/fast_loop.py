@@ -190,7 +190,8 @@ class FastLoop:
             vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
         if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
             vcpu.tick = self._tick + ips_controller.TICKS
-        vcpu.state = self._controller.act(state, terms, work, _work(last, sample))
+        latest = work if last is since else _work(last, sample)
+        vcpu.state = self._controller.act(state, terms, work, latest)
         vcpu.since = sample
         return vcpu.state.share != state.share
 

@@ -130,15 +130,19 @@ class Controller:
     act: Callable[[State, Terms, Work, Work], State]
 
 
-def limit(share: float) -> Bandwidth:
-    """The bandwidth limit of a share.
+def _period_us(share: float) -> int:
+    """The shortest period whose quota the kernel takes, and no less than 20 ms.
 
-    The shortest period whose quota the kernel takes, and no less than 20 ms: what a write gives
-    away and how far samples cut into a period are least so.
+    What a write gives away and how far samples cut into a period are least so.
     """
-    period_us = PERIOD_MIN_US
     if share < QUOTA_MIN_US / PERIOD_MIN_US:
-        period_us = min(PERIOD_MAX_US, round(QUOTA_MIN_US / max(share, 1e-9)))
+        return min(PERIOD_MAX_US, round(QUOTA_MIN_US / max(share, 1e-9)))
+    return PERIOD_MIN_US
+
+
+def limit(share: float) -> Bandwidth:
+    """The bandwidth limit of a share."""
+    period_us = _period_us(share)
     return Bandwidth(min(period_us, max(QUOTA_MIN_US, round(share * period_us))), period_us)
 
 
@@ -147,42 +151,43 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
-def _told(state: State, work: Work) -> tuple[State, Work]:
-    """The work with waits as they were, as far as can be told.
+def _told(state: State, work: Work) -> tuple[float, Work]:
+    """``untold_s``, and the work with waits as they were, as far as can be told.
 
     A wait is counted when it ends, so time without one may be the begin of one, and more wait than
     time the end of one. As long as a limit may make a vCPU wait is taken for a wait; only more is
     time that it did not want.
     """
-    longest_s = limit(state.share).period_us / 1e6 + TICK_S / max(state.share, 1e-3)
-    untold_s = state.untold_s + work.wall_s - work.run_s - work.wait_s
-    idle_s = min(max(0.0, untold_s - longest_s), max(0.0, work.wall_s - work.run_s))
-    state = state._replace(untold_s=min(max(0.0, untold_s - idle_s), longest_s))
-    return state, work._replace(wait_s=work.wall_s - work.run_s - idle_s)
+    wall_s, run_s, wait_s, instructions = work
+    longest_s = _period_us(state.share) / 1e6 + TICK_S / max(state.share, 1e-3)
+    untold_s = state.untold_s + wall_s - run_s - wait_s
+    idle_s = min(max(0.0, untold_s - longest_s), max(0.0, wall_s - run_s))
+    untold_s = min(max(0.0, untold_s - idle_s), longest_s)
+    return untold_s, Work(wall_s, run_s, wall_s - run_s - idle_s, instructions)
 
 
-def _settled(state: State, terms: Terms, work: Work) -> State:
-    """Enter what the vCPU did into the balance.
+def _balanced(state: State, rho: float | None, terms: Terms, work: Work) -> tuple[float, float]:
+    """``balance`` and ``banked`` with what the vCPU did.
 
     Owed is the booking for the time the vCPU wanted to run. Time that it did not want pays what it
     had too much, and then fills the bank: so a burst within the booking costs nothing, as in the
     account (``account.owed``).
     """
-    due_s = state.share * work.demand_s
-    bound = state.share < 1.0 and work.run_s >= min(0.9 * due_s, due_s - OVERRUN_S)
-    most = max(terms.ips * CARRY_S, (state.rho or 0.0) * OVERRUN_S)
-    carry = most if bound else terms.ips * CARRY_LOST_S if state.share < 1.0 else 0.0
+    ips, share, wanted_s = terms.ips, state.share, work.demand_s
+    due_s = share * wanted_s
+    bound = share < 1.0 and work.run_s >= min(0.9 * due_s, due_s - OVERRUN_S)
+    most = max(ips * CARRY_S, (rho or 0.0) * OVERRUN_S)
+    carry = most if bound else ips * CARRY_LOST_S if share < 1.0 else 0.0
     if work.run_s == 0.0:  # asleep, more likely than not
         carry = 0.0
-    balance = state.balance + terms.ips * work.demand_s - work.instructions
+    balance = state.balance + ips * wanted_s - work.instructions
     balance = min(balance, max(carry, state.balance), most)
-    unused = terms.ips * (work.wall_s - work.demand_s)
+    unused = ips * (work.wall_s - wanted_s)
     paid = min(unused, max(0.0, -balance))
     balance += paid
     spent = min(state.banked, max(0.0, -balance))
-    balance = max(balance + spent, -terms.ips * OVERDRAFT_S)
-    banked = min(terms.ips * terms.burst_s, state.banked - spent + unused - paid)
-    return state._replace(balance=balance, banked=banked, held_s=state.held_s + work.wall_s)
+    balance = max(balance + spent, -ips * OVERDRAFT_S)
+    return balance, min(ips * terms.burst_s, state.banked - spent + unused - paid)
 
 
 def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> bool:
@@ -193,23 +198,24 @@ def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> b
     return run_s >= RHO_RUN_LEAST_S and abs(instructions - expected) > worth
 
 
-def _learned(state: State, work: Work, latest: Work, *, changed: bool) -> State:
-    """What the vCPU did, as knowledge of ``rho`` and of what the last write gave away."""
-    if changed or state.rho is None:
+def _learned(
+    state: State, work: Work, latest: Work, *, changed: bool
+) -> tuple[float | None, float, float]:
+    """``rho``, ``known_s`` and ``gift_s``: what it is and what the last write gave away."""
+    rho, known_s, gift_s = state.rho, state.known_s, state.gift_s
+    if changed or rho is None:
         seen = latest if latest.run_s >= RHO_RUN_LEAST_S else work
         if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
-            return state
-        return state._replace(rho=seen.instructions / seen.run_s, known_s=seen.run_s)
-    gift_s = state.gift_s
+            return rho, known_s, gift_s
+        return seen.instructions / seen.run_s, seen.run_s, gift_s
     if state.held_s == 0.0 and work.demand_s > 0.9 * work.wall_s:  # just written
         gave_s = work.run_s - state.share * work.demand_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
     if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
-        return state._replace(gift_s=gift_s)
-    keep_s = min(state.known_s, RHO_MEMORY_S * state.share)
+        return rho, known_s, gift_s
+    keep_s = min(known_s, RHO_MEMORY_S * state.share)
     known_s = keep_s + work.run_s
-    rho = (state.rho * keep_s + work.instructions) / known_s
-    return state._replace(rho=rho, known_s=known_s, gift_s=gift_s)
+    return (rho * keep_s + work.instructions) / known_s, known_s, gift_s
 
 
 def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) -> State:
@@ -248,10 +254,11 @@ def moved(
 
     ``old`` and ``new``: nominal Ips there, by which the vCPU's own are expected to change.
     """
-    if work is not None:
-        state, work = _told(state, work)
-        state = _settled(state, terms, work)
     rho = state.rho
+    if work is not None:
+        untold_s, work = _told(state, work)
+        balance, banked = _balanced(state, rho, terms, work)
+        state = state._replace(untold_s=untold_s, balance=balance, banked=banked)
     if rho is not None and old is not None and new is not None:
         rho *= new / old
     return state._replace(rho=rho, known_s=0.0, held_s=0.0)
@@ -260,9 +267,20 @@ def moved(
 def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
     """Feed forward, with a carried balance."""
     changed = _changed(state, terms, work.run_s, work.instructions)
-    state, work = _told(state, work)
-    state = _settled(_learned(state, work, latest, changed=changed), terms, work)
-    if state.rho is None:  # it has not run yet
+    untold_s, work = _told(state, work)
+    rho, known_s, gift_s = _learned(state, work, latest, changed=changed)
+    state = State(
+        state.share,
+        state.held_s + work.wall_s,
+        rho,
+        known_s,
+        *_balanced(state, rho, terms, work),
+        state.forward,
+        gift_s,
+        untold_s,
+        state.printed,
+    )
+    if rho is None:  # it has not run yet
         return state
     return _decided(state, terms, work.demand_s / work.wall_s, changed=changed)
 

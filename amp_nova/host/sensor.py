@@ -90,9 +90,10 @@ class LibvirtSensor:
         """Counters of these vCPUs now; one that is gone, or not counted now, is left out."""
         samples = {}
         for key in keys:
-            thread = self.thread(key)
+            if (thread := self.thread(key)) is None:
+                continue
             try:
-                found = thread.sample() if thread else None
+                found = thread.sample()
             except OSError:  # gone: the next observation searches for it
                 continue
             if found is not None:
@@ -111,8 +112,8 @@ class LibvirtSensor:
 
     def thread(self, key: VcpuKey) -> VcpuThread | None:
         """The thread of a vCPU, if it was there at the last observation."""
-        threads = self.threads(key[0])
-        return threads.by_index.get(key[1]) if threads else None
+        known = self._known.get(key[0])
+        return known.threads.by_index.get(key[1]) if known else None
 
     def _forget(self, resource: str) -> None:
         if (known := self._known.pop(resource, None)) is not None:

@@ -2,9 +2,10 @@
 
 All vCPUs are real threads of real QEMU guests, each with a counter, a cgroup and a booking of its
 own; if there is not enough memory there are fewer, and the output says so. Most of the time they
-sleep: 400 that work would leave this loop no CPU to be measured on. In one half of the run samples
-are as read; in the other half every sample is changed as if the vCPU had run, to measure the cost
-of vCPUs that work. For comparison: the same loop without vCPUs, in the same process.
+sleep: 400 that work would leave this loop no CPU to be measured on. In one part of the run samples
+are as read; in two others every sample is changed as if the vCPU had run, to measure the cost of
+vCPUs that work: at first, and once their work is known to be steady. For comparison: the same
+loop without vCPUs, in the same process.
 """
 
 import itertools
@@ -129,7 +130,11 @@ def test_cost_of_the_fast_loop(lab: Lab, tmp_path: Path) -> None:
         less = "" if len(keys) == count else f" of {count}: no memory for more"
         print(f"\n== {len(keys)} real vCPUs{less}; a tick every {fast.tick_s * 1e3:.0f} ms")
         nothing, nothing_us = spent(FastLoop(sensor, writer).tick, fast.tick_s)
-        for label, loop in (("asleep", fast), ("as if at work", busy)):
+        for label, loop in (
+            ("asleep", fast),
+            ("as if at work, at first", busy),
+            ("as if at work, later", busy),
+        ):
             share, tick_us = spent(loop.tick, loop.tick_s)
             print(
                 f"{label}: CPU share {share:.2%} of one core (without vCPUs: {nothing:.2%}), "

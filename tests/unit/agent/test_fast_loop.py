@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from amp_nova.agent import fast_loop as fast_loop_
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import Terms
@@ -27,6 +28,7 @@ class Counters:
         self.samples = {key: Sample(0, 0, 0, 0) for key in keys}
         self.refuse = {}
         self.written = []
+        self.sampled = 0
 
     def let(self, seconds):
         """Time passes."""
@@ -47,6 +49,7 @@ class Counters:
         self.samples[key] = was._replace(**{k: getattr(was, k) + v for k, v in by.items()})
 
     def sample(self, keys):
+        self.sampled += len(keys)
         return {key: self.samples[key] for key in keys if key in self.samples}
 
     def throttle(self, limits):
@@ -91,6 +94,37 @@ def test_it_samples_several_times_in_a_sampling_period():
     assert loop.tick_s == pytest.approx(0.1 / ips_controller.TICKS)
     assert delivered(loop, counters, 10.0) == pytest.approx(0.3 * R, rel=0.001)
     assert len(counters.written) == written == loop.writes
+
+
+def samples_in_a_second(loop, counters):
+    """How many samples the next second takes."""
+    before = counters.sampled
+    delivered(loop, counters, 1.0)
+    return counters.sampled - before
+
+
+def test_steady_work_is_sampled_once_per_sampling_period():
+    """From some seconds after it began; after a change again in every tick, for half a minute."""
+    loop, counters = running(for_s=1.0)
+    assert samples_in_a_second(loop, counters) == 80
+    delivered(loop, counters, fast_loop_.ALERT_FIRST_S)
+    assert samples_in_a_second(loop, counters) == 10
+
+    counters.rate[KEY] = 0.6 * R
+    assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.05)
+
+    assert samples_in_a_second(loop, counters) == 80
+    delivered(loop, counters, fast_loop_.ALERT_S)
+    assert samples_in_a_second(loop, counters) == 10
+
+
+def test_a_vcpu_that_sleeps_is_sampled_once_per_sampling_period():
+    """However much its work changed before."""
+    loop, counters = running(for_s=1.0)
+    counters.wants[KEY] = False
+    delivered(loop, counters, 0.2)
+
+    assert samples_in_a_second(loop, counters) == 10
 
 
 def test_every_vcpu_has_its_own_booking():
