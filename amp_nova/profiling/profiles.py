@@ -1,6 +1,6 @@
 """The counter profiles of all vCPUs, carried from one observation to the next."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple

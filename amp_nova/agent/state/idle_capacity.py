@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
+from amp_nova.model.observation import VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO
 
@@ -46,15 +46,15 @@ class Demand:
         """Whether a vCPU did not want to run."""
         return self.wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
 
-    def after(self, seen: Observation, readings: Readings) -> "Demand":
-        """Demand up to this observation."""
+    def after(self, now_ns: int, readings: Readings) -> "Demand":
+        """Demand up to an observation."""
         marks = self.marks
-        if any(time_ns > seen.time_ns for time_ns, _ in marks):  # the clock went back
+        if any(time_ns > now_ns for time_ns, _ in marks):  # the clock went back
             marks = ()
-        old = tuple(m for m in marks if seen.time_ns - m[0] >= SPAN_S * 1e9)
-        wanted, waited = _measured(old[0], seen.time_ns, readings) if old else ({}, {})
+        old = tuple(m for m in marks if now_ns - m[0] >= SPAN_S * 1e9)
+        wanted, waited = _measured(old[0], now_ns, readings) if old else ({}, {})
         if old == marks:
-            marks = ((seen.time_ns, readings), *marks[:1])
+            marks = ((now_ns, readings), *marks[:1])
         return Demand(marks, wanted, waited)
 
 
@@ -70,29 +70,6 @@ def _measured(
             wanted[key] = (now.run_ns - before.run_ns + wait_ns) / (now_ns - since_ns)
             waited[key] = wait_ns / (now_ns - since_ns)
     return wanted, waited
-
-
-def overtaken(demand: Demand, topology: Topology, placed: Places, movable: Places) -> bool:
-    """Whether a policy would hardly decide as it did.
-
-    ``placed``: the pCPUs of vCPUs that it placed, or that have a booking; ``movable``: the pCPUs
-    that each vCPU it may place can use now.
-    """
-    unplaced = movable.keys() - placed.keys()
-    if any(demand.waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
-        return True
-    sleepers = [key for key in placed if demand.asleep(key)]
-    left = {at for key in sleepers if (at := topology.position(placed[key])) is not None}
-    if not left:
-        return False
-    for key in placed.keys() & movable.keys():
-        at = topology.position(placed[key])
-        if at is None or demand.wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
-            continue
-        faster = (topology.core_types[f].name for f in left if f > at)
-        if any(movable[key] & topology.pcpus_of(name) for name in faster):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +91,34 @@ class BookedUse:
     def back(self, demand: Demand) -> bool:
         """Whether a vCPU that slept at the last decision wants to run again."""
         return any(demand.wanted.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)
+
+
+def overtaken(
+    demand: Demand, use: BookedUse, topology: Topology, places: Places, movable: Places
+) -> bool:
+    """Whether a policy would hardly decide as it did.
+
+    ``places``: the pCPUs of vCPUs that it placed; ``movable``: those that each vCPU it may place
+    can use now.
+    """
+    if use.back(demand):
+        return True
+    placed = {**places, **use.awake}
+    unplaced = movable.keys() - placed.keys()
+    if any(demand.waited.get(key, 0.0) >= WAIT_LEAST_RATIO for key in unplaced):
+        return True
+    sleepers = [key for key in placed if demand.asleep(key)]
+    left = {at for key in sleepers if (at := topology.position(placed[key])) is not None}
+    if not left:
+        return False
+    for key in placed.keys() & movable.keys():
+        at = topology.position(placed[key])
+        if at is None or demand.wanted.get(key, 0.0) < BUSY_LEAST_RATIO:
+            continue
+        faster = (topology.core_types[f].name for f in left if f > at)
+        if any(movable[key] & topology.pcpus_of(name) for name in faster):
+            return True
+    return False
 
 
 def booked_use(

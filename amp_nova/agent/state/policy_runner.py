@@ -4,11 +4,18 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from amp_nova.agent.state import idle_capacity
-from amp_nova.agent.state.idle_capacity import BookedUse, Demand, booked_use
-from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
+from amp_nova.agent.state.idle_capacity import (
+    BookedUse,
+    Demand,
+    Places,
+    Readings,
+    booked_use,
+    overtaken,
+)
+from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Decision, HostView, Policy, VcpuView, check
 from amp_nova.policies.none import NonePolicy
@@ -21,10 +28,6 @@ _NOISE = 1e-9
 _EARLY_RATIO = 0.95
 """An interval is over after this part of it: cycles begin a moment earlier or later than due, and a
 policy would be asked after one cycle now and after two then."""
-
-Places = Mapping[VcpuKey, frozenset[int]]
-Entitlements = Mapping[VcpuKey, Entitlement]
-Readings = Mapping[VcpuKey, VcpuReading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,15 @@ class Known:
     sampled: bool = False
     hint: float | str | None = None
     weight: float = 1.0
+
+
+class _Now(NamedTuple):
+    """What a decision goes by, of the present observation."""
+
+    time_ns: int
+    topology: Topology
+    readings: Readings
+    known: Mapping[VcpuKey, Known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,55 +117,51 @@ def decide(
     known: Callable[[VcpuKey], Known],
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if events overtook its last answer."""
-    asked = state.asked
+    asked, interval_ns = state.asked, settings.interval_s * 1e9
     passed_ns = 0 if asked.time_ns is None else seen.time_ns - asked.time_ns
-    interval_ns = settings.interval_s * 1e9
     due = asked.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
-    idle = isinstance(state.policy, NonePolicy) or not any(map(placeable, entitlements.values()))
-    if idle or not (due or asked.early):
+    movable = {} if isinstance(state.policy, NonePolicy) else _movable(entitlements)
+    if not movable or not (due or asked.early):
         return state
     readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
     if asked.early:
-        state = replace(state, demand=state.demand.after(seen, readings))
+        state = replace(state, demand=state.demand.after(seen.time_ns, readings))
     if not due:
-        last_ns = asked.early_ns
-        lately = last_ns is not None and 0 <= seen.time_ns - last_ns < interval_ns
-        if lately or not _overtaken(state, settings, seen.topology, entitlements):
+        lately = asked.early_ns is not None and 0 <= seen.time_ns - asked.early_ns < interval_ns
+        if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
         state = replace(state, asked=replace(asked, early_ns=seen.time_ns))
-    return _ask(state, settings, seen, entitlements, {key: known(key) for key in readings})
+    now = _Now(seen.time_ns, seen.topology, readings, {key: known(key) for key in readings})
+    return _ask(state, settings, now, entitlements)
+
+
+def _movable(entitlements: Entitlements) -> Places:
+    return {key: e.allowed for key, e in entitlements.items() if placeable(e)}
 
 
 def _ask(
-    state: PolicyState,
-    settings: PolicySettings,
-    seen: Observation,
-    entitlements: Entitlements,
-    facts: Mapping[VcpuKey, Known],
+    state: PolicyState, settings: PolicySettings, now: _Now, entitlements: Entitlements
 ) -> PolicyState:
-    since_ns = state.asked.time_ns or seen.time_ns
+    elapsed_ns = abs(now.time_ns - (state.asked.time_ns or now.time_ns))
     if settings.moves_max is not None:
-        earned = settings.moves_max * abs(seen.time_ns - since_ns) / (settings.interval_s * 1e9)
+        earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
         moves = min(float(settings.moves_max), state.moves_left + earned)
         state = replace(state, moves_left=moves)
-    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
+    ratios = {key: _ratios(state, key, now) for key in now.readings}
     if settings.idle_class:
-        shares = {k: _ratios(state, k, reading, seen)[1] for k, reading in readings.items()}
-        wanted = {k: share for k, share in shares.items() if share is not None}
-        elapsed_s = abs(seen.time_ns - since_ns) / 1e9
-        use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_s)
+        wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
+        use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
         state = replace(state, use=use)
-    view = _view(state, settings, seen, entitlements, facts)
-    cpu_s = {key: fact.cpu_s for key, fact in facts.items()}
+    view = _view(state, settings, now, entitlements, ratios)
     asked = replace(
         state.asked,
-        time_ns=seen.time_ns,
+        time_ns=now.time_ns,
         number=state.asked.number + 1,
-        readings=readings,
-        cpu_s=cpu_s,
+        readings=now.readings,
+        cpu_s={key: fact.cpu_s for key, fact in now.known.items()},
     )
     state = replace(state, asked=asked)
-    return _answered(state, view, readings) if view.asymmetric else replace(state, places={})
+    return _answered(state, view, now.readings) if view.asymmetric else replace(state, places={})
 
 
 def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyState:
@@ -227,38 +235,25 @@ def placeable(entitlement: Entitlement) -> bool:
     return entitlement.booking.kind == "best_effort" and entitlement.governed_by != "excluded"
 
 
-def _overtaken(
-    state: PolicyState, settings: PolicySettings, topology: Topology, entitlements: Entitlements
-) -> bool:
-    movable = {key: e.allowed for key, e in entitlements.items() if placeable(e)}
-    if settings.idle_class and state.use.back(state.demand):
-        return True
-    taken = {**state.places, **state.use.awake}
-    return idle_capacity.overtaken(state.demand, topology, taken, movable)
-
-
 def _view(
     state: PolicyState,
     settings: PolicySettings,
-    seen: Observation,
+    now: _Now,
     entitlements: Entitlements,
-    facts: Mapping[VcpuKey, Known],
+    ratios: Mapping[VcpuKey, tuple[float, float] | None],
 ) -> HostView:
-    readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
     vcpus = tuple(
-        _vcpu(state, entitlement, readings[key], seen, facts[key])
-        for key, entitlement in entitlements.items()
-        if placeable(entitlement)
+        _vcpu(state, e, now, ratios[key]) for key, e in entitlements.items() if placeable(e)
     )
     asked, moves_max = state.asked, settings.moves_max
     return HostView(
-        seen.topology,
+        now.topology,
         vcpus,
-        _free_cores(state, seen.topology, entitlements),
+        _free_cores(state, now.topology, entitlements),
         asked.number,
         settings.seed,
         asked.memory,
-        max(0, seen.time_ns - (asked.time_ns or seen.time_ns)) / 1e9,
+        max(0, now.time_ns - (asked.time_ns or now.time_ns)) / 1e9,
         settings.interval_s,
         None if moves_max is None else int(state.moves_left + _NOISE),
         frozenset(e.home.pcpu for e in entitlements.values() if e.home.pcpu is not None),
@@ -281,12 +276,12 @@ def _free_cores(
 def _vcpu(
     state: PolicyState,
     entitlement: Entitlement,
-    reading: VcpuReading,
-    seen: Observation,
-    fact: Known,
+    now: _Now,
+    ratios: tuple[float, float] | None,
 ) -> VcpuView:
     key = entitlement.key
-    ran, wanted = _ratios(state, key, reading, seen)
+    reading, fact = now.readings[key], now.known[key]
+    ran, wanted = ratios or (None, None)
     return VcpuView(
         key,
         reading.pcpus,
@@ -298,19 +293,18 @@ def _vcpu(
         fact.ipc,
         fact.speedup,
         fact.sampled,
-        hinted_speedup(fact.hint, seen.topology),
+        hinted_speedup(fact.hint, now.topology),
         state.demand.asleep(key),
         _since(state.asked.cpu_s.get(key, ()), fact.cpu_s),
     )
 
 
-def _ratios(
-    state: PolicyState, key: VcpuKey, reading: VcpuReading, seen: Observation
-) -> tuple[float, float] | tuple[None, None]:
+def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] | None:
     """Shares of the time since the last decision that a vCPU ran, and wanted to run."""
-    before, wall_ns = state.asked.readings.get(key), seen.time_ns - (state.asked.time_ns or 0)
+    before, reading = state.asked.readings.get(key), now.readings[key]
+    wall_ns = now.time_ns - (state.asked.time_ns or 0)
     if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
-        return None, None
+        return None
     ran = (reading.run_ns - before.run_ns) / wall_ns
     return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
 
