@@ -160,8 +160,7 @@ class Loop:
     ) -> State:
         """The state with what every vCPU is entitled to from now on."""
         terms, topology, memo = self._settings.terms, seen.topology, self._memo
-        elsewhere = memo(bookings.limited_elsewhere, state.bookings)
-        excluded = {**state.foreign.excluded, **elsewhere, **seen.paused}
+        excluded = {**state.foreign.excluded, **seen.paused}
         # vCPUs that somebody else moved are packed where they were before.
         moved = {
             key: now[key]._replace(pcpus=pcpus)
@@ -169,14 +168,8 @@ class Loop:
             if key[0] not in excluded
         }
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
-        instances = memo(
-            bookings.instances,
-            state.bookings,
-            {**now, **moved} if moved else now,
-            idle,
-            excluded,
-            own,
-        )
+        places = {**now, **moved} if moved else now
+        instances = memo(bookings.instances, state.bookings, places, idle, excluded, own)
         packed = memo(
             homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
         )
@@ -224,12 +217,11 @@ class Loop:
         if wanted.vcpus:
             kept = {c.key: now[c.key].pcpus for c in wanted.vcpus}
             profiled = profiles.moved(profiled, seen, kept)
-        expected = memo(foreign_changes.expectable, entitlements)
         return replace(
             state,
             accounts=state.accounts.under(ran_under),
             profiles=profiled,
-            foreign=foreign_changes.expect(state.foreign, expected, now, not_made),
+            foreign=foreign_changes.expect(state.foreign, entitlements, now, not_made),
             totals=_counted(state.totals, topology, before, wanted, outcome),
         )
 

@@ -59,10 +59,12 @@ def differences(
     """What somebody else changed of a vCPU: ``quota``, ``affinity``.
 
     ``ips_limit``: what the Ips controller last set. An affinity outside what Nova allows by now is
-    Nova's own doing.
+    Nova's own doing; best effort that competes with bookings has a limit that goes with its place.
     """
     found = []
     quota = expected.quota
+    if quota is not None and quota.by_core_type:
+        return ()
     if quota is not None:
         limit = ips_limit if expected.governed_by == "ips" else quota.bandwidth
         unknown = expected.governed_by == "ips" and ips_limit is None
@@ -134,21 +136,9 @@ def _changed(
     return {key: what for key, what in found.items() if what}
 
 
-def expectable(entitlements: Entitlements) -> dict[VcpuKey, Entitlement]:
-    """What can be expected to be in force until it is decided anew.
-
-    The limits of best effort that competes with bookings change with its place: they are left out.
-    """
-    return {
-        key: e
-        for key, e in entitlements.items()
-        if not (e.quota is not None and e.quota.by_core_type)
-    }
-
-
 def expect(
     before: ForeignChanges,
-    expected: Entitlements,
+    entitlements: Entitlements,
     now: Allocations,
     not_made: Collection[VcpuKey],
 ) -> ForeignChanges:
@@ -157,5 +147,5 @@ def expect(
     ``now``: what is in force after the writes of the cycle.
     """
     if not_made:
-        expected = {key: e for key, e in expected.items() if key not in not_made}
-    return replace(before, expected=expected, in_force=now)
+        entitlements = {key: e for key, e in entitlements.items() if key not in not_made}
+    return replace(before, expected=entitlements, in_force=now)

@@ -55,15 +55,6 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
     return InstanceBooking(domain, booking, problem, varies, choice.adaptive_for(domain))
 
 
-def limited_elsewhere(bookings: Bookings) -> dict[str, str]:
-    """The instances with a booking that somebody else limits already, and what to do about it."""
-    return {
-        resource: OWN_QUOTA
-        for resource, known in bookings.items()
-        if known.domain.limited_elsewhere and known.booking.booked
-    }
-
-
 def instances(
     bookings: Bookings,
     now: Allocations,
@@ -73,16 +64,14 @@ def instances(
 ) -> tuple[Instance, ...]:
     """The instances as the control stage sees them; the last four as in ``Instance``."""
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
-    for (resource, index), found in now.items():
-        vcpus[resource].append(VcpuFacts(index, found.pcpus, found.allowed, found.uncounted))
-    return tuple(
-        Instance(
-            resource,
-            known.booking,
-            tuple(vcpus[resource]),
-            excluded.get(resource),
-            idle[resource] is True,
-            {} if resource in excluded else coefficients.get(resource, {}),
-        )
-        for resource, known in bookings.items()
-    )
+    for (resource, index), (pcpus, _, allowed, uncounted) in now.items():
+        vcpus[resource].append(VcpuFacts(index, pcpus, allowed, uncounted))
+    found = []
+    for resource, known in bookings.items():
+        booking, why = known.booking, excluded.get(resource)
+        if why is None and known.domain.limited_elsewhere and booking.booked:
+            why = OWN_QUOTA
+        own = coefficients.get(resource, {}) if why is None else {}
+        facts = tuple(vcpus[resource])
+        found.append(Instance(resource, booking, facts, why, idle[resource] is True, own))
+    return tuple(found)

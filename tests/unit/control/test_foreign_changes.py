@@ -40,7 +40,6 @@ class Watch:
 
     def expect(self, seen, *entitlements):
         wanted = {e.key: e for e in entitlements}
-        wanted = foreign_changes.expectable(wanted)
         self.state = foreign_changes.expect(self.state, wanted, allocations(seen), ())
 
     def compare(self, seen):
