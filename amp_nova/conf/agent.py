@@ -148,8 +148,8 @@ memory latency of the platform; by default the agent uses a rough guess.
         max=1.0,
         help="""
 Sampling period, in seconds, of bookings in instructions per second. The counters of these vCPUs
-are read eight times per period. A longer period costs less CPU time and follows changes of a
-guest's work more slowly; try 0.2 on hosts with dozens of such vCPUs.
+are read once per period, or eight times while their work changes. A longer period costs less CPU
+time and follows changes of a guest's work more slowly; try 0.2 where hundreds of them run.
 """,
     ),
     cfg.StrOpt(
