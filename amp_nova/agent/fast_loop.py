@@ -22,6 +22,8 @@ ALERT_FIRST_S = 5.0
 ALERT_S = 30.0
 """A vCPU whose work has changed is sampled in every tick for this long, and a new one for a few
 seconds, so that the next change is noticed at once; others once per sampling period."""
+PERIOD_RATIO = 0.95
+"""A sampling period is over after this part of it: ticks come a moment early or late."""
 IDLE_RATIO = 0.25
 """One that uses less than this part of its limit has no need of that either: even if its work
 changes, it gets what it wants."""
@@ -73,30 +75,19 @@ class _Vcpu:
             self.alert_ns = max(self.alert_ns, sample.time_ns + ALERT_FIRST_S * 1e9)
 
 
-def _goes_on(before: Sample, after: Sample) -> bool:
-    """Whether the difference of two samples means something.
+def _work(before: Sample | None, after: Sample | None) -> Work | None:
+    """The difference of two samples; ``None`` if it means nothing.
 
-    It does not after counters began anew, a clock went back, or too much time has passed.
+    So it is after counters began anew, a clock went back, or too much time has passed.
     """
-    return (
-        0 < after.time_ns - before.time_ns <= GAP_MAX_NS
-        and after.run_ns >= before.run_ns
-        and after.wait_ns >= before.wait_ns
-        and after.instructions >= before.instructions
-    )
-
-
-def _work(before: Sample, after: Sample) -> Work:
-    return Work(
-        (after.time_ns - before.time_ns) / 1e9,
-        (after.run_ns - before.run_ns) / 1e9,
-        (after.wait_ns - before.wait_ns) / 1e9,
-        float(after.instructions - before.instructions),
-    )
-
-
-PERIOD_RATIO = 0.95
-"""A sampling period is over after this part of it: ticks come a moment early or late."""
+    if before is None or after is None:
+        return None
+    wall_ns, run_ns = after.time_ns - before.time_ns, after.run_ns - before.run_ns
+    wait_ns = after.wait_ns - before.wait_ns
+    instructions = after.instructions - before.instructions
+    if not 0 < wall_ns <= GAP_MAX_NS or run_ns < 0 or wait_ns < 0 or instructions < 0:
+        return None
+    return Work(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, float(instructions))
 
 
 class FastLoop:
@@ -139,13 +130,11 @@ class FastLoop:
         share = min(1.0, now.limit.cores)
         if vcpu is None:
             return _Vcpu(now, State(share, rho=now.nominal_ips))
-        before, since, last = vcpu.target, vcpu.since, vcpu.last
-        vcpu.target = now
+        before, vcpu.target = vcpu.target, now
         if before.core_type != now.core_type:
-            done = _work(since, last) if since and last else None
-            old, new = before.nominal_ips, now.nominal_ips
+            old, new, done = before.nominal_ips, now.nominal_ips, _work(vcpu.since, vcpu.last)
             vcpu.state = ips_controller.moved(vcpu.state, before.terms, done, old, new)
-            vcpu.begin(last)
+            vcpu.begin(vcpu.last)
         if before.limit != now.limit:
             vcpu.state = vcpu.state._replace(share=share, held_s=0.0)
         return vcpu
@@ -177,12 +166,12 @@ class FastLoop:
 
     def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
         """Add a sample; whether the controller wants another share."""
-        last, since, vcpu.tick = vcpu.last, vcpu.since, self._tick + 1
-        if sample is None or last is None or since is None or not _goes_on(last, sample):
+        vcpu.tick = self._tick + 1
+        work, last = _work(vcpu.since, sample), vcpu.last
+        if work is None or sample is None:
             vcpu.begin(sample)
             return False
-        vcpu.last = sample
-        state, terms, work = vcpu.state, vcpu.target.terms, _work(since, sample)
+        vcpu.last, state, terms = sample, vcpu.state, vcpu.target.terms
         changed = self._controller.changed(state, terms, work.run_s, work.instructions)
         if not changed and work.wall_s < terms.sp_s * PERIOD_RATIO:
             return False
@@ -190,8 +179,8 @@ class FastLoop:
             vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
         if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
             vcpu.tick = self._tick + ips_controller.TICKS
-        latest = work if last is since else _work(last, sample)
-        vcpu.state = self._controller.act(state, terms, work, latest)
+        latest = work if last is vcpu.since else _work(last, sample)
+        vcpu.state = self._controller.act(state, terms, work, latest or work)
         vcpu.since = sample
         return vcpu.state.share != state.share
 

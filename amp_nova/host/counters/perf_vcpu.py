@@ -12,8 +12,8 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters import perf
@@ -31,31 +31,22 @@ SHARED_RATIO = 0.01
 _CANNOT_EXCLUDE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
-@dataclass(frozen=True, slots=True)
-class GroupReading:
+class GroupReading(NamedTuple):
     """A cumulative reading of one group; ``None`` for an event that is not counted."""
 
     enabled_ns: int
     running_ns: int
     values: tuple[int | None, ...]
 
-    def since(self, before: "GroupReading") -> "GroupReading":
-        """The increase since ``before``; ``CountersUnavailable`` if a counter went backwards."""
-        values = tuple(
-            None if now is None or then is None else _gain(then, now)
-            for then, now in zip(before.values, self.values, strict=True)
-        )
-        return GroupReading(
-            _gain(before.enabled_ns, self.enabled_ns),
-            _gain(before.running_ns, self.running_ns),
-            values,
-        )
 
-
-def _gain(before: int, now: int) -> int:
-    if now < before:
+def _gains(before: GroupReading, now: GroupReading) -> tuple[int | None, ...]:
+    """The increase of each value; ``CountersUnavailable`` if a counter went backwards."""
+    pairs = zip(before.values, now.values, strict=True)
+    found = tuple(None if a is None or b is None else b - a for a, b in pairs)
+    times = now.running_ns - before.running_ns, now.enabled_ns - before.enabled_ns
+    if min(*times, *(gain for gain in found if gain is not None)) < 0:
         raise CountersUnavailable("the hardware counters went backwards")
-    return now - before
+    return found
 
 
 class Tally:
@@ -65,36 +56,32 @@ class Tally:
         self.shared_ratio = 0.0
         """Share of the vCPU's latest running time in which it was not counted."""
         self._names = tuple(names)
-        zero = GroupReading(0, 0, (0,) * len(EVENTS))
-        self._last = (zero,) * len(self._names)
+        self._last = (GroupReading(0, 0, (0,) * len(EVENTS)),) * len(self._names)
         self._totals: list[int | None] = [0] * len(EVENTS)
-        self._residency_ns = [0] * len(self._names)
 
     def add(self, now: Sequence[GroupReading]) -> Counts | None:
         """The totals; ``None`` if the vCPU has run uncounted since the last reading."""
-        gains = [after.since(before) for before, after in zip(self._last, now, strict=True)]
-        ran_ns = max(gain.enabled_ns for gain in gains)
-        counted_ns = sum(gain.running_ns for gain in gains)
+        pairs = list(zip(self._last, now, strict=True))
+        events = zip(*(_gains(before, after) for before, after in pairs), strict=True)
+        ran_ns = max(after.enabled_ns - before.enabled_ns for before, after in pairs)
+        counted_ns = sum(after.running_ns - before.running_ns for before, after in pairs)
         if ran_ns:
             self.shared_ratio = max(0.0, 1.0 - counted_ns / ran_ns)
             if not counted_ns:  # the interval continues until the counters run
                 return None
-        estimate = len(gains) == 1 and self.shared_ratio > SHARED_RATIO
-        for i, before in enumerate(self._totals):
-            values = [gain.values[i] for gain in gains]
-            known = [value for value in values if value is not None]
-            whole = before is not None and len(known) == len(values)
-            gained = sum(known) * ran_ns // counted_ns if estimate and counted_ns else sum(known)
+        estimate = len(pairs) == 1 and self.shared_ratio > SHARED_RATIO and counted_ns > 0
+        for i, gains in enumerate(events):
+            known = [gain for gain in gains if gain is not None]
+            gained = sum(known) * ran_ns // counted_ns if estimate else sum(known)
+            before = self._totals[i]
+            whole = before is not None and len(known) == len(gains)
             self._totals[i] = (before or 0) + gained if whole else None
         self._last = tuple(now)
-        self._residency_ns = [
-            t + gain.running_ns for t, gain in zip(self._residency_ns, gains, strict=True)
-        ]
         instructions, cycles, misses = self._totals
         if instructions is None:
             raise CountersUnavailable("instructions are not counted")
-        residency = zip(self._names, self._residency_ns, strict=True) if len(gains) > 1 else ()
-        return Counts(instructions, cycles, misses, tuple(residency))
+        residency = zip(self._names, (r.running_ns for r in now), strict=True)
+        return Counts(instructions, cycles, misses, tuple(residency) if len(pairs) > 1 else ())
 
 
 class PerfCounter:

@@ -7,7 +7,6 @@ instructions, not the guest's. Without either, the reason is reported.
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +82,7 @@ class Counters:
 
 
 class VcpuCounts:
-    """One vCPU's counter, reopened after failures. Thread-safe.
+    """One vCPU's counter, reopened after failures.
 
     A counter that cannot be opened is retried after ``retry_s`` seconds.
     """
@@ -101,7 +100,6 @@ class VcpuCounts:
         self._clock = clock
         self._retry_at_s = 0.0
         self._counter: Counter | None = None
-        self._lock = threading.RLock()
 
     @property
     def state(self) -> tuple[str, str]:
@@ -112,17 +110,16 @@ class VcpuCounts:
 
     def read(self) -> Counts | None:
         """Counts so far, ``None`` with the reason in ``failure`` if there are none."""
-        with self._lock:
-            if self._counter is None and not self._open():
-                return None
-            assert self._counter is not None
-            try:
-                counts = self._counter.read()
-            except (CountersUnavailable, OSError) as exc:
-                self._lose(exc, 0.0)  # reopen at the next reading
-                return None
-            self.failure = self._counter.note if counts is None else None
-            return counts
+        if self._counter is None and not self._open():
+            return None
+        assert self._counter is not None
+        try:
+            counts = self._counter.read()
+        except (CountersUnavailable, OSError) as exc:
+            self._lose(exc, 0.0)  # reopen at the next reading
+            return None
+        self.failure = self._counter.note if counts is None else None
+        return counts
 
     def _open(self) -> bool:
         if self.failure is not None and self._clock() < self._retry_at_s:
@@ -142,12 +139,10 @@ class VcpuCounts:
 
     def close(self) -> None:
         """Close the counter; the next reading opens it again."""
-        with self._lock:
-            if self._counter is not None:
-                self._counter.close()
-                self._counter = None
+        if self._counter is not None:
+            self._counter.close()
+            self._counter = None
 
     def end(self) -> None:
         """Close the counter for good; later readings find nothing."""
-        with self._lock:
-            self._lose(CountersNever("its vCPU no longer exists"), math.inf)
+        self._lose(CountersNever("its vCPU no longer exists"), math.inf)
