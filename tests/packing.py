@@ -6,6 +6,7 @@ from amp_nova.agent.publish.host_reports import HostInfo, host_report
 from amp_nova.agent.state import bookings
 from amp_nova.control.entitlement import Context, Terms, entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
 from amp_nova.profiling.profiles import Entry, Profiles
@@ -47,7 +48,7 @@ class PackingHost:
 
     def _pack(self):
         seen = self._observation()
-        read = bookings.read({}, seen)
+        read = bookings.read({}, seen, Choice())
         instances = [
             Instance(
                 d.domain.resource,
@@ -81,6 +82,6 @@ class PackingHost:
             for v in d.vcpus
         }
         known = Profiles(entries=entries)
-        cycle = Cycle(seen, bookings.read({}, seen), Accounts(), known, self.entitlements)
+        cycle = Cycle(seen, bookings.read({}, seen, Choice()), Accounts(), known, self.entitlements)
         origin = Origin(self.name, "boot", self._sequence, NOW_S)
         return encode(host_report(cycle, self.info, origin))

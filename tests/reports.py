@@ -8,6 +8,7 @@ from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.control.homes import Home
+from amp_nova.control.own_coefficients import Choice
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
@@ -135,7 +136,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
     given = {} if changes is None else {"changes": changes}
     made = Cycle(
         seen,
-        bookings.read({}, seen),
+        bookings.read({}, seen, Choice()),
         FakeAccounts({key: v.account for key, (_, v) in vcpus.items()}),
         Profiles(
             platform,

@@ -18,7 +18,6 @@ from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import (
     DomainReading,
     Observation,
-    Usage,
     VcpuKey,
     VcpuReading,
     usage,
@@ -130,7 +129,10 @@ def _domain(
                 used = usage(last, reading, wall_ns)
             if used is not None and busy:
                 used = used._replace(siblings_busy_ratio=busy.get((resource, index), 0.0))
-            account = _added(entry, before.time_ns, used)
+            account = entry.account_at(before.time_ns)
+            # The interval is lost after counters began anew, and without conditions.
+            if used is not None and entry.conditions is not None:
+                account = add_interval(account, used, entry.conditions, WINDOW_S)
             entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
         entries[index] = entry
     for index, entry in known.items():
@@ -150,17 +152,6 @@ def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
         and (last.counts is None) == (reading.counts is None)
         and entry.incarnation == incarnation
     )
-
-
-def _added(entry: Entry, since_ns: int, used: Usage | None) -> Account:
-    """The account with the interval since ``since_ns``, in which the vCPU may have run.
-
-    ``used`` is ``None`` after counters began anew: that interval is lost.
-    """
-    account = entry.account_at(since_ns)
-    if used is None or entry.conditions is None:
-        return account
-    return add_interval(account, used, entry.conditions, WINDOW_S)
 
 
 def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping[VcpuKey, float]:

@@ -7,8 +7,9 @@ finds, and acting twice changes nothing.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
@@ -23,7 +24,6 @@ from amp_nova.control.changes import changes
 from amp_nova.control.entitlement import (
     Context,
     Current,
-    Entitlement,
     Entitlements,
     Terms,
     entitle,
@@ -176,7 +176,7 @@ class Loop:
         context = Context(topology, terms, packed, self._current(state, now))
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
-            state.policy, self._settings.policy, seen, entitlements, _known(state)
+            state.policy, self._settings.policy, seen, entitlements, partial(_known, state)
         )
         placed = memo(
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
@@ -211,8 +211,7 @@ class Loop:
             not_made, wanted = {c.key for c in wanted.vcpus}, Changes()
         now = in_force(before, wanted, outcome)
         if not self._settings.dry_run:
-            governed = memo(limited_by_ips, entitlements)
-            self.fast.follow(_targets(state, governed, topology, now, self.fast.sp_s))
+            self.fast.follow(_targets(state, topology, now, self.fast.sp_s))
         ran_under = memo(accounts.conditions, topology, entitlements, now, self.fast.sp_s)
         if wanted.vcpus:
             kept = {c.key: now[c.key].pcpus for c in wanted.vcpus}
@@ -237,46 +236,34 @@ class Loop:
         )
 
 
-def _known(state: State) -> Callable[[VcpuKey], Known]:
-    """What a policy may know of vCPUs."""
-
-    def known(key: VcpuKey) -> Known:
-        profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
-        measured = profile.sampled or profile.speedup
-        return Known(
-            profile.per_ref_ns if profile.ipc is None else profile.ipc,
-            None if measured is None else measured.value,
-            state.accounts.cpu_s(key),
-            profile.sampled is not None,
-            booking.efficiency,
-            booking.weight,
-        )
-
-    return known
-
-
-def limited_by_ips(entitlements: Entitlements) -> tuple[Entitlement, ...]:
-    """The entitlements whose limits are the Ips controller's."""
-    return tuple(e for e in entitlements.values() if e.governed_by == "ips" and e.quota is not None)
+def _known(state: State, key: VcpuKey) -> Known:
+    """What a policy may know of a vCPU."""
+    profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
+    measured = profile.sampled or profile.speedup
+    return Known(
+        profile.per_ref_ns if profile.ipc is None else profile.ipc,
+        None if measured is None else measured.value,
+        state.accounts.cpu_s(key),
+        profile.sampled is not None,
+        booking.efficiency,
+        booking.weight,
+    )
 
 
 def _targets(
-    state: State,
-    governed: Iterable[Entitlement],
-    topology: Topology,
-    now: Allocations,
-    sp_s: float,
+    state: State, topology: Topology, now: Allocations, sp_s: float
 ) -> dict[VcpuKey, Target]:
     """The vCPUs whose limits the fast loop sets until the next cycle."""
     targets = {}
-    for entitlement in governed:
-        key, ips = entitlement.key, entitlement.booking.ips
-        pcpus, limit, *_ = now[key]
+    for key, entitlement in state.entitlements.items():
+        if entitlement.governed_by != "ips" or entitlement.quota is None:
+            continue
+        limit, ips = now[key].bandwidth, entitlement.booking.ips
         if limit is None or ips is None:
             continue
         max_cores = entitlement.home.max_cores
         burst_s = state.bookings[key[0]].booking.burst_s
-        core_type = topology.only_type(pcpus)
+        core_type = topology.only_type(now[key].pcpus)
         targets[key] = Target(
             ips_controller.Terms(ips, burst_s, sp_s, 1.0 if max_cores is None else max_cores),
             limit,

@@ -87,53 +87,28 @@ def compare(
     repairs_max: int,
 ) -> ForeignChanges:
     """Compare what is in force with what shall be, except for instances that restarted."""
-    now_s = seen.time_ns / 1e9
-    alive = {d.domain.resource: d.domain for d in seen.domains}
-    changed = {
-        key: found
-        for key, found in _changed(before.expected, before.in_force, now, ips_limits).items()
-        if key[0] in alive
-        and key[0] not in seen.paused
-        and before.incarnations.get(key[0]) == alive[key[0]].incarnation
-    }
-    backoffs = {r: b for r, b in before.backoffs.items() if r in alive}
-    instances = {key[0]: alive[key[0]].name for key in changed}
+    now_s, was = seen.time_ns / 1e9, before.in_force
+    names = {d.domain.resource: d.domain.name for d in seen.domains}
+    incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
+    counts, moved, instances = Counter(before.counts), {}, {}
+    for key, expected in before.expected.items() if now is not was and now != was else ():
+        resource = key[0]
+        known = before.incarnations.get(resource) == incarnations.get(resource)
+        if key not in now or now[key] == was.get(key) or resource in seen.paused or not known:
+            continue
+        found = differences(expected, now[key], ips_limits.get(key))
+        counts.update(found)
+        if found:
+            instances[resource] = names[resource]
+        if "affinity" in found and expected.pcpus is not None:
+            moved[key] = expected.pcpus
+    backoffs = {r: b for r, b in before.backoffs.items() if r in names}
     for resource in instances:
         backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
-    counts = Counter(before.counts)
-    counts.update(what for found in changed.values() for what in found)
-    moved = {
-        k: pcpus
-        for k, found in changed.items()
-        if "affinity" in found and (pcpus := before.expected[k].pcpus) is not None
-    }
+    excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
     return ForeignChanges(
-        before.expected,
-        before.in_force,
-        {resource: domain.incarnation for resource, domain in alive.items()},
-        moved,
-        instances,
-        counts,
-        backoffs,
-        {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s},
+        before.expected, was, incarnations, moved, instances, counts, backoffs, excluded
     )
-
-
-def _changed(
-    expected: Entitlements,
-    before: Allocations,
-    now: Allocations,
-    ips_limits: Mapping[VcpuKey, Bandwidth],
-) -> dict[VcpuKey, tuple[str, ...]]:
-    """What differs from what is expected, of vCPUs whose allocation is another one than before."""
-    if now is before or now == before:
-        return {}
-    found = {
-        key: differences(e, now[key], ips_limits.get(key))
-        for key, e in expected.items()
-        if key in now and now[key] != before.get(key)
-    }
-    return {key: what for key, what in found.items() if what}
 
 
 def expect(

@@ -41,9 +41,6 @@ class Choice:
         return self.adaptive
 
 
-FIXED = Choice()
-
-
 def choice(default: str, lines: Iterable[str]) -> Choice:
     """Whose coefficients are their own, as configured: ``fixed`` or ``adaptive``, and exceptions.
 

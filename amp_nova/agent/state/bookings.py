@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amp_nova.control.homes import Instance, VcpuFacts
-from amp_nova.control.own_coefficients import FIXED, Choice
+from amp_nova.control.own_coefficients import Choice
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import Domain, Observation
@@ -33,7 +33,7 @@ Bookings = Mapping[str, InstanceBooking]
 """By instance UUID."""
 
 
-def read(before: Bookings, seen: Observation, choice: Choice = FIXED) -> Bookings:
+def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
     """The bookings of all domains; those of unchanged domains are kept."""
     found = {}
     for reading in seen.domains:
