@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from amp_nova import conf as options
-from amp_nova.cmd.cli import Parser
+from amp_nova.cmd.parser import Parser
 from amp_nova.exceptions import AmpError
 
 EXAMPLE = """example:

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.cmd import calibration_table
+from amp_nova.cmd import calibration_table, table
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
@@ -32,7 +31,7 @@ TRIES = 3
 EPILOG = """\
 examples:
   amp-nova calibrate
-  amp-nova calibrate --dry-run --repeat 3 --kernels integer,float
+  amp-nova calibrate --no-write --repeat 3 --kernels integer,float
   amp-nova calibrate --reference slow-host.json    the reference core is on another host
 """
 
@@ -41,7 +40,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``calibrate`` to the command line."""
     parser = subparsers.add_parser(
         "calibrate",
-        help="measure the coefficient and nominal Ips of every core type",
         description="Measure the coefficient and nominal Ips of every core type of an idle host.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -56,9 +54,9 @@ def add_parser(subparsers: Any) -> None:
     add(
         "--force", action="store_true", help="measure even a busy machine, write even noisy results"
     )
-    add("--dry-run", action="store_true", help="measure and print, write nothing")
+    add("--no-write", action="store_true", help="load and measure the machine, write no file")
     add("--config-file", metavar="FILE", help="read this configuration instead")
-    add("--format", choices=("table", "json"), default="table")
+    table.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -109,14 +107,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"\namp-nova: interrupted; {output} is unchanged", file=sys.stderr)
         return 130
     result = _conclude(task, args, samples)
-    if not args.dry_run:
+    if not args.no_write:
         file.write(output, result)
-    if args.format == "json":
-        # Without the samples, which are thousands of lines.
-        print(json.dumps(dataclasses.asdict(dataclasses.replace(result, samples=())), indent=2))
-    else:
-        print("\n".join(calibration_table.lines(result)))
-        print("dry run: nothing was written" if args.dry_run else f"written to {output}")
+    end = f"not written to {output}" if args.no_write else f"written to {output}"
+    notes = [*calibration_table.notes(result), end]
+    # Without the samples, which are thousands of lines.
+    document = dataclasses.asdict(dataclasses.replace(result, samples=()))
+    table.show(args, calibration_table.table(result), document, ((), notes))
     return 0
 
 
@@ -145,7 +142,7 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
             f"[topology] reference '{named}' is not a core type of this host, which has"
             f" {', '.join(types)}; pass --reference FILE, the calibration of a host that has it"
         )
-    if not args.dry_run:
+    if not args.no_write:
         file.check_writable(output)
     pcpus, warnings = _idle(topology, args.force)
     warnings += [

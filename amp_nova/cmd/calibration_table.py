@@ -1,41 +1,46 @@
 """A calibration as text: a table with one row per core type, and notes on how to read it."""
 
-from amp_nova.cmd.table import aligned
+from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.hardware.calibration import Calibration, Estimate, TypeResult
 from amp_nova.model import cpulist
 
 
-def lines(found: Calibration) -> list[str]:
-    """The lines of the table and of the notes."""
+def table(found: Calibration) -> Table:
+    """A row for every core type, with a column for every kernel."""
     kernels = [k.name for k in found.kernels]
     head = ["core type", "pCPUs", "coefficient", "interval", *kernels, "nominal Ips", "SMT busy"]
-    rows = [head, *(_row(result) for result in found.core_types)]
+    return Table(head, [_row(result) for result in found.core_types])
+
+
+def notes(found: Calibration) -> list[str]:
+    """The lines below the table."""
     confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
     host = f" of host '{found.reference_host}'" if found.reference_host else ""
     bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
     made = found.provenance
-    notes = [
+    lines = [
+        "",
         f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
         f"interval: contains the true coefficient with {confidence:.0%} confidence",
         f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
     ]
     if found.nominal_ips_missing:
-        notes.append(f"no nominal Ips: {found.nominal_ips_missing}")
-    return [*aligned(rows, left=(0, 1)), "", *notes, *(f"warning: {w}" for w in found.warnings)]
+        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in found.warnings)]
 
 
-def _row(result: TypeResult) -> list[str]:
+def _row(result: TypeResult) -> list[object]:
     coefficient = result.coefficient
     return [
         result.name,
         cpulist.show(result.pcpus),
-        f"{coefficient.value:.3f}",
+        formatted(coefficient.value, ".3f"),
         f"{coefficient.low:.3f}..{coefficient.high:.3f}",
-        *(f"{kernel.ratio.value:.3f}" for kernel in result.kernels),
+        *(formatted(kernel.ratio.value, ".3f") for kernel in result.kernels),
         _or_dash(result.nominal_ips, ".3g"),
         _or_dash(result.smt_busy_factor, ".3f"),
     ]
 
 
-def _or_dash(estimate: Estimate | None, form: str) -> str:
-    return "-" if estimate is None else format(estimate.value, form)
+def _or_dash(estimate: Estimate | None, form: str) -> Cell:
+    return formatted(None if estimate is None else estimate.value, form)

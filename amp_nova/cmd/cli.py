@@ -1,61 +1,104 @@
-"""``amp-nova``: the command, with one module per subcommand.
+"""``amp-nova``: the command, with one module per subcommand or family of subcommands.
 
-A subcommand module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
+A module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
 ``run(args) -> int``, which returns exit status 0 (ok), 1 (the answer is "no") or 2 (bad input). An
-``AmpError`` that reaches ``main`` is bad input: its message is printed.
+``AmpError`` that reaches ``main`` is bad input: its message is printed. Only the module of the
+command that was typed is imported, and none for ``--help``.
 """
 
-import argparse
 import importlib
-import importlib.metadata
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from amp_nova.cmd.parser import Parser, nearest
 from amp_nova.exceptions import AmpError
 
-COMMANDS = (
-    "topology",
-    "calibrate",
-    "status",
-    "pause",
-    "flavor",
-    "simulate",
-    "compare",
-    "reproduce",
-    "demo",
-)
-"""Modules of ``amp_nova.cmd``, in the order of ``--help``."""
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: the module of ``amp_nova.cmd`` that has it, and its line in ``--help``."""
+
+    module: str
+    help: str
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse with one-sentence errors."""
+COMMANDS: Mapping[str, Command] = {
+    "topology": Command("topology", "show core types, pCPUs and coefficients, with their sources"),
+    "calibrate": Command("calibrate", "measure the coefficient and nominal Ips of every core type"),
+    "status": Command(
+        "status", "instances: booked, delivered, quota, core type, shortfall by cause"
+    ),
+    "explain": Command("status", "why an instance has the quota and cores it has"),
+    "pause": Command("pause", "stop managing one instance for a while"),
+    "resume": Command("pause", "manage an instance again that was paused or released"),
+    "release": Command("pause", "restore what the flavor alone asks for"),
+    "flavor": Command("flavor", "check the extra specs of a flavor"),
+    "simulate": Command("simulate", "run a scenario: a host, its guests and what they do"),
+    "compare": Command("compare", "run several policies over scenarios, in one table"),
+    "reproduce": Command(
+        "reproduce", "the papers' tables and figures, published values beside ours"
+    ),
+    "demo": Command("demo", "see bookings kept on fast and slow cores, in half a minute"),
+    "completion": Command("completion", "print what makes a shell complete these commands"),
+}
+"""The subcommands, in the order of ``--help``."""
 
-    def error(self, message: str) -> "None":  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+class _Subparsers:
+    """What ``add_parser`` of a module adds to: gives every parser its line in ``--help``."""
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+
+    def add_parser(self, name: str, **settings: Any) -> Any:
+        return self._action.add_parser(name, **{**settings, "help": COMMANDS[name].help})
 
 
-def build_parser() -> Parser:
-    """The parser of ``amp-nova`` with all subcommands."""
+def build_parser(modules: Sequence[str] | None = None) -> Parser:
+    """The parser of ``amp-nova``.
+
+    Args:
+        modules: the modules whose subcommands are parsed, ``None`` for all; of the others the
+            parser knows the name and the line in ``--help``.
+    """
     parser = Parser(
         prog="amp-nova",
         description="Predictable CPU capacity on asymmetric hosts.",
         epilog="example: amp-nova demo",
     )
-    version = importlib.metadata.version("amp-nova")
-    parser.add_argument("--version", action="version", version=f"amp-nova {version}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for name in COMMANDS:
-        importlib.import_module(f"amp_nova.cmd.{name}").add_parser(subparsers)
+    action = parser.add_subparsers(
+        metavar="COMMAND", dest="command", required=True, parser_class=Parser
+    )
+    subparsers, imported = _Subparsers(action), set()
+    for name, command in COMMANDS.items():
+        if modules is not None and command.module not in modules:
+            subparsers.add_parser(name)
+        elif command.module not in imported:
+            imported.add(command.module)
+            importlib.import_module(f"amp_nova.cmd.{command.module}").add_parser(subparsers)
     return parser
+
+
+def _parser_for(words: Sequence[str]) -> Parser:
+    """The parser that can parse these words, with no more than it takes."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is None:
+        return build_parser([])
+    if name not in COMMANDS:
+        build_parser([]).error(f"there is no command '{name}'{nearest(name, COMMANDS)}")
+    return build_parser([COMMANDS[name].module])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # names may not be encodable
         sys.stdout.reconfigure(errors="backslashreplace")
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = _parser_for(words).parse_args(words)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
+from amp_nova.cmd import table
 from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.settings import pairs
-from amp_nova.cmd.table import cell, sections
+from amp_nova.cmd.table import Table
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
-from amp_nova.sim.report import Result, rounded, to_json
+from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios.scenario import load
 
 EPILOG = """examples:
@@ -43,7 +44,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``compare`` to the command line."""
     parser = subparsers.add_parser(
         "compare",
-        help="run several policies over scenarios, in one table",
         description="Run several best-effort policies over scenarios and compare the results.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -59,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--plot", metavar="FILE", help="plot throughput against unfairness (needs matplotlib)"
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    table.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             result = fair if name == BASELINE else simulation.run(scenario, policy)
             rows.append(_row(name, result, fair))
     progress("")
-    print(to_json(rows) if args.format == "json" else _table(rows))
+    table.show(args, _table(rows), rounded(rows))
     if figure is not None:
         _draw(figure, rows, args.plot)
     return 0
@@ -110,11 +110,10 @@ def _row(policy: str, result: Result, fair: Result) -> Row:
     }
 
 
-def _table(rows: Sequence[Row]) -> str:
-    tables = {row["scenario"]: [list(TITLES.values())] for row in rows}
-    for row in rows:
-        tables[row["scenario"]].append([cell(rounded(row[key])) for key in TITLES])
-    return sections(tables)
+def _table(rows: Sequence[Row]) -> Table:
+    """The rows, in a section for every scenario."""
+    cells = [[row["scenario"], *(rounded(row[key]) for key in TITLES)] for row in rows]
+    return Table(["scenario", *TITLES.values()], cells, sections=True)
 
 
 def _draw(figure: Any, rows: Sequence[Row], path: str) -> None:

@@ -5,6 +5,7 @@ that the metrics can be watched.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
@@ -18,6 +19,7 @@ from typing import Any
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.table import aligned, number
+from amp_nova.cmd.terminal import redrawn
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
 from amp_nova.sim.report import rounded
@@ -37,7 +39,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``demo`` to the command line."""
     parser = subparsers.add_parser(
         "demo",
-        help="see bookings kept on fast and slow cores, in half a minute",
         description=(
             "Run the same guests on two simulated hosts, one with amp-nova and one without, and "
             "show what was booked and what was delivered, in reference cores. The exit status is "
@@ -111,18 +112,17 @@ def _simulate(
     """Redraws a table every second on a terminal; elsewhere prints it at the end of every act."""
     show = Show(args.duration // len(ACTS))
     say(_introduction(metrics))
-    redraw, above = sys.stdout.isatty(), 0
+    redraw = args.format == "table" and sys.stdout.isatty()
+    plain = contextlib.nullcontext(lambda lines: say("\n".join(lines)))
     started_s = time.monotonic()
-    while show.second():
-        assert show.kept.report is not None
-        exporter.update(show.kept.report)
-        if not args.fast:
-            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
-        if redraw or show.ends_act:
-            lines = ["", *_table(show)]
-            up = f"\033[{above}A\033[J" if above and redraw else ""
-            say(up + "\n".join(lines))
-            above = len(lines)
+    with redrawn() if redraw else plain as draw:
+        while show.second():
+            assert show.kept.report is not None
+            exporter.update(show.kept.report)
+            if not args.fast:
+                time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
+            if redraw or show.ends_act:
+                draw(["", *_table(show)])
     return show
 
 
@@ -145,7 +145,6 @@ def _table(show: Show) -> list[str]:
         vcpu = [f"{name}/{index}", number(kept.booked_refcores, ".3f")]
         rows.append([*vcpu, *_cells(kept), number(kept.quota_cores, ".3f"), *bare])
     now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
-    # Wrapped, so that the number of lines to redraw is known on a narrow terminal too.
     return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
 
 

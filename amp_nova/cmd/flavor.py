@@ -1,27 +1,27 @@
 """``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
 
 import argparse
-import json
 import re
 import sys
 from typing import Any
 
-from amp_nova.cmd.table import aligned
+from amp_nova.cmd import table
+from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
+from amp_nova.flavor.extra_specs import TABLE, Booking, examine, remarks, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
 EXAMPLE = """example:
   amp-nova flavor check --vcpus 2 amp:pref_core=0.5 amp:pref_core.1=1.5
 """
 VCPUS_MAX = 4096
+HEADINGS = ("vCPU", "kind", "refcores", "Ips", "limit", "core type")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``flavor`` and its actions."""
     parser = subparsers.add_parser(
         "flavor",
-        help="check the extra specs of a flavor",
         epilog="example: amp-nova flavor check amp:pref_core=0.5",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="IPS",
         help="Ips of the reference core, to convert amp:ips for Placement, such as 2.5G",
     )
-    check.add_argument("--format", choices=["table", "json"], default="table")
+    table.add_arguments(check)
     check.set_defaults(run=run)
 
 
@@ -91,16 +91,16 @@ def run(args: argparse.Namespace) -> int:
         booking, errors = examine(specs, vcpus)
     properties = placement(booking, reference_ips) if booking else {}
     vcpu_rows = _rows(booking, reference_ips) if booking else []
-    if args.format == "json":
-        found = {
-            "valid": booking is not None,
-            "errors": list(errors),
-            "vcpus": vcpu_rows,
-            "placement": properties,
-        }
-        print(json.dumps(found, indent=2))
-    elif booking:
-        print("\n".join(_table(vcpu_rows, properties)))
+    found = {
+        "valid": booking is not None,
+        "errors": list(errors),
+        "vcpus": vcpu_rows,
+        "placement": properties,
+    }
+    if booking or args.format in ("json", "yaml"):
+        table.show(args, _table(vcpu_rows), found, ((), _below(properties)))
+    for sentence in remarks(specs, booking) if booking else ():
+        print(f"amp-nova: note: {sentence}", file=sys.stderr)
     if errors:
         print(f"amp-nova: {'; '.join(errors)}", file=sys.stderr)
         return 2
@@ -126,19 +126,23 @@ def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]
     return rows
 
 
-def _table(vcpu_rows: list[dict[str, Any]], properties: dict[str, str]) -> list[str]:
-    cells = [["vCPU", "kind", "refcores", "Ips", "limit", "core type"]]
-    for row in vcpu_rows:
-        cells.append(
-            [
-                str(row["index"]),
-                row["kind"],
-                "-" if row["refcores"] is None else f"{row['refcores']:g}",
-                "-" if row["ips"] is None else f"{row['ips']:.4g}",
-                row["limit"] if row["kind"] != "best_effort" else "-",
-                row["core_type"] or "any",
-            ]
+def _table(vcpu_rows: list[dict[str, Any]]) -> Table:
+    rows = [
+        (
+            row["index"],
+            row["kind"],
+            formatted(row["refcores"], "g"),
+            formatted(row["ips"], ".4g"),
+            row["limit"] if row["kind"] != "best_effort" else None,
+            Cell(row["core_type"], row["core_type"] or "any"),
         )
+        for row in vcpu_rows
+    ]
+    return Table(HEADINGS, rows)
+
+
+def _below(properties: dict[str, str]) -> list[str]:
+    """The lines below the table."""
     claim = ["", "To claim it in Placement, add to the flavor:"] if properties else []
     claim += [f"  --property {key}={value}" for key, value in properties.items()]
-    return [*aligned(cells, left=(1, 4, 5)), *claim]
+    return claim

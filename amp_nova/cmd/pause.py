@@ -18,7 +18,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``pause``, ``resume`` and ``release``."""
     pause = subparsers.add_parser(
         "pause",
-        help="stop managing one instance for a while",
         description="Leave the limits and affinities of one instance as they are for a while.",
         epilog="example: amp-nova pause instance-0000002a --ttl 600",
     )
@@ -28,7 +27,6 @@ def add_parser(subparsers: Any) -> None:
     pause.set_defaults(run=run_pause)
     resume = subparsers.add_parser(
         "resume",
-        help="manage an instance again that was paused or released",
         epilog="example: amp-nova resume instance-0000002a",
     )
     resume.set_defaults(run=run_resume)
@@ -36,7 +34,6 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
     release = subparsers.add_parser(
         "release",
-        help="restore what the flavor alone asks for",
         description="Remove the limits and affinities that amp-nova set, of some instances or of "
         "all. The agent does not manage them again until 'amp-nova resume'.",
         epilog="example: amp-nova release --all --dry-run",

@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from amp_nova.cmd.table import sections
+from amp_nova.cmd import table
+from amp_nova.cmd.table import Cell, Table
 from amp_nova.cmd.terminal import progress
-from amp_nova.sim.report import to_json
+from amp_nova.sim.report import rounded
 from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
 from amp_nova.sim.reproduce.figure import Figure
 
@@ -26,7 +27,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``reproduce`` to the command line."""
     parser = subparsers.add_parser(
         "reproduce",
-        help="the papers' tables and figures, published values beside ours",
         description="Run the papers' experiments again, on simulated hosts.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS)
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    table.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -47,17 +47,16 @@ def run(args: argparse.Namespace) -> int:
             found[paper].append(figure)
             progress(f"{paper}: {len(found[paper])} done")
     progress("")
-    if args.format == "json":
-        print(to_json([f for figures in found.values() for f in figures]))
-    else:
-        print(sections({paper: _rows(figures) for paper, figures in found.items()}))
+    figures = [f for figures in found.values() for f in figures]
+    table.show(args, _table(found), rounded(figures))
     return 0
 
 
-def _rows(figures: Sequence[Figure]) -> list[list[str]]:
-    head = ["quantity", "where", "published", "ours"]
-    ours = [f"{f.ours:.4g} {f.unit}".rstrip() for f in figures]
-    return [
-        head,
-        *([f.quantity, f.figure, f.published, o] for f, o in zip(figures, ours, strict=True)),
+def _table(found: Mapping[str, Sequence[Figure]]) -> Table:
+    """A row for every figure, in a section for every paper."""
+    rows = [
+        (paper, f.quantity, f.figure, f.published, Cell(f.ours, f"{f.ours:.4g} {f.unit}".rstrip()))
+        for paper, figures in found.items()
+        for f in figures
     ]
+    return Table(["paper", "quantity", "where", "published", "ours"], rows, sections=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
+from amp_nova.cmd import table
 from amp_nova.cmd.settings import pairs
-from amp_nova.cmd.table import aligned, cell
+from amp_nova.cmd.table import Table, cell
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
@@ -40,7 +41,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``simulate`` to the command line."""
     parser = subparsers.add_parser(
         "simulate",
-        help="run a scenario: a host, its guests and what they do",
         description="Run a scenario with the agent's own control loop on a simulated host.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
         help="the scenario's seed, duration_s or ips_controller, slots=true for a scheduler in "
         "slots of 10 ms (credit, aash, integrated), or a parameter of the policy; may be repeated",
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    table.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -71,7 +71,11 @@ def run(args: argparse.Namespace) -> int:
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **settings)
     result = simulate(wanted, policy)
-    print(report.to_json(result) if args.format == "json" else _table(result))
+    rows = [
+        [{"name": vm, **asdict(found)}[key] for key in COLUMNS.values()]
+        for vm, found in result.vms.items()
+    ]
+    table.show(args, Table(list(COLUMNS), rows), report.rounded(result), _around(result))
     return 0
 
 
@@ -81,12 +85,8 @@ def _boolean(key: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _table(result: Result) -> str:
-    """The same as text: a line per guest, then the host."""
-    rows = [list(COLUMNS)]
-    for name, vm in result.vms.items():
-        values = {"name": name, **asdict(vm)}
-        rows.append([cell(values[key]) for key in COLUMNS.values()])
+def _around(result: Result) -> tuple[list[str], list[str]]:
+    """The lines above and below the table of the guests."""
     head = f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}"
     host = (
         f"throughput {cell(result.throughput)}, ASP {cell(result.asp)}, "
@@ -94,4 +94,4 @@ def _table(result: Result) -> str:
         f"({result.cross_llc_migrations} between caches), "
         f"fast cores idle {cell(result.fast_idle_ratio)}"
     )
-    return "\n".join([head, "", *aligned(rows), "", host])
+    return [head, ""], ["", host]

@@ -1,105 +1,154 @@
 """``amp-nova status`` and ``explain``: the state of this host's instances, from its agent."""
 
 import argparse
-import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
-from amp_nova.cmd.table import aligned, number
+from amp_nova.cmd import table
+from amp_nova.cmd.table import Cell, Table, formatted
+from amp_nova.cmd.terminal import redrawn
+from amp_nova.exceptions import AmpError, ConfigInvalid
+
+EPILOG = """examples:
+  amp-nova status
+  amp-nova status --watch                         draw it again in every cycle; Ctrl-C ends it
+  amp-nova status -c domain -c ratio --sort ratio
+  amp-nova status --format json
+"""
+HEADINGS = ("DOMAIN", "VCPU", "BOOKED", "DELIVERED", "RATIO", "QUOTA", "CORE TYPE", "NOTE")
+NONE_HERE = (
+    "no instance is running on this host: start one, with a flavor that 'amp-nova flavor check'"
+    " accepts"
+)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``status`` and ``explain``."""
     status = subparsers.add_parser(
-        "status",
-        help="instances: booked, delivered, quota, core type, shortfall by cause",
-        epilog="example: amp-nova status --format json",
+        "status", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    status.add_argument(
+        "--watch", action="store_true", help="draw the table again in every cycle of the agent"
+    )
+    table.add_arguments(status)
     status.set_defaults(run=run_status)
-    explain = subparsers.add_parser(
-        "explain",
-        help="why an instance has the quota and cores it has",
-        epilog="example: amp-nova explain instance-0000002a",
-    )
+    explain = subparsers.add_parser("explain", epilog="example: amp-nova explain instance-0000002a")
     explain.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
+    explain.add_argument("--format", choices=table.DOCUMENTS, default="table")
     explain.set_defaults(run=run_explain)
     for parser in (status, explain):
-        parser.add_argument("--config-file", metavar="FILE", action="append")
-        parser.add_argument("--format", choices=["table", "json"], default="table")
+        parser.add_argument(
+            "--config-file", metavar="FILE", action="append", help="instead of the default files"
+        )
 
 
-def _query(args: argparse.Namespace, question: dict[str, Any]) -> dict[str, Any] | None:
-    state_path = Path(options.load(files=args.config_file).agent.state_path)
+class _Refused(AmpError):
+    """The agent is not there, or has no answer."""
+
+
+def _answer(state_path: Path, question: dict[str, Any]) -> dict[str, Any]:
+    """The agent's answer; raises ``_Refused`` with the next step."""
     reply = control_socket.query(state_path, question)
     if reply is None:
-        print(f"amp-nova: no agent responds in {state_path}: start amp-nova-agent", file=sys.stderr)
-    elif "error" in reply:
-        print(f"amp-nova: {reply['error']}", file=sys.stderr)
-        return None
+        raise _Refused(
+            f"no agent responds in {state_path}: start amp-nova-agent, or name the directory it"
+            " uses in [agent] state_path"
+        )
+    if "error" in reply:
+        raise _Refused(reply["error"])
     return reply
 
 
 def run_status(args: argparse.Namespace) -> int:
     """Print the state of every vCPU (0), or that no agent responds (1)."""
-    reply = _query(args, {"ask": "status"})
-    if reply is None:
+    agent = options.load(files=args.config_file).agent
+    state_path = Path(agent.state_path)
+    if args.watch:
+        return _watch(args, state_path, agent.cycle_s)
+    try:
+        instances = _answer(state_path, {"ask": "status"})["status"]
+    except _Refused as exc:
+        print(f"amp-nova: {exc}", file=sys.stderr)
         return 1
-    if args.format == "json":
-        print(json.dumps(reply["status"], indent=2))
+    if args.format == "table" and not instances:
+        print(NONE_HERE)
     else:
-        print(_table(reply["status"]))
+        table.show(args, _table(instances), instances)
     return 0
+
+
+def _watch(args: argparse.Namespace, state_path: Path, cycle_s: float) -> int:
+    """Draw the table in every cycle until Ctrl-C (0)."""
+    if args.format != "table" or not sys.stdout.isatty():
+        raise ConfigInvalid(
+            "--watch draws a table on a terminal: leave it out for other formats, pipes and files"
+        )
+    try:
+        with redrawn() as draw:
+            while True:
+                draw(_drawing(args, state_path))
+                time.sleep(cycle_s)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _drawing(args: argparse.Namespace, state_path: Path) -> list[str]:
+    """The lines of the table now, or why there are none."""
+    try:
+        instances = _answer(state_path, {"ask": "status"})["status"]
+    except _Refused as exc:
+        return [f"amp-nova: {exc}"]
+    chosen = _table(instances).select(args.columns, args.sort)
+    return chosen.lines() if instances else [NONE_HERE]
 
 
 def run_explain(args: argparse.Namespace) -> int:
     """Print the reasons for one instance's allocation (0), or that it is not on this host (1)."""
-    reply = _query(args, {"ask": "explain", "instance": args.instance})
-    if reply is None:
+    state_path = Path(options.load(files=args.config_file).agent.state_path)
+    try:
+        found = _answer(state_path, {"ask": "explain", "instance": args.instance})["explain"]
+    except _Refused as exc:
+        print(f"amp-nova: {exc}", file=sys.stderr)
         return 1
-    found = reply["explain"]
-    if args.format == "json":
-        print(json.dumps(found, indent=2))
-    else:
+    if args.format == "table":
         print(f"{found['domain']} ({found['instance']})")
         for line in found["because"]:
             print(f"  {line}")
+    else:
+        table.show_document(args.format, found)
     return 0
 
 
-HEADINGS = ("DOMAIN", "VCPU", "BOOKED", "DELIVERED", "RATIO", "QUOTA", "CORE TYPE", "NOTE")
-
-
-def _table(instances: list[dict[str, Any]]) -> str:
-    """One line for each vCPU."""
-    rows: list[tuple[str, ...]] = [HEADINGS]
+def _table(instances: list[dict[str, Any]]) -> Table:
+    """One row for each vCPU."""
+    rows: list[tuple[object, ...]] = []
     for instance in instances:
-        for vcpu in instance["vcpus"]:
-            rows.append(_row(instance, vcpu))
+        rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]
         if not instance["vcpus"]:
-            rows.append((instance["domain"], *"------", instance["problem"] or ""))
-    lines = aligned(rows, left=range(len(HEADINGS)))
-    return "\n".join(lines) if instances else "no instance is running on this host"
+            unknown = (None,) * (len(HEADINGS) - 2)
+            rows.append((instance["domain"], *unknown, instance["problem"] or ""))
+    return Table(HEADINGS, rows)
 
 
-def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[str, ...]:
+def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[object, ...]:
+    booked: object = formatted(vcpu["booked_refcores"], "g", "best effort")
     if vcpu["booked_ips"] is not None:
         booked = f"{vcpu['booked_ips']:.4g} Ips"
-    else:
-        booked = number(vcpu["booked_refcores"], "g", "best effort")
     short = {cause: s for cause, s in vcpu["shortfall_refcore_s"].items() if s >= 0.001}
     notes = [n for n in (vcpu["note"], instance["problem"]) if n]
     if short:
         notes.append("short " + ", ".join(f"{c} {s:.3g} refcore s" for c, s in short.items()))
     return (
         instance["domain"],
-        str(vcpu["index"]),
+        vcpu["index"],
         booked,
-        number(vcpu["delivered_refcores"], ".4f"),
-        number(vcpu["delivered_ratio"], ".3f"),
-        number(vcpu["quota_cores"], ".4f", "none"),
-        vcpu["core_type"] or "any",
+        formatted(vcpu["delivered_refcores"], ".4f"),
+        formatted(vcpu["delivered_ratio"], ".3f"),
+        formatted(vcpu["quota_cores"], ".4f", "none"),
+        Cell(vcpu["core_type"], vcpu["core_type"] or "any"),
         "; ".join(notes),
     )

@@ -1,9 +1,30 @@
-"""Progress on a terminal, beside a command's output."""
+"""What changes on a terminal while a command runs: progress, and lines that are drawn again."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator, Sequence
 
 
 def progress(text: str) -> None:
     """Replace the line of progress on standard error; nothing unless that is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def redrawn() -> Iterator[Callable[[Sequence[str]], None]]:
+    """A function that replaces the lines it drew before on standard output, a terminal.
+
+    The last lines stay. Lines that are too long are cut.
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+
+        def draw(lines: Sequence[str]) -> None:
+            text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+            live.update(text, refresh=True)
+
+        yield draw

@@ -1,20 +1,21 @@
 """``amp-nova topology``: core types, pCPUs and coefficients, with their sources."""
 
 import argparse
-import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.cmd.table import aligned
+from amp_nova.cmd import table
+from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import slow_pcpus
 
-HEAD = (  # text in columns 0, 1 and 5, numbers in the others
+HEADINGS = (
     "core type",
     "pCPUs",
     "cores",
@@ -36,7 +37,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``topology`` to the command line."""
     parser = subparsers.add_parser(
         "topology",
-        help="show core types, pCPUs and coefficients, with their sources",
         description="Show this host's core types, slowest first.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="print commands that keep host services on slow cores; change nothing",
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    table.add_arguments(parser)
     parser.set_defaults(run=run)
 
 
@@ -64,10 +64,7 @@ def run(args: argparse.Namespace) -> int:
     topology = load_topology(_configuration(args.root, args.config_file))
     if args.host_services:
         return _recommend(topology, args.format)
-    if args.format == "json":
-        print(json.dumps(_as_dict(topology), indent=2))
-    else:
-        print("\n".join(_table(topology)))
+    table.show(args, _table(topology), _as_dict(topology), ((), _notes(topology)))
     return 0
 
 
@@ -81,8 +78,8 @@ def _recommend(topology: Topology, form: str) -> int:
         )
         return 1
     cpuset = cpulist.show(slow)
-    if form == "json":
-        print(json.dumps({"pcpus": sorted(slow), "cpuset": cpuset}, indent=2))
+    if form != "table":
+        table.show_document(form, {"pcpus": sorted(slow), "cpuset": cpuset})
         return 0
     print(
         "# Confines host services to slow cores. Instances, in machine.slice, are not affected.\n"
@@ -115,8 +112,8 @@ def _as_dict(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _table(topology: Topology) -> list[str]:
-    rows = [HEAD]
+def _table(topology: Topology) -> Table:
+    rows = []
     for t in topology.core_types:
         pcpus = topology.pcpus_of(t.name)
         cores = {p.siblings for p in topology.pcpus if p.id in pcpus}
@@ -124,19 +121,24 @@ def _table(topology: Topology) -> list[str]:
             (
                 t.name,
                 cpulist.show(pcpus),
-                str(len(cores)),
-                str(t.threads_per_core),
-                "unknown" if t.coefficient is None else f"{t.coefficient:.3f}",
-                t.coefficient_source or "-",
-                "-" if t.nominal_ips is None else f"{t.nominal_ips:.3g}",
+                len(cores),
+                t.threads_per_core,
+                formatted(t.coefficient, ".3f", "unknown"),
+                Cell(t.coefficient_source, t.coefficient_source or "-"),
+                formatted(t.nominal_ips, ".3g"),
             )
         )
+    return Table(HEADINGS, rows)
+
+
+def _notes(topology: Topology) -> Sequence[str]:
+    """The lines below the table."""
     isolated = cpulist.show(p.id for p in topology.pcpus if p.isolated)
-    below = [f"reference core: {topology.reference}", f"source: {topology.source}"]
-    below += [f"isolated pCPUs: {isolated}"] if isolated else []
-    below += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
+    notes = ["", f"reference core: {topology.reference}", f"source: {topology.source}"]
+    notes += [f"isolated pCPUs: {isolated}"] if isolated else []
+    notes += [f"offline pCPUs: {cpulist.show(topology.offline)}"] if topology.offline else []
     warnings = [f"warning: {w}" for w in topology.warnings]
-    return [*aligned(rows, left=(0, 1, 5)), "", *below, *([""] if warnings else []), *warnings]
+    return [*notes, *([""] if warnings else []), *warnings]
 
 
 def _configuration(root: str | None, config_file: str | None) -> cfg.ConfigOpts:

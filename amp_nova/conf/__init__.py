@@ -14,6 +14,7 @@ from oslo_config import cfg, types
 from amp_nova.conf import agent, counters, exporter, nova, placement, reports, topology
 from amp_nova.exceptions import ConfigInvalid
 
+PROJECT = "amp-nova"
 _GROUPS = (agent, counters, exporter, nova, placement, reports, topology)
 
 
@@ -31,6 +32,25 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
             conf.register_opt(registered, group)
 
 
+def default_files() -> list[str]:
+    """The configuration file that every command and the agent read, if it exists."""
+    return _once(cfg.find_config_files(PROJECT, PROJECT))
+
+
+def default_folders() -> list[str]:
+    """The folder of further configuration files, ``amp-nova.conf.d``, if it exists."""
+    return _once(cfg.find_config_dirs(PROJECT, PROJECT))
+
+
+def _once(paths: Sequence[str]) -> list[str]:
+    """The paths without repetition.
+
+    oslo.config looks for a file named after the project and for one named after the program. Where
+    these are the same, it would read the file twice, and list options would have every line twice.
+    """
+    return list(dict.fromkeys(paths))
+
+
 def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
     """Read and check the configuration.
 
@@ -43,12 +63,12 @@ def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.Co
     """
     conf = cfg.ConfigOpts()
     register_opts(conf)
-    named = None if files is None else list(files)
-    folders: list[str] | None = None if named is None else []
+    named = default_files() if files is None else list(files)
+    folders = default_folders() if files is None else []
     try:
         conf(
             list(argv),
-            project="amp-nova",
+            project=PROJECT,
             default_config_files=named,
             default_config_dirs=folders,
         )

@@ -18,6 +18,8 @@ Limit = Literal["hard", "soft"]
 NAMESPACE = "amp"
 FOREIGN_QUOTA = "quota:cpu_"
 """Prefix of Nova's own CPU tuning keys, which set the same quota."""
+CPU_POLICY = "hw:cpu_policy"
+"""Nova's key for pCPUs that no other instance uses."""
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
@@ -244,6 +246,20 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         weight=float(general.get("weight", 1.0)),
     )
     return booking, ()
+
+
+def remarks(specs: Mapping[str, str], booking: Booking) -> tuple[str, ...]:
+    """A sentence for each key of Nova's own that changes what a valid booking means."""
+    policy = specs.get(CPU_POLICY)
+    if not booking.booked or policy not in ("dedicated", "mixed"):
+        return ()
+    sentence = (
+        f"{CPU_POLICY}={policy} gives a vCPU a pCPU of its own, on a core type that Nova chooses: "
+        "amp-nova limits the vCPU to its booking there and never moves it, what it does not book "
+        "of the pCPU stays unused, and the filter searches the shared pCPUs for the capacity; "
+        "remove one of the two"
+    )
+    return (sentence,)
 
 
 def parse(specs: Mapping[str, str], vcpus: int) -> Booking:

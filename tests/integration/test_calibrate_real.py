@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 def command(folder, *arguments):
     """Run it with one core type that is all online pCPUs; other loads here are overridden."""
     (folder / "amp.conf").write_text(f"[topology]\ncalibration_file = {folder}/c.json\n")
-    program = "from amp_nova.cmd import cli; cli.COMMANDS = ('calibrate',); exit(cli.main())"
+    program = "from amp_nova.cmd import cli; exit(cli.main())"
     return subprocess.Popen(
         [
             *(

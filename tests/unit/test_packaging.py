@@ -1,6 +1,8 @@
 """What an installed amp-nova offers: commands, entry points, a sample configuration."""
 
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,20 +14,21 @@ import amp_nova
 from amp_nova.cmd import cli
 
 ROOT = Path(amp_nova.__file__).parent.parent
-SUBCOMMANDS = [
-    [],
-    ["topology"],
-    ["calibrate"],
-    ["status"],
-    ["explain"],
-    ["pause"],
-    ["resume"],
-    ["release"],
-    ["flavor"],
-    ["flavor", "check"],
-    ["simulate"],
-    ["demo"],
-]
+SUBCOMMANDS = [[], *([name] for name in cli.COMMANDS), ["flavor", "check"]]
+
+HEAVY = (
+    "importlib.metadata",
+    "json",
+    "libvirt",
+    "logging",
+    "oslo_config",
+    "prometheus_client",
+    "rich",
+    "shtab",
+    "stevedore",
+    "yaml",
+)
+"""What takes long to import."""
 
 
 @pytest.mark.parametrize("words", SUBCOMMANDS, ids=" ".join)
@@ -51,10 +54,79 @@ def test_the_agent_explains_itself_with_an_example():
     assert "amp-nova-agent" in done.stdout.partition("xample")[2]
 
 
-def test_the_version_is_the_installed_one(capsys):
-    """``amp-nova --version`` names the version that the package index knows."""
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        (["--help"], ()),
+        (["flavor", "check", "amp:pref_core=1"], ()),
+        # oslo.config itself imports the others
+        (["status"], ("importlib.metadata", "json", "logging", "oslo_config", "stevedore")),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_quick_commands_import_little(words, allowed):
+    """Help and answers come at once: what is slow to import is not imported."""
+    program = f"""
+import sys
+from amp_nova.cmd import cli
+try:
+    cli.main({words!r})
+except SystemExit:
+    pass
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+    # -S leaves out what an editable installation imports at the start of Python.
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    imported = set(done.stderr.splitlines()[-1].split())
+
+    assert "amp_nova.cmd.cli" in imported
+    assert {*HEAVY} & imported <= {*allowed}
+    commands = {m for m in imported if m.startswith("amp_nova.cmd.")}
+    assert "amp_nova.cmd.calibrate" not in commands
+
+
+@pytest.mark.parametrize("program", ["amp-nova", "amp-nova-agent"])
+def test_completions_are_scripts_a_shell_can_read(program, capsys):
+    """With the names of commands and options."""
+    for shell in ("bash", "zsh"):
+        assert cli.main(["completion", shell, "--of", program]) == 0
+        script = capsys.readouterr().out
+        assert "--config-file" in script
+        if shutil.which(shell):
+            subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "amp-nova: there is no command 'statsu': did you mean 'status'?"),
+        (["zzz"], "amp-nova: there is no command 'zzz'; see 'amp-nova --help'"),
+        ([], "amp-nova: the following arguments are required: COMMAND"),
+        (["status", "--fromat=json"], "there is no option --fromat=json: did you mean '--format'?"),
+    ],
+)
+def test_a_misspelt_word_is_named_with_what_was_meant(words, said, capsys):
+    """Exit status 2 and one sentence."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+
+    err = capsys.readouterr().err
+    assert (stop.value.code, err.count("\n")) == (2, 1)
+    assert said in err
+
+
+@pytest.mark.parametrize("words", [[], ["status"], ["flavor", "check"]], ids=" ".join)
+def test_the_version_is_the_installed_one(words, capsys):
+    """``--version`` anywhere names the version that the package index knows."""
     with pytest.raises(SystemExit):
-        cli.main(["--version"])
+        cli.main([*words, "--version"])
 
     assert capsys.readouterr().out == f"amp-nova {importlib.metadata.version('amp-nova')}\n"
 

@@ -1,12 +1,20 @@
 """``amp-nova status`` and ``explain`` as a user sees them; the tests play the agent."""
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 
 import pytest
+import yaml
 
+from amp_nova.accounting.delivery import Last
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.operator import status as status_
 from amp_nova.cmd.cli import main
+from amp_nova.cmd.status import NONE_HERE
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
 
@@ -90,11 +98,92 @@ def test_status_as_json_is_the_agents_answer(run, serve):
     assert json.loads(out)[0]["vcpus"][0]["delivered_ratio"] == 0.975
 
 
+def test_chosen_columns_in_a_chosen_order(run, serve):
+    """As rows in every format, values unrounded for programs and what is unknown last."""
+    serve(
+        instance(booked(), best_effort(1)),
+        instance(booked(account=reports.account(last=Last(ratio=0.5))), name="instance-00000002"),
+    )
+    chosen = ("status", "-c", "domain", "-c", "RATIO", "--sort", "ratio")
+
+    assert run(*chosen, "--format", "csv")[1].splitlines() == [
+        "domain,ratio",
+        "instance-00000002,0.5",
+        "instance-00000001,0.975",
+        "instance-00000001,",
+    ]
+    assert [r["ratio"] for r in json.loads(run(*chosen, "--format", "json")[1])] == [
+        0.5,
+        0.975,
+        None,
+    ]
+    assert yaml.safe_load(run(*chosen[:5], "--sort", "ratio:desc", "--format", "yaml")[1]) == [
+        {"domain": "instance-00000001", "ratio": 0.975},
+        {"domain": "instance-00000002", "ratio": 0.5},
+        {"domain": "instance-00000001", "ratio": None},
+    ]
+    assert run(*chosen)[1].splitlines() == [
+        "DOMAIN             RATIO",
+        "instance-00000002  0.500",
+        "instance-00000001  0.975",
+        "instance-00000001      -",
+    ]
+
+
 @pytest.mark.parametrize(
-    ("form", "said"), [("table", "no instance is running on this host"), ("json", "[]")]
+    ("arguments", "said"),
+    [
+        (["-c", "ration"], "-c ration is not a column: did you mean 'ratio'?"),
+        (["--sort", "x"], "--sort x is not a column: the columns are domain, vcpu, booked"),
+        (["--sort", "ratio:down"], "--sort ratio:down is not allowed: write ratio, ratio:asc or"),
+        (["--watch"], "--watch draws a table on a terminal: leave it out for other formats"),
+    ],
 )
+def test_a_wrong_choice_is_bad_input(run, serve, arguments, said):
+    """Exit status 2 and one sentence with what is allowed."""
+    serve(instance(booked()))
+
+    status, out, err = run("status", *arguments)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_watch_draws_the_table_again_in_every_cycle(serve, tmp_path):
+    """On a terminal: an agent that is not there yet, then its instances, until Ctrl-C."""
+    config = tmp_path / "amp-nova.conf"
+    config.write_text(f"[agent]\nstate_path = {tmp_path}\ncycle_s = 0.05\n")
+    words = [sys.executable, "-m", "amp_nova.cmd.cli", "status", "--watch", "--config-file", config]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        words,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
+    ) as watch:
+        os.close(theirs)
+        _read_until(ours, "no agent responds")
+        serve(instance(booked()))
+        seen = _read_until(ours, "0.975"), _read_until(ours, "0.975")
+        watch.send_signal(signal.SIGINT)
+    os.close(ours)
+
+    assert all("instance-00000001" in table for table in seen)
+    assert watch.returncode == 0
+
+
+def _read_until(terminal, text):
+    """What a terminal shows up to this text."""
+    seen = ""
+    while text not in seen:
+        seen += os.read(terminal, 4096).decode()
+    return seen
+
+
+@pytest.mark.parametrize(("form", "said"), [("table", NONE_HERE), ("json", "[]"), ("yaml", "[]")])
 def test_a_host_without_instances(run, serve, form, said):
-    """It is not an error."""
+    """It is not an error; the table's place has the next step."""
     serve()
 
     assert run("status", "--format", form) == (0, f"{said}\n", "")
@@ -103,11 +192,12 @@ def test_a_host_without_instances(run, serve, form, said):
 @pytest.mark.parametrize("command", [["status"], ["explain", "x"]])
 def test_no_agent_is_the_answer_no(run, tmp_path, command):
     """Exit status 1, and a message with the directory and the remedy."""
-    assert run(*command) == (
-        1,
-        "",
-        f"amp-nova: no agent responds in {tmp_path}: start amp-nova-agent\n",
+    said = (
+        f"amp-nova: no agent responds in {tmp_path}: start amp-nova-agent, or name the directory"
+        " it uses in [agent] state_path\n"
     )
+
+    assert run(*command) == (1, "", said)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""The argument parser that all commands use: one-sentence errors, ``--version``, near misses."""
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with ``--version`` and with errors that are one sentence."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.add_argument("--version", action=_Version, help="show the version and exit")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:  # here, because the parser of a subcommand knows its options
+            hint = nearest(word.partition("=")[0], self._option_string_actions)
+            if word.startswith("--") and hint:
+                self.error(f"there is no option {word}{hint}")
+        return found, unknown
+
+
+class _Version(argparse.Action):
+    """Prints the installed version, which takes time to find out."""
+
+    def __init__(self, option_strings: Any, dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=settings.get("help"))
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import importlib.metadata
+
+        program = parser.prog.split()[0]
+        print(f"{program} {importlib.metadata.version('amp-nova')}")
+        parser.exit()
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence: the known word that ``word`` resembles, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean '{near[0]}'?" if near else ""
