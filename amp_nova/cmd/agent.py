@@ -5,9 +5,12 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from oslo_config import cfg
+from oslo_log import log
+
 from amp_nova import conf as options
 from amp_nova.cmd.parser import Parser
-from amp_nova.exceptions import AmpError
+from amp_nova.exceptions import AmpError, ConfigInvalid
 
 EXAMPLE = """example:
   amp-nova-agent --dry-run        show what it would change now, and why
@@ -30,20 +33,35 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--dry-run", action="store_true", help="print what one cycle would change, and exit"
     )
-    parser.add_argument("--debug", action="store_true", help="log more")
+    parser.add_argument("--debug", action="store_true", help="log more, as [DEFAULT] debug does")
     return parser
 
 
-def _single(arguments: argparse.Namespace) -> int:
+def _configure(arguments: argparse.Namespace, *, quiet: bool) -> cfg.ConfigOpts:
+    """The configuration, with logging as its section [DEFAULT] says; ``quiet``: only errors."""
+    argv = ["--debug"] if arguments.debug else []
+    conf = options.load(argv, arguments.config_file, log.register_options)
+    try:
+        if not conf.log_file and not conf.log_dir:  # oslo.log's own default is standard output
+            conf.set_default("use_stderr", True)
+        log.setup(conf, options.PROJECT)
+    except (cfg.Error, log.LogConfigError, OSError) as exc:
+        raise ConfigInvalid(f"[DEFAULT] does not say how to log: {exc}; correct it") from exc
+    if quiet and not conf.debug:
+        logging.getLogger().setLevel(logging.ERROR)
+    return conf
+
+
+def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     from amp_nova.agent.operator.status import describe
     from amp_nova.agent.service import Service
 
-    service = Service(options.load(files=arguments.config_file), dry_run=arguments.dry_run)
+    service = Service(conf, dry_run=dry_run)
     cycle = service.once()
     for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(cycle)
-    lines += service.poll_io_twice() if arguments.dry_run else []
+    lines += service.poll_io_twice() if dry_run else []
     print("\n".join(lines) or "nothing to change")
     for domain in cycle.domains:
         if domain.problem:
@@ -58,16 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent; exit status 0 (ok), 1 (a change failed) or 2 (bad input)."""
     arguments = build_parser().parse_args(argv)
     single = arguments.once or arguments.dry_run
-    level = logging.DEBUG if arguments.debug else logging.ERROR if single else logging.INFO
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     try:
+        conf = _configure(arguments, quiet=single)
         if single:
-            return _single(arguments)
+            return _single(conf, dry_run=arguments.dry_run)
         from amp_nova.agent.service import Service
 
-        Service(options.load(files=arguments.config_file)).run()
+        Service(conf).run()
         return 0
     except (AmpError, ImportError) as exc:
         problem = str(exc)

@@ -3,10 +3,12 @@
 Configuration is passed around as a ``ConfigOpts``; there is no global one.
 """
 
+import contextlib
 import copy
 import functools
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from oslo_config import cfg, types
@@ -32,6 +34,10 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
             conf.register_opt(registered, group)
 
 
+def register_nothing(_conf: cfg.ConfigOpts) -> None:
+    """Register no further options."""
+
+
 def default_files() -> list[str]:
     """The configuration file that every command and the agent read, if it exists."""
     return _once(cfg.find_config_files(PROJECT, PROJECT))
@@ -51,30 +57,40 @@ def _once(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def load(argv: Sequence[str] = (), files: Sequence[str] | None = None) -> cfg.ConfigOpts:
+def load(
+    argv: Sequence[str] = (),
+    files: Sequence[str] | None = None,
+    register: Callable[[cfg.ConfigOpts], None] = register_nothing,
+) -> cfg.ConfigOpts:
     """Read and check the configuration.
 
     Args:
         argv: command-line arguments.
-        files: the only files to read; ``None`` searches the usual places, ``/etc/amp-nova`` first.
+        files: the only files to read; ``None`` reads ``default_files()``.
+        register: registers options of other libraries, before the files are read.
 
     Raises:
         ConfigInvalid: a file cannot be read, or a value is not allowed.
     """
     conf = cfg.ConfigOpts()
     register_opts(conf)
+    register(conf)
     named = default_files() if files is None else list(files)
     folders = default_folders() if files is None else []
+    said = io.StringIO()
     try:
-        conf(
-            list(argv),
-            project=PROJECT,
-            default_config_files=named,
-            default_config_dirs=folders,
-        )
-    except (cfg.Error, OSError, UnicodeError) as exc:
+        with contextlib.redirect_stderr(said):
+            conf(
+                list(argv),
+                project=PROJECT,
+                default_config_files=named,
+                default_config_dirs=folders,
+            )
+    except (cfg.Error, OSError, UnicodeError, SystemExit) as exc:
+        # oslo.config prints and exits if a file sets a command-line option, such as debug, wrongly.
+        text = said.getvalue() if isinstance(exc, SystemExit) else str(exc)
         where = f"{', '.join(named)}: " if isinstance(exc, UnicodeError) and named else ""
-        reason = " ".join(str(exc).split())
+        reason = " ".join(text.split())
         raise ConfigInvalid(f"the configuration cannot be read: {where}{reason}") from exc
     for group, opts in list_opts():
         for opt in opts:  # oslo.config checks a value when it is first used

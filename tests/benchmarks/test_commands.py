@@ -1,6 +1,6 @@
 """Seconds from typing a command to its end, medians; the target is 0.25 s.
 
-Run it with ``pytest tests/benchmarks/test_commands.py -s``. It prints times and never fails on them.
+Run it with ``pytest tests/benchmarks/test_commands.py -s``. It prints times, never fails on them.
 Beside them stand the same commands of the tree before commands were imported one by one, on two
 cores of a cloud machine, and an interpreter that does nothing.
 """

@@ -29,6 +29,12 @@ def run(*words: str | Path, **variables: str) -> str:
     return done.stdout
 
 
+def shipped() -> set[str]:
+    """What operators get besides the commands: unit, samples, rules, dashboards."""
+    files = (path for path in (ROOT / "etc").rglob("*") if path.is_file())
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory) -> Path:
     """A folder with the sdist, and the wheel that was built from it."""
@@ -43,8 +49,8 @@ def test_the_sdist_carries_what_a_build_needs(dist):
     with tarfile.open(dist / "amp_nova-1.2.3.tar.gz") as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
 
-    wanted = {"LICENSE", "README.rst", "requirements.txt", "etc/amp-nova/amp-nova.conf.sample"}
-    assert wanted <= names
+    assert {"LICENSE", "README.rst", "requirements.txt", *shipped()} <= names
+    assert "packaging/debian/control" in names
 
 
 def test_the_wheel_carries_every_module_and_nothing_else(dist):
@@ -56,13 +62,114 @@ def test_the_wheel_carries_every_module_and_nothing_else(dist):
     assert modules == {path.relative_to(ROOT).as_posix() for path in files}
 
 
-def test_the_wheel_installs_and_runs(dist, tmp_path):
-    """A new environment with the wheel alone answers the first commands of the README."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    bin_ = tmp_path / "venv/bin"
+@pytest.fixture(scope="module")
+def installed(dist, tmp_path_factory) -> Path:
+    """A new environment with the wheel alone."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=True)
+    wheel = next(dist.glob("*.whl"))
+    run(
+        folder / "bin/python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        f"amp-nova[agent] @ file://{wheel}",
+    )
+    return folder
 
-    run(bin_ / "python", "-m", "pip", "install", "--quiet", *dist.glob("*.whl"))
+
+def test_the_wheel_installs_and_runs(installed):
+    """A new environment with the wheel alone answers the first commands of the README."""
+    bin_ = installed / "bin"
 
     assert run(bin_ / "amp-nova", "--version") == "amp-nova 1.2.3\n"
+    assert run(bin_ / "amp-nova-agent", "--version") == "amp-nova-agent 1.2.3\n"
+    assert run(bin_ / "amp-nova-status", "--version") == "amp-nova-status 1.2.3\n"
     assert "0.5" in run(bin_ / "amp-nova", "flavor", "check", "amp:pref_core=0.5")
-    assert (tmp_path / "venv/etc/amp-nova/amp-nova.conf.sample").exists()
+
+
+def test_the_wheel_carries_what_operators_configure(installed):
+    """The unit, the samples, and whatever else is in etc/, under the environment's own etc/."""
+    assert {
+        "etc/amp-nova/amp-nova-agent.service",
+        "etc/amp-nova/amp-scheduler.conf.sample",
+    } <= shipped()
+    assert [name for name in shipped() if not (installed / name).is_file()] == []
+
+
+COMMANDS = [
+    # words, exit status, and a word of the answer
+    ("amp-nova topology", 0, "fast"),
+    ("amp-nova topology --host-services", 0, "AllowedCPUs"),
+    ("amp-nova calibrate --no-write --repeat 1 --force", 2, "stress-ng"),
+    ("amp-nova status", 1, "start amp-nova-agent"),
+    ("amp-nova explain x", 1, "start amp-nova-agent"),
+    ("amp-nova pause x --ttl 60", 2, "libvirt"),
+    ("amp-nova resume x", 2, "libvirt"),
+    ("amp-nova release x", 2, "libvirt"),
+    ("amp-nova release --all", 2, "libvirt"),
+    ("amp-nova flavor check amp:pref_core=0.5", 0, "pref_core"),
+    (f"amp-nova simulate {ROOT}/doc/source/user/two-vms.yaml", 0, "throughput"),
+    (f"amp-nova compare {ROOT}/doc/source/user/two-vms.yaml --policy credit", 0, "unfairness"),
+    ("amp-nova reproduce kumar2009", 0, "published"),
+    ("amp-nova demo --fast --duration 4", 0, "delivered"),
+    ("amp-nova completion bash", 0, "amp-nova"),
+    ("amp-nova-agent --once", 2, "libvirt"),
+    ("amp-nova-status upgrade check", 1, "Core types and calibration"),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A home with a default file that sets every option that may be repeated."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / ".amp-nova").mkdir()
+    count = len(os.sched_getaffinity(0))
+    (folder / ".amp-nova/amp-nova.conf").write_text(
+        f"""
+[topology]
+core_type = fast 0 2.0
+core_type = slow {",".join(map(str, range(1, count)))}
+calibration_file = {folder}/calibration.json
+[agent]
+state_path = {folder}
+libvirt_uri = qemu+unix:///system?socket={folder}/no-libvirt
+booking = web-* amp:pref_core=0.5
+booking = db-* amp:weight=2
+coefficients_of = web-* fixed
+coefficients_of = db-* adaptive
+policy = amp-adaptive-fair
+policy_parameter = max_slowdown=0.3
+"""
+    )
+    return folder
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one pCPU is not of two core types")
+@pytest.mark.parametrize(("words", "status", "said"), COMMANDS, ids=[c[0] for c in COMMANDS])
+def test_every_command_works_with_the_default_file_alone(installed, home, words, status, said):
+    """As installed and as typed: no list is read twice, and what is missing is said."""
+    done = subprocess.run(
+        [installed / "bin" / words.split()[0], *words.split()[1:]],
+        env={"HOME": str(home), "PATH": "/nowhere", "LANG": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "twice" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_command_was_tried(installed):
+    """A new command belongs into the list above."""
+    listed = run(
+        installed / "bin/python", "-c", "from amp_nova.cmd import cli; print(*cli.COMMANDS)"
+    )
+
+    assert set(listed.split()) == {
+        words.split()[1] for words, _, _ in COMMANDS if words.startswith("amp-nova ")
+    }

@@ -32,6 +32,17 @@ class PlacementUnavailable(AmpError):
     """Placement did not accept a request; synchronisation starts again later."""
 
 
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """keystoneauth's options in ``[placement]``, for oslo-config-generator."""
+    options = [
+        *loading.get_auth_common_conf_options(),
+        *loading.get_auth_plugin_conf_options("v3password"),
+        *loading.get_session_conf_options(),
+        *loading.get_adapter_conf_options(include_deprecated=False),
+    ]
+    return [(GROUP, list({option.dest: option for option in options}.values()))]
+
+
 def connect(conf: cfg.ConfigOpts) -> Any:
     """The configured client of Placement, which connects when it is first used.
 

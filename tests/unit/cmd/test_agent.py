@@ -265,3 +265,37 @@ def test_machine_whose_core_types_are_unknown_is_one_sentence(config, tmp_path):
 
     assert (status, err.count("\n")) == (2, 1)
     assert os.fspath(tmp_path / "empty") in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("debug = perhaps", "the configuration cannot be read: argument --debug: Invalid Boolean"),
+        ("log_config_append = /not/there", "[DEFAULT] does not say how to log"),
+        ("log_file = /not/there/agent.log", "[DEFAULT] does not say how to log"),
+    ],
+)
+def test_a_bad_way_to_log_is_bad_input(tmp_path, lines, said):
+    """Exit status 2 and one sentence."""
+    (tmp_path / "amp-nova.conf").write_text(f"[DEFAULT]\n{lines}\n")
+
+    status, out, err = real("--config-file", tmp_path / "amp-nova.conf", "--once")
+
+    assert (status, out) == (2, "")
+    assert said in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_the_log_goes_where_the_configuration_says(tmp_path):
+    """To a file if one is named, in the format of OpenStack's services; otherwise to stderr."""
+    config = tmp_path / "amp-nova.conf"
+    common = f"[agent]\nstate_path = {tmp_path}\nlibvirt_uri = test:///default\n"
+    config.write_text(f"[DEFAULT]\nlog_file = {tmp_path}/agent.log\n{common}")
+
+    _, _, to_file = real("--config-file", config, "--once", "--debug")
+    config.write_text(common)
+    _, _, to_stderr = real("--config-file", config, "--once", "--debug")
+
+    assert " INFO " in (tmp_path / "agent.log").read_text()
+    assert " INFO " not in to_file
+    assert " INFO " in to_stderr

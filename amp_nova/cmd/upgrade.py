@@ -1,0 +1,140 @@
+"""``amp-nova-status upgrade check``: whether this host is ready for the installed amp-nova."""
+
+import contextlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
+from oslo_upgradecheck.upgradecheck import Code, Result
+
+from amp_nova import conf as options
+from amp_nova.cmd.parser import nearest
+from amp_nova.exceptions import AmpError
+from amp_nova.host.machine import load_topology
+
+BOOKINGS_SINCE = 32
+"""The first Nova that writes the extra specs of a flavor into libvirt's metadata."""
+SCHEDULER = 34
+"""The Nova whose internals the filter uses."""
+EPILOG = """Exit status 0: ready; 1: read the warnings first; 2: not ready.
+example: amp-nova-status upgrade check --json"""
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """The checks, in the order in which they are shown."""
+
+    def __init__(self, files: Sequence[str], folders: Sequence[str]) -> None:
+        self._files = [*files, *(str(f) for d in folders for f in sorted(Path(d).glob("*.conf")))]
+
+    def check_values(self) -> Result:
+        """Every value in the configuration is allowed."""
+        try:
+            options.load(files=self._files)
+        except AmpError as exc:
+            return Result(Code.FAILURE, str(exc))
+        return Result(Code.SUCCESS)
+
+    def check_names(self) -> Result:
+        """Every option in amp-nova's sections exists in this version."""
+        if found := [sentence for file in self._files for sentence in _unknown(file)]:
+            return Result(Code.WARNING, "; ".join(found))
+        return Result(Code.SUCCESS)
+
+    def check_machine(self) -> Result:
+        """The core types can be told, and the calibration in use was made here and can be read."""
+        try:
+            conf = options.load(files=self._files)
+            topology = load_topology(conf)
+        except AmpError as exc:
+            return Result(Code.FAILURE, str(exc))
+        calibration = conf.topology.calibration_file
+        if len(topology.core_types) > 1 and not os.path.exists(calibration):
+            return Result(
+                Code.WARNING,
+                f"there is no calibration {calibration}: run 'amp-nova calibrate' on the idle host",
+            )
+        if topology.warnings:
+            return Result(Code.WARNING, "; ".join(topology.warnings))
+        return Result(Code.SUCCESS)
+
+    def check_nova(self) -> Result:
+        """The Nova that is installed beside amp-nova, if any, is one that it works with."""
+        try:
+            version = importlib.metadata.version("nova")
+        except importlib.metadata.PackageNotFoundError:
+            return Result(Code.SUCCESS, "Nova is not installed in this Python environment")
+        major = int(version.partition(".")[0])
+        if major < BOOKINGS_SINCE:
+            return Result(
+                Code.FAILURE,
+                f"Nova {version} does not tell the agent what a flavor books: upgrade it to"
+                f" {BOOKINGS_SINCE}.0 or newer, or set [agent] booking",
+            )
+        if major != SCHEDULER:
+            return Result(
+                Code.WARNING,
+                f"Nova {version}: the filter and the weighers are made for Nova {SCHEDULER}; where"
+                " nova-scheduler runs, test them before you upgrade",
+            )
+        return Result(Code.SUCCESS)
+
+    _upgrade_checks = (
+        ("Configuration values", check_values),
+        ("Configuration names", check_names),
+        ("Core types and calibration", check_machine),
+        ("Nova", check_nova),
+    )
+
+
+def _unknown(file: str) -> Iterator[str]:
+    """A sentence for each option in a file that no longer exists or never did."""
+    known = {group: {opt.name for opt in opts} for group, opts in options.list_opts()}
+    sections: dict[str, dict[str, list[str]]] = {}
+    with contextlib.suppress(cfg.Error, OSError, UnicodeError):  # ``check_values`` tells of these
+        cfg.ConfigParser(file, sections).parse()
+    for section, values in sections.items():
+        if section not in known:
+            if hint := nearest(section, known):
+                yield f"{file} has a section [{section}]{hint}"
+        elif section != "placement":  # keystoneauth has options there that depend on others
+            for name in sorted(values.keys() - known[section]):
+                hint = nearest(name, known[section]) or ": delete it"
+                yield f"{file} sets [{section}] {name}, which does not exist{hint}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the checks; exit status 0 (ready), 1 (warnings) or 2 (not ready, or bad input)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words == ["--version"]:
+        print(f"amp-nova-status {importlib.metadata.version('amp-nova')}")
+        return 0
+    conf = cfg.ConfigOpts()
+    files, folders = options.default_files(), options.default_folders()
+    upgradecheck.register_cli_options(conf, Checks([], []))
+    try:
+        conf(
+            words,
+            project=options.PROJECT,
+            prog="amp-nova-status",
+            description="Tells whether this host is ready for the installed amp-nova.",
+            epilog=EPILOG,
+            default_config_files=files,
+            default_config_dirs=folders,
+        )
+    except cfg.Error as exc:
+        print(f"amp-nova-status: {' '.join(str(exc).split())}", file=sys.stderr)
+        return 2
+    if conf.command.check != "check":  # oslo.upgradecheck accepts any word
+        print(f"amp-nova-status: upgrade {conf.command.check}: write 'check'", file=sys.stderr)
+        return 2
+    upgradecheck.CONF = conf  # where ``--json`` is read, as by oslo.upgradecheck's own main
+    code: int = Checks(conf.config_file, conf.config_dir).check()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""``amp-nova-status upgrade check`` as an operator sees it."""
+
+import importlib.metadata
+import json
+
+import pytest
+
+from amp_nova.cmd import upgrade
+from amp_nova.cmd.upgrade import main
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from tests.reports import topology
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """Runs the checks with a configuration; exit status, and result and details by check."""
+
+    def check_(text, found=None):
+        path = tmp_path / "amp-nova.conf"
+        path.write_text(f"{text}\n[topology]\ncalibration_file = {tmp_path}/calibration.json\n")
+        monkeypatch.setattr(upgrade, "load_topology", lambda _conf: found or topology())
+        status = main(["--config-file", str(path), "upgrade", "check", "--json"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        return status, {c["check"]: (c["result"], c["details"]) for c in checks}
+
+    return check_
+
+
+def test_a_host_that_is_ready(check, tmp_path):
+    """Exit status 0, and no check has a complaint."""
+    (tmp_path / "calibration.json").write_text("{}")
+
+    status, found = check("[agent]\ncycle_s = 2")
+
+    assert status == 0
+    assert {result for result, _ in found.values()} == {0}
+
+
+def test_before_the_first_calibration(check):
+    """A warning with the next step; none where all cores are of one type."""
+    status, found = check("")
+    alike = Topology((CoreType("cpu", 1.0),), (PCpu(0, "cpu"),), "cpu", "one type")
+
+    assert status == 1
+    assert found["Core types and calibration"][0] == 1
+    assert "run 'amp-nova calibrate'" in found["Core types and calibration"][1]
+    assert check("", alike)[0] == 0
+
+
+def test_options_of_earlier_versions_are_named(check, tmp_path):
+    """With the option that was probably meant; options of other libraries are not ours to judge."""
+    text = (
+        "[DEFAULT]\ndebug = true\n[agent]\nexact_limits_max = 4\ncycle_sec = 2\n"
+        "[placement]\nauth_url = http://localhost\n[exporters]\nport = 1\n"
+    )
+
+    status, found = check(text)
+
+    result, details = found["Configuration names"]
+    path = f"{tmp_path}/amp-nova.conf"
+    assert (status, result) == (1, 1)
+    assert details.split("; ") == [
+        f"{path} sets [agent] cycle_sec, which does not exist: did you mean 'cycle_s'?",
+        f"{path} sets [agent] exact_limits_max, which does not exist: delete it",
+        f"{path} has a section [exporters]: did you mean 'exporter'?",
+    ]
+
+
+def test_a_value_that_is_not_allowed_stops_the_upgrade(check):
+    """Exit status 2, and the sentence that the agent would give."""
+    status, found = check("[agent]\ncycle_s = soon")
+
+    assert status == 2
+    assert found["Configuration values"][1].startswith("[agent] cycle_s = soon is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("version", "result"), [("31.0.0", 2), ("33.1.0", 1), ("34.0.1", 0), ("35.0.0", 1)]
+)
+def test_nova_beside_it(check, monkeypatch, version, result):
+    """Too old for bookings stops; another than the filter is made for warns."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: version)
+
+    assert check("")[1]["Nova"][0] == result
+
+
+@pytest.mark.parametrize(
+    "words", [["upgrade", "chekc"], ["--config-file", "/not/there", "upgrade", "check"]]
+)
+def test_bad_input_is_one_sentence(words, capsys):
+    """Exit status 2."""
+    assert main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_version(capsys):
+    """As for the other programs."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("amp-nova-status ")
