@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import Metric
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
+from amp_nova.agent.publish import http
 from amp_nova.agent.publish.metrics import AgentStatus, Distribution, families
 from amp_nova.exceptions import ConfigInvalid
 
@@ -42,13 +43,12 @@ class Exporter:
             ConfigInvalid: the address cannot be bound.
         """
         try:
-            server, _ = start_http_server(port, addr=address, registry=self.registry)
+            return address, http.serve(make_wsgi_app(self.registry), address, port)
         except OSError as exc:
             raise ConfigInvalid(
                 f"cannot serve metrics on {address}:{port} ({exc.strerror}): set another "
                 "[exporter] address or port"
             ) from exc
-        return address, int(server.server_port)
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
