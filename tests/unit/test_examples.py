@@ -18,7 +18,7 @@ from amp_nova.cmd import cli
 
 ROOT = Path(amp_nova.__file__).parent.parent
 PAGES = [*ROOT.glob("*.rst"), *sorted((ROOT / "doc/source").rglob("*.rst"))]
-LINE = re.compile(r"^ +(\$ )?(amp-nova [^|\n]*)", re.MULTILINE)
+LINE = re.compile(r"^ +(\$ )?(amp-nova [^|>\n]*)", re.MULTILINE)
 
 
 def examples(dollar: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from oslo_config import generator
+from packaging.requirements import Requirement
 
 import amp_nova
 from amp_nova.cmd import cli
@@ -184,3 +185,25 @@ def test_the_sample_has_credentials_messaging_and_logging():
     assert "#auth_url = <None>" in sections["placement"]
     assert "#ssl = false" in sections["oslo_messaging_rabbit"]
     assert "#debug = false" in sections["DEFAULT"]
+
+
+def depends(package):
+    """The dependencies of a Debian package, as in its control file."""
+    control = (ROOT / "packaging/debian/control").read_text()
+    stanza = next(s for s in control.split("\n\n") if s.startswith(f"Package: {package}\n"))
+    return set(re.findall(r"^ ([a-z][a-z0-9.-]+)", stanza.partition("\nDepends:")[2], re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("python3-amp-nova", ""), ("amp-nova-agent", "agent")]
+)
+def test_debian_packages_depend_on_what_python_packages_require(package, extra):
+    """Requirements of the plain package and of the extra, by the names that Debian gives them."""
+    renamed = {"pyyaml": "yaml", "libvirt-python": "libvirt"}
+    found = [Requirement(line) for line in importlib.metadata.requires("amp-nova") or []]
+    plain = {r.name.lower() for r in found if r.marker is None}
+    more = {r.name.lower() for r in found if r.marker and r.marker.evaluate({"extra": extra})}
+    wanted = more if extra else plain
+
+    assert wanted
+    assert {f"python3-{renamed.get(name, name)}" for name in wanted} <= depends(package)
