@@ -1,7 +1,9 @@
 """``amp-nova status`` and ``explain``: the state of this host's instances, from its agent."""
 
 import argparse
+import shutil
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -101,9 +103,14 @@ def _drawing(args: argparse.Namespace, state_path: Path) -> list[str]:
     try:
         instances = _answer(state_path, {"ask": "status"})["status"]
     except _Refused as exc:
-        return [f"amp-nova: {exc}"]
+        return _wrapped(f"amp-nova: {exc}")
     chosen = _table(instances).select(args.columns, args.sort)
-    return chosen.lines() if instances else [NONE_HERE]
+    return chosen.lines() if instances else _wrapped(NONE_HERE)
+
+
+def _wrapped(sentence: str) -> list[str]:
+    """A sentence as lines that fit the terminal."""
+    return textwrap.wrap(sentence, shutil.get_terminal_size().columns)
 
 
 def run_explain(args: argparse.Namespace) -> int:

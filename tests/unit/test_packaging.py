@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,29 @@ def test_completions_are_scripts_a_shell_can_read(program, capsys):
         assert "--config-file" in script
         if shutil.which(shell):
             subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["amp-nova", "stat"], ["status"]),
+        (["amp-nova", "status", "--form"], ["--format"]),
+        (["amp-nova", "status", "--format", ""], ["table", "json", "csv", "yaml"]),
+        (["amp-nova", "flavor", ""], ["check"]),
+        (["amp-nova", "simulate", "doc/source/user/two-v"], ["doc/source/user/two-vms.yaml"]),
+    ],
+    ids=" ".join,
+)
+def test_bash_completes_a_line(words, completed, capsys):
+    """Commands, options, their values, and files."""
+    cli.main(["completion", "bash"])
+    script = capsys.readouterr().out
+    line = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
+    ask = f"{script}\n{line}\n_shtab_amp_nova\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
+
+    done = subprocess.run(["bash"], input=ask, capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stdout.split() == completed
 
 
 @pytest.mark.parametrize(
