@@ -91,6 +91,8 @@ def load(
         text = said.getvalue() if isinstance(exc, SystemExit) else str(exc)
         where = f"{', '.join(named)}: " if isinstance(exc, UnicodeError) and named else ""
         reason = " ".join(text.split())
+        if isinstance(exc, cfg.ConfigFilesPermissionDeniedError):
+            reason += "; run this as root"  # they may hold credentials
         raise ConfigInvalid(f"the configuration cannot be read: {where}{reason}") from exc
     for group, opts in list_opts():
         for opt in opts:  # oslo.config checks a value when it is first used

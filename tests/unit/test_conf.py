@@ -1,5 +1,8 @@
 """The configuration: an invalid value is one sentence, as soon as the file is read."""
 
+import os
+import tempfile
+
 import pytest
 
 from amp_nova import conf
@@ -111,3 +114,21 @@ def test_unreadable_file_is_one_sentence(tmp_path, name):
         conf.load(files=[path])
 
     assert path in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_file_for_root_says_so():
+    """Packages install the file for root alone, because it may hold credentials."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = f"{folder}/amp-nova.conf"
+        os.close(os.open(path, os.O_CREAT, 0o600))
+        os.seteuid(65534)
+        try:
+            with pytest.raises(ConfigInvalid) as caught:
+                conf.load(files=[path])
+        finally:
+            os.seteuid(0)
+
+    assert path in str(caught.value)
+    assert str(caught.value).endswith("; run this as root")
