@@ -20,6 +20,9 @@ CAUSES = ("throttle", "contention", "core_type", "frequency", "smt")
 RATIO_BUCKETS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1)
 """Upper bounds of the histogram of delivered ratios over windows."""
 
+MINUTE_S = 60.0
+"""Length of the windows that the histogram of delivered ratios counts, and so the service level."""
+
 DEMAND_LEAST_RATIO = 0.02
 """A window with demand for less of the booking than this says nothing about what is delivered."""
 
@@ -69,7 +72,7 @@ EMPTY_WINDOW = Window()
 
 
 class Ratios(NamedTuple):
-    """Delivered ratios of windows: counts by bucket of ``RATIO_BUCKETS``, and their sum."""
+    """Delivered ratios of minutes: counts by bucket of ``RATIO_BUCKETS``, and their sum."""
 
     counts: tuple[int, ...] = (0,) * (len(RATIO_BUCKETS) + 1)
     total: float = 0.0
@@ -99,6 +102,7 @@ class Account(NamedTuple):
     coefficient in force. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``. ``balance``:
     owed and not yet counted as short, in the unit of the booking times seconds. ``banked_ref_s``:
     unused booked time it may still use. ``recent``: the last minute or so, for its slowdown.
+    ``minute``: the whole windows of the minute that has begun; ``ratios``: the minutes before it.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -110,6 +114,7 @@ class Account(NamedTuple):
     ratios: Ratios = Ratios()
     banked_ref_s: float = 0.0
     recent: Recent = slowdown.NOTHING
+    minute: Window = Window()
 
 
 def owed(used: Usage, booked_per_s: float, got: float) -> float:
@@ -214,9 +219,9 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     window = Window(
         wall_s + used.wall_s, owed_before + owes, ref_s + worth - lost.total_ref_s, instructions
     )
-    last, ratios = account.last, account.ratios
+    last, minute, ratios = account.last, account.minute, account.ratios
     if window.wall_s >= window_s * 0.999:
-        last, ratios = _closed(window, ratios, ran)
+        last, minute, ratios = _closed(window, minute, ratios, ran)
         window = EMPTY_WINDOW
     return Account(
         tuple(cpu_s),
@@ -228,6 +233,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         ratios,
         banked_ref_s,
         slowdown.enter(account.recent, used, ran.position, ran.types),
+        minute,
     )
 
 
@@ -247,16 +253,39 @@ def add_idle(
     return account
 
 
-def _closed(window: Window, ratios: Ratios, ran: Conditions) -> tuple[Last, Ratios]:
-    """The results of a window that is full, and the histogram with it."""
-    booked, counted = ran.booked, window.instructions
-    size, delivered = booked.refcores, window.ref_s
-    if booked.ips is not None:
-        size, delivered = booked.ips, counted or 0.0
-    least = DEMAND_LEAST_RATIO * (size or 0.0) * window.wall_s
+def _closed(
+    window: Window, minute: Window, ratios: Ratios, ran: Conditions
+) -> tuple[Last, Window, Ratios]:
+    """The results of a window that is full, the minute with it, and the histogram."""
+    counted = window.instructions
     last = Last(
-        delivered / window.owed if window.owed > least else None,
+        _ratio(window, ran),
         None if ran.coefficient is None else window.ref_s / window.wall_s,
         None if counted is None else counted / window.wall_s,
     )
-    return last, ratios if last.ratio is None else ratios.with_one(last.ratio)
+    minute = _sum(minute, window)
+    if minute.wall_s >= MINUTE_S * 0.999:
+        # Idle time may have made it longer; what was in demand was so within one minute.
+        if (ratio := _ratio(minute._replace(wall_s=MINUTE_S), ran)) is not None:
+            ratios = ratios.with_one(ratio)
+        minute = Window(minute.wall_s % MINUTE_S if minute.wall_s > MINUTE_S else 0.0)
+    return last, minute, ratios
+
+
+def _sum(minute: Window, window: Window) -> Window:
+    counted = (minute.instructions, window.instructions)
+    return Window(
+        minute.wall_s + window.wall_s,
+        minute.owed + window.owed,
+        minute.ref_s + window.ref_s,
+        None if counted == (None, None) else sum(c or 0.0 for c in counted),
+    )
+
+
+def _ratio(window: Window, ran: Conditions) -> float | None:
+    """Delivered over owed; ``None`` with too little demand."""
+    size, delivered = ran.booked.refcores, window.ref_s
+    if ran.booked.ips is not None:
+        size, delivered = ran.booked.ips, window.instructions or 0.0
+    least = DEMAND_LEAST_RATIO * (size or 0.0) * window.wall_s
+    return delivered / window.owed if window.owed > least else None

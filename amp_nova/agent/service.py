@@ -43,7 +43,7 @@ class Service:
         self.publishers = Publishers(
             conf,
             self.sensor.hypervisor,
-            functools.partial(wiring.calibrated_s, conf),
+            functools.partial(wiring.calibrated, conf),
             wiring.expected_source(conf),
         )
         self.last: Cycle | None = None

@@ -14,12 +14,13 @@ from amp_nova.agent.io_work import IoSettings, IoWork
 from amp_nova.agent.loop import Settings
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.publish.publishers import Calibrated
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control import own_coefficients
 from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
-from amp_nova.host.calibration.file import made_s
+from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
@@ -109,14 +110,18 @@ def io_marker(conf: cfg.ConfigOpts) -> Path:
     return Path(conf.agent.state_path) / "io.moved"
 
 
-def calibrated_s(conf: cfg.ConfigOpts, topology: Topology) -> float | None:
-    """When the calibration in use was made, in seconds since the epoch; ``None`` without one."""
+def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
+    """When the calibration in use was made, and how exact its coefficients are."""
     if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
-        return None
+        return None, {}
     try:
-        return made_s(conf.topology.calibration_file)
+        found = file.read(conf.topology.calibration_file)
     except CalibrationInvalid:  # it was removed since
-        return None
+        return None, {}
+    used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
+    intervals = {t.name: t.coefficient for t in found.core_types if t.name in used}
+    errors = {name: (i.high - i.low) / 2.0 for name, i in intervals.items()}
+    return file.date(found.provenance).timestamp(), errors
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.table import aligned, number
 from amp_nova.cmd.terminal import redrawn
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
     figure = None if args.plot is None else empty(args.plot, 9, 3.4)
     exporter = Exporter()
+    exporter.agent.admits = HostInfo("demo")
     metrics = _serve(exporter, args.port)
     say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
     show = _simulate(args, exporter, metrics, say)

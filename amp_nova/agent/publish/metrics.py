@@ -23,6 +23,8 @@ from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.io_work import IoDomain, IoReport
+from amp_nova.agent.publish import capacity
+from amp_nova.agent.publish.host_reports import HostInfo
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
@@ -82,8 +84,9 @@ def _add(family: Metric, name: str, labels: dict[str, str], number: Number) -> N
 class AgentStatus:
     """What the agent knows about itself; times are in seconds since the epoch.
 
-    ``calibrated_s``: when the calibration in use was made; ``counters``: number of vCPUs by the
-    source that counts them and a remark about it.
+    ``calibrated_s``: when the calibration in use was made; ``coefficient_errors``: half the width
+    of its confidence intervals, by core type; ``counters``: number of vCPUs by the source that
+    counts them and a remark about it; ``admits``: what may be booked here, ``None``: unknown.
     """
 
     clock: Callable[[], float] = time.time
@@ -92,8 +95,10 @@ class AgentStatus:
     hypervisor_up: bool | None = None
     libvirt_calls: int | None = None
     calibrated_s: float | None = None
+    coefficient_errors: Mapping[str, float] = field(default_factory=dict)
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
+    admits: HostInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +158,15 @@ def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
     }
 
 
-def _unenforced(vcpu: VcpuRecord) -> dict[str, float]:
-    why = vcpu.failure or vcpu.entitlement.note
-    return {why: 1} if why and vcpu.entitlement.booking.kind != "best_effort" else {}
+def _problems(seen: Snapshot) -> dict[Labels, float]:
+    reasons = capacity.problems(seen.cycle)
+    found = ((labels, reasons.get(d.domain.resource)) for labels, d in seen.instances)
+    return {(*labels, reason): 1 for labels, reason in found if reason is not None}
+
+
+def _source(name: str) -> str:
+    """A source of facts without its explanation: ``configuration ([topology] core_type)``."""
+    return name.partition(" (")[0]
 
 
 def _delivered_ratios(domain: DomainRecord) -> Distribution | None:
@@ -180,20 +191,25 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.hypervisor_up),
     Row("gauge", "amp_calibration_age_seconds", "Age of the calibration in use.",
         lambda a: None if a.calibrated_s is None else a.clock() - a.calibrated_s),
+    Row("gauge", "amp_core_type_coefficient_error_ratio",
+        "Half the width of the confidence interval of a calibrated coefficient.",
+        lambda a: a.coefficient_errors, ("core_type",)),
     Row("counter", "amp_libvirt_calls_total", "Calls made to libvirt.",
         lambda a: a.libvirt_calls),
     Row("gauge", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
-        lambda a: dict.fromkeys(a.counters, 1), ("source", "about")),
+        lambda a: {source: 1 for source, _ in a.counters}, ("source",)),
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )
 CYCLE: tuple[Row[Cycle], ...] = (
     Row("info", "amp_topology_info", "Where the core types come from.",
-        lambda r: {r.topology.source: 1}, ("source",)),
+        lambda r: {_source(r.topology.source): 1}, ("source",)),
+    Row("info", "amp_policy_info", "The policy that places best effort.",
+        lambda r: {r.policy: 1}, ("policy",)),
     Row("gauge", "amp_topology_warnings", "Warnings of 'amp-nova topology', also in the log.",
         lambda r: len(r.topology.warnings)),
     Row("gauge", "amp_core_type_coefficient_ratio", "Speed of a core type over the reference core.",
-        lambda r: {(t.name, t.coefficient_source or r.topology.source): t.coefficient
+        lambda r: {(t.name, _source(t.coefficient_source or r.topology.source)): t.coefficient
                    for t in r.topology.core_types if t.coefficient is not None},
         ("core_type", "source")),
     Row("gauge", "amp_core_type_pcpus", "Online pCPUs.",
@@ -213,7 +229,13 @@ CYCLE: tuple[Row[Cycle], ...] = (
     Row("counter", "amp_writes_total", "Limits written.",
         lambda r: r.totals.writes),
 )
+ADMITTED: tuple[Row[tuple[Cycle, HostInfo]], ...] = (
+    Row("gauge", "amp_host_headroom_refcores", "Capacity that can still be booked.",
+        lambda a: capacity.headroom_refcores(*a), ("core_type",)),
+)
 ALL: tuple[Row[Snapshot], ...] = (
+    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not kept.",
+        _problems, (*INSTANCE, "reason")),
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
         lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
     Row("gauge", "amp_instance_slowdown_ratio",
@@ -229,10 +251,10 @@ INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("info", "amp_instance_info", "Name and flavor of an instance.",
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
     Row("histogram", "amp_instance_delivered_ratio",
-        "Delivered over booked capacity while there was demand, over windows of 3 s.",
+        "Delivered over booked capacity of vCPUs, over minutes with demand.",
         _delivered_ratios),
-    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not kept.",
-        lambda d: {d.problem: 1} if d.problem else None, ("problem",)),
+    Row("gauge", "amp_instance_idle_class", "Whether it runs in the idle class (cpu.idle).",
+        lambda d: d.idle),
 )
 VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
@@ -242,7 +264,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_quota_cores", "Limit in force, as a wall-time share of one pCPU.",
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
     Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
-        _unenforced, ("why",)),
+        capacity.unenforced, ("reason",)),
     Row("gauge", "amp_vcpu_delivered_refcores", "Delivered in the last window, in reference cores.",
         lambda v: v.account.last.refcores),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
@@ -311,6 +333,9 @@ def families(agent: AgentStatus, report: Cycle | None, io: IoReport | None) -> I
         return
     seen = snapshot(report)
     yield from (row.family((), [((), report)]) for row in CYCLE)
+    if agent.admits is not None:
+        admitted = (report, agent.admits)
+        yield from (row.family((), [((), admitted)]) for row in ADMITTED)
     yield from (row.family((), [((), seen)]) for row in ALL)
     yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
     yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)

@@ -26,7 +26,8 @@ class Outbound:
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
         self._conf = conf
         self._hostname = hostname
-        self._bookable = _bookable(conf.nova.cpu_shared_set)
+        self.admits = HostInfo("", _bookable(conf.nova.cpu_shared_set), conf.agent.reserve_ratio)
+        """What may be booked on this host; its name is not known yet."""
         self._transport: Any = None
         self._placement: Any = None
         self._info: HostInfo | None = None
@@ -88,7 +89,7 @@ class Outbound:
 
             self._inventory = Inventory(self._placement, node)
             self._inventory.start()
-        return HostInfo(node, self._bookable, self._conf.agent.reserve_ratio)
+        return replace(self.admits, node=node)
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:

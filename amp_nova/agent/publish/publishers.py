@@ -14,6 +14,9 @@ from amp_nova.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
 NOT_COUNTED = "none"
+Calibrated = tuple[float | None, Mapping[str, float]]
+"""When the calibration in use was made, in seconds since the epoch, and half the width of the
+confidence interval of each coefficient by core type; ``(None, {})`` without one."""
 
 
 class Hypervisor(Protocol):
@@ -41,19 +44,20 @@ class Publishers:
         self,
         conf: cfg.ConfigOpts,
         hypervisor: Hypervisor,
-        calibrated_s: Callable[[Topology], float | None],
+        calibrated: Callable[[Topology], Calibrated],
         source: str | None,
     ) -> None:
-        """``calibrated_s`` tells when the calibration in use was made.
+        """``calibrated`` tells when the calibration in use was made, and how exact it is.
 
         ``source``: what is expected to count instructions, until there is a guest to tell.
         """
         self._options, self._hypervisor = conf.exporter, hypervisor
-        self._calibrated_s = calibrated_s
+        self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
         self.exporter = Exporter()
         self.outbound = Outbound(conf, hypervisor.hostname)
+        self.exporter.agent.admits = self.outbound.admits
 
     def serve(self) -> None:
         """Start to serve metrics, if enabled; ``ConfigInvalid`` if the address is taken."""
@@ -90,7 +94,7 @@ class Publishers:
             self._topology = cycle.topology
             for warning in cycle.topology.warnings:
                 LOG.warning(warning)
-            agent.calibrated_s = self._calibrated_s(cycle.topology)
+            agent.calibrated_s, agent.coefficient_errors = self._calibrated(cycle.topology)
         for source, about in counting.keys() - agent.counters.keys():
             if about:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)

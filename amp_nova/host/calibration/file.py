@@ -54,11 +54,6 @@ def date(made: Provenance) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def made_s(path: str | Path) -> float:
-    """When the calibration in a file was made, in seconds since the epoch."""
-    return date(read(path).provenance).timestamp()
-
-
 def _check(found: Calibration) -> None:
     """Raise ``ValueError`` for values that have the right type and are impossible."""
     if not found.core_types:

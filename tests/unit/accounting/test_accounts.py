@@ -67,11 +67,11 @@ def test_the_interval_is_accounted(accounts, host):
     assert account.last.ratio == approx(1.0)
 
 
-def test_ratios_of_windows_are_counted(accounts, host):
+def test_ratios_of_minutes_are_counted(accounts, host):
     """A histogram per instance, as the exporter shows it."""
-    cycles(accounts, host, 3)
+    cycles(accounts, host, 60)
     host.vcpu("vm").starved = 0.75
-    cycles(accounts, host, 3)
+    cycles(accounts, host, 60)
 
     found = accounts.ratios("vm")
     counts, total = found.counts, found.total

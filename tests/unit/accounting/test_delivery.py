@@ -201,7 +201,31 @@ class TestWindows:
         assert added([full] * 3 + [half] * 2).last.ratio == approx(1.0)
         account = added([full] * 3 + [half] * 3)
         assert (account.last.ratio, account.window.wall_s) == (approx(0.5), 0.0)
-        assert sum(account.ratios.counts) == 2
+
+    def test_a_minute_is_counted_once(self):
+        """Its ratio is what was delivered over what was owed in all of it."""
+        full, half = used(run_s=0.5, throttled_s=0.5), used(run_s=0.25, others_s=0.75)
+
+        assert sum(added([full] * 59).ratios.counts) == 0
+        account = added([full] * 30 + [half] * 30 + [full] * 60)
+        assert (sum(account.ratios.counts), account.ratios.total) == (2, approx(1.75))
+
+    def test_a_minute_without_demand_is_not_counted(self):
+        """An idle guest neither keeps nor breaks the service level."""
+        assert sum(added([used()] * 120).ratios.counts) == 0
+
+    def test_a_minute_with_little_demand_counts(self):
+        """Ten seconds of demand in a minute say what was delivered in that minute."""
+        account = added([used()] * 25 + [used(run_s=0.25, others_s=0.75)] * 10 + [used()] * 25)
+
+        assert (sum(account.ratios.counts), account.ratios.total) == (1, approx(0.5))
+
+    def test_minutes_keep_their_pace(self):
+        """Cycles that are a little long do not make minutes longer and longer."""
+        long = used(run_s=0.505, throttled_s=0.505, wall_s=1.01)
+        account = added([long] * 600)
+
+        assert sum(account.ratios.counts) == 10
 
     def test_a_hair_less_is_a_full_window(self):
         """Cycles are never exactly on time."""
@@ -251,10 +275,12 @@ class TestIdle:
         """However it is divided: nothing is owed, and the last window delivered nothing."""
         busy = added([used(run_s=0.5, throttled_s=0.5)] * 4)
 
-        at_once = add_idle(busy, 20.0, conditions(), 3.0, counted=False)
-        by_second = added([used(run_s=0.5, throttled_s=0.5)] * 4 + [used()] * 20)
+        at_once = add_idle(busy, 200.0, conditions(), 3.0, counted=False)
+        by_second = added([used(run_s=0.5, throttled_s=0.5)] * 4 + [used()] * 200)
 
         assert at_once.ratios == by_second.ratios
+        assert sum(at_once.ratios.counts) == 1
+        assert at_once.minute.wall_s == approx(by_second.minute.wall_s)
         assert at_once.last == by_second.last
         assert at_once.window.wall_s == approx(by_second.window.wall_s)
         assert at_once.cpu_s == by_second.cpu_s

@@ -74,7 +74,7 @@ class TestSteadyState:
 
     def test_delivers_what_was_booked(self, host):
         """A spinning guest gets its booking, and the report says so."""
-        report = cycles(loop(host), host, 8)
+        report = cycles(loop(host), host, 122)
 
         account = vcpu(report).account
         assert account.last.ratio == approx(1.0)

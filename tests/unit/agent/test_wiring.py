@@ -1,11 +1,14 @@
 """How the agent's parts are built from the configuration."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
 from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.hardware.calibration import Estimate
 from tests import reports
 from tests.unit.agent.setups import Setup
 
@@ -76,13 +79,17 @@ def test_invalid_policy_is_refused(setup, parameters, match):
         wiring.policy(setup.conf(**parameters))
 
 
-def test_calibration_has_an_age_where_it_is_in_use(setup, monkeypatch):
+def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch):
     """A calibration that the topology rests on has an age; one that is not used has none."""
-    monkeypatch.setattr(wiring, "made_s", lambda path: 77.0)
+    types = [SimpleNamespace(name="fast", coefficient=Estimate(2.0, 1.9, 2.04, 0.95))]
+    made = SimpleNamespace(date="1970-01-01T00:01:17+00:00")
+    found = SimpleNamespace(provenance=made, core_types=types)
+    monkeypatch.setattr(wiring.file, "read", lambda path: found)
     conf = setup.conf()
 
-    assert wiring.calibrated_s(conf, reports.topology()) == 77.0
-    assert wiring.calibrated_s(conf, setup.node.topology) is None
+    made_s, errors = wiring.calibrated(conf, reports.topology())
+    assert (made_s, errors) == (77.0, {"fast": pytest.approx(0.07)})
+    assert wiring.calibrated(conf, setup.node.topology) == (None, {})
 
 
 def test_removed_calibration_has_no_age(setup):
@@ -90,4 +97,4 @@ def test_removed_calibration_has_no_age(setup):
     conf = setup.conf()
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
 
-    assert wiring.calibrated_s(conf, reports.topology()) is None
+    assert wiring.calibrated(conf, reports.topology()) == (None, {})

@@ -18,6 +18,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
 from amp_nova.model.topology import CoreType
@@ -82,6 +83,8 @@ def full():
         ),
     )
     scrape.exporter.agent.calibrated_s = 900.0
+    scrape.exporter.agent.coefficient_errors = {"fast": 0.04}
+    scrape.exporter.agent.admits = HostInfo("host", reserve_ratio=0.1)
     scrape.exporter.agent.hypervisor_up = True
     scrape.exporter.agent.lateness_s = 0.002
     return scrape
@@ -106,11 +109,17 @@ def full():
         ),
         (
             "amp_instance_problem_info",
-            {**INSTANCE, "problem": "vCPU 1 has no CPU cgroup of its own"},
+            {**INSTANCE, "reason": "host"},
             1.0,
         ),
         ("amp_core_type_coefficient_ratio", {"core_type": "fast", "source": "calibration"}, 2.0),
+        ("amp_core_type_coefficient_error_ratio", {"core_type": "fast"}, 0.04),
         ("amp_core_type_pcpus", {"core_type": "slow"}, 2.0),
+        ("amp_policy_info", {"policy": "none"}, 1.0),
+        ("amp_topology_info", {"source": "configuration"}, 1.0),
+        ("amp_host_headroom_refcores", {"core_type": "slow"}, 1.8),
+        ("amp_host_headroom_refcores", {"core_type": "fast"}, 3.1),
+        ("amp_instance_idle_class", INSTANCE, 0.0),
         ("amp_migrations_total", {"from": "slow", "to": "fast"}, 3.0),
         ("amp_enforcement_drift_total", {"cause": "quota"}, 2.0),
         ("amp_enforcement_drift_total", {"cause": "affinity"}, 0.0),
@@ -142,7 +151,7 @@ def test_unenforced_ips_booking_has_a_reason(full):
 
     assert full.value("amp_vcpu_booked_ips", **labels) == 2.5e9
     assert full.value("amp_vcpu_booked_refcores", **labels) is None
-    assert full.value("amp_vcpu_unenforced_info", **labels, why="unverifiable: no counter") == 1
+    assert full.value("amp_vcpu_unenforced_info", **labels, reason="unverifiable") == 1
 
 
 def test_build_info_has_the_version(full):
@@ -157,6 +166,7 @@ def rows():
     sections = (
         metrics.AGENT,
         metrics.CYCLE,
+        metrics.ADMITTED,
         metrics.ALL,
         metrics.INSTANCES,
         metrics.VCPUS,
@@ -188,7 +198,9 @@ def test_every_documented_metric_exists():
 
 def test_every_section_is_served():
     """No row of the table is left out, also where it has no sample."""
-    found = metrics.families(metrics.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0))
+    found = metrics.families(
+        metrics.AgentStatus(admits=HostInfo("host")), reports.cycle(), IoReport((), {}, {}, 0)
+    )
     suffix = {"counter": "_total", "info": "_info"}
 
     assert [f"{f.name}{suffix.get(f.type, '')}" for f in found] == [row.name for row in rows()]
@@ -222,7 +234,7 @@ def test_unknown_value_has_no_sample(full):
     for family in full.families.values():
         for sample in family.samples:
             if sample.labels.get("domain") == "instance-00000003":
-                assert sample.name == "amp_instance_info"
+                assert sample.name in ("amp_instance_info", "amp_instance_idle_class")
 
 
 def test_before_the_first_cycle_only_the_version_is_served():
@@ -341,15 +353,15 @@ def test_instructions_are_exported_only_where_counted():
     assert scrape.samples("amp_vcpu_instructions_total") == [(VCPU, 12345.0)]
 
 
-def test_counter_sources_are_exported_with_remarks():
-    """One series per source."""
+def test_counter_sources_are_exported():
+    """One series per source; remarks are in the log."""
     scrape = Scrape(reports.cycle())
     assert scrape.samples("amp_counters_info") == []
     scrape.exporter.agent.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
 
     assert scrape.samples("amp_counters_info") == [
-        ({"source": "tcg", "about": ""}, 1.0),
-        ({"source": "none", "about": "no PMU"}, 1.0),
+        ({"source": "tcg"}, 1.0),
+        ({"source": "none"}, 1.0),
     ]
 
 

@@ -1,0 +1,112 @@
+"""What can still be booked, and why bookings are not kept: by the loop itself."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.agent.loop import Loop
+from amp_nova.agent.publish.capacity import headroom_refcores, problems, unenforced
+from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.model.observation import Observation
+from amp_nova.sim.counters import Counting
+from amp_nova.sim.host import SimHost
+from tests import reports
+from tests.unit.sim.builders import guest, topology
+
+
+def cycle(*guests, counting=None, **host):
+    """The first cycle of a loop over a simulated host with these guests."""
+    simulated = SimHost(topology(**host), guests, counting=counting)
+    return Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+
+
+def reasons(found):
+    """The reasons of every vCPU, by domain and index."""
+    return {
+        (d.domain.name, v.reading.index): set(unenforced(v)) for d in found.domains for v in d.vcpus
+    }
+
+
+def test_headroom_is_what_nobody_booked():
+    """By core type, in reference cores, without the reserve and pCPUs that Nova may not use."""
+    found = cycle(guest(pref_core="1.5"), guest("small", pref_core="0.25"), fast=2, slow=2)
+
+    assert headroom_refcores(found, HostInfo("host")) == pytest.approx({"slow": 1.75, "fast": 2.5})
+    less = HostInfo("host", bookable=frozenset({0, 2, 3}), reserve_ratio=0.1)
+    assert headroom_refcores(found, less)["slow"] == pytest.approx(2 * 0.9 - 0.25)
+
+
+def test_an_over_booked_host_is_told_from_a_full_one():
+    """The vCPU that found no capacity has the reason, its neighbour has none."""
+    found = reasons(cycle(guest("first", pref_core="2"), guest("second", pref_core="2")))
+
+    assert sorted(map(tuple, found.values())) == [(), ("over_booked",)]
+
+
+def test_a_booking_that_no_core_type_can_serve():
+    """The host has no such core type."""
+    found = reasons(cycle(guest(pref_core="1", core_type="medium")))
+
+    assert found == {("vm", 0): {"no_core_type"}}
+
+
+def test_a_booking_too_small_for_the_kernel():
+    """Its limit is the least that the kernel accepts."""
+    found = reasons(cycle(guest(pref_core="0.0001")))
+
+    assert found == {("vm", 0): {"below_minimum"}}
+
+
+@pytest.mark.parametrize("core_type", [None, "fast"])
+def test_uncounted_instructions_are_unverifiable(core_type):
+    """And nothing else, although its size in reference cores is not known."""
+    specs = {"core_type": core_type} if core_type else {}
+    uncounted = Counting(works=False)
+
+    found = reasons(cycle(guest(ips="1G", **specs), counting=uncounted))
+
+    assert found == {("vm", 0): {"unverifiable"}}
+
+
+def test_a_paused_instance_is_excluded():
+    """Whatever else would be said of its booking."""
+    host = SimHost(topology(), [guest(pref_core="0.5")])
+
+    class Paused:
+        """A FAKE sensor: the host with its guest paused."""
+
+        def observe(self) -> Observation:
+            return replace(host.observe(), paused={"vm": "paused by the operator"})
+
+    found = reasons(Loop(Paused(), host, stopwatch=lambda: 0.0).cycle())
+
+    assert found == {("vm", 0): {"excluded"}}
+
+
+def test_a_failed_change_is_a_reason_of_its_own():
+    """It says that a limit in force is not the one decided on."""
+    assert unenforced(reports.booked(failure="Permission denied")) == {"failed": 1}
+
+
+def test_best_effort_has_nothing_to_enforce():
+    """A vCPU without a booking is never counted."""
+    assert reasons(cycle(guest())) == {("vm", 0): set()}
+
+
+def test_invalid_bookings_are_told_from_unreadable_instances():
+    """The first is for whoever made the flavor, the second for whoever runs the host."""
+    host = SimHost(topology(), [guest("a"), guest("b"), guest("c")])
+    seen = host.observe()
+    a, b, c = seen.domains
+    a = replace(a, domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
+    b = replace(b, failure="vCPU 1 has no CPU cgroup of its own")
+
+    class Troubled:
+        """A FAKE sensor: the host with these domains."""
+
+        def observe(self) -> Observation:
+            return replace(seen, domains=(a, b, c))
+
+    found = Loop(Troubled(), host, stopwatch=lambda: 0.0).cycle()
+
+    assert problems(found) == {"a": "booking", "b": "host"}
