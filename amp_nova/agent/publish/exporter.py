@@ -9,7 +9,8 @@ from prometheus_client.core import Metric
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import http
-from amp_nova.agent.publish.metrics import AgentStatus, Distribution, families
+from amp_nova.agent.publish.metrics import AgentStatus, families
+from amp_nova.agent.publish.rows import Distribution
 from amp_nova.exceptions import ConfigInvalid
 
 
