@@ -14,7 +14,7 @@ from amp_nova.agent.io_work import IoSettings, IoWork
 from amp_nova.agent.loop import Settings
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
-from amp_nova.agent.publish.publishers import Calibrated
+from amp_nova.agent.publish.metrics import NOT_CALIBRATED, Calibrated
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control import own_coefficients
 from amp_nova.control.entitlement import Terms
@@ -113,15 +113,15 @@ def io_marker(conf: cfg.ConfigOpts) -> Path:
 def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
     """When the calibration in use was made, and how exact its coefficients are."""
     if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
-        return None, {}
+        return NOT_CALIBRATED
     try:
         found = file.read(conf.topology.calibration_file)
     except CalibrationInvalid:  # it was removed since
-        return None, {}
+        return NOT_CALIBRATED
     used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
     intervals = {t.name: t.coefficient for t in found.core_types if t.name in used}
     errors = {name: (i.high - i.low) / 2.0 for name, i in intervals.items()}
-    return file.date(found.provenance).timestamp(), errors
+    return Calibrated(file.date(found.provenance).timestamp(), errors)
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
     figure = None if args.plot is None else empty(args.plot, 9, 3.4)
     exporter = Exporter()
-    exporter.agent.admits = HostInfo("demo")
+    exporter.admits = HostInfo("demo")
     metrics = _serve(exporter, args.port)
     say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
     show = _simulate(args, exporter, metrics, say)
@@ -119,8 +119,8 @@ def _simulate(
     started_s = time.monotonic()
     with redrawn() if redraw else plain as draw:
         while show.second():
-            assert show.kept.report is not None
-            exporter.update(show.kept.report)
+            for cycle in show.kept.cycles:
+                exporter.update(cycle)
             if not args.fast:
                 time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
             if redraw or show.ends_act:

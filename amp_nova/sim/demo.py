@@ -97,12 +97,18 @@ class Side:
         self._booked: dict[VcpuKey, float | None] = {}
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}
-        self.report: Cycle | None = None
+        self.cycles: tuple[Cycle, ...] = ()
+        """Those of the last second: one more than one if guests arrived or left."""
         self.rows: dict[VcpuKey, Row] = {}
         self.ratios: dict[VcpuKey, list[float]] = {}
         """Delivered ratio of every booked vCPU, second by second."""
 
-    def begin(self, act: Act) -> None:
+    @property
+    def report(self) -> Cycle | None:
+        """The last cycle."""
+        return self.cycles[-1] if self.cycles else None
+
+    def begin(self, act: Act) -> tuple[Cycle, ...]:
         """Let guests leave and arrive; as on a real host, that starts a cycle at once."""
         for name in act.leave:
             self._host.remove(name)
@@ -115,15 +121,16 @@ class Side:
             # Without amp-nova the host does not know about the booking.
             plain = replace(guest, specs={}, booking=best_effort(len(guest.booking.vcpus)))
             self._host.add(guest if self._enforce else plain)
-        self.report = self._loop.cycle()
+        return (self._loop.cycle(),)
 
-    def second(self) -> None:
-        """Let a second pass, run a cycle and measure."""
+    def second(self, begun: tuple[Cycle, ...] = ()) -> None:
+        """Let a second pass, run a cycle and measure; ``begun``: what ``begin`` returned."""
         self._host.advance(self._host.now_s + WINDOW_S)
-        self.report = self._loop.cycle()
+        report = self._loop.cycle()
+        self.cycles = (*begun, report)
         self.rows = {
             (key := (d.domain.resource, v.reading.index)): self._row(key, v)
-            for d in self.report.domains
+            for d in report.domains
             for v in d.vcpus
         }
 
@@ -217,10 +224,11 @@ class Show:
             return False
         if self.ends_act:
             self.act = ACTS[self.now_s // self._acts_s]
-            self.kept.begin(self.act)
-            self.bare.begin(self.act)
-        self.kept.second()
-        self.bare.second()
+            begun = [side.begin(self.act) for side in (self.kept, self.bare)]
+        else:
+            begun = [(), ()]
+        self.kept.second(begun[0])
+        self.bare.second(begun[1])
         self.now_s += 1
         self.history.append((self.kept.rows, self.bare.rows))
         return True

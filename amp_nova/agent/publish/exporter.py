@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import http
+from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.agent.publish.metrics import AgentStatus, families
 from amp_nova.agent.publish.rows import Distribution
 from amp_nova.exceptions import ConfigInvalid
@@ -23,6 +24,7 @@ class Exporter:
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
         self.io: IoReport | None = None
+        self.admits: HostInfo | None = None
         self._cycle: Cycle | None = None
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -53,4 +55,4 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
-        return families(self.agent, self._cycle, self.io)
+        return families(self.agent, self._cycle, self.io, self.admits)

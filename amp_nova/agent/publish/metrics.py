@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
+from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
@@ -30,13 +31,24 @@ INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
 
 
+class Calibrated(NamedTuple):
+    """When the calibration in use was made, and how exact it is.
+
+    ``errors``: half the width of the confidence interval of each coefficient, by core type.
+    """
+
+    made_s: float | None
+    errors: Mapping[str, float]
+
+
+NOT_CALIBRATED = Calibrated(None, {})
+
+
 @dataclass(slots=True)
 class AgentStatus:
     """What the agent knows about itself; times are in seconds since the epoch.
 
-    ``calibrated_s``: when the calibration in use was made; ``coefficient_errors``: half the width
-    of its confidence intervals, by core type; ``counters``: number of vCPUs by the source that
-    counts them and a remark about it; ``admits``: what may be booked here, ``None``: unknown.
+    ``counters``: number of vCPUs by the source that counts them and a remark about it.
     """
 
     clock: Callable[[], float] = time.time
@@ -44,11 +56,9 @@ class AgentStatus:
     lateness_s: float | None = None
     hypervisor_up: bool | None = None
     libvirt_calls: int | None = None
-    calibrated_s: float | None = None
-    coefficient_errors: Mapping[str, float] = field(default_factory=dict)
+    calibration: Calibrated = NOT_CALIBRATED
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
-    admits: HostInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +150,10 @@ AGENT: tuple[Row[AgentStatus], ...] = (
     Row("gauge", "amp_hypervisor_up", "Whether the hypervisor answers.",
         lambda a: a.hypervisor_up),
     Row("gauge", "amp_calibration_age_seconds", "Age of the calibration in use.",
-        lambda a: None if a.calibrated_s is None else a.clock() - a.calibrated_s),
+        lambda a: None if (made_s := a.calibration.made_s) is None else a.clock() - made_s),
     Row("gauge", "amp_core_type_coefficient_error_ratio",
         "Half the width of the confidence interval of a calibrated coefficient.",
-        lambda a: a.coefficient_errors, ("core_type",)),
+        lambda a: a.calibration.errors, ("core_type",)),
     Row("counter", "amp_libvirt_calls_total", "Calls made to libvirt.",
         lambda a: a.libvirt_calls),
     Row("gauge", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
@@ -273,9 +283,12 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 # fmt: on
 
 
-def families(agent: AgentStatus, report: Cycle | None, io: IoReport | None) -> Iterator[Metric]:
+def families(
+    agent: AgentStatus, report: Cycle | None, io: IoReport | None, admits: HostInfo | None = None
+) -> Iterator[Metric]:
     """Every metric; before the first cycle only those of the agent itself.
 
+    ``admits``: what may be booked on this host; unless that is known, its headroom is not.
     I/O work is sampled less often than cycles run: instances that are gone by now are left out.
     """
     yield from (row.family((), [((), agent)]) for row in AGENT)
@@ -283,8 +296,8 @@ def families(agent: AgentStatus, report: Cycle | None, io: IoReport | None) -> I
         return
     seen = snapshot(report)
     yield from (row.family((), [((), report)]) for row in CYCLE)
-    if agent.admits is not None:
-        admitted = (report, agent.admits)
+    if admits is not None:
+        admitted = (report, admits)
         yield from (row.family((), [((), admitted)]) for row in ADMITTED)
     yield from (row.family((), [((), seen)]) for row in ALL)
     yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)

@@ -9,14 +9,12 @@ from oslo_config import cfg
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.agent.publish.metrics import Calibrated
 from amp_nova.agent.publish.outbound import Outbound
 from amp_nova.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
 NOT_COUNTED = "none"
-Calibrated = tuple[float | None, Mapping[str, float]]
-"""When the calibration in use was made, in seconds since the epoch, and half the width of the
-confidence interval of each coefficient by core type; ``(None, {})`` without one."""
 
 
 class Hypervisor(Protocol):
@@ -57,7 +55,7 @@ class Publishers:
         self._topology: Topology | None = None
         self.exporter = Exporter()
         self.outbound = Outbound(conf, hypervisor.hostname)
-        self.exporter.agent.admits = self.outbound.admits
+        self.exporter.admits = self.outbound.admits
 
     def serve(self) -> None:
         """Start to serve metrics, if enabled; ``ConfigInvalid`` if the address is taken."""
@@ -94,7 +92,7 @@ class Publishers:
             self._topology = cycle.topology
             for warning in cycle.topology.warnings:
                 LOG.warning(warning)
-            agent.calibrated_s, agent.coefficient_errors = self._calibrated(cycle.topology)
+            agent.calibration = self._calibrated(cycle.topology)
         for source, about in counting.keys() - agent.counters.keys():
             if about:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)

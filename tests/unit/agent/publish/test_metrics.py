@@ -82,9 +82,8 @@ def full():
             writes=6,
         ),
     )
-    scrape.exporter.agent.calibrated_s = 900.0
-    scrape.exporter.agent.coefficient_errors = {"fast": 0.04}
-    scrape.exporter.agent.admits = HostInfo("host", reserve_ratio=0.1)
+    scrape.exporter.agent.calibration = metrics.Calibrated(900.0, {"fast": 0.04})
+    scrape.exporter.admits = HostInfo("host", reserve_ratio=0.1)
     scrape.exporter.agent.hypervisor_up = True
     scrape.exporter.agent.lateness_s = 0.002
     return scrape
@@ -199,7 +198,7 @@ def test_every_documented_metric_exists():
 def test_every_section_is_served():
     """No row of the table is left out, also where it has no sample."""
     found = metrics.families(
-        metrics.AgentStatus(admits=HostInfo("host")), reports.cycle(), IoReport((), {}, {}, 0)
+        metrics.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0), HostInfo("host")
     )
     suffix = {"counter": "_total", "info": "_info"}
 
