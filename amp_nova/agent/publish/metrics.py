@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric
 
@@ -281,6 +281,11 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
         lambda d: d.freed_s),
 )
 # fmt: on
+
+
+def rows() -> tuple[Row[Any], ...]:
+    """Every row of the table."""
+    return (*AGENT, *CYCLE, *ADMITTED, *ALL, *INSTANCES, *VCPUS, *IO, *IO_INSTANCES)
 
 
 def families(

@@ -160,22 +160,7 @@ def test_build_info_has_the_version(full):
     assert (set(labels), value) == ({"version"}, 1.0)
 
 
-def rows():
-    """Every row of the table of metrics."""
-    sections = (
-        metrics.AGENT,
-        metrics.CYCLE,
-        metrics.ADMITTED,
-        metrics.ALL,
-        metrics.INSTANCES,
-        metrics.VCPUS,
-        metrics.IO,
-        metrics.IO_INSTANCES,
-    )
-    return [row for section in sections for row in section]
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", metrics.rows(), ids=lambda row: row.name)
 def test_every_metric_is_documented(row):
     """Under its full name, as a term of the reference."""
     terms = {
@@ -192,7 +177,7 @@ def test_every_documented_metric_exists():
     """The reference names no metric that is gone."""
     documented = set(re.findall(r"``(amp_[a-z_]+)``", DOC.read_text()))
 
-    assert documented == {row.name for row in rows()}
+    assert documented == {row.name for row in metrics.rows()}
 
 
 def test_every_section_is_served():
@@ -202,7 +187,9 @@ def test_every_section_is_served():
     )
     suffix = {"counter": "_total", "info": "_info"}
 
-    assert [f"{f.name}{suffix.get(f.type, '')}" for f in found] == [row.name for row in rows()]
+    assert [f"{f.name}{suffix.get(f.type, '')}" for f in found] == [
+        row.name for row in metrics.rows()
+    ]
 
 
 def test_names_follow_the_conventions(full):

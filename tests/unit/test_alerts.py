@@ -1,0 +1,126 @@
+"""Recording rules, alerts, their cases and their runbooks."""
+
+import re
+import subprocess
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from amp_nova.agent.publish import metrics
+from amp_nova.agent.publish.exporter import Exporter
+from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.sim.demo import Show
+from tests.monitoring import PROMETHEUS, ROOT, program, rules
+
+RUNBOOKS = ROOT / "doc/source/admin/runbooks"
+BASE = "https://docs.openstack.org/amp-nova/latest/admin/runbooks/"
+ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
+CASES = [
+    (re.search('alertname="([^"]+)"', check["expr"])[1], check["exp_samples"][0]["value"])
+    for case in yaml.safe_load((PROMETHEUS / "tests.yaml").read_text())["tests"]
+    for check in case["promql_expr_test"]
+]
+
+
+def promtool(*arguments, **more):
+    return subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, check=False, **more
+    )
+
+
+def slug(alert):
+    return re.sub("(?<!^)(?=[A-Z])", "-", alert).lower()
+
+
+@pytest.mark.parametrize("name", ["rules.yaml", "alerts.yaml"])
+def test_rules_are_valid(name):
+    """promtool accepts the file and complains about nothing."""
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", str(PROMETHEUS / name))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_fire_when_they_should_and_only_then():
+    """Every case in tests.yaml."""
+    done = promtool("test", "rules", "tests.yaml", cwd=PROMETHEUS)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_case_is_noticed(tmp_path):
+    """The cases are not let through unread."""
+    for name in ("rules.yaml", "alerts.yaml"):
+        (tmp_path / name).write_text((PROMETHEUS / name).read_text())
+    cases = yaml.safe_load((PROMETHEUS / "tests.yaml").read_text())
+    case = next(c for c in cases["tests"] if c["name"] == "The agent cannot be scraped.")
+    case["promql_expr_test"][0]["exp_samples"] = [{"value": 7}]
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({**cases, "tests": [case]}))
+
+    assert promtool("test", "rules", "tests.yaml", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alert_has_both_kinds_of_cases(alert):
+    """Some in which it fires, and some in which it must not."""
+    wanted = {value for name, value in CASES if name == alert}
+
+    assert 0 in wanted
+    assert wanted - {0}
+
+
+def test_every_case_is_about_an_alert():
+    """A renamed alert would make its cases pass without a meaning."""
+    assert {name for name, _ in CASES} == set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alert_leads_to_its_runbook(alert):
+    """A page of the documentation, in the list, that says what to check in order."""
+    rule = ALERTS[alert]
+    text = (RUNBOOKS / f"{slug(alert)}.rst").read_text()
+
+    assert rule["annotations"]["runbook_url"] == f"{BASE}{slug(alert)}.html"
+    assert rule["annotations"]["summary"]
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    assert text.startswith(f"{alert}\n")
+    assert text.count("\n#. ") >= 3
+    assert f"   {slug(alert)}\n" in (RUNBOOKS / "index.rst").read_text()
+
+
+def test_every_runbook_has_its_alert():
+    """A page does not outlive its alert."""
+    assert {p.stem for p in RUNBOOKS.glob("*.rst")} == {*map(slug, ALERTS), "index"}
+
+
+def names(expression):
+    """The metrics of the agent in an expression."""
+    return set(re.findall(r"(?<![\w:])amp_[a-z_]+", re.sub(r"\{[^}]*\}", "", expression)))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [*rules("rules.yaml"), *rules("alerts.yaml")],
+    ids=lambda r: r.get("alert") or r["record"],
+)
+def test_rules_name_metrics_that_exist(rule):
+    """In the table of the agent's metrics, or recorded by another rule."""
+    known = set()
+    for row in metrics.rows():
+        suffixes = ("_bucket", "_count", "_sum") if row.kind == "histogram" else ("",)
+        known |= {row.name + suffix for suffix in suffixes}
+    recorded = {rule["record"] for rule in rules("rules.yaml")}
+
+    assert names(rule["expr"]) <= known
+    assert set(re.findall(r"\w+:\w+:\w+", rule["expr"])) <= recorded
+
+
+def test_metrics_follow_prometheus_conventions():
+    """``promtool check metrics`` has nothing to say about what an agent serves."""
+    exporter, show = Exporter(), Show(1)
+    exporter.admits = HostInfo("demo")
+    while show.second():
+        exporter.update(show.kept.cycles[-1])
+    done = promtool("check", "metrics", input=generate_latest(exporter.registry).decode())
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
