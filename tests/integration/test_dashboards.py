@@ -1,0 +1,179 @@
+"""Every query of every dashboard, against a real Prometheus that scrapes agents.
+
+The agents run on simulated hosts and serve metrics over HTTP (tests/agents_served.py).
+"""
+
+import json
+import re
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+
+from tests.agents_served import two_agents
+from tests.monitoring import PROMETHEUS, ROOT, program
+
+DASHBOARDS = ROOT / "etc/amp-nova/grafana"
+LEAST_S, MOST_S = 20.0, 60.0
+SHORTER = {r"\[5m\]": "[10s]", r"\[(30m|1h|2h|6h|1d|3d|30d)\]": "[20s]"}
+"""The windows of the recording rules, as short as the test."""
+
+
+def panels():
+    """Title of dashboard and panel, and the expression, of every query."""
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        found = json.loads(path.read_text())
+        for panel in found["panels"]:
+            for target in panel.get("targets", []):
+                title = f"{found['title']} / {panel['title']}"
+                yield title, target["expr"]
+
+
+class Server:
+    """A Prometheus on loopback that scrapes these ports every second."""
+
+    def __init__(self, folder, ports):
+        for name in ("rules.yaml", "alerts.yaml"):
+            text = (PROMETHEUS / name).read_text()
+            for window, shorter in SHORTER.items():
+                text = re.sub(window, shorter, text)
+            (folder / name).write_text(text.replace("interval: 5m", "interval: 1s"))
+        targets = [f"127.0.0.1:{port}" for port in ports]
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yaml", "alerts.yaml"],
+            "scrape_configs": [{"job_name": "amp-nova", "static_configs": [{"targets": targets}]}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._log = (folder / "log").open("w")
+        self._process = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                "--web.listen-address=127.0.0.1:0",
+                "--log.level=info",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._folder, self.address = folder, ""
+
+    def wait(self):
+        """Until it answers; its log has the port that it took."""
+        until_s = time.monotonic() + 30
+        while time.monotonic() < until_s:
+            log = (self._folder / "log").read_text()
+            if found := re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log):
+                self.address = f"http://{found[1]}"
+                return
+            assert self._process.poll() is None, log
+            time.sleep(0.1)
+        raise AssertionError((self._folder / "log").read_text())
+
+    def ask(self, path, **parameters):
+        """The data of an answer of its API."""
+        url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def series(self, expression):
+        """How many series with a value an expression has now."""
+        found = self.ask("query", query=expression)["result"]
+        return sum(sample["value"][1] != "NaN" for sample in found)
+
+    def stop(self):
+        """End it."""
+        self._process.terminate()
+        self._process.wait(timeout=20)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Prometheus, once it has scraped long enough to have rates and recorded series."""
+    program("prometheus")
+    with two_agents() as agents:
+        found = Server(tmp_path_factory.mktemp("prometheus"), [a.port for a in agents])
+        try:
+            found.wait()
+            until_s = time.monotonic() + MOST_S
+            time.sleep(LEAST_S)
+            while not found.series("cloud:amp_minutes_kept:ratio30d"):
+                assert time.monotonic() < until_s, "no minute of the service level was counted"
+                time.sleep(0.5)
+            found.over_booked, found.well = (f"127.0.0.1:{a.port}" for a in agents)
+            yield found
+        finally:
+            found.stop()
+
+
+# What each variable is replaced by; an expression needs data for one of the choices.
+CHOICES = (
+    {"host": "{well}", "resource": "db"},
+    {"host": "{over_booked}", "resource": "web-6"},
+    {"host": "{well}", "resource": "counted"},
+    {"host": "{well}", "resource": "batch"},
+)
+
+
+def filled(server, expression, choice):
+    """An expression with the variables of Grafana replaced."""
+    text = expression.replace("$__rate_interval", "10s").replace("$__range", "15s")
+    text = text.replace('=~"$host"', '=~".*"').replace('=~"$project"', '=~".*"')
+    host = choice["host"].format(well=server.well, over_booked=server.over_booked)
+    text = text.replace("$host", host).replace("$resource", choice["resource"])
+    assert "$" not in text
+    return text
+
+
+@pytest.mark.parametrize(("panel", "expression"), panels())
+def test_every_query_has_data(server, panel, expression, record_property):
+    """In the panel of at least one of the hosts and instances."""
+    until_s, found = time.monotonic() + 15.0, [0]
+    while not any(found) and time.monotonic() < until_s:
+        found = [server.series(filled(server, expression, choice)) for choice in CHOICES]
+        if not any(found):
+            time.sleep(0.5)
+    record_property("series", max(found))
+
+    assert any(found), f"{panel} has no data: {expression}"
+
+
+def test_every_variable_has_values(server):
+    """The choices at the top of the dashboards: each label of each metric exists."""
+    for path in DASHBOARDS.glob("*.json"):
+        for variable in json.loads(path.read_text())["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            matcher, label = re.fullmatch(
+                r"label_values\((.*), (\w+)\)", variable["query"]
+            ).groups()
+            found = server.ask("series", **{"match[]": matcher.replace("$project", ".*")})
+            assert found, variable["query"]
+            assert all(label in series for series in found), variable["query"]
+
+
+def test_alerts_are_worded(server):
+    """The over-booked host is reported, and no template of a text fails."""
+    until_s = time.monotonic() + 15.0
+    while time.monotonic() < until_s:
+        alerts = server.ask("alerts")["alerts"]
+        if any(a["labels"]["alertname"] == "AmpHostOverBooked" for a in alerts):
+            break
+        time.sleep(0.5)
+    else:
+        raise AssertionError(f"no alert of over-booking among {alerts}")
+
+    for alert in alerts:
+        for text in alert["annotations"].values():
+            assert "error expanding" not in text
+            assert "{{" not in text
+    assert all(
+        server.over_booked == a["labels"]["instance"]
+        for a in alerts
+        if a["labels"]["alertname"] == "AmpHostOverBooked"
+    )

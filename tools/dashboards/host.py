@@ -1,0 +1,207 @@
+"""One host: does it keep its bookings, and is its agent well?"""
+
+from panels import HOST, REFCORES, Dashboard, Panel, Query, Row
+
+ON = 'instance="$host"'
+RATE = "[$__rate_interval]"
+
+
+def per_minute(metric: str, by: str) -> str:
+    """Events of a counter per minute."""
+    return f"60 * sum by ({by}) (rate({metric}{{{ON}}}{RATE}))"
+
+
+BOOKINGS = (
+    Panel(
+        "Booked and delivered",
+        "Reference cores. Delivered is below booked where instances want less than they book.",
+        REFCORES,
+        (
+            Query(f"host:amp_booked_refcores:sum{{{ON}}}", "booked", dashed=True),
+            Query(f"host:amp_delivered_refcores:sum{{{ON}}}", "delivered"),
+        ),
+    ),
+    Panel(
+        "Shortfall by cause",
+        "Reference cores that were booked and wanted, but not delivered.",
+        REFCORES,
+        (
+            Query(
+                f"sum by (cause) (rate(amp_vcpu_shortfall_refcore_seconds_total{{{ON}}}{RATE}))",
+                "{{cause}}",
+            ),
+        ),
+        "stacked",
+    ),
+    Panel(
+        "Instances with the greatest shortfall",
+        "Reference cores that were booked and wanted, but not delivered. Follow a series to its "
+        "instance.",
+        REFCORES,
+        (
+            Query(
+                "topk(10, sum by (domain, resource) "
+                f"(instance:amp_shortfall_refcores:rate5m{{{ON}}}))",
+                "{{domain}}",
+            ),
+        ),
+        link=("amp-nova-instance", "resource"),
+    ),
+    Panel(
+        "Headroom by core type",
+        "Reference cores that can still be booked.",
+        REFCORES,
+        (Query(f"amp_host_headroom_refcores{{{ON}}}", "{{core_type}}"),),
+        "stacked",
+    ),
+)
+CORES = (
+    Panel(
+        "CPU time by core type",
+        "pCPUs of each core type that vCPUs keep busy.",
+        "short",
+        (
+            Query(
+                f"sum by (core_type) (rate(amp_vcpu_cpu_seconds_total{{{ON}}}{RATE}))",
+                "{{core_type}}",
+            ),
+        ),
+        "stacked",
+    ),
+    Panel(
+        "Moves between core types, per minute",
+        "Moves of vCPUs. Many moves cost the guests their caches.",
+        "short",
+        (Query(per_minute("amp_migrations_total", "from, to"), "{{from}} to {{to}}"),),
+    ),
+    Panel(
+        "Coefficients",
+        "Speed of each core type over the reference core. The dashed lines are the limits of the "
+        "calibration's confidence interval.",
+        "short",
+        (
+            Query(f"amp_core_type_coefficient_ratio{{{ON}}}", "{{core_type}} ({{source}})"),
+            Query(
+                f"amp_core_type_coefficient_ratio{{{ON}}} + on (instance, job, core_type) "
+                f"amp_core_type_coefficient_error_ratio{{{ON}}}",
+                "{{core_type}} high",
+                dashed=True,
+            ),
+            Query(
+                f"amp_core_type_coefficient_ratio{{{ON}}} - on (instance, job, core_type) "
+                f"amp_core_type_coefficient_error_ratio{{{ON}}}",
+                "{{core_type}} low",
+                dashed=True,
+            ),
+        ),
+    ),
+    Panel(
+        "Coefficient drift",
+        "Speedup that guests show over the one that the coefficient states; 1 is no drift.",
+        "short",
+        (Query(f"amp_coefficient_drift_ratio{{{ON}}}", "{{core_type}}"),),
+    ),
+    Panel(
+        "Age of the calibration",
+        "Calibrate again after changes of firmware, microcode or cooling.",
+        "s",
+        (Query(f"amp_calibration_age_seconds{{{ON}}}", "age"),),
+        "stat",
+    ),
+    Panel(
+        "Counters",
+        "What counts the instructions of vCPUs.",
+        "none",
+        (Query(f"amp_counters_info{{{ON}}}", "{{source}}"),),
+        "stat",
+    ),
+)
+AGENT = (
+    Panel(
+        "Since the last control cycle",
+        "More than a minute: the agent is stuck.",
+        "s",
+        (Query(f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}", "age"),),
+        "stat",
+        6,
+    ),
+    Panel(
+        "libvirt answers",
+        "1 while it does.",
+        "none",
+        (Query(f"amp_hypervisor_up{{{ON}}}", "up"),),
+        "stat",
+        6,
+    ),
+    Panel(
+        "Version",
+        "Of the agent.",
+        "none",
+        (Query(f"amp_build_info{{{ON}}}", "{{version}}"),),
+        "stat",
+        6,
+    ),
+    Panel(
+        "Warnings about the topology",
+        "'amp-nova topology' gives them in words.",
+        "none",
+        (Query(f"amp_topology_warnings{{{ON}}}", "warnings"),),
+        "stat",
+        6,
+    ),
+    Panel(
+        "Cost: CPU time of the agent",
+        "Share of one pCPU.",
+        "percentunit",
+        (Query(f'rate(process_cpu_seconds_total{{job="amp-nova", {ON}}}{RATE})', "CPU"),),
+    ),
+    Panel(
+        "Cost: memory of the agent",
+        "Resident memory.",
+        "bytes",
+        (Query(f'process_resident_memory_bytes{{job="amp-nova", {ON}}}', "resident"),),
+    ),
+    Panel(
+        "Duration of control cycles by stage",
+        "Mean over cycles.",
+        "s",
+        (
+            Query(
+                f"rate(amp_cycle_duration_seconds_sum{{{ON}}}{RATE}) "
+                f"/ rate(amp_cycle_duration_seconds_count{{{ON}}}{RATE})",
+                "{{stage}}",
+            ),
+        ),
+        "stacked",
+    ),
+    Panel(
+        "Lateness of control cycles",
+        "How late the last periodic cycle started: whether the agent gets enough CPU time.",
+        "s",
+        (Query(f"amp_cycle_lateness_seconds{{{ON}}}", "late"),),
+    ),
+    Panel(
+        "Writes, failures and foreign changes, per minute",
+        "Limits and affinities that the agent wrote or could not write, and that others wrote.",
+        "short",
+        (
+            Query(per_minute("amp_writes_total", "instance"), "written"),
+            Query(per_minute("amp_actuation_failures_total", "reason"), "failed: {{reason}}"),
+            Query(per_minute("amp_enforcement_drift_total", "cause"), "foreign: {{cause}}"),
+        ),
+    ),
+    Panel(
+        "Calls to libvirt, per minute",
+        "Few while nothing changes.",
+        "short",
+        (Query(per_minute("amp_libvirt_calls_total", "instance"), "calls"),),
+    ),
+)
+
+DASHBOARD = Dashboard(
+    "amp-nova-host",
+    "amp-nova / Host",
+    "Does this host keep its bookings, and is its agent well?",
+    (HOST,),
+    (Row("Bookings", BOOKINGS), Row("Cores", CORES), Row("The agent", AGENT)),
+)

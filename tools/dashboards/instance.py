@@ -1,0 +1,174 @@
+"""One instance: does it get what it booked, and if not, why?"""
+
+from panels import PROJECTS, REFCORES, Dashboard, Panel, Query, Row, Variable
+
+OF = 'resource="$resource"'
+RATE = "[$__rate_interval]"
+INSTANCE = Variable(
+    "resource",
+    "Instance",
+    'label_values(amp_instance_info{project=~"$project"}, resource)',
+    several=False,
+)
+
+DASHBOARD = Dashboard(
+    "amp-nova-instance",
+    "amp-nova / Instance",
+    "Does this instance get what it booked, and if not, why?",
+    (PROJECTS, INSTANCE),
+    (
+        Row(
+            "Booked and delivered",
+            (
+                Panel(
+                    "What it is",
+                    "Name and flavor.",
+                    "none",
+                    (Query(f"amp_instance_info{{{OF}}}", "{{name}} ({{flavor}})"),),
+                    "stat",
+                    8,
+                ),
+                Panel(
+                    "Minutes kept",
+                    "Share of the minutes with demand that delivered at least 95 % of the booking, "
+                    "in the time shown.",
+                    "percentunit",
+                    (
+                        Query(
+                            "1 - sum(increase(amp_instance_delivered_ratio_bucket"
+                            f'{{{OF}, le="0.95"}}[$__range])) / '
+                            "sum(increase(amp_instance_delivered_ratio_count"
+                            f"{{{OF}}}[$__range]))",
+                            "kept",
+                        ),
+                    ),
+                    "stat",
+                    8,
+                ),
+                Panel(
+                    "Runs in the idle class",
+                    "1 for best effort beside bookings.",
+                    "none",
+                    (Query(f"max(amp_instance_idle_class{{{OF}}})", "idle class"),),
+                    "stat",
+                    8,
+                ),
+                Panel(
+                    "Reference cores",
+                    "Booked and delivered, of each vCPU. A vCPU that wants less gets less.",
+                    REFCORES,
+                    (
+                        Query(
+                            f"sum by (vcpu) (amp_vcpu_booked_refcores{{{OF}}})",
+                            "vCPU {{vcpu}} booked",
+                            dashed=True,
+                        ),
+                        Query(
+                            f"sum by (vcpu) (amp_vcpu_delivered_refcores{{{OF}}})",
+                            "vCPU {{vcpu}} delivered",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Instructions per second",
+                    "Delivered where they are counted, and booked where they are booked.",
+                    "short",
+                    (
+                        Query(
+                            f"sum by (vcpu) (amp_vcpu_booked_ips{{{OF}}})",
+                            "vCPU {{vcpu}} booked",
+                            dashed=True,
+                        ),
+                        Query(
+                            f"sum by (vcpu) (amp_vcpu_delivered_ips{{{OF}}})",
+                            "vCPU {{vcpu}} delivered",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Delivered over booked, while in demand",
+                    "1 is the booking.",
+                    "short",
+                    (Query(f"amp_vcpu_delivered_ratio{{{OF}}}", "vCPU {{vcpu}}"),),
+                ),
+                Panel(
+                    "Shortfall by cause",
+                    "Reference cores that were booked and wanted, but not delivered.",
+                    REFCORES,
+                    (
+                        Query(
+                            "sum by (cause) (rate(amp_vcpu_shortfall_refcore_seconds_total"
+                            f"{{{OF}}}{RATE}))",
+                            "{{cause}}",
+                        ),
+                    ),
+                    "stacked",
+                ),
+            ),
+        ),
+        Row(
+            "How",
+            (
+                Panel(
+                    "Core type over time",
+                    "pCPUs of each core type that its vCPUs keep busy.",
+                    "short",
+                    (
+                        Query(
+                            f"sum by (core_type) (rate(amp_vcpu_cpu_seconds_total{{{OF}}}{RATE}))",
+                            "{{core_type}}",
+                        ),
+                    ),
+                    "stacked",
+                ),
+                Panel(
+                    "Limit in force",
+                    "CPU quota of each vCPU, as a share of one pCPU.",
+                    "percentunit",
+                    (Query(f"amp_vcpu_quota_cores{{{OF}}}", "vCPU {{vcpu}}"),),
+                ),
+                Panel(
+                    "Speedup of its work",
+                    "Estimated speed on the fastest core type over the slowest, by its source.",
+                    "short",
+                    (Query(f"amp_vcpu_speedup_ratio{{{OF}}}", "vCPU {{vcpu}} ({{source}})"),),
+                ),
+                Panel(
+                    "Error of the speedup",
+                    "Standard error of the estimate.",
+                    "short",
+                    (Query(f"amp_vcpu_speedup_error_ratio{{{OF}}}", "vCPU {{vcpu}}"),),
+                ),
+            ),
+        ),
+        Row(
+            "Chargeback",
+            (
+                Panel(
+                    "CPU time",
+                    "Seconds in the time shown, on any core.",
+                    "s",
+                    (
+                        Query(
+                            f"sum(increase(amp_vcpu_cpu_seconds_total{{{OF}}}[$__range]))",
+                            "CPU time",
+                        ),
+                    ),
+                    "stat",
+                ),
+                Panel(
+                    "Reference CPU time",
+                    "CPU seconds times the coefficient, in the time shown.",
+                    "s",
+                    (
+                        Query(
+                            f"sum(increase(amp_vcpu_reference_cpu_seconds_total{{{OF}}}[$__range]))",
+                            "reference CPU time",
+                        ),
+                    ),
+                    "stat",
+                ),
+            ),
+        ),
+    ),
+)
