@@ -1,7 +1,7 @@
 """``amp-nova demo``: bookings kept on fast and slow cores, without root or a hypervisor.
 
 The control loop and the exporter are the agent's own. Simulated time keeps pace with real time, so
-that the metrics can be watched.
+that the page and the metrics can be watched.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from amp_nova.sim.report import rounded
 
 EPILOG = """examples:
   amp-nova demo
-  amp-nova demo --duration 120 --port 9178     and meanwhile: curl http://127.0.0.1:9178/metrics
+  amp-nova demo --duration 120 --port 9178     and meanwhile: a browser at http://127.0.0.1:9178/
   amp-nova demo --fast --format json
 """
 ADDRESS = "127.0.0.1"
@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
         type=_whole(0, 65_535),
         default=0,
         metavar="P",
-        help="port of the metrics (default: any)",
+        help="port of the page and the metrics (default: any)",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
@@ -84,36 +84,37 @@ def run(args: argparse.Namespace) -> int:
     """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
     figure = None if args.plot is None else empty(args.plot, 9, 3.4)
     exporter = Exporter()
-    exporter.admits = HostInfo("demo")
-    metrics = _serve(exporter, args.port)
+    exporter.agent.hypervisor_up = True
+    exporter.admits = HostInfo("the demo host")
+    address = _serve(exporter, args.port)
     say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
-    show = _simulate(args, exporter, metrics, say)
+    show = _simulate(args, exporter, address, say)
     verdict = show.verdict()
     if figure is not None:
         _draw(figure, show)
         save(figure, args.plot)
     if args.format == "json":
-        print(json.dumps(_figures(show, metrics), indent=2))
+        print(json.dumps(_figures(show, address), indent=2))
     else:
         print(f"\n{verdict}")
     return 0 if verdict.delivered else 1
 
 
 def _serve(exporter: Exporter, port: int) -> str:
-    """Serve the metrics of the host with amp-nova until the process ends; returns the URL."""
+    """Serve the page and the metrics of the host with amp-nova until the process ends; its URL."""
     try:
         address, taken = exporter.start_http(ADDRESS, port)
     except ConfigInvalid as exc:
         raise ConfigInvalid(f"port {port} is not free: give another --port, or 0 for any") from exc
-    return f"http://{address}:{taken}/metrics"
+    return f"http://{address}:{taken}/"
 
 
 def _simulate(
-    args: argparse.Namespace, exporter: Exporter, metrics: str, say: Callable[[str], None]
+    args: argparse.Namespace, exporter: Exporter, address: str, say: Callable[[str], None]
 ) -> Show:
     """Redraws a table every second on a terminal; elsewhere prints it at the end of every act."""
     show = Show(args.duration // len(ACTS))
-    say(_introduction(metrics))
+    say(_introduction(address))
     redraw = args.format == "table" and sys.stdout.isatty()
     plain = contextlib.nullcontext(lambda lines: say("\n".join(lines)))
     started_s = time.monotonic()
@@ -128,15 +129,16 @@ def _simulate(
     return show
 
 
-def _introduction(metrics: str) -> str:
+def _introduction(address: str) -> str:
     types = ", ".join(
         f"{len(TOPOLOGY.pcpus_of(t.name))} {t.name} cores (coefficient {t.coefficient:g})"
         for t in reversed(TOPOLOGY.core_types)
     )
     return (
+        f"Watch in a browser while this runs: {address}\n\n"
         f"Two simulated hosts with {types}\nrun the same guests, which all want more than they "
         "book. Booked, delivered and quota are\nper vCPU; 1 reference core is a whole slow core.\n"
-        f"Metrics of the host with amp-nova, while this runs: {metrics}"
+        f"Metrics of the host with amp-nova, while this runs: {address}metrics"
     )
 
 
@@ -172,12 +174,13 @@ def _cells(row: Row) -> list[str]:
     return [f"{row.delivered_refcores:.3f}", number(row.ratio, ".3f"), row.core_type]
 
 
-def _figures(show: Show, metrics: str) -> dict[str, Any]:
+def _figures(show: Show, address: str) -> dict[str, Any]:
     """The verdict with its figures, and the last second of every vCPU."""
     verdict = show.verdict()
     return {
         "duration_s": show.duration_s,
-        "metrics": metrics,
+        "page": address,
+        "metrics": f"{address}metrics",
         "held": verdict.delivered,
         "verdict": str(verdict),
         **{key: rounded(value) for key, value in dataclasses.asdict(verdict).items()},

@@ -84,13 +84,13 @@ def lines(frame: Frame, shown: Sequence[Line], areas: Sequence[Line] = ()) -> st
     )
     says = text(frame.says)
     unit = f" {frame.unit}" if frame.unit else ""
-    minutes = f"{frame.span_s / 60.0:g} min ago"
+    began = f"{frame.span_s / 60.0:g} min ago"
     return (
         f'<figure class="chart"><div class="y"><span>{figure(top)}{unit}</span>'
         f"<span>{figure(top / 2)}</span><span>0</span></div>"
         f'<svg role="img" aria-label="{says}" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'preserveAspectRatio="none"><title>{says}</title>{grid}{"".join(drawn)}</svg>'
-        f'<div class="x"><span>{minutes}</span><span>now</span></div></figure>'
+        f'<div class="x"><span>{began}</span><span>now</span></div></figure>'
     )
 
 

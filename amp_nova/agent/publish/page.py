@@ -26,6 +26,12 @@ REFRESH_S = 5
 STALE_S = 30.0
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What the page may load: nothing (Content-Security-Policy)."""
+HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+}
+"""To be served with it."""
 
 
 @dataclass(frozen=True, slots=True)

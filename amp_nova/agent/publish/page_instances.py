@@ -11,6 +11,7 @@ from amp_nova.model import cpulist
 
 CARDS_MAX = 24
 """Instances that are shown with a chart; the others are a table."""
+SPANS_S = (60.0, 120.0, 300.0)
 SHORT_RATIO = 0.95
 """Below this, a booking is reported as not delivered."""
 
@@ -41,8 +42,12 @@ def complaints(record: DomainRecord) -> list[str]:
 
 
 def over(points: Sequence[Point], now_s: float, says: str, unit: str = "") -> Frame:
-    """The frame of a chart over the last ten minutes."""
-    return Frame(says, [p.time_s for p in points], now_s, SPAN_S, unit)
+    """The frame of a chart over the last ten minutes, or fewer if that is all there is."""
+    times_s = [p.time_s for p in points]
+    # Since the first point, in steps, as long as the history is short.
+    known_s = now_s - times_s[0] if times_s else 0.0
+    span_s = next((s for s in SPANS_S if s >= known_s), SPAN_S)
+    return Frame(says, times_s, now_s, span_s, unit)
 
 
 def section(points: Sequence[Point], now_s: float, domains: Sequence[DomainRecord]) -> str:

@@ -61,7 +61,7 @@ class Publishers:
         """Start to serve metrics, if enabled; ``ConfigInvalid`` if the address is taken."""
         if self._options.enabled:
             where = self.exporter.start_http(self._options.address, self._options.port)
-            LOG.info("metrics at http://%s:%d/metrics", *where)
+            LOG.info("page at http://%s:%d/, metrics at /metrics", *where)
 
     def stop(self) -> None:
         """Stop the threads that publish."""

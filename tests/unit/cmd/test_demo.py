@@ -56,8 +56,8 @@ def test_a_missed_booking_sets_the_exit_status(capsys, monkeypatch):
     assert demo(capsys, "--fast")[0] == 1
 
 
-def test_it_keeps_pace_with_real_time_and_serves_metrics():
-    """While it runs, the URL that it prints serves the agent's metrics."""
+def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
+    """While it runs, the URL that it prints first is the agent's page, with metrics beside it."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, "demo", "--duration", "4"],
         stdout=subprocess.PIPE,
@@ -65,15 +65,20 @@ def test_it_keeps_pace_with_real_time_and_serves_metrics():
     )
     try:
         lines = iter(process.stdout)
-        address = next(m[0] for line in lines if (m := re.search(r"http://\S+", line)))
+        address = re.search(r"http://\S+", next(lines))[0]
         next(line for line in lines if line.startswith("web-1/0"))
         with urllib.request.urlopen(address, timeout=5) as answer:
+            page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
+        with urllib.request.urlopen(f"{address}metrics", timeout=5) as answer:
             metrics = answer.read().decode()
         remaining = list(lines)
     finally:
         process.kill()
         process.wait()
 
+    assert "amp-nova on the demo host" in page
+    assert "web-1/0" in page
+    assert "default-src 'none'" in policy
     assert 'amp_vcpu_booked_refcores{domain="web-1"' in metrics
     assert 'amp_vcpu_quota_cores{domain="web-1"' in metrics
     assert remaining[-1].startswith("With amp-nova")

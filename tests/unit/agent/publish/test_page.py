@@ -2,6 +2,7 @@
 
 import html.parser
 import re
+import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.charts import figure, nice_top
+from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.agent.publish.page import View, render
@@ -223,3 +225,45 @@ def test_axes_end_at_round_numbers(value, top):
 def test_figures_are_short(number, text):
     """Three significant digits, and a prefix for large ones."""
     assert figure(number) == text
+
+
+class TestServed:
+    """By the exporter, next to the metrics."""
+
+    @pytest.fixture
+    def exporter(self):
+        """At a time that stands still."""
+        return Exporter(clock=lambda: NOW_S)
+
+    def test_it_is_there_before_the_first_cycle(self, exporter):
+        """It says so."""
+        assert "No control cycle has succeeded yet" in exporter.overview().decode()
+
+    def test_it_shows_the_last_cycle(self, exporter):
+        """Made once for each cycle, however many ask."""
+        exporter.update(reports.cycle(instance(booked(), display_name="first")))
+        first = exporter.overview()
+        assert exporter.overview() is first
+        exporter.update(reports.cycle(instance(booked(), display_name="second")))
+
+        assert b"first" in first
+        assert b"second" in exporter.overview()
+
+    def test_a_history_that_fails_does_not_stop_the_agent(self, exporter, monkeypatch, caplog):
+        """Cycles and metrics go on; the page begins anew."""
+        monkeypatch.setattr(history, "advance", lambda *_: 1 / 0)
+
+        exporter.update(reports.cycle(instance(booked())))
+
+        assert "the history of the page begins anew" in caplog.text
+        assert b"my instance-00000001" in exporter.overview()
+
+    def test_it_is_at_the_root(self, exporter):
+        """As HTML that may load nothing; metrics stay where they were."""
+        address, port = exporter.start_http("127.0.0.1", 0)
+        with urllib.request.urlopen(f"http://{address}:{port}/", timeout=10) as answer:
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert answer.headers["Content-Security-Policy"] == page.POLICY
+            assert answer.read().startswith(b"<!doctype html>")
+        with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
+            assert b"amp_build_info" in answer.read()
