@@ -51,6 +51,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         for part in LOOP
         for path in (part.replace(".", "/"), part.replace(".", "/") + ".py")
     },
+    "osc": (*DECISIONS, EXCEPTIONS, "amp_nova.osc", "osc_lib", "keystoneauth1"),
     "sim": (*SHARED, "amp_nova.sim", *(f"amp_nova.{part}" for part in LOOP), "yaml"),
 }
 
@@ -60,7 +61,8 @@ ONLY_BY = {
     "amp_nova.agent.wiring": ("agent/service.py", "agent/operator/release.py", "cmd"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
-    "keystoneauth1": ("agent/publish/placement.py",),
+    "keystoneauth1": ("agent/publish/placement.py", "osc"),
+    "osc_lib": ("osc",),
     "oslo_messaging": ("nova_plugins", "agent/publish/message_bus.py"),
     "stevedore": ("plugins.py",),
 }

@@ -1,0 +1,100 @@
+"""What flavors book, in words and in claims; pure functions over extra specs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
+from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, PLACEMENT_GROUP, placement
+from amp_nova.osc.cloud import Flavor
+
+CLAIM_KEY = f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}"
+_CLAIM_PREFIXES = (f"resources_{PLACEMENT_GROUP}:", f"trait_{PLACEMENT_GROUP}:")
+
+
+def own_specs(specs: Mapping[str, str]) -> dict[str, str]:
+    """The ``amp:`` keys of a flavor."""
+    return {k: v for k, v in specs.items() if k.startswith(f"{NAMESPACE}:")}
+
+
+def claim_specs(specs: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a flavor by which Placement claims its booking."""
+    return {k: v for k, v in specs.items() if k.startswith(_CLAIM_PREFIXES)}
+
+
+def claimed(flavor: Flavor) -> int | None:
+    """What a server of the flavor claims, in thousandths of a reference core.
+
+    For a booking in reference cores without a claim: what it would claim. ``None`` for one in Ips
+    without a claim, 0 for best effort.
+    """
+    if (units := flavor.specs.get(CLAIM_KEY, "")).isdecimal():
+        return int(units)
+    booking, _ = examine(flavor.specs, flavor.vcpus)
+    if booking is None or not booking.booked:
+        return 0
+    units = placement(booking).get(CLAIM_KEY, "")
+    return int(units) if units else None
+
+
+def in_refcores(flavor: Flavor) -> Booking | None:
+    """The booking with Ips as the reference cores that the flavor claims for them.
+
+    ``None`` if the flavor cannot be interpreted, or claims nothing for its Ips.
+    """
+    booking, _ = examine(flavor.specs, flavor.vcpus)
+    if booking is None or all(v.ips is None for v in booking.vcpus):
+        return booking
+    units = flavor.specs.get(CLAIM_KEY, "")
+    if not units.isdecimal():
+        return None
+    ips = sum(v.ips or 0.0 for v in booking.vcpus)
+    known = sum(v.refcores or 0.0 for v in booking.vcpus)
+    ratio = max(0.0, int(units) / 1000 - known) / ips
+    vcpus = (
+        v if v.ips is None else VcpuBooking(v.index, "pref_core", refcores=v.ips * ratio)
+        for v in booking.vcpus
+    )
+    return replace(booking, vcpus=tuple(vcpus))
+
+
+def problems(flavor: Flavor) -> list[str]:
+    """What is wrong with the flavor: its extra specs, or claims that do not match them."""
+    booking, errors = examine(flavor.specs, flavor.vcpus)
+    if booking is None:
+        return list(errors)
+    found, in_ips = claim_specs(flavor.specs), any(v.ips is not None for v in booking.vcpus)
+    wanted = placement(booking)
+    if found == wanted:
+        if in_ips:
+            return ["it claims nothing in Placement: set it with --reference-ips"]
+        return []
+    if in_ips and CLAIM_KEY in found:  # which Ips the reference core has is not known here
+        as_claimed = placement(booking, _reference_ips(booking, int(found[CLAIM_KEY]) / 1000))
+        wanted = {**as_claimed, CLAIM_KEY: found[CLAIM_KEY]}
+    if not found:
+        return ["it claims nothing in Placement: two schedulers may give its capacity twice"]
+    different = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    return [
+        f"{key} is {found.get(key, 'missing')}, its booking needs {wanted.get(key, 'none')}"
+        for key in different
+    ]
+
+
+def _reference_ips(booking: Booking, claimed_refcores: float) -> float:
+    return sum(v.ips or 0.0 for v in booking.vcpus) / max(claimed_refcores, 1e-3)
+
+
+def described(booking: Booking) -> str:
+    """The booking of every vCPU in a few words, such as ``2 x 0.5 refcores``."""
+    words = [_vcpu(v) for v in booking.vcpus]
+    counts = {word: words.count(word) for word in words}
+    return ", ".join(word if n == 1 else f"{n} x {word}" for word, n in counts.items())
+
+
+def _vcpu(vcpu: VcpuBooking) -> str:
+    if vcpu.refcores is not None:
+        return f"{vcpu.refcores:g} refcores"
+    if vcpu.ips is None:
+        return "best effort"
+    size = next(((n, u) for n, u in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if vcpu.ips >= n), None)
+    return f"{vcpu.ips / size[0]:g}{size[1]} Ips" if size else f"{vcpu.ips:g} Ips"

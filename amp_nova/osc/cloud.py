@@ -1,0 +1,158 @@
+"""The services that the commands read, as one connection of openstacksdk reaches them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from osc_lib.exceptions import CommandError
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.osc.prometheus import Prometheus
+
+NOVA_VERSION = "2.86"
+"""The first that validates extra specs, and after the one whose servers show theirs (2.47)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A flavor, or what a server keeps of it. ``disk_gb`` includes ephemeral disks."""
+
+    id: str
+    name: str
+    vcpus: int
+    ram_mib: int
+    disk_gb: int
+    specs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server; ``node`` is its hypervisor_hostname, empty while it is nowhere."""
+
+    id: str
+    name: str
+    status: str
+    node: str
+    flavor: Flavor
+
+
+Named = TypeVar("Named", Flavor, Server)
+
+
+class Cloud:
+    """Nova, Placement and Prometheus of one cloud, with the caller's rights.
+
+    Requests raise ``CommandError`` with the service's own words if it refuses them.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def flavors(self) -> list[Flavor]:
+        """All flavors that the caller may see, by name."""
+        found = self._pages("/flavors/detail", {"is_public": "None"}, "flavors")
+        return sorted((_flavor(f) for f in found), key=lambda f: f.name)
+
+    def flavor(self, name: str) -> Flavor:
+        """The flavor of this name or id."""
+        return _named(name, self.flavors(), "flavor", "openstack amp flavor list")
+
+    def servers(self, *, all_projects: bool = False) -> list[Server]:
+        """The servers of the caller's project, or of all projects, by name."""
+        wanted = {"all_tenants": "1"} if all_projects else {}
+        found = self._pages("/servers/detail", wanted, "servers")
+        return sorted((_server(s) for s in found), key=lambda s: (s.name, s.id))
+
+    def server(self, name: str, *, all_projects: bool = False) -> Server:
+        """The server of this name or id."""
+        servers = self.servers(all_projects=all_projects)
+        return _named(name, servers, "server", "openstack amp server list --all-projects")
+
+    def set_specs(self, flavor: Flavor, specs: Mapping[str, str]) -> None:
+        """Add or change extra specs in one request, so that all of them or none are written."""
+        if specs:
+            body = {"extra_specs": dict(specs)}
+            self._nova("post", f"/flavors/{flavor.id}/os-extra_specs", json=body)
+
+    def unset_spec(self, flavor: Flavor, key: str) -> None:
+        """Remove an extra spec."""
+        self._nova("delete", f"/flavors/{flavor.id}/os-extra_specs/{key}")
+
+    def placement(self, path: str) -> Any:
+        """The decoded answer to a GET request."""
+        answer = self._connection.placement.get(path, microversion="1.36")
+        return _decoded(answer, "Placement")
+
+    def prometheus(self, url: str | None) -> Prometheus | None:
+        """Prometheus at ``url``, else of the service catalogue; ``None`` if it has none.
+
+        Only the one of the catalogue is sent the caller's token.
+        """
+        session, config = self._connection.session, self._connection.config
+        if url is not None:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.netloc:
+                raise ConfigInvalid(
+                    f"--prometheus {url!r} is not an address: write http://HOST:PORT"
+                )
+            return Prometheus(session, url.rstrip("/"), authenticated=False)
+        found = session.get_endpoint(
+            service_type="prometheus",
+            interface=config.get_interface("prometheus"),
+            region_name=config.get_region_name("prometheus"),
+        )
+        return Prometheus(session, found.rstrip("/"), authenticated=True) if found else None
+
+    def _nova(self, method: str, path: str, **more: Any) -> Any:
+        answer = getattr(self._connection.compute, method)(path, microversion=NOVA_VERSION, **more)
+        return _decoded(answer, "Nova")
+
+    def _pages(self, path: str, query: Mapping[str, str], key: str) -> list[dict[str, Any]]:
+        """All of a list that Nova gives in pages."""
+        found: list[dict[str, Any]] = []
+        marker: dict[str, str] = {}
+        while page := self._nova("get", f"{path}?{urlencode({**query, **marker})}")[key]:
+            found += page
+            marker = {"marker": page[-1]["id"]}
+        return found
+
+
+def _named(name: str, candidates: Sequence[Named], kind: str, remedy: str) -> Named:
+    """The one candidate of this id or name; ``ConfigInvalid`` if there is not exactly one."""
+    found = [c for c in candidates if c.id == name] or [c for c in candidates if c.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigInvalid(f"{len(found)} {kind}s are named {name!r}: give the id of one")
+    raise ConfigInvalid(f"there is no {kind} {name!r}: see '{remedy}'")
+
+
+def _decoded(answer: Any, service: str) -> Any:
+    if answer.status_code < 400:
+        return answer.json() if answer.content else {}
+    try:
+        # {"badRequest": {"message": ...}} or {"errors": [{"detail": ...}]}
+        words = next(iter(answer.json().values()))
+        words = words[0]["detail"] if isinstance(words, list) else words["message"]
+    except (ValueError, LookupError, AttributeError, TypeError, StopIteration):
+        words = answer.text[:200]
+    raise CommandError(f"{service} refused the request ({answer.status_code}): {words}")
+
+
+def _flavor(data: Mapping[str, Any]) -> Flavor:
+    """A flavor as Nova lists it, or as part of a server, where it has no id."""
+    ephemeral = data.get("OS-FLV-EXT-DATA:ephemeral", data.get("ephemeral", 0))
+    return Flavor(
+        data.get("id", ""),
+        data.get("name") or data["original_name"],
+        int(data["vcpus"]),
+        int(data["ram"]),
+        int(data["disk"]) + int(ephemeral),
+        data.get("extra_specs", {}),
+    )
+
+
+def _server(data: Mapping[str, Any]) -> Server:
+    node = data.get("OS-EXT-SRV-ATTR:hypervisor_hostname") or ""
+    return Server(data["id"], data["name"], data["status"], node, _flavor(data["flavor"]))

@@ -1,0 +1,77 @@
+"""What the commands share: exit status, and where measured values come from."""
+
+import argparse
+import os
+from typing import Any
+
+from osc_lib.command import command
+
+from amp_nova.exceptions import AmpError
+from amp_nova.osc.cloud import Cloud
+from amp_nova.osc.prometheus import Prometheus
+
+ADDRESS = "AMP_PROMETHEUS_URL"
+
+
+class _Command:
+    """Exit status 2 and one sentence for bad input, as ``amp-nova`` does."""
+
+    app: Any
+    log: Any
+    status = 0
+
+    @property
+    def cloud(self) -> Cloud:
+        """The services."""
+        cloud: Cloud = self.app.client_manager.amp
+        return cloud
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser, with the formatters' arguments and the command's own."""
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)  # type: ignore[misc]
+        self.add_arguments(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own arguments."""
+        raise NotImplementedError
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run the command; the exit status."""
+        try:
+            return super().run(parsed_args) or self.status  # type: ignore[misc]
+        except AmpError as exc:
+            self.log.error("%s", exc)
+            return 2
+
+
+class Lister(_Command, command.Lister):
+    """A command that prints a table."""
+
+
+class ShowOne(_Command, command.ShowOne):
+    """A command that prints one object."""
+
+
+def add_prometheus(parser: argparse.ArgumentParser) -> None:
+    """Add ``--prometheus``."""
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        default=os.environ.get(ADDRESS),
+        help="Prometheus that scrapes the agents, such as http://controller:9090 (default: "
+        f"{ADDRESS} of the environment, else the service 'prometheus' of the catalogue)",
+    )
+
+
+def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus | None:
+    """Where measured values come from; says so if there is none."""
+    found = cloud.prometheus(args.prometheus)
+    if found is None:
+        log.warning("no measured values: give --prometheus URL, or register it in the catalogue")
+    return found
+
+
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """A number for people; ``None`` stays unknown."""
+    return None if value is None else round(value, digits)

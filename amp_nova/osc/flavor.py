@@ -1,0 +1,182 @@
+"""``openstack amp flavor``: a booking and its claim in Placement, written together."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from osc_lib.cli.format_columns import DictColumn
+
+from amp_nova.exceptions import BookingInvalid
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, fault, parse
+from amp_nova.flavor.placement_resources import placement
+from amp_nova.osc import bookings
+from amp_nova.osc.cloud import Cloud, Flavor
+from amp_nova.osc.command import Lister, ShowOne
+
+
+class ListFlavor(Lister):
+    """List flavors that book capacity"""
+
+    _epilog = "example: openstack amp flavor list -f json"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor list``."""
+        parser.add_argument(
+            "--best-effort", action="store_true", help="those without a booking too"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Headings and one row per flavor."""
+        rows = []
+        for flavor in self.cloud.flavors():
+            booking, errors = examine(flavor.specs, flavor.vcpus)
+            if booking is not None and not booking.booked and not parsed_args.best_effort:
+                continue
+            units = flavor.specs.get(bookings.CLAIM_KEY, "")
+            rows.append(
+                (
+                    flavor.name,
+                    flavor.vcpus,
+                    bookings.described(booking) if booking else f"invalid: {'; '.join(errors)}",
+                    booking.limit if booking and booking.booked else None,
+                    booking.core_type if booking else None,
+                    int(units) / 1000 if units.isdecimal() else None,
+                )
+            )
+        return ("Name", "VCPUs", "Booking", "Limit", "Core Type", "Claimed Refcores"), rows
+
+
+class CheckFlavor(Lister):
+    """Check flavors: bookings that are invalid, and claims that do not match them
+
+    Exit status 1 if there is a problem.
+    """
+
+    _epilog = "example: openstack amp flavor check && echo all flavors are in order"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor check``."""
+        parser.add_argument("flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Headings and one row per problem."""
+        names = parsed_args.flavors
+        flavors = [self.cloud.flavor(name) for name in names] if names else self.cloud.flavors()
+        rows = [(f.name, problem) for f in flavors for problem in bookings.problems(f)]
+        self.status = 1 if rows else 0
+        return ("Flavor", "Problem"), rows
+
+
+class SetFlavor(ShowOne):
+    """Set extra specs of a flavor, and what Placement claims for them
+
+    Servers that exist keep the flavor as it was until they are resized.
+    """
+
+    _epilog = "example: openstack amp flavor set half amp:pref_core=0.5"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor set``."""
+        parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
+        keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
+        parser.add_argument("specs", metavar="KEY=VALUE", nargs="+", help=f"KEY is one of {keys}")
+        _add_claim(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """The flavor as it is afterwards."""
+        flavor = self.cloud.flavor(parsed_args.flavor)
+        given = _pairs(parsed_args.specs)
+        return _write(
+            self.cloud, flavor, {**bookings.own_specs(flavor.specs), **given}, parsed_args
+        )
+
+
+class UnsetFlavor(ShowOne):
+    """Remove extra specs of a flavor, and adapt what Placement claims"""
+
+    _epilog = "example: openstack amp flavor unset half --all"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor unset``."""
+        parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
+        parser.add_argument("keys", metavar="KEY", nargs="*", help="such as amp:limit")
+        parser.add_argument("--all", action="store_true", help="the whole booking and its claim")
+        _add_claim(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """The flavor as it is afterwards."""
+        if bool(parsed_args.keys) == parsed_args.all:
+            raise BookingInvalid("name the keys to remove, or give --all")
+        flavor = self.cloud.flavor(parsed_args.flavor)
+        own = bookings.own_specs(flavor.specs)
+        if unknown := [key for key in parsed_args.keys if key not in own]:
+            has = ", ".join(own) or f"no {NAMESPACE}: keys"
+            raise BookingInvalid(f"flavor {flavor.name!r} has no {unknown[0]!r}: it has {has}")
+        removed = set(own) if parsed_args.all else set(parsed_args.keys)
+        left = {key: value for key, value in own.items() if key not in removed}
+        return _write(self.cloud, flavor, left, parsed_args)
+
+
+def _add_claim(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-claim", action="store_true", help="claim nothing in Placement")
+    parser.add_argument(
+        "--reference-ips",
+        metavar="IPS",
+        help="Ips of the reference core, to claim amp:ips, such as 2.5G (amp-nova topology)",
+    )
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith(f"{NAMESPACE}:"):
+            raise BookingInvalid(f"{text!r} is not an extra spec: write {NAMESPACE}:NAME=VALUE")
+        if key in given:
+            raise BookingInvalid(f"{key!r} is given twice: keep one of them")
+        given[key] = value
+    return given
+
+
+def _write(
+    cloud: Cloud, flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace
+) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    """Make ``own`` the flavor's ``amp:`` keys, and its claim the one that they need."""
+    others = {
+        key: value
+        for key, value in flavor.specs.items()
+        if key not in bookings.own_specs(flavor.specs)
+        and key not in bookings.claim_specs(flavor.specs)
+    }
+    wanted = {**others, **own}
+    wanted.update(_claim(wanted, flavor.vcpus, args))
+    cloud.set_specs(flavor, {k: v for k, v in wanted.items() if flavor.specs.get(k) != v})
+    for key in sorted(flavor.specs.keys() - wanted.keys()):
+        cloud.unset_spec(flavor, key)
+    booking = parse(wanted, flavor.vcpus)
+    fields = {
+        "name": flavor.name,
+        "vcpus": flavor.vcpus,
+        "booking": bookings.described(booking),
+        "limit": booking.limit if booking.booked else None,
+        "properties": DictColumn(wanted),
+    }
+    return tuple(fields), tuple(fields.values())
+
+
+def _claim(specs: Mapping[str, str], vcpus: int, args: argparse.Namespace) -> dict[str, str]:
+    """The claim of a booking; ``BookingInvalid`` if the booking is not valid."""
+    booking = parse(specs, vcpus)
+    if args.no_claim or not booking.booked:
+        return {}
+    reference_ips = None
+    if (text := args.reference_ips) is not None:
+        if fault(f"{NAMESPACE}:ips", text):
+            raise BookingInvalid(f"--reference-ips {text!r} is not allowed: give Ips such as 2.5G")
+        reference_ips = parse({f"{NAMESPACE}:ips": text}, 1).vcpus[0].ips
+    if not (claim := placement(booking, reference_ips)):
+        raise BookingInvalid(
+            "a booking in Ips is claimed in reference cores: give --reference-ips IPS, what the "
+            "reference core retires ('amp-nova topology' on a host that has it), or --no-claim"
+        )
+    return claim

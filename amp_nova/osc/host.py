@@ -1,0 +1,133 @@
+"""``openstack amp host``: what hosts offer, what is claimed, and what their agents measure."""
+
+import argparse
+import time
+from typing import Any
+
+from osc_lib.cli.format_columns import DictColumn, ListDictColumn
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.flavor.extra_specs import examine
+from amp_nova.osc import bookings
+from amp_nova.osc.command import (
+    Lister,
+    ShowOne,
+    add_prometheus,
+    prometheus,
+    rounded,
+)
+from amp_nova.osc.hosts import Host, read_hosts
+from amp_nova.osc.prometheus import by_host
+
+NO_HOSTS = (
+    "no host offers CUSTOM_AMP_MREFCORE in Placement: set [placement] enabled in amp-nova.conf of "
+    "the agents"
+)
+COEFFICIENT = "amp_core_type_coefficient_ratio"
+LAST_CYCLE = "amp_cycle_last_success_timestamp_seconds"
+DELIVERED = "sum by (host, instance) (amp_vcpu_delivered_refcores)"
+
+
+class ListHost(Lister):
+    """List hosts with an agent: capacity by core type, in reference cores"""
+
+    _epilog = "example: openstack amp host list -c Host -c Free"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``host list``."""
+        add_prometheus(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Headings and one row per host and core type."""
+        hosts = read_hosts(self.cloud)
+        if not hosts:
+            self.log.warning(NO_HOSTS)
+        measured = prometheus(self.cloud, parsed_args, self.log) if hosts else None
+        nodes = [host.node for host in hosts]
+        coefficients = by_host(measured, nodes, COEFFICIENT, "core_type")
+        delivered = by_host(measured, nodes, DELIVERED)
+        titles = ("Host", "State", "Core Type", "Coefficient", "Capacity", "Claimed", "Free")
+        rows = [
+            (
+                host.node,
+                "enabled" if host.enabled else "disabled",
+                offer.core_type,
+                rounded(coefficients.get((host.node, offer.core_type))),
+                offer.capacity / 1000,
+                offer.claimed / 1000,
+                offer.free / 1000,
+                "yes" if offer.counts_ips else "no",
+                rounded(delivered.get((host.node, ""))),
+            )
+            for host in hosts
+            for offer in host.offers
+        ]
+        return (*titles, "Counts Ips", "Delivered By Host"), rows
+
+
+class ShowHost(ShowOne):
+    """Show a host: capacity by core type, bookings, and the health of its agent"""
+
+    _epilog = "example: openstack amp host show compute1 --format json"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``host show``."""
+        parser.add_argument("host", metavar="HOST", help="its hypervisor_hostname")
+        add_prometheus(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Field names and values."""
+        hosts = {host.node: host for host in read_hosts(self.cloud)}
+        host = hosts.get(parsed_args.host)
+        if host is None:
+            known = ", ".join(hosts) or NO_HOSTS
+            raise ConfigInvalid(f"no host {parsed_args.host!r} has an agent's providers: {known}")
+        measured = prometheus(self.cloud, parsed_args, self.log)
+
+        def value(expression: str, label: str = "") -> dict[str, float]:
+            found = by_host(measured, [host.node], expression, label)
+            return {name: number for (_, name), number in found.items()}
+
+        shortfall = value(
+            "sum by (host, instance, cause) "
+            "(increase(amp_vcpu_shortfall_refcore_seconds_total[1h]))",
+            "cause",
+        )
+        last_s = value(LAST_CYCLE).get("")
+        fields = {
+            "host": host.node,
+            "state": "enabled" if host.enabled else "disabled",
+            "core_types": ListDictColumn(_core_types(host, value(COEFFICIENT, "core_type"))),
+            "bookings": ListDictColumn(self._bookings(host)),
+            "delivered_refcores": rounded(value(DELIVERED).get("")),
+            "shortfall_refcore_seconds_last_hour": DictColumn(
+                {cause: round(short, 3) for cause, short in sorted(shortfall.items())}
+            ),
+            "calibration_age_s": rounded(value("amp_calibration_age_seconds").get(""), 0),
+            "last_cycle_age_s": None if last_s is None else round(time.time() - last_s, 1),
+        }
+        return tuple(fields), tuple(fields.values())
+
+    def _bookings(self, host: Host) -> list[dict[str, str]]:
+        """Servers on the host that book capacity."""
+        found = []
+        for server in self.cloud.servers(all_projects=True):
+            booking, _ = examine(server.flavor.specs, server.flavor.vcpus)
+            if server.node == host.node and booking is not None and booking.booked:
+                words = bookings.described(booking)
+                found.append({"id": server.id, "name": server.name, "booking": words})
+        return found
+
+
+def _core_types(host: Host, coefficients: dict[str, float]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": offer.core_type,
+            "coefficient": rounded(coefficients.get(offer.core_type)),
+            "capacity": offer.capacity / 1000,
+            "claimed": offer.claimed / 1000,
+            "free": offer.free / 1000,
+            "counts_ips": offer.counts_ips,
+        }
+        for offer in host.offers
+    ]

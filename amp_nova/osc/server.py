@@ -1,0 +1,124 @@
+"""``openstack amp server``: what servers book, claim and get."""
+
+import argparse
+from typing import Any
+
+from osc_lib.cli.format_columns import DictColumn
+
+from amp_nova.flavor.extra_specs import Booking, examine
+from amp_nova.osc import bookings
+from amp_nova.osc.cloud import Server
+from amp_nova.osc.command import (
+    Lister,
+    ShowOne,
+    add_prometheus,
+    prometheus,
+    rounded,
+)
+from amp_nova.osc.hosts import claimed_by
+from amp_nova.osc.prometheus import by_label
+
+DELIVERED_REFCORES = "sum by (resource) (amp_vcpu_delivered_refcores)"
+DELIVERED_IPS = "sum by (resource) (amp_vcpu_delivered_ips)"
+DELIVERED_RATIO = "min by (resource) (amp_vcpu_delivered_ratio)"
+
+
+class ListServer(Lister):
+    """List servers that book capacity, and what they get"""
+
+    _epilog = "example: openstack amp server list --all-projects --sort-column 'Delivered Ratio'"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``server list``."""
+        parser.add_argument("--all-projects", action="store_true", help="of all projects (admin)")
+        parser.add_argument(
+            "--best-effort", action="store_true", help="those without a booking too"
+        )
+        parser.add_argument("--host", metavar="HOST", help="those on this host (admin)")
+        add_prometheus(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Headings and one row per server."""
+        measured = prometheus(self.cloud, parsed_args, self.log)
+        refcores = by_label(measured, "resource", DELIVERED_REFCORES)
+        ips = by_label(measured, "resource", DELIVERED_IPS)
+        ratios = by_label(measured, "resource", DELIVERED_RATIO)
+        titles = ("ID", "Name", "Status", "Host", "Flavor", "Booking")
+        rows = []
+        for server in self.cloud.servers(all_projects=parsed_args.all_projects):
+            booking, errors = examine(server.flavor.specs, server.flavor.vcpus)
+            if parsed_args.host not in (None, server.node):
+                continue
+            if booking is not None and not booking.booked and not parsed_args.best_effort:
+                continue
+            rows.append(
+                (
+                    server.id,
+                    server.name,
+                    server.status,
+                    server.node,
+                    server.flavor.name,
+                    _words(booking, errors),
+                    rounded(refcores.get(server.id)),
+                    rounded(ips.get(server.id), 0),
+                    rounded(ratios.get(server.id)),
+                )
+            )
+        return (*titles, "Delivered Refcores", "Delivered Ips", "Delivered Ratio"), rows
+
+
+class ShowServer(ShowOne):
+    """Show what a server books, claims in Placement, and gets"""
+
+    _epilog = "example: openstack amp server show web1"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``server show``."""
+        parser.add_argument("server", metavar="SERVER", help="its name or id")
+        parser.add_argument("--all-projects", action="store_true", help="of any project (admin)")
+        add_prometheus(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Field names and values."""
+        server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
+        booking, errors = examine(server.flavor.specs, server.flavor.vcpus)
+        measured = prometheus(self.cloud, parsed_args, self.log)
+        this = f'{{resource="{server.id}"}}'
+
+        def value(metric: str, label: str) -> DictColumn:
+            found = by_label(measured, label, f"sum by ({label}) ({metric})")
+            return DictColumn({name: round(number, 3) for name, number in sorted(found.items())})
+
+        fields = {
+            **_identity(server),
+            "booking": _words(booking, errors),
+            "limit": booking.limit if booking and booking.booked else None,
+            "core_type": booking.core_type if booking else None,
+            "claimed_refcores": DictColumn(claimed_by(self.cloud, server.id)),
+            "quota_cores_by_vcpu": value(f"amp_vcpu_quota_cores{this}", "vcpu"),
+            "delivered_refcores_by_vcpu": value(f"amp_vcpu_delivered_refcores{this}", "vcpu"),
+            "delivered_ips_by_vcpu": value(f"amp_vcpu_delivered_ips{this}", "vcpu"),
+            "delivered_ratio_by_vcpu": value(f"amp_vcpu_delivered_ratio{this}", "vcpu"),
+            "shortfall_refcore_seconds_last_hour": value(
+                f"increase(amp_vcpu_shortfall_refcore_seconds_total{this}[1h])", "cause"
+            ),
+            "cpu_seconds_last_hour": value(
+                f"increase(amp_vcpu_cpu_seconds_total{this}[1h])", "core_type"
+            ),
+        }
+        return tuple(fields), tuple(fields.values())
+
+
+def _identity(server: Server) -> dict[str, object]:
+    return {
+        "id": server.id,
+        "name": server.name,
+        "status": server.status,
+        "host": server.node,
+        "flavor": server.flavor.name,
+    }
+
+
+def _words(booking: Booking | None, errors: tuple[str, ...]) -> str:
+    """The booking, or why there is none: the agent treats such a server as best effort."""
+    return f"invalid: {'; '.join(errors)}" if booking is None else bookings.described(booking)

@@ -1,0 +1,163 @@
+"""A fake of a cloud's services, as openstacksdk reaches them: they answer from dictionaries.
+
+For unit tests of ``openstack amp``; tests/e2e runs the same commands against real services.
+"""
+
+import io
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+from keystoneauth1.exceptions import ConnectFailure
+
+from amp_nova.flavor.placement_resources import PLACEMENT_CLASS
+from amp_nova.osc.cloud import Cloud
+
+PAGE = 2
+"""Items in a page of Nova's, few, so that tests see more than one page."""
+
+
+def answer(body, status=200):
+    """A response of ``requests``."""
+    text = "" if body is None else json.dumps(body)
+    return SimpleNamespace(
+        status_code=status, content=text.encode(), text=text, json=lambda: json.loads(text)
+    )
+
+
+@dataclass
+class FakeCloud:
+    """What the services know; ``session``, ``compute`` and so on are what the SDK offers."""
+
+    flavors: dict = field(default_factory=dict)
+    servers: list = field(default_factory=list)
+    providers: list = field(default_factory=list)
+    allocations: dict = field(default_factory=dict)
+    series: dict = field(default_factory=dict)
+    """What Prometheus answers, by query."""
+    catalogue: str | None = None
+    """Address of Prometheus in the service catalogue."""
+    down: bool = False
+    refused: str = ""
+    """With what words Nova refuses writes."""
+    asked: list = field(default_factory=list)
+    """Address and authentication of every request to Prometheus."""
+
+    def __post_init__(self):
+        self.compute = SimpleNamespace(get=self._nova, post=self._set, delete=self._unset)
+        self.placement = SimpleNamespace(get=self._placement)
+        self.session = SimpleNamespace(get=self._prometheus, get_endpoint=self._endpoint)
+        name = lambda service: "x"  # noqa: E731
+        self.config = SimpleNamespace(get_interface=name, get_region_name=name)
+
+    def flavor(self, name, specs=None, vcpus=1, ram=16):
+        """Add a flavor."""
+        self.flavors[name] = {
+            "id": f"{name}-id",
+            "name": name,
+            "vcpus": vcpus,
+            "ram": ram,
+            "disk": 0,
+            "OS-FLV-EXT-DATA:ephemeral": 0,
+            "extra_specs": dict(specs or {}),
+        }
+
+    def server(self, name, flavor, host):
+        """Add a server of a flavor."""
+        kept = {k: v for k, v in self.flavors[flavor].items() if k not in ("id", "name")}
+        self.servers.append(
+            {
+                "id": f"{name}-id",
+                "name": name,
+                "status": "ACTIVE",
+                "OS-EXT-SRV-ATTR:hypervisor_hostname": host,
+                "flavor": {"original_name": flavor, "ephemeral": 0, **kept},
+            }
+        )
+
+    def host(self, node, core_types, *, claimed=0, vcpus=8, traits=(), reserved=0):
+        """Add a host; ``core_types``: total in thousandths of a reference core by core type."""
+        root = {"VCPU": (vcpus, 0, 0), "MEMORY_MB": (4096, 0, 0)}
+        self._provider(node, None, root, traits)
+        for core_type, total in core_types.items():
+            inventory = {PLACEMENT_CLASS: (total, reserved, claimed)}
+            self._provider(f"{node}_amp_{core_type}", node, inventory, traits)
+
+    def _provider(self, name, parent, inventory, traits):
+        self.providers.append(
+            {
+                "uuid": f"{name}-uuid",
+                "name": name,
+                "parent_provider_uuid": f"{parent}-uuid" if parent else None,
+                "inventory": inventory,
+                "traits": list(traits),
+            }
+        )
+
+    def _nova(self, path, microversion):
+        assert microversion == "2.86"
+        parts = urlsplit(path)
+        key = parts.path.split("/")[1]
+        every = list(self.flavors.values()) if key == "flavors" else self.servers
+        marker = parse_qs(parts.query).get("marker", [None])[0]
+        ids = [item["id"] for item in every]
+        first = ids.index(marker) + 1 if marker else 0
+        return answer({key: every[first : first + PAGE]})
+
+    def _by_id(self, path):
+        return next(f for f in self.flavors.values() if f["id"] == path.split("/")[2])
+
+    def _set(self, path, microversion, json):
+        if self.refused:
+            return answer({"badRequest": {"message": self.refused}}, 400)
+        self._by_id(path)["extra_specs"].update(json["extra_specs"])
+        return answer(json)
+
+    def _unset(self, path, microversion):
+        del self._by_id(path)["extra_specs"][path.split("/")[-1]]
+        return answer(None, 202)
+
+    def _placement(self, path, microversion):
+        words = path.split("/")[1:]
+        if words[0] == "allocations":
+            return answer({"allocations": self.allocations.get(words[1], {})})
+        if len(words) == 1:
+            return answer({"resource_providers": self.providers})
+        provider = next(p for p in self.providers if p["uuid"] == words[1])
+        inventory = provider["inventory"].items()
+        return answer(
+            {
+                "name": provider["name"],
+                "traits": provider["traits"],
+                "usages": {name: used for name, (_, _, used) in inventory},
+                "inventories": {
+                    name: {"total": total, "reserved": reserved, "allocation_ratio": 1.0}
+                    for name, (total, reserved, _) in inventory
+                },
+            }
+        )
+
+    def _endpoint(self, **_wanted):
+        return self.catalogue
+
+    def _prometheus(self, url, params, authenticated, **_more):
+        self.asked.append((url, authenticated))
+        if self.down:
+            raise ConnectFailure("connection refused")
+        found = self.series.get(params["query"], [])
+        result = [{"metric": labels, "value": [0, str(value)]} for labels, value in found]
+        return answer({"status": "success", "data": {"result": result}})
+
+    def run(self, command, *words):
+        """Run a command; its exit status and what it printed."""
+        app = SimpleNamespace(stdout=io.StringIO(), client_manager=SimpleNamespace(amp=Cloud(self)))
+        made = command(app, None)
+        status = made.run(made.get_parser("openstack amp").parse_args(words))
+        return status, app.stdout.getvalue()
+
+    def rows(self, command, *words):
+        """The same, as decoded JSON, of a command that succeeds."""
+        status, text = self.run(command, *words, "--format", "json")
+        assert status == 0
+        return json.loads(text)

@@ -1,0 +1,341 @@
+"""``openstack amp`` as an operator sees it; the services are fakes (tests/clouds.py)."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from amp_nova.osc.capacity import ShowCapacity
+from amp_nova.osc.flavor import CheckFlavor, ListFlavor, SetFlavor, UnsetFlavor
+from amp_nova.osc.host import COEFFICIENT, DELIVERED, LAST_CYCLE, ListHost, ShowHost
+from amp_nova.osc.server import DELIVERED_RATIO, DELIVERED_REFCORES, ListServer, ShowServer
+from tests.clouds import FakeCloud
+
+CLAIM = "resources_AMP:CUSTOM_AMP_MREFCORE"
+HALF = {"amp:pref_core": "0.5", CLAIM: "500"}
+URL = ("--prometheus", "http://prometheus:9090")
+
+
+@pytest.fixture
+def cloud():
+    """A fast and a slow host of one core each, and a flavor of half a reference core."""
+    made = FakeCloud()
+    made.flavor("half", HALF)
+    made.host("fast", {"fast": 2100})
+    made.host("slow", {"slow": 1000}, claimed=500)
+    made.series[COEFFICIENT] = [
+        ({"host": "fast", "core_type": "fast"}, 2.1),
+        ({"instance": "slow:9178", "core_type": "slow"}, 1.0),
+    ]
+    return made
+
+
+def specs(cloud, flavor):
+    return cloud.flavors[flavor]["extra_specs"]
+
+
+def test_host_list_shows_capacity_claims_and_what_is_measured(cloud):
+    """In reference cores, by host and core type; hosts are matched by label or by address."""
+    cloud.series[DELIVERED] = [({"instance": "slow.example:9178"}, 0.4987)]
+
+    fast, slow = cloud.rows(ListHost, *URL)
+
+    assert fast["Core Type"] == "fast"
+    assert (fast["Capacity"], fast["Claimed"], fast["Free"]) == (2.1, 0, 2.1)
+    assert (fast["Coefficient"], slow["Coefficient"]) == (2.1, 1.0)
+    assert (slow["Claimed"], slow["Free"], slow["Counts Ips"]) == (0.5, 0.5, "no")
+    assert (slow["Delivered By Host"], fast["Delivered By Host"]) == (0.499, None)
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "csv", "table", "value"])
+def test_every_formatter_and_column_selection_works(cloud, form):
+    """What cliff offers: scripts read one column."""
+    status, text = cloud.run(ListHost, *URL, "-f", form, "-c", "Host", "-c", "Free")
+
+    assert status == 0
+    assert "2.1" in text
+    assert "Claimed" not in text
+
+
+def test_host_show_names_the_bookings_on_the_host(cloud, monkeypatch):
+    """What an operator looks at before he empties a host."""
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    cloud.flavor("free")
+    cloud.server("web", "half", "slow")
+    cloud.server("batch", "free", "slow")
+    cloud.server("other", "half", "fast")
+    cloud.series[LAST_CYCLE] = [({"host": "slow"}, 998.5)]
+
+    shown = cloud.rows(ShowHost, "slow", *URL)
+
+    assert shown["bookings"] == [{"id": "web-id", "name": "web", "booking": "0.5 refcores"}]
+    assert shown["core_types"][0]["free"] == 0.5
+    assert shown["last_cycle_age_s"] == 1.5
+    assert shown["calibration_age_s"] is None
+
+
+def test_an_unknown_host_is_refused_with_those_that_exist(cloud, caplog):
+    """One sentence and exit status 2."""
+    status, _ = cloud.run(ShowHost, "slwo", *URL)
+
+    assert status == 2
+    assert "no host 'slwo' has an agent's providers: fast, slow" in caplog.text
+
+
+def test_a_cloud_without_claims_is_told_what_to_set(caplog):
+    """An empty table alone would not help."""
+    assert FakeCloud().rows(ListHost) == []
+    assert "set [placement] enabled" in caplog.text
+
+
+def test_server_list_shows_booked_and_delivered(cloud):
+    """Best effort only on request; invalid flavors are shown with the reason."""
+    cloud.flavor("free")
+    cloud.flavor("pair", {"amp:pref_core": "0.5", "amp:pref_core.1": "1.5"}, vcpus=2)
+    cloud.flavor("broken", {"amp:pref_core": "lots"})
+    for name, flavor in (("a", "half"), ("b", "free"), ("c", "pair"), ("d", "broken")):
+        cloud.server(name, flavor, "fast")
+    cloud.series[DELIVERED_REFCORES] = [({"resource": "a-id"}, 0.50012)]
+    cloud.series[DELIVERED_RATIO] = [({"resource": "a-id"}, 1.0002)]
+
+    a, c, d = cloud.rows(ListServer, *URL)
+
+    assert (a["Booking"], a["Delivered Refcores"], a["Delivered Ratio"]) == ("0.5 refcores", 0.5, 1)
+    assert (c["Booking"], c["Delivered Refcores"]) == ("0.5 refcores, 1.5 refcores", None)
+    assert "invalid: amp:pref_core='lots' is not allowed" in d["Booking"]
+    assert len(cloud.rows(ListServer, "--best-effort", *URL)) == 4
+    assert cloud.rows(ListServer, "--host", "slow", *URL) == []
+
+
+def test_server_show_has_the_claim_and_every_vcpu(cloud):
+    """Claims by provider, limits and delivery by vCPU, shortfall by cause."""
+    cloud.server("web", "half", "fast")
+    provider = {"resources": {"CUSTOM_AMP_MREFCORE": 500}}
+    cloud.allocations["web-id"] = {
+        "fast_amp_fast-uuid": provider,
+        "fast-uuid": {"resources": {"VCPU": 1}},
+    }
+    quota = 'sum by (vcpu) (amp_vcpu_quota_cores{resource="web-id"})'
+    cloud.series[quota] = [({"vcpu": "0"}, 0.238095)]
+
+    shown = cloud.rows(ShowServer, "web", *URL)
+
+    assert shown["claimed_refcores"] == {"fast_amp_fast": 0.5}
+    assert shown["quota_cores_by_vcpu"] == {"0": 0.238}
+    assert (shown["booking"], shown["limit"]) == ("0.5 refcores", "hard")
+
+
+def test_names_that_are_not_unique_ask_for_the_id(cloud, caplog):
+    """Servers may share a name."""
+    cloud.server("web", "half", "fast")
+    cloud.server("web", "half", "slow")
+    cloud.servers[1]["id"] = "another"
+
+    assert cloud.run(ShowServer, "web", *URL)[0] == 2
+    assert "2 servers are named 'web': give the id of one" in caplog.text
+    assert cloud.rows(ShowServer, "another", *URL)["host"] == "slow"
+
+
+def test_prometheus_comes_from_the_catalogue_and_only_that_one_gets_the_token(cloud):
+    """An address on the command line may be anybody's."""
+    cloud.catalogue = "http://catalogue/prometheus/"
+    cloud.rows(ListHost)
+    cloud.rows(ListHost, *URL)
+
+    asked = dict(cloud.asked)
+    assert asked["http://catalogue/prometheus/api/v1/query"] is True
+    assert asked["http://prometheus:9090/api/v1/query"] is False
+
+
+def test_without_prometheus_the_rest_is_shown(cloud, caplog):
+    """It fails once, not once per query, and the claims are there."""
+    cloud.down = True
+
+    rows = cloud.rows(ListHost, *URL)
+
+    assert [row["Free"] for row in rows] == [2.1, 0.5]
+    assert [row["Coefficient"] for row in rows] == [None, None]
+    assert len(cloud.asked) == 1
+    assert "Prometheus at http://prometheus:9090 failed: connection refused" in caplog.text
+
+
+def test_a_wrong_address_of_prometheus_is_refused(cloud, caplog):
+    """Before anything is asked."""
+    assert cloud.run(ListHost, "--prometheus", "prometheus:9090")[0] == 2
+    assert "'prometheus:9090' is not an address: write http://HOST:PORT" in caplog.text
+
+
+def test_flavor_set_writes_booking_and_claim_together(cloud):
+    """Other properties stay; a changed booking changes the claim."""
+    cloud.flavor("new", {"hw:mem_page_size": "large"}, vcpus=2)
+
+    shown = cloud.rows(SetFlavor, "new", "amp:pref_core=0.5", "amp:core_type=fast")
+
+    assert specs(cloud, "new") == {
+        "hw:mem_page_size": "large",
+        "amp:pref_core": "0.5",
+        "amp:core_type": "fast",
+        CLAIM: "1000",
+        "trait_AMP:CUSTOM_AMP_CORE_FAST": "required",
+    }
+    assert shown["booking"] == "2 x 0.5 refcores"
+    assert shown["properties"] == specs(cloud, "new")
+    cloud.rows(SetFlavor, "new", "amp:pref_core.1=1.5")
+    assert specs(cloud, "new")[CLAIM] == "2000"
+
+
+def test_flavor_unset_removes_what_the_key_had_claimed(cloud):
+    """A trait goes with its key, everything with ``--all``."""
+    cloud.flavor("new", {"other": "kept"})
+    cloud.rows(SetFlavor, "new", "amp:pref_core=0.5", "amp:core_type=fast")
+
+    cloud.rows(UnsetFlavor, "new", "amp:core_type")
+    assert specs(cloud, "new") == {"other": "kept", "amp:pref_core": "0.5", CLAIM: "500"}
+
+    cloud.rows(UnsetFlavor, "new", "--all")
+    assert specs(cloud, "new") == {"other": "kept"}
+
+
+def test_a_booking_in_ips_is_claimed_with_the_reference_ips(cloud, caplog):
+    """Without it nothing is written, unless the claim is renounced."""
+    cloud.flavor("count")
+
+    assert cloud.run(SetFlavor, "count", "amp:ips=500M")[0] == 2
+    assert "give --reference-ips IPS" in caplog.text
+    assert specs(cloud, "count") == {}
+
+    cloud.rows(SetFlavor, "count", "amp:ips=500M", "--reference-ips", "2G")
+    assert specs(cloud, "count") == {
+        "amp:ips": "500M",
+        CLAIM: "250",
+        "trait_AMP:CUSTOM_AMP_IPS": "required",
+    }
+    cloud.rows(SetFlavor, "count", "amp:limit=soft", "--no-claim")
+    assert specs(cloud, "count") == {"amp:ips": "500M", "amp:limit": "soft"}
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        (SetFlavor, ["half", "amp:pref_core=lots"], "amp:pref_core='lots' is not allowed"),
+        (SetFlavor, ["half", "amp:pref_cores=1"], "did you mean amp:pref_core"),
+        (SetFlavor, ["half", "amp:ips=1G"], "keep one of them"),
+        (SetFlavor, ["half", "hw:x=1"], "'hw:x=1' is not an extra spec"),
+        (SetFlavor, ["half", "amp:limit=hard", "amp:limit=soft"], "'amp:limit' is given twice"),
+        (SetFlavor, ["hlaf", "amp:limit=soft"], "there is no flavor 'hlaf'"),
+        (SetFlavor, ["half", "amp:limit=soft", "--reference-ips", "2 G"], "--reference-ips '2 G'"),
+        (UnsetFlavor, ["half"], "name the keys to remove, or give --all"),
+        (UnsetFlavor, ["half", "amp:limit"], "has no 'amp:limit': it has amp:pref_core"),
+    ],
+)
+def test_wrong_input_changes_nothing(cloud, caplog, command, words, said):
+    """One sentence that names it, and exit status 2."""
+    assert cloud.run(command, *words)[0] == 2
+    assert said in caplog.text
+    assert specs(cloud, "half") == HALF
+
+
+def test_what_nova_refuses_is_said_in_its_words(cloud):
+    """Such as a tenant who may not change flavors."""
+    cloud.refused = "Policy doesn't allow it"
+
+    with pytest.raises(Exception, match=r"Nova refused the request \(400\): Policy doesn't"):
+        cloud.run(SetFlavor, "half", "amp:limit=soft")
+
+
+def test_flavor_list_shows_bookings(cloud):
+    """Those without a booking on request only."""
+    cloud.flavor("free")
+    cloud.flavor("count", {"amp:ips": "2.5G"})
+
+    assert [row["Name"] for row in cloud.rows(ListFlavor)] == ["count", "half"]
+    assert [row["Booking"] for row in cloud.rows(ListFlavor)] == ["2.5G Ips", "0.5 refcores"]
+    assert len(cloud.rows(ListFlavor, "--best-effort")) == 3
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "problem"),
+    [
+        ({"amp:pref_core": "0.5"}, "it claims nothing in Placement"),
+        ({"amp:pref_core": "0.7", CLAIM: "500"}, f"{CLAIM} is 500, its booking needs 700"),
+        ({CLAIM: "500"}, f"{CLAIM} is 500, its booking needs none"),
+        ({"amp:pref_core": "1", "quota:cpu_quota": "1"}, "would both set the CPU quota"),
+        ({"amp:ips": "1G"}, "set it with --reference-ips"),
+        ({"amp:ips": "1G", CLAIM: "500"}, "trait_AMP:CUSTOM_AMP_IPS is missing"),
+    ],
+)
+def test_flavor_check_finds_what_does_not_match(cloud, extra_specs, problem):
+    """Exit status 1, one row per problem; flavors in order give none."""
+    cloud.flavor("bad", extra_specs)
+
+    status, text = cloud.run(CheckFlavor, "-f", "json")
+
+    assert status == 1
+    ((row),) = json.loads(text)
+    assert row["Flavor"] == "bad"
+    assert problem in row["Problem"]
+    assert cloud.rows(CheckFlavor, "half") == []
+
+
+def test_a_flavor_that_was_set_passes_the_check(cloud):
+    """Both sides agree about claims, of Ips as well."""
+    cloud.flavor("new", vcpus=3)
+    cloud.rows(SetFlavor, "new", "amp:ips=333M", "amp:core_type=slow", "--reference-ips", "1.9G")
+
+    assert cloud.rows(CheckFlavor) == []
+
+
+def capacity(cloud, *words):
+    """``Fits`` and ``Limited By`` by flavor."""
+    _, text = cloud.run(ShowCapacity, *URL, *words, "-f", "csv")
+    return {
+        r["Flavor"]: (int(r["Fits"]), r["Limited By"]) for r in csv.DictReader(io.StringIO(text))
+    }
+
+
+def test_capacity_is_summed_over_hosts_and_limited_by_what_is_short(cloud):
+    """4 halves fit 2.1, 1 fits the half that is free; vCPUs and memory limit others."""
+    cloud.server("web", "half", "slow")
+    cloud.flavor("wide", {"amp:pref_core": "0.01"}, vcpus=8)
+    cloud.flavor("large", ram=3000)
+
+    found = capacity(cloud)
+
+    assert found["half"] == (5, "reference cores")
+    assert found["wide"] == (2, "VCPU")
+    assert found["large"] == (2, "MEMORY_MB")
+    assert capacity(cloud, "--flavor", "half", "--host", "slow") == {"half": (1, "reference cores")}
+
+
+def test_capacity_in_fragments_is_not_counted(cloud):
+    """Two cores with 0.4 free each hold no vCPU of 0.5; Placement alone would see room for one."""
+    cloud.host("twin", {"slow": 2000}, claimed=1200)
+    cloud.flavor("six", {"amp:pref_core": "0.6", CLAIM: "600"})
+    for name in ("a", "b"):
+        cloud.server(name, "six", "twin")
+    cloud.series[COEFFICIENT].append(({"host": "twin", "core_type": "slow"}, 1.0))
+
+    assert capacity(cloud, "--flavor", "half", "--host", "twin") == {
+        "half": (0, "reference cores of one pCPU")
+    }
+    cloud.series.clear()
+    assert capacity(cloud, "--flavor", "half", "--host", "twin") == {"half": (1, "reference cores")}
+
+
+def test_ips_count_as_what_they_claim_on_hosts_that_count(cloud):
+    """A host that counts no instructions takes none."""
+    cloud.host("counting", {"slow": 1000}, traits=["CUSTOM_AMP_IPS"])
+    cloud.series[COEFFICIENT].append(({"host": "counting", "core_type": "slow"}, 1.0))
+    cloud.flavor("ips")
+    cloud.rows(SetFlavor, "ips", "amp:ips=500M", "--reference-ips", "2G")
+
+    assert capacity(cloud)["ips"] == (4, "reference cores")
+
+
+def test_disabled_hosts_have_no_capacity(cloud):
+    """Nova sends nothing there."""
+    cloud.providers[0]["traits"].append("COMPUTE_STATUS_DISABLED")
+
+    assert capacity(cloud)["half"] == (1, "reference cores")
+    assert [r["State"] for r in cloud.rows(ListHost, *URL)] == ["disabled", "enabled"]
