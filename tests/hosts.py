@@ -30,6 +30,18 @@ def topology(types=None, offline=()):
     )
 
 
+def smt_host(cores, factor=0.62, slow=0, coefficient=2.0, threads=2):
+    """Fast cores with siblings, numbered one after the other, and slow pCPUs without any."""
+    types = [CoreType("slow", 1.0)] if slow else []
+    fast = CoreType("fast", coefficient, threads_per_core=threads, smt_busy_factor=factor)
+    pcpus = [PCpu(i, "slow", (i,)) for i in range(slow)]
+    for core in range(cores):
+        first = slow + core * threads
+        siblings = tuple(range(first, first + threads))
+        pcpus += [PCpu(i, "fast", siblings) for i in siblings]
+    return Topology((*types, fast), tuple(pcpus), "slow", "test")
+
+
 def limit(cores, period_us=100_000):
     """A bandwidth limit of that many cores."""
     return Bandwidth(round(cores * period_us), period_us)

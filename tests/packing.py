@@ -4,7 +4,8 @@ from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_reports import HostInfo, host_report
 from amp_nova.agent.state import bookings
-from amp_nova.control.entitlement import Context, Terms, entitle
+from amp_nova.control.context import Context, Terms
+from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading

@@ -2,7 +2,8 @@
 
 from amp_nova.agent.state import policy_runner
 from amp_nova.agent.state.policy_runner import Known, PolicySettings
-from amp_nova.control.entitlement import Context, Terms, entitle
+from amp_nova.control.context import Context, Terms
+from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import parse
 

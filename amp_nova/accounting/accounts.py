@@ -12,7 +12,7 @@ from amp_nova.accounting.delivery import (
     add_idle,
     add_interval,
 )
-from amp_nova.accounting.speed_loss import siblings_busy
+from amp_nova.accounting.speed_loss import UNKNOWN, Nominal, siblings_busy
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import (
@@ -22,7 +22,7 @@ from amp_nova.model.observation import (
     VcpuReading,
     usage,
 )
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 
 WINDOW_S = 3.0
 """Length of the windows that delivered ratios are taken over."""
@@ -207,8 +207,13 @@ def conditions(
             core_type.coefficient if own is None else own,
             Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
-            core_type.clock_hz,
-            core_type.smt_busy_factor,
+            _nominal(core_type),
             core_type.nominal_ips,
         )
     return made
+
+
+def _nominal(core_type: CoreType) -> Nominal:
+    if core_type.clock_hz is None and core_type.smt_busy_factor is None:
+        return UNKNOWN
+    return Nominal(core_type.clock_hz, core_type.clock_calibrated, core_type.smt_busy_factor)

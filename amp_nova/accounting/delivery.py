@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
-from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
-from amp_nova.control import burst
+from amp_nova.accounting.speed_loss import NOTHING, UNKNOWN, Losses, Nominal, losses
+from amp_nova.control import burst, conversion
+from amp_nova.control.conversion import FULL_SPEED, Lately
 from amp_nova.model.observation import Usage
 
 CAUSES = ("throttle", "contention", "core_type", "frequency", "smt")
@@ -42,7 +43,8 @@ class Conditions:
 
     ``position`` is the core type's place in the topology and ``types`` the number of core types;
     ``coefficient`` is ``None`` where unknown; ``edge_s``: how far demand and delivery may be apart
-    at the end of an interval, one period of the bandwidth limit. The others are as in ``CoreType``.
+    at the end of an interval, one period of the bandwidth limit; ``nominal_ips`` is as in
+    ``CoreType``.
     """
 
     position: int
@@ -50,8 +52,7 @@ class Conditions:
     coefficient: float | None
     booked: Booked = Booked()
     edge_s: float = 0.0
-    clock_hz: float | None = None
-    smt_busy_factor: float | None = None
+    nominal: Nominal = UNKNOWN
     nominal_ips: float | None = None
 
 
@@ -95,14 +96,27 @@ class Last(NamedTuple):
     ips: float | None = None
 
 
+class Carried(NamedTuple):
+    """What the next limit depends on.
+
+    ``banked_ref_s``: unused booked time it may still use; ``lately``: how fast its pCPU was.
+    """
+
+    banked_ref_s: float = 0.0
+    lately: Lately = FULL_SPEED
+
+
+NOTHING_CARRIED = Carried()
+
+
 class Account(NamedTuple):
     """What one vCPU was owed and got since the agent first saw it.
 
     ``cpu_s``: CPU seconds by core type, in the topology's order; ``ref_s``: the same times the
     coefficient in force. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``. ``balance``:
-    owed and not yet counted as short, in the unit of the booking times seconds. ``banked_ref_s``:
-    unused booked time it may still use. ``recent``: the last minute or so, for its slowdown.
-    ``minute``: the whole windows of the minute that has begun; ``ratios``: the minutes before it.
+    owed and not yet counted as short, in the unit of the booking times seconds. ``recent``: the
+    last minute or so, for its slowdown. ``minute``: the whole windows of the minute that has begun;
+    ``ratios``: the minutes before it.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -112,7 +126,7 @@ class Account(NamedTuple):
     window: Window = Window()
     last: Last = Last()
     ratios: Ratios = Ratios()
-    banked_ref_s: float = 0.0
+    carried: Carried = NOTHING_CARRIED
     recent: Recent = slowdown.NOTHING
     minute: Window = Window()
 
@@ -146,12 +160,11 @@ def causes(
 class _Interval(NamedTuple):
     """An interval in the unit of a booking.
 
-    ``got``: what the CPU time is worth, ``delivered``: less ``lost``; ``gives_per_s``: what a
-    second of the pCPU is; ``ref_s``: reference-core seconds in one of the unit.
+    ``delivered``: what the CPU time is worth, less ``lost``; ``gives_per_s``: what a second of the
+    pCPU is; ``ref_s``: reference-core seconds in one of the unit.
     """
 
     booked_per_s: float
-    got: float
     delivered: float
     gives_per_s: float
     ref_s: float
@@ -163,7 +176,7 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
     if refcores is None or ran.coefficient is None:
         return None
     worth = used.run_s * ran.coefficient
-    return _Interval(refcores, worth, worth - lost.total_ref_s, ran.coefficient, 1.0, lost)
+    return _Interval(refcores, worth - lost.total_ref_s, ran.coefficient, 1.0, lost)
 
 
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
@@ -177,8 +190,8 @@ def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
         gives = used.instructions / used.run_s / kept_ratio
     per_ref_s = gives / ran.coefficient if ran.coefficient else 0.0
     lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
-    got, ref_s = used.instructions, 1.0 / per_ref_s if per_ref_s else 0.0
-    return _Interval(ran.booked.ips, got, got, gives, ref_s, lost)
+    ref_s = 1.0 / per_ref_s if per_ref_s else 0.0
+    return _Interval(ran.booked.ips, used.instructions, gives, ref_s, lost)
 
 
 def _shortfall(
@@ -197,22 +210,38 @@ def _shortfall(
     return edge, tuple(a + b * unit.ref_s for a, b in added)
 
 
+def _carried(
+    before: Carried, used: Usage, ran: Conditions, unit: _Interval, owes: float
+) -> Carried:
+    """What the next limit depends on; the same value where nothing is banked or varies."""
+    banked_ref_s, lately = 0.0, before.lately
+    per_s, got, burst_s = unit.booked_per_s, unit.delivered, ran.booked.burst_s
+    if burst_s:
+        banked_ref_s = burst.banked(before.banked_ref_s, used, per_s, got, burst_s)
+    varies = ran.nominal is not UNKNOWN or lately is not FULL_SPEED
+    if varies and ran.booked.ips is None:
+        lost = unit.lost.total_ref_s
+        lately = conversion.after(lately, got + lost, lost, owes - got, per_s)
+    if banked_ref_s == before.banked_ref_s and lately is before.lately:
+        return before
+    return Carried(banked_ref_s, lately)
+
+
 def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
     """Add one interval, all of it on one core type; closes the window once it is full."""
     cpu_s = list(account.cpu_s) if len(account.cpu_s) == ran.types else [0.0] * ran.types
     cpu_s[ran.position] += used.run_s
     coefficient = ran.coefficient or 0.0
     worth = used.run_s * coefficient
-    lost = losses(used, coefficient, ran.clock_hz, ran.smt_busy_factor)
-    owes, balance, shortfall, banked_ref_s = 0.0, account.balance, account.shortfall_ref_s, 0.0
+    lost = losses(used, coefficient, ran.nominal)
+    owes, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
+    carried = NOTHING_CARRIED
     unit = (_in_refcores if ran.booked.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
-        owes = owed(used, unit.booked_per_s, unit.got)
+        owes = owed(used, unit.booked_per_s, unit.delivered)
         edge = unit.booked_per_s * ran.edge_s
         balance, shortfall = _shortfall(account, used, edge, unit, owes)
-        if ran.booked.burst_s:
-            before_ref_s, burst_s = account.banked_ref_s, ran.booked.burst_s
-            banked_ref_s = burst.banked(before_ref_s, used, unit.booked_per_s, unit.got, burst_s)
+        carried = _carried(account.carried, used, ran, unit, owes)
     wall_s, owed_before, ref_s, instructions = account.window
     if used.instructions is not None:
         instructions = (instructions or 0.0) + used.instructions
@@ -231,7 +260,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         window,
         last,
         ratios,
-        banked_ref_s,
+        carried,
         slowdown.enter(account.recent, used, ran.position, ran.types),
         minute,
     )

@@ -8,8 +8,9 @@ a limit or neighbours took.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from amp_nova.hardware.effective_speed import kept_ratio
 from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import CoreType
 
 CLOCK_TOLERANCE_RATIO = 0.02
 """A clock that is less than this below the nominal one is taken for it."""
@@ -30,28 +31,38 @@ class Losses(NamedTuple):
 NOTHING = Losses()
 
 
-def losses(
-    used: Usage, coefficient: float, clock_hz: float | None, smt_busy_factor: float | None
-) -> Losses:
-    """What an interval's CPU time lost, as far as it is measured.
+class Nominal(NamedTuple):
+    """At what speed CPU time is worth its coefficient; see ``CoreType``. ``None``: not known."""
+
+    clock_hz: float | None = None
+    clock_calibrated: bool = False
+    smt_busy_factor: float | None = None
+
+
+UNKNOWN = Nominal()
+
+
+def losses(used: Usage, coefficient: float, nominal: Nominal) -> Losses:
+    """What an interval's CPU time lost, as far as it is measured; negative: gained.
 
     Args:
         used: the interval; its clock, and how often siblings were busy.
         coefficient: what a second of this CPU time is worth.
-        clock_hz: the nominal clock, ``None`` where not known.
-        smt_busy_factor: speed with busy siblings over that with idle ones, ``None`` if unknown.
+        nominal: at what speed.
     """
-    if smt_busy_factor is None and (clock_hz is None or used.clock_hz is None):
+    factor = nominal.smt_busy_factor
+    if factor is None and (nominal.clock_hz is None or used.clock_hz is None):
         return NOTHING
     worth = used.run_s * coefficient
-    clock_ratio, smt_ratio = 1.0, 1.0
-    if clock_hz is not None and used.clock_hz is not None:
-        clock_ratio = used.clock_hz / clock_hz
-        if clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
+    clock_ratio = 1.0
+    if nominal.clock_hz is not None and used.clock_hz is not None:
+        clock_ratio = used.clock_hz / nominal.clock_hz
+        # A base frequency is not the clock at which the coefficient was measured: turbo is no gain.
+        if not nominal.clock_calibrated and clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
             clock_ratio = 1.0
-    if smt_busy_factor is not None:
-        smt_ratio = 1.0 - used.siblings_busy_ratio * max(0.0, 1.0 - smt_busy_factor)
-    return Losses(worth * (1.0 - clock_ratio), worth * clock_ratio * (1.0 - smt_ratio))
+    by_clock = worth * kept_ratio(factor, 0.0, clock_ratio)
+    kept = worth * kept_ratio(factor, used.siblings_busy_ratio, clock_ratio)
+    return Losses(worth - by_clock, by_clock - kept)
 
 
 def measured(core_type: CoreType | None, reading: VcpuReading) -> Mapping[str, bool]:
@@ -78,11 +89,10 @@ def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dic
     load: dict[int, float] = {}
     for key, pcpu in places.items():
         load[pcpu] = load.get(pcpu, 0.0) + ran_ratios.get(key, 0.0)
-    siblings = _siblings(seen.topology)
     found = {}
     for key, pcpu in places.items():
         idle = 1.0
-        for other in siblings.get(pcpu, ()):
+        for other in seen.topology.siblings_of(pcpu):
             idle *= 1.0 - min(1.0, load.get(other, 0.0))
         found[key] = 1.0 - idle
     return found
@@ -92,7 +102,3 @@ def _place(vcpu: VcpuReading) -> int | None:
     if len(vcpu.pcpus) == 1:
         return min(vcpu.pcpus)
     return vcpu.last_pcpu if vcpu.last_pcpu in vcpu.pcpus else None
-
-
-def _siblings(topology: Topology) -> dict[int, tuple[int, ...]]:
-    return {p.id: tuple(s for s in p.siblings if s != p.id) for p in topology.pcpus}

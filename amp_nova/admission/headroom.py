@@ -8,7 +8,7 @@ a vCPU without a limit would take time from a neighbour that booked more than ha
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from amp_nova.admission.packing import Demand, Packing, need_cores
+from amp_nova.admission.packing import Demand, Packing
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import Topology
 
@@ -23,9 +23,9 @@ def most_cores(
     """The most that each of these packed demands may use, and what is then left of every pCPU.
 
     Both in cores. Demands are spread, the largest first, to where most is free on their core type,
-    as the kernel would move them; with ``one_pcpu`` they stay where they are packed. Demands on one
-    pCPU divide what is free there in proportion to their need. If any booking is unplaced, all free
-    capacity belongs to it and there is no headroom.
+    as the kernel would move them; with ``one_pcpu``, or with a core to themselves, they stay where
+    they are packed. Demands on one pCPU divide what is free there in proportion to their need. If
+    any booking is unplaced, all free capacity belongs to it and there is no headroom.
     """
     free = dict(packing.free_cores)
     found: list[tuple[Demand, float, int]] = []
@@ -33,14 +33,15 @@ def most_cores(
         pcpu = packing.placed.get(demand.key)
         core_type = None if pcpu is None else topology.type_of(pcpu)
         if pcpu is not None and core_type is not None:
-            found.append((demand, need_cores(demand, core_type) or 0.0, pcpu))
+            found.append((demand, packing.needs[demand.key], pcpu))
     homes: dict[Hashable, tuple[int, float]] = {}
     for demand, need, at in sorted(found, key=lambda f: (-f[1], str(f[0].key))):
         free[at] += need
         home = at
         core_type = topology.type_of(at)
-        if not one_pcpu and core_type is not None:
-            there = sorted(demand.allowed & topology.pcpus_of(core_type.name) & free.keys())
+        if not one_pcpu and core_type is not None and at not in packing.whole:
+            usable = demand.allowed & topology.pcpus_of(core_type.name) - packing.whole
+            there = sorted(usable & free.keys())
             home = max(there, key=lambda p: free[p] + (TOLERANCE if p == at else 0.0))
         free[home] -= need
         homes[demand.key] = home, need

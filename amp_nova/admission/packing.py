@@ -2,17 +2,22 @@
 
 A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of a type with
 ``coef >= b`` (teabe2017, section 3.1). A vCPU that books instructions per second needs
-``ips / nominal_ips(type)``. A set of bookings fits a host if and only if it can be packed with no
+``ips / nominal_ips(type)``. Where busy siblings cost speed it needs more, or a whole core
+(``admission.free_cores``). A set of bookings fits a host if and only if it can be packed with no
 pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
 call ``pack``, so they agree.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import FreeCores, Option
+from amp_nova.hardware.effective_speed import kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 
@@ -60,13 +65,22 @@ def cores(refcores: float, core_type: CoreType) -> float | None:
 
 
 def need_cores(demand: Demand, core_type: CoreType) -> float | None:
-    """Share of one pCPU of this type that a vCPU needs; ``None`` if the type is not calibrated."""
+    """Share of one pCPU of this type that a vCPU needs while its siblings are idle.
+
+    ``None`` if the type is not calibrated.
+    """
     if demand.ips is not None:
         return None if core_type.nominal_ips is None else demand.ips / core_type.nominal_ips
     own = demand.coefficients.get(core_type.name)
     if own is None or core_type.coefficient is None:
         return cores(demand.refcores, core_type)
     return demand.refcores / own
+
+
+def shared_cores(alone_cores: float, core_type: CoreType) -> float:
+    """The same while its siblings run, infinite if threads of a core are not to be shared."""
+    kept = kept_ratio(core_type.smt_busy_factor, 1.0)
+    return alone_cores / kept if kept > 0.0 else math.inf
 
 
 def least_refcores(ips: float, topology: Topology) -> float | None:
@@ -86,6 +100,7 @@ def least_refcores(ips: float, topology: Topology) -> float | None:
 class Packing:
     """The pCPU of each booked vCPU, or the reason why it has none, and what is left of each pCPU.
 
+    ``needs``: the share of its pCPU that each takes; ``whole``: pCPUs whose siblings are kept free.
     ``most_cores`` and ``unbooked_cores`` are filled in by ``control.entitlement`` with the results
     of ``admission.headroom``.
     """
@@ -97,6 +112,8 @@ class Packing:
     """The most that vCPUs with a soft limit or a burst may use, in cores."""
     unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
     """The most that vCPUs without a booking may use by core type, outside the idle class."""
+    needs: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
+    whole: frozenset[int] = frozenset()
 
     @property
     def complete(self) -> bool:
@@ -106,17 +123,23 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A demand with its options in order of preference: the share it needs, and the pCPUs."""
+    """A demand with its options in order of preference."""
 
     demand: Demand
-    options: tuple[tuple[float, frozenset[int]], ...]
+    options: tuple[Option, ...]
 
-    def places(self, free: Mapping[int, float]) -> Iterator[tuple[int, float]]:
-        """pCPUs that can hold it, each with the share it needs; its own first, then the fullest."""
-        for need, pcpus in self.options:
-            found = [p for p in pcpus if free[p] >= need - TOLERANCE]
-            for pcpu in sorted(found, key=lambda p: (p != self.demand.pcpu, free[p], p)):
-                yield pcpu, need
+    def places(self, free: FreeCores) -> Iterator[tuple[int, Option]]:
+        """pCPUs that can hold it; its own first, then the fullest, and used cores before empty."""
+        own, cores = self.demand.pcpu, free.cores
+        for option in self.options:
+            if not free.siblings:
+                found = [p for p in option.pcpus if cores[p] >= option.alone - TOLERANCE]
+                found.sort(key=lambda p: (p != own, cores[p], p))
+            else:
+                found = [p for p in option.pcpus if free.holds(option, p)]
+                found.sort(key=lambda p: (p != own, cores[p], free.core_is_empty(p), p))
+            for pcpu in found:
+                yield pcpu, option
 
 
 def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
@@ -129,12 +152,13 @@ def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
         pcpus = demand.allowed & topology.pcpus_of(core_type.name)
         if need is None or need > 1.0 + TOLERANCE or not pcpus:
             continue
+        option = Option(need, shared_cores(need, core_type), pcpus)
         if core_type.name != demand.current:
-            options.append((need, pcpus))
+            options.append(option)
         elif stay:
-            return _Item(demand, ((need, pcpus),))
+            return _Item(demand, (option,))
         else:
-            options.insert(0, (need, pcpus))
+            options.insert(0, option)
     return _Item(demand, tuple(options))
 
 
@@ -158,84 +182,102 @@ def _kept_first(item: _Item) -> tuple[Any, ...]:
     return item.demand.pcpu is None, item.demand.current is None, *_hardest_first(item)
 
 
-def _first_fit(items: Iterable[_Item], topology: Topology, base: Packing) -> Packing:
+@dataclass(slots=True)
+class _Filling:
+    """A host as it is filled: what is free, and what is placed so far."""
+
+    free: FreeCores
+    placed: dict[Hashable, int] = field(default_factory=dict)
+    needs: dict[Hashable, float] = field(default_factory=dict)
+    unplaced: dict[Hashable, str] = field(default_factory=dict)
+
+    def put(self, key: Hashable, pcpu: int, option: Option) -> None:
+        self.placed[key], self.needs[key] = pcpu, self.free.take(option, pcpu)
+
+    def packing(self) -> Packing:
+        free = self.free
+        return Packing(
+            self.placed, self.unplaced, free.cores, needs=self.needs, whole=frozenset(free.whole)
+        )
+
+
+def _first_fit(items: Iterable[_Item], topology: Topology, base: _Filling) -> _Filling:
     """Add items to ``base`` one by one, each to its preferred place."""
-    free = dict(base.free_cores)
-    placed, unplaced = dict(base.placed), dict(base.unplaced)
+    made = _Filling(base.free.copy(), dict(base.placed), dict(base.needs), dict(base.unplaced))
     for item in items:
-        if (place := next(item.places(free), None)) is None:
-            unplaced[item.demand.key] = _reason(item.demand, topology)
-            continue
-        pcpu, need = place
-        placed[item.demand.key] = pcpu
-        free[pcpu] -= need
-    return Packing(placed, unplaced, free)
+        if (place := next(item.places(made.free), None)) is None:
+            made.unplaced[item.demand.key] = _reason(item.demand, topology)
+        else:
+            made.put(item.demand.key, *place)
+    return made
 
 
-def _search(items: Sequence[_Item], topology: Topology, empty: Packing) -> Packing | None:
+def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Filling | None:
     """Place all items by depth-first search; ``None`` if impossible or not found in time.
 
     Of pCPUs with equal free capacity that are options of the same vCPUs, one is tried. A state that
     failed is not entered again.
     """
-    free = dict(empty.free_cores)
-    worth = sum((t.coefficient or 0.0) * free[p] for p in free if (t := topology.type_of(p)))
+    cores = empty.cores
+    worth = sum((t.coefficient or 0.0) * cores[p] for p in cores if (t := topology.type_of(p)))
     needed = sum(item.demand.refcores for item in items)
     if len(items) > SEARCH_ITEMS_MAX or needed > worth + TOLERANCE * len(items):
         return None
-    groups = {pcpus for item in items for _, pcpus in item.options}
-    kind = {p: tuple(p in group for group in groups) for p in free}
-    placed: dict[Hashable, int] = {}
+    groups = {option.pcpus for item in items for option in item.options}
+    kind = {p: tuple(p in group for group in groups) for p in cores}
     dead_ends: set[object] = set()
     steps = len(items) + SEARCH_STEPS_MAX
 
-    def place_from(at: int) -> bool:
+    def place_from(at: int, free: FreeCores) -> _Filling | None:
         nonlocal steps
         if at == len(items):
-            return True
-        like = {p: (kind[p], round(left, 9)) for p, left in free.items()}
+            return _Filling(free)
+        like = {p: (kind[p], alike) for p, alike in free.alike().items()}
         state = (at, tuple(sorted(like.values())))
         steps -= 1
         if steps < 0 or state in dead_ends:
-            return False
+            return None
         tried = set()
-        for pcpu, need in list(items[at].places(free)):
+        for pcpu, option in list(items[at].places(free)):
             if like[pcpu] in tried:
                 continue
             tried.add(like[pcpu])
-            left = free[pcpu]
-            free[pcpu] = left - need
-            if place_from(at + 1):
-                placed[items[at].demand.key] = pcpu
-                return True
-            free[pcpu] = left
+            after = free.copy()
+            need = after.take(option, pcpu)
+            if (found := place_from(at + 1, after)) is not None:
+                key = items[at].demand.key
+                found.placed[key], found.needs[key] = pcpu, need
+                return found
         dead_ends.add(state)
-        return False
+        return None
 
-    return Packing(placed, {}, free) if place_from(0) else None
+    return place_from(0, empty)
 
 
-def _attempts(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Iterator[Packing]:
+def _attempts(
+    demands: Sequence[Demand], topology: Topology, empty: FreeCores
+) -> Iterator[_Filling]:
     """Packings, from one that moves nothing to one that moves whatever it must."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
-        yield _first_fit(sorted(items, key=_kept_first) if stay else items, topology, empty)
+        ordered = sorted(items, key=_kept_first) if stay else items
+        yield _first_fit(ordered, topology, _Filling(empty))
         if stay:
             # All on the pCPUs they were packed onto, newcomers beside: what the scheduler tries
             # first.
             packed = [d if d.packed is None else replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
-            yield _first_fit(again, topology, empty)
+            yield _first_fit(again, topology, _Filling(empty))
         if (found := _search(items, topology, empty)) is not None:
             yield found
 
 
-def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: Packing) -> Packing:
+def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:
     """The first attempt that places all demands, otherwise the one that moves nothing."""
     attempts = _attempts(demands, topology, empty)
     first = next(attempts)
-    return next((packing for packing in chain([first], attempts) if packing.complete), first)
+    return next((made for made in chain([first], attempts) if not made.unplaced), first)
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
@@ -245,18 +287,19 @@ def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0
     what is left. Demands that cannot fit even an empty host are left out. The result does not
     depend on the order of ``demands``.
     """
-    empty = Packing({}, {}, {p.id: 1.0 - reserve_ratio for p in topology.pcpus})
+    empty = free_cores.empty(topology, reserve_ratio)
     able: list[Demand] = []
     unable = {}
     for demand in demands:
-        if next(_item(demand, topology).places(empty.free_cores), None) is not None:
+        if next(_item(demand, topology).places(empty), None) is not None:
             able.append(demand)
         else:
             unable[demand.key] = _reason(demand, topology)
-    packing = _best_attempt(able, topology, empty)
-    if not packing.complete:
+    made = _best_attempt(able, topology, empty)
+    if made.unplaced:
         base = _best_attempt([d for d in able if d.admitted], topology, empty)
         others = [_item(d, topology) for d in able if d.key not in base.placed]
         others.sort(key=lambda item: (not item.demand.admitted, *_hardest_first(item)))
-        packing = _first_fit(others, topology, replace(base, unplaced={}))
-    return Packing(packing.placed, {**unable, **packing.unplaced}, packing.free_cores)
+        made = _first_fit(others, topology, replace(base, unplaced={}))
+    made.unplaced = {**unable, **made.unplaced}
+    return made.packing()

@@ -21,15 +21,11 @@ from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
 from amp_nova.control import foreign_changes, homes, ips_controller
 from amp_nova.control.changes import changes
-from amp_nova.control.entitlement import (
-    Context,
-    Current,
-    Entitlements,
-    Terms,
-    entitle,
-)
+from amp_nova.control.context import Context, Current, Terms
+from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
 from amp_nova.control.own_coefficients import Choice
+from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
 from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome, in_force
 from amp_nova.model.observation import Observation, VcpuKey
@@ -62,7 +58,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that survives a cycle. ``packed``: the pCPU that each booked vCPU was packed onto."""
+    """All that survives a cycle.
+
+    ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: pCPUs that must stay
+    free beside them.
+    """
 
     policy: PolicyState
     bookings: Bookings = field(default_factory=dict)
@@ -70,6 +70,7 @@ class State:
     profiles: Profiles = field(default_factory=Profiles)
     foreign: ForeignChanges = field(default_factory=ForeignChanges)
     packed: Mapping[VcpuKey, int | None] = field(default_factory=dict)
+    kept_free: frozenset[int] = frozenset()
     entitlements: Entitlements = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
@@ -159,7 +160,8 @@ class Loop:
         idle: Mapping[str, bool | None],
     ) -> State:
         """The state with what every vCPU is entitled to from now on."""
-        terms, topology, memo = self._settings.terms, seen.topology, self._memo
+        terms, memo = self._settings.terms, self._memo
+        topology = memo(for_admission, seen.topology, terms.smt)
         excluded = {**state.foreign.excluded, **seen.paused}
         # vCPUs that somebody else moved are packed where they were before.
         moved = {
@@ -173,7 +175,8 @@ class Loop:
         packed = memo(
             homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
         )
-        context = Context(topology, terms, packed, self._current(state, now))
+        current = self._current(state, now, speeds_vary=seen.topology.speeds_vary)
+        context = Context(topology, terms, packed, current, state.kept_free)
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
             state.policy, self._settings.policy, seen, entitlements, partial(_known, state)
@@ -183,18 +186,30 @@ class Loop:
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
         return replace(
-            state, policy=policy, packed=memo(homes.Packed.pcpus, packed), entitlements=placed
+            state,
+            policy=policy,
+            packed=memo(homes.Packed.pcpus, packed),
+            kept_free=packed.kept_free,
+            entitlements=placed,
         )
 
-    def _current(self, state: State, now: Allocations) -> dict[VcpuKey, Current]:
-        """The inputs of limits that vary, for instances that burst or book Ips."""
-        varying = {resource for resource, known in state.bookings.items() if known.varies}
-        limits = self.fast.limits
-        return {
-            key: Current(found.bandwidth, state.accounts.of(key).banked_ref_s, limits.get(key))
-            for key, found in (now.items() if varying else ())
-            if key[0] in varying
+    def _current(
+        self, state: State, now: Allocations, *, speeds_vary: bool
+    ) -> dict[VcpuKey, Current]:
+        """The inputs of limits that vary: of bursts, bookings in Ips, and where speeds vary."""
+        vary = speeds_vary and self._settings.terms.smt != "ignore"
+        varying = {
+            resource
+            for resource, known in state.bookings.items()
+            if known.varies or (vary and known.booking.booked)
         }
+        limits, made = self.fast.limits, {}
+        for key, found in now.items() if varying else ():
+            if key[0] in varying:
+                banked_ref_s, lately = state.accounts.of(key).carried
+                last = limits.get(key)
+                made[key] = Current(found.bandwidth, banked_ref_s, last, lately if vary else None)
+        return made
 
     def _acted(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.fast_loop import FastLoop
@@ -36,7 +37,7 @@ class Service:
         """What failed last time it was tried, to log that once."""
         wiring.raise_descriptor_limit()
         self.sensor = wiring.make_sensor(conf, self._wake)
-        settings = wiring.settings(conf, dry_run=dry_run)
+        settings = settings_.read(conf, dry_run=dry_run)
         writer = wiring.make_writer(conf, self.sensor)
         self.loop = Loop(self.sensor, writer, settings, wiring.policy(conf))
         self.io = wiring.make_io_work(conf, self.sensor, dry_run=dry_run)

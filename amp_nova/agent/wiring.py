@@ -9,15 +9,10 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from amp_nova.agent.fast_loop import IpsSettings
 from amp_nova.agent.io_work import IoSettings, IoWork
-from amp_nova.agent.loop import Settings
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.metrics import NOT_CALIBRATED, Calibrated
-from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control import own_coefficients
-from amp_nova.control.entitlement import Terms
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.host.calibration import file
@@ -36,8 +31,6 @@ from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
-from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings
-from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 
 def fallbacks(lines: list[str]) -> list[Fallback]:
@@ -133,27 +126,6 @@ def expected_source(conf: cfg.ConfigOpts) -> str | None:
     there = any((devices / pmu.name).is_dir() for pmu in perf.pmus(root))
     usable = source in (AUTO, PERF) and perf.mediated(root) is None
     return PERF if usable and there else None
-
-
-def settings(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
-    """The loop's settings, as configured."""
-    agent = conf.agent
-    miss = DEFAULT_MISS if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
-    return Settings(
-        Terms(
-            agent.reserve_ratio,
-            one_pcpu=agent.affinity == "pcpu",
-            idle_class=agent.best_effort_yields,
-            ips_fallback=agent.ips_fallback,
-            cycle_s=agent.cycle_s,
-        ),
-        own_coefficients.choice(agent.coefficients, agent.coefficients_of),
-        ProfileSettings(miss, agent.policy_interval_s),
-        PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
-        IpsSettings(sp_s=agent.sp_s),
-        agent.drift_repairs_max,
-        dry_run,
-    )
 
 
 def policy(conf: cfg.ConfigOpts) -> Policy:

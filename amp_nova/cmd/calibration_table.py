@@ -24,6 +24,10 @@ def notes(found: Calibration) -> list[str]:
         f"interval: contains the true coefficient with {confidence:.0%} confidence",
         f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
     ]
+    if any(result.smt_busy_factor for result in found.core_types):
+        lines.append(
+            "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
+        )
     if found.nominal_ips_missing:
         lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
     return [*lines, *(f"warning: {w}" for w in found.warnings)]
@@ -38,8 +42,18 @@ def _row(result: TypeResult) -> list[object]:
         f"{coefficient.low:.3f}..{coefficient.high:.3f}",
         *(formatted(kernel.ratio.value, ".3f") for kernel in result.kernels),
         _or_dash(result.nominal_ips, ".3g"),
-        _or_dash(result.smt_busy_factor, ".3f"),
+        _smt_busy(result),
     ]
+
+
+def _smt_busy(result: TypeResult) -> Cell:
+    """The factor, and its range over the kernels."""
+    factor = result.smt_busy_factor
+    found = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+    if factor is None or not found:
+        return _or_dash(factor, ".3f")
+    text = f"{factor.value:.3f} ({min(found):.2f}..{max(found):.2f})"
+    return Cell(factor.value, text, numeric=True)
 
 
 def _or_dash(estimate: Estimate | None, form: str) -> Cell:

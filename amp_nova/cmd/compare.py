@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import table
-from amp_nova.cmd.figure import empty, save
+from amp_nova.cmd import agent_options, compare_plot, pareto, table
+from amp_nova.cmd.figure import empty
 from amp_nova.cmd.settings import pairs
-from amp_nova.cmd.table import Table
+from amp_nova.cmd.table import Table, cell
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
@@ -36,6 +36,12 @@ TITLES = {
     "fast_idle_ratio": "idle",
 }
 
+LEGEND = """\
+front: * where no other policy is better in both throughput and unfairness (by 0.5 % or more).
+throughput: mean speed of the VMs, 1 = the slowest core type. ASP: sum of their gains over it.
+unfairness: greatest over least slowdown, 1 is best. slowdown: of the VM that loses most against
+amp-fair, as a share of its speed. moves: to another pCPU; of caches: to another last-level cache.
+idle: share of the fast cores' time."""
 Row = Mapping[str, Any]
 """One policy in one scenario: the scenario's name and the keys of ``TITLES``."""
 
@@ -57,7 +63,9 @@ def add_parser(subparsers: Any) -> None:
         help="a policy to run, may be repeated; default: all installed policies",
     )
     parser.add_argument(
-        "--plot", metavar="FILE", help="plot throughput against unfairness (needs matplotlib)"
+        "--plot",
+        metavar="FILE",
+        help="plot throughput against unfairness, the Pareto front named (needs matplotlib)",
     )
     table.add_arguments(parser)
     parser.set_defaults(run=run)
@@ -69,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if len(set(names)) < len(names):
         raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: remove one")
     wanted = {text: _policy(text) for text in names}
-    scenarios = [load(path) for path in args.scenarios]
+    scenarios = [load(path, agent_options.read) for path in args.scenarios]
     figure = None if args.plot is None else empty(args.plot)
     rows = []
     for number, scenario in enumerate(scenarios, 1):
@@ -79,9 +87,14 @@ def run(args: argparse.Namespace) -> int:
             result = fair if name == BASELINE else simulation.run(scenario, policy)
             rows.append(_row(name, result, fair))
     progress("")
-    table.show(args, _table(rows), rounded(rows))
+    by_scenario: dict[str, list[Row]] = {row["scenario"]: [] for row in rows}
+    for row in rows:
+        by_scenario[row["scenario"]].append(row)
+    around = ((), ["", *_messages(by_scenario), "", LEGEND])
+    whole = args.format == "table" and not args.columns and args.sort is None
+    table.show(args, _table(by_scenario, grouped=whole), rounded(rows), around)
     if figure is not None:
-        _draw(figure, rows, args.plot)
+        compare_plot.draw(figure, by_scenario, args.plot)
     return 0
 
 
@@ -110,25 +123,27 @@ def _row(policy: str, result: Result, fair: Result) -> Row:
     }
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    """The rows, in a section for every scenario."""
-    cells = [[row["scenario"], *(rounded(row[key]) for key in TITLES)] for row in rows]
-    return Table(["scenario", *TITLES.values()], cells, sections=True)
+def _messages(scenarios: Mapping[str, Sequence[Row]]) -> list[str]:
+    """What the comparison says, a line for each scenario."""
+    found = {name: pareto.message(pareto.groups(rows)) for name, rows in scenarios.items()}
+    return [f"{name}: {message}" for name, message in found.items()]
 
 
-def _draw(figure: Any, rows: Sequence[Row], path: str) -> None:
-    """Throughput against unfairness: a point for every policy, a colour for every scenario."""
-    axes = figure.subplots()
-    for name in dict.fromkeys(row["scenario"] for row in rows):
-        points = [
-            (row["unfairness"], row["throughput"], row["policy"])
-            for row in rows
-            if row["scenario"] == name and None not in (row["unfairness"], row["throughput"])
-        ]
-        axes.scatter([x for x, _, _ in points], [y for _, y, _ in points], label=name)
-        for x, y, policy in points:
-            axes.annotate(policy, (x, y), fontsize=7)
-    axes.set_xlabel("unfairness (greatest over least slowdown)")
-    axes.set_ylabel("throughput (mean speed over the slowest core type)")
-    axes.legend()
-    save(figure, path)
+def _table(scenarios: Mapping[str, Sequence[Row]], *, grouped: bool) -> Table:
+    """The rows, in a section for every scenario; * marks the Pareto front.
+
+    ``grouped``: policies with the same result share a row.
+    """
+    cells = []
+    for scenario, rows in scenarios.items():
+        front = {p for g in pareto.groups(rows) if g.front for p in g.policies}
+        groups: dict[object, list[Row]] = {}
+        for row in rows:
+            mark = "*" if row["policy"] in front else ""
+            shown = tuple(cell(rounded(row[key])) for key in TITLES if key != "policy")
+            groups.setdefault((mark, shown) if grouped else row["policy"], []).append(row)
+        for same in groups.values():
+            values = [rounded(same[0][key]) for key in TITLES if key != "policy"]
+            mark = "*" if same[0]["policy"] in front else ""
+            cells.append([scenario, ", ".join(r["policy"] for r in same), *values, mark])
+    return Table(["scenario", *TITLES.values(), "front"], cells, sections=True)

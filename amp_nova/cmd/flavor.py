@@ -123,10 +123,13 @@ def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]
                 "core_type": booking.core_type,
             }
         )
+        if booking.adaptive is not None and vcpu.kind == "pref_core":
+            rows[-1]["coefficient"] = "adaptive" if booking.adaptive else "fixed"
     return rows
 
 
 def _table(vcpu_rows: list[dict[str, Any]]) -> Table:
+    chosen = any("coefficient" in row for row in vcpu_rows)
     rows = [
         (
             row["index"],
@@ -135,10 +138,11 @@ def _table(vcpu_rows: list[dict[str, Any]]) -> Table:
             formatted(row["ips"], ".4g"),
             row["limit"] if row["kind"] != "best_effort" else None,
             Cell(row["core_type"], row["core_type"] or "any"),
+            *([row.get("coefficient")] if chosen else []),
         )
         for row in vcpu_rows
     ]
-    return Table(HEADINGS, rows)
+    return Table([*HEADINGS, *(["coefficient"] if chosen else [])], rows)
 
 
 def _below(properties: dict[str, str]) -> list[str]:

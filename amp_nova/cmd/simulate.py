@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import table
+from amp_nova.cmd import agent_options, table
 from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import Table, cell
 from amp_nova.exceptions import ScenarioInvalid
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the result; raises ``AmpError`` for invalid input."""
-    wanted = scenario.load(args.scenario)
+    wanted = scenario.load(args.scenario, agent_options.read)
     settings = pairs("--set", args.settings)
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
     wanted = scenario.override(wanted, settings)

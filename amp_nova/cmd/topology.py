@@ -104,6 +104,7 @@ def _as_dict(topology: Topology) -> dict[str, Any]:
                 "coefficient": t.coefficient,
                 "coefficient_source": t.coefficient_source,
                 "nominal_ips": t.nominal_ips,
+                "smt_busy_factor": t.smt_busy_factor,
             }
             for t in topology.core_types
         ],

@@ -97,6 +97,21 @@ Set it where bookings may fill whole pCPUs or the host runs services of its own;
 """,
     ),
     cfg.StrOpt(
+        "smt",
+        default="shared",
+        choices=[
+            ("shared", "a shared thread counts coefficient x smt_busy_factor"),
+            ("whole_core", "every booking gets a core whose other threads stay free"),
+            ("ignore", "every thread counts as a core; bookings may be missed"),
+        ],
+        help="""
+How bookings use the hardware threads (SMT siblings) of a core. A busy sibling slows a thread down
+to the factor that ``amp-nova calibrate`` measures. With ``shared``, a booking that needs more than
+a shared thread gives still gets a whole core, and limits follow the speed that the threads had
+lately. Without SMT, or without a measured or declared factor, the modes do not differ.
+""",
+    ),
+    cfg.StrOpt(
         "affinity",
         default="core_type",
         choices=[

@@ -15,6 +15,24 @@ every online pCPU once. Set it only if ``amp-nova topology`` cannot determine th
 wrong: these lines override everything that is detected.
 """,
     ),
+    cfg.MultiStrOpt(
+        "siblings",
+        default=[],
+        help="""
+The pCPUs of one core with several hardware threads, for example ``siblings = 0-1``, one line for
+each such core. Set it where the machine does not show them, as in most virtual machines, and
+calibrate afterwards.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "smt_busy_factor",
+        default=[],
+        help="""
+What a busy sibling leaves of a thread's speed, as core type and factor, for example
+``smt_busy_factor = fast 0.55``. It replaces the factor that ``amp-nova calibrate`` measures, the
+mean over its kernels; give the lowest one measured if bookings must hold beside any work.
+""",
+    ),
     cfg.StrOpt(
         "reference",
         help="""

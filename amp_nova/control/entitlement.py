@@ -15,8 +15,10 @@ from typing import Literal
 
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
-from amp_nova.control import burst, homes, ips_limit
-from amp_nova.control.homes import Home, Instance, Packed, Vcpu, VcpuFacts
+from amp_nova.control import burst, conversion, homes, ips_limit
+from amp_nova.control.context import UNLIMITED, Context
+from amp_nova.control.conversion import Lately, Needs
+from amp_nova.control.homes import Home, Instance, Vcpu, VcpuFacts
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
@@ -81,50 +83,6 @@ class Entitlement:
 Entitlements = Mapping[VcpuKey, Entitlement]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How the operator wants bookings enforced; see the options of these names.
-
-    ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
-    ``idle_class``: put best effort into the idle class while there are bookings; ``ips_fallback``:
-    what limits a vCPU whose instructions nothing counts, ``nominal`` or ``none``; ``cycle_s``: the
-    time in which banked time is spent; without ``enforce`` bookings are only accounted.
-    """
-
-    reserve_ratio: float = 0.0
-    one_pcpu: bool = False
-    idle_class: bool = True
-    ips_fallback: str = "nominal"
-    cycle_s: float = 1.0
-    enforce: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Current:
-    """What a limit depends on that changes from cycle to cycle, of vCPUs that burst or book Ips.
-
-    ``bandwidth``: the limit in force; ``ips_limit``: what the Ips controller last decided, ``None``
-    if it does not govern the vCPU yet.
-    """
-
-    bandwidth: Bandwidth | None = None
-    banked_ref_s: float = 0.0
-    ips_limit: Bandwidth | None = None
-
-
-UNLIMITED = Current()
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the entitlements of one host are decided by."""
-
-    topology: Topology
-    terms: Terms
-    packed: Packed
-    current: Mapping[VcpuKey, Current] = field(default_factory=dict)
-
-
 def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     """The entitlement of every vCPU, booked and best effort.
 
@@ -169,33 +127,64 @@ def _limit_of(
     return bandwidth(share, period_us(min(1.0, request.refcores / greatest)))
 
 
+def _home(request: Demand, core_type: CoreType, pcpu: int | None, context: Context) -> Home:
+    packing = context.packed.packing
+    need = packing.needs.get(request.key)  # one that found no capacity has none
+    return Home(
+        core_type.name,
+        pcpu,
+        need_cores(request, core_type) if need is None else need,
+        packing.most_cores.get(request.key),
+        request.coefficients.get(core_type.name),
+        pcpu in packing.whole,
+    )
+
+
 def _in_refcores(vcpu: Vcpu, request: Demand, context: Context) -> Entitlement:
     topology = context.topology
     core_type, pcpu, pcpus = homes.place(request, context.packed, topology, context.terms.one_pcpu)
     if core_type is None:
         return replace(_nothing(vcpu), note=f"not enforced: {homes.unusable(request, topology)}")
+    home = _home(request, core_type, pcpu, context)
     soft = vcpu.instance.booking.limit == "soft"
-    max_cores = context.packed.packing.most_cores.get(request.key)
-    limit = _limit_of(request, core_type, topology, max_cores if soft else None)
-    own = request.coefficients.get(core_type.name)
-    coefficient = core_type.coefficient if own is None else own
+    limit = _limit_of(request, core_type, topology, home.max_cores if soft else None)
+    coefficient = core_type.coefficient if home.coefficient is None else home.coefficient
     note = _note(request, coefficient or 0.0, None if soft else limit, context)
-    reason = f"{request.refcores:g} refcores / {coefficient:.4g} on {core_type.name}"
-    reason = reason if own is None else f"{reason} (its own coefficient)"
-    home = Home(core_type.name, pcpu, need_cores(request, core_type), max_cores, own)
+    now = context.current.get(vcpu.key, UNLIMITED)
     quota = Quota(limit)
-    burst_s = vcpu.instance.booking.burst_s
-    if burst_s and not soft and limit is not None and note is None:
-        quota = _with_burst(vcpu, request.refcores, home, limit, context)
+    if not soft and limit is not None and note is None:
+        if vcpu.instance.booking.burst_s:
+            quota = _with_burst(vcpu, request.refcores, home, limit, context)
+        elif now.lately is not None:
+            needs = Needs(request.refcores, limit.cores, home.cores or 0.0)
+            quota = Quota(_converted(needs, now.lately, now.bandwidth, limit))
     return replace(
         _nothing(vcpu),
         pcpus=pcpus,
         quota=quota,
         governed_by="booking",
-        reason=f"{reason}, soft" if soft else reason,
+        reason=_reason(request, home, coefficient or 0.0, now.lately) + (", soft" if soft else ""),
         note=note,
         home=home,
     )
+
+
+def _reason(request: Demand, home: Home, coefficient: float, lately: Lately | None) -> str:
+    kept = 1.0 if lately is None else lately.kept_ratio
+    reason = f"{request.refcores:g} refcores / {coefficient:.4g} on {home.core_type}"
+    reason += "" if home.coefficient is None else " (its own coefficient)"
+    reason += "" if abs(kept - 1.0) < 0.01 else f", at {kept:.2f} of its speed lately"
+    return f"{reason}, a whole core" if home.whole_core else reason
+
+
+def _converted(
+    needs: Needs, lately: Lately, now: Bandwidth | None, limit: Bandwidth
+) -> Bandwidth | None:
+    """The limit by the speed of the last cycles."""
+    share = conversion.share(needs, lately, now)
+    if share is None and (now is None or now.period_us == limit.period_us):
+        return now
+    return bandwidth(needs.cores if share is None else share, limit.period_us)
 
 
 def _with_burst(
@@ -230,9 +219,10 @@ def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     topology, facts = context.topology, vcpu.facts
     wanted = vcpu.instance.booking.core_type
     shares = context.packed.packing.unbooked_cores.get(vcpu.key, {})
+    free = facts.allowed - context.packed.kept_free or facts.allowed
     if wanted is None and not shares:
-        return _nothing(vcpu)
-    allowed = facts.allowed if wanted is None else facts.allowed & topology.pcpus_of(wanted)
+        return _beside_whole_cores(vcpu, free, context)
+    allowed = free if wanted is None else free & topology.pcpus_of(wanted)
     if not allowed:
         note = f"not enforced: no pCPU of core type '{wanted}' may be used"
         return replace(_nothing(vcpu), note=note)
@@ -249,6 +239,20 @@ def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     )
 
 
+def _beside_whole_cores(vcpu: Vcpu, free: frozenset[int], context: Context) -> Entitlement:
+    """A best-effort vCPU, kept off the siblings of cores that bookings have as a whole.
+
+    It may use them again as soon as they are not kept free any more.
+    """
+    nothing, pcpus = replace(_nothing(vcpu), allowed=free), vcpu.facts.pcpus
+    before = vcpu.facts.allowed - context.kept_free_before
+    if pcpus <= free and (pcpus != before or pcpus == free):
+        return nothing
+    reason = "the siblings of whole cores are kept free"
+    kept = free if pcpus == before else pcpus & free or free
+    return replace(nothing, pcpus=kept, governed_by="flavor", reason=reason)
+
+
 def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement:
     """A vCPU that books Ips: a place, and who limits it there.
 
@@ -263,8 +267,7 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
     if request is not None:
         core_type, pcpu, pcpus = homes.place(request, context.packed, topology, terms.one_pcpu)
         if core_type is not None:
-            max_cores = context.packed.packing.most_cores.get(vcpu.key)
-            home = Home(core_type.name, pcpu, need_cores(request, core_type), max_cores)
+            home = _home(request, core_type, pcpu, context)
     if not pcpus:
         missing = request or Demand(vcpu.key, 0.0, vcpu.facts.allowed, booking.core_type)
         return replace(_nothing(vcpu), note=f"not enforced: {homes.unusable(missing, topology)}")

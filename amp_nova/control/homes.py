@@ -69,8 +69,9 @@ class Home:
     """Where a vCPU belongs: a core type, and the pCPU its capacity was counted on.
 
     ``pcpu`` is ``None`` where it found no capacity (over-booked). ``cores``: the share of one pCPU
-    that its booking needs, ``max_cores`` the most it may use beyond that; ``coefficient``: its own
-    coefficient of the core type, where that replaces the type's.
+    that its booking needs in the worst case, ``max_cores`` the most it may use beyond that;
+    ``coefficient``: its own coefficient of the core type, where that replaces the type's;
+    ``whole_core``: the siblings of its pCPU are kept free.
     """
 
     core_type: str | None = None
@@ -78,6 +79,7 @@ class Home:
     cores: float | None = None
     max_cores: float | None = None
     coefficient: float | None = None
+    whole_core: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Packed:
 
     requests: Mapping[VcpuKey, Demand]
     packing: Packing
+    kept_free: frozenset[int] = frozenset()
+    """Siblings of the threads that have a core to themselves: nothing may run there."""
 
     def pcpus(self) -> dict[VcpuKey, int | None]:
         """The pCPU each was packed onto, ``None`` where there is none: the next packing's input."""
@@ -108,7 +112,8 @@ def pack(
     made = _requests(instances, topology, before)
     packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
     made = {k: replace(r, coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
-    return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu))
+    kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
+    return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu), kept_free)
 
 
 def _requests(
@@ -215,9 +220,10 @@ def place(
         core_type = topology.type_of(pcpu)
     if core_type is None:
         return None, None, frozenset()
-    if one_pcpu and pcpu is not None:
+    if pcpu is not None and (one_pcpu or pcpu in packing.whole):
         return core_type, pcpu, frozenset({pcpu})
-    return core_type, pcpu, request.allowed & topology.pcpus_of(core_type.name)
+    there = request.allowed & topology.pcpus_of(core_type.name)
+    return core_type, pcpu, there - packed.kept_free - packing.whole or there
 
 
 def unusable(request: Demand, topology: Topology) -> str:

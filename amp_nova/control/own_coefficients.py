@@ -27,18 +27,19 @@ NONE: Mapping[str, float] = MappingProxyType({})
 class Choice:
     """Whose coefficients are their own: by default, or as a pattern on the libvirt name says.
 
-    ``exceptions``: shell pattern and whether adaptive; the first that matches counts.
+    ``exceptions``: shell pattern and whether adaptive; the first that matches counts, more than
+    what a flavor says.
     """
 
     adaptive: bool = False
     exceptions: tuple[tuple[str, bool], ...] = ()
 
-    def adaptive_for(self, domain: Domain) -> bool:
-        """Whether a domain's vCPUs go by their own coefficients."""
+    def adaptive_for(self, domain: Domain, by_flavor: bool | None = None) -> bool:
+        """Whether a domain's vCPUs go by their own coefficients; ``by_flavor``: if that says so."""
         for pattern, adaptive in self.exceptions:
             if fnmatchcase(domain.name, pattern) or domain.resource == pattern:
                 return adaptive
-        return self.adaptive
+        return self.adaptive if by_flavor is None else by_flavor
 
 
 def choice(default: str, lines: Iterable[str]) -> Choice:
@@ -107,7 +108,7 @@ def pack(
             reserve_ratio,
         )
         if tried.complete:
-            return Packing(tried.placed, packing.unplaced, tried.free_cores), eased
+            return replace(tried, unplaced=packing.unplaced), eased
     return packing, {}
 
 

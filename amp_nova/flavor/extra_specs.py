@@ -116,6 +116,13 @@ TABLE: tuple[ExtraSpec, ...] = (
         _efficiency,
     ),
     ExtraSpec(
+        "coefficient",
+        False,
+        "fixed or adaptive",
+        "fixed: a booking is exact CPU time; adaptive: the same speed of its own work everywhere",
+        _word("fixed|adaptive"),
+    ),
+    ExtraSpec(
         "weight",
         False,
         "a decimal from 0.01 to 100",
@@ -146,6 +153,9 @@ class Booking:
     core_type: str | None = None
     efficiency: float | str | None = None
     weight: float = 1.0
+    adaptive: bool | None = None
+    """Whether its own measured speedup converts it (``amp:coefficient``); ``None``: as the host
+    says."""
 
     @property
     def booked(self) -> bool:
@@ -244,6 +254,7 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         core_type=None if core_type is None else str(core_type),
         efficiency=general.get("efficiency"),
         weight=float(general.get("weight", 1.0)),
+        adaptive={"adaptive": True, "fixed": False}.get(str(general.get("coefficient"))),
     )
     return booking, ()
 

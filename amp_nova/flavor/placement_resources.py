@@ -8,10 +8,10 @@ host.
 import math
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amp_nova.flavor.extra_specs import Booking
-from amp_nova.model.topology import Topology
 
 PLACEMENT_GROUP = "AMP"
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
@@ -73,8 +73,7 @@ class Provider:
 
 def providers(
     node: str,
-    topology: Topology,
-    bookable: frozenset[int],
+    bookable_refcores: Mapping[str, float],
     reserve_ratio: float = 0.0,
     counts_ips: bool = False,
 ) -> tuple[Provider, ...]:
@@ -85,23 +84,20 @@ def providers(
 
     Args:
         node: hypervisor_hostname.
-        topology: of the host.
-        bookable: ids of the pCPUs that Nova may use.
+        bookable_refcores: what can be booked of each core type that has a coefficient
+            (``effective_speed.bookable_refcores``).
         reserve_ratio: share of each core type that is not offered.
         counts_ips: whether the host counts instructions.
     """
     found = []
-    for core_type in topology.core_types:
-        if core_type.coefficient is None:
-            continue
-        pcpus = len(topology.pcpus_of(core_type.name) & bookable)
-        whole = min(AMOUNT_MAX, math.floor(1000 * core_type.coefficient * pcpus + 1e-6))
+    for core_type, refcores in bookable_refcores.items():
+        whole = min(AMOUNT_MAX, math.floor(1000 * refcores + 1e-6))
         sold = math.floor(whole * (1.0 - reserve_ratio) + 1e-6)
-        traits = {core_type_trait(core_type.name)} | ({IPS_TRAIT} if counts_ips else set())
+        traits = {core_type_trait(core_type)} | ({IPS_TRAIT} if counts_ips else set())
         found.append(
             Provider(
-                provider_uuid(node, core_type.name),
-                provider_name(node, core_type.name),
+                provider_uuid(node, core_type),
+                provider_name(node, core_type),
                 max(1, whole),  # Placement does not accept 0
                 max(1, whole) - sold,
                 frozenset(traits),

@@ -64,6 +64,8 @@ class Sample:
     wall_s: float
     ips: float | None = None
     """Instructions retired per CPU second, ``None`` if they are not counted."""
+    clock_hz: float | None = None
+    """Cycles per CPU second, ``None`` if they are not counted."""
 
     @property
     def ops_per_cpu_s(self) -> float:
@@ -93,13 +95,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """One kernel on one core type, with idle sibling threads."""
+    """One kernel on one core type, with idle sibling threads unless stated otherwise."""
 
     kernel: str
     ratio: Estimate
     """Speed relative to the reference core."""
     ops_per_cpu_s: Estimate
     ips: Estimate | None
+    smt_busy_factor: Estimate | None = None
+    """Its speed with busy siblings relative to idle ones; ``None`` without siblings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,8 @@ class TypeResult:
     nominal_ips: Estimate | None
     smt_busy_factor: Estimate | None
     """Speed of a thread with busy siblings relative to idle ones; ``None`` without siblings."""
+    clock_hz: Estimate | None = None
+    """Clock at which it was measured, ``None`` if cycles are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,7 @@ def _result(
 ) -> TypeResult:
     mine = [s for s in samples if s.core_type == name]
     cpu_bound = [k.name for k in kernels if k.cpu_bound]
-    idle, busy = (by_round(mine, name, cpu_bound, smt_busy) for smt_busy in (False, True))
+    clocks = by_round(mine, name, cpu_bound, of=lambda sample: sample.clock_hz).values()
     return TypeResult(
         name=name,
         pcpus=pcpus,
@@ -287,12 +293,19 @@ def _result(
                 ratio=reference.ratio(mine, name, [kernel.name]),
                 ops_per_cpu_s=estimate(by_round(mine, name, [kernel.name]).values()),
                 ips=_ips(mine, name, [kernel.name]),
+                smt_busy_factor=_busy_factor(mine, name, [kernel.name]),
             )
             for kernel in kernels
         ),
         nominal_ips=_ips(mine, name, cpu_bound),
-        smt_busy_factor=paired(busy, idle),
+        smt_busy_factor=_busy_factor(mine, name, cpu_bound),
+        clock_hz=estimate(clocks) if clocks else None,
     )
+
+
+def _busy_factor(samples: Sequence[Sample], name: str, kernels: Collection[str]) -> Estimate | None:
+    idle, busy = (by_round(samples, name, kernels, smt_busy) for smt_busy in (False, True))
+    return paired(busy, idle)
 
 
 def _ips(samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Estimate | None:

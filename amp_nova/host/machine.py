@@ -1,11 +1,12 @@
 """The topology of a machine from its facts, the configuration and the calibration."""
 
 import os
+from dataclasses import replace
 
 from oslo_config import cfg
 
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.hardware import operator_types
+from amp_nova.hardware import operator_types, siblings
 from amp_nova.hardware.detect import classify
 from amp_nova.host.calibration import provenance
 from amp_nova.host.sysfs.tree import read_facts
@@ -23,8 +24,11 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
     options = conf.topology
     lines = [operator_types.parse(line) for line in options.core_type]
     topology = classify(read_facts(options.root), lines, options.reference)
+    topology = siblings.declare(topology, options.siblings)
     if options.calibration_file and os.path.exists(options.calibration_file):
         topology = provenance.apply(topology, options.calibration_file, options.root)
+    topology = siblings.with_factors(topology, options.smt_busy_factor)
+    topology = replace(topology, warnings=topology.warnings + siblings.unknown_cost(topology))
     _check_reference(topology)
     return topology
 

@@ -18,9 +18,11 @@ class CoreType:
     nominal_ips: float | None = None
     """Instructions per second that a core of this type retires when it is always busy."""
     clock_hz: float | None = None
-    """Base frequency."""
+    """Base frequency or, where ``clock_calibrated``, the clock at which it was calibrated."""
     smt_busy_factor: float | None = None
-    """Speed of a thread whose siblings are busy, relative to its speed when they are idle."""
+    """Speed of a thread whose siblings are busy, relative to its speed when they are idle. In a
+    topology for admission, 0 means that no two threads of a core may be booked."""
+    clock_calibrated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,13 @@ class Topology:
     known: tuple[PCpu, ...] = ()
     """Every pCPU seen online so far, with all siblings; empty means ``pcpus``."""
     _types: dict[str, CoreType] = field(init=False, repr=False, compare=False)
-    _type_of: dict[int, CoreType] = field(init=False, repr=False, compare=False)
+    _by_id: dict[int, tuple[CoreType, PCpu]] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         types = {t.name: t for t in self.core_types}
         object.__setattr__(self, "_types", types)
-        object.__setattr__(self, "_type_of", {p.id: types[p.core_type] for p in self.pcpus})
+        object.__setattr__(self, "_by_id", {p.id: (types[p.core_type], p) for p in self.pcpus})
         of = {n: frozenset(p.id for p in self.pcpus if p.core_type == n) for n in types}
         object.__setattr__(self, "_pcpus_of", of)
 
@@ -72,7 +74,18 @@ class Topology:
 
     def type_of(self, pcpu: int) -> CoreType | None:
         """The core type of a pCPU, ``None`` if the pCPU is offline."""
-        return self._type_of.get(pcpu)
+        found = self._by_id.get(pcpu)
+        return None if found is None else found[0]
+
+    @property
+    def speeds_vary(self) -> bool:
+        """Whether it is known what busy siblings or low clocks cost on some core type."""
+        return any(t.smt_busy_factor is not None or t.clock_calibrated for t in self.core_types)
+
+    def siblings_of(self, pcpu: int) -> tuple[int, ...]:
+        """The other online hardware threads of a pCPU's core; none if the pCPU is offline."""
+        found = self._by_id.get(pcpu)
+        return () if found is None else tuple(s for s in found[1].siblings if s != pcpu)
 
     def pcpus_of(self, core_type: str) -> frozenset[int]:
         """Ids of the online pCPUs of a core type."""

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import Option
+from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack, shared_cores
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.hardware.effective_speed import bookable_refcores
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
@@ -44,7 +47,8 @@ class Headroom:
     """A host, the demands it holds, and what they leave free, slowest core type first.
 
     ``complete``: every demand has a place, so the free capacity is available to newcomers.
-    ``refcores``: the capacity of the host minus the demands, which moves do not change.
+    ``refcores``: the most that can be booked on the host minus the demands, which moves do not
+    change.
     """
 
     report: HostReport
@@ -118,28 +122,37 @@ def headroom_of(
         if _sum_refcores(sent) >= _sum_refcores(by_uuid.get(resource, ())):
             by_uuid[resource] = sent
     demands = [d for resource, each in by_uuid.items() if resource != without for d in each]
-    usable = 1.0 - report.reserve_ratio
-    free_cores = {p.id: usable for p in topology.pcpus}
-    unplaced = []
-    for demand in demands:
-        core_type = None if demand.packed is None else topology.type_of(demand.packed)
-        need = None if core_type is None else need_cores(demand, core_type)
-        if demand.packed is None or need is None:
-            unplaced.append(demand)
-        else:
-            free_cores[demand.packed] -= need
-    free, complete = _free_capacity(report, free_cores), True
+    cores, unplaced = _packed(demands, report)
+    free, complete = _free_capacity(report, cores), True
     for demand in sorted(unplaced, key=_largest_first):
-        if (found := _first_fit(free, (demand,))) is None:
+        if (found := _first_fit(free, (demand,), report.reserve_ratio)) is None:
             complete = False
         else:
             free = tuple(replace(f, free_cores=found[1][f.core_type.name]) for f in free)
-    capacity = usable * sum(
-        t.coefficient * len(topology.pcpus_of(t.name))
-        for t in topology.core_types
-        if t.coefficient is not None
-    )
+    everywhere = frozenset(p.id for p in topology.pcpus)
+    capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
     return Headroom(report, tuple(demands), free, complete, capacity - _sum_refcores(demands))
+
+
+def _packed(
+    demands: Sequence[Demand], report: HostReport
+) -> tuple[Mapping[int, float], list[Demand]]:
+    """What is free of each pCPU as the agent packed the demands, and those that it did not."""
+    topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
+    placed, unplaced = [], []
+    for demand in demands:
+        core_type = None if demand.packed is None else topology.type_of(demand.packed)
+        need = None if core_type is None else need_cores(demand, core_type)
+        if demand.packed is None or core_type is None or need is None:
+            unplaced.append(demand)
+        else:
+            option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
+            placed.append((demand.packed, option))
+    # Those that made a core theirs come first: others on its thread count less.
+    placed.sort(key=lambda place: not free.needs_whole(place[1]))
+    for pcpu, option in placed:
+        free.take(option, pcpu)
+    return free.cores, unplaced
 
 
 def _sum_refcores(demands: Sequence[Demand]) -> float:
@@ -158,11 +171,12 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
 
 
 def _first_fit(
-    free: tuple[FreeCapacity, ...], demands: Sequence[Demand]
+    free: tuple[FreeCapacity, ...], demands: Sequence[Demand], reserve_ratio: float
 ) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
     """Put each vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
 
-    The core type of each, and the free cores left by core type; ``None`` if one does not fit.
+    Where siblings slow each other down, only shared threads are tried. The core type of each, and
+    the free cores left by core type; ``None`` if one does not fit.
     """
     left = {f.core_type.name: f.free_cores for f in free}
     core_types = []
@@ -172,7 +186,8 @@ def _first_fit(
                 continue
             need = need_cores(demand, core_type)
             cores = left[core_type.name]
-            if need is None or need > 1.0 + TOLERANCE:
+            need = None if need is None else shared_cores(need, core_type)
+            if need is None or need > 1.0 - reserve_ratio + TOLERANCE:
                 continue
             at = bisect_left(cores, need - TOLERANCE)
             if at == len(cores):
@@ -204,7 +219,10 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if headroom.complete and (found := _first_fit(headroom.free, demands)) is not None:
+    if (
+        headroom.complete
+        and (found := _first_fit(headroom.free, demands, report.reserve_ratio)) is not None
+    ):
         return HostFit(found[0])
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):

@@ -5,6 +5,7 @@ slowest core type times the speed of the workload there. Cycles come from a core
 between computing and waiting for memory. Each instruction has a core part, in cycles, the same on
 every core, and a memory part, in seconds, which a faster clock does not shorten. Coefficients are
 taken as ratios of clocks, so the workload's own speedup tells how much of its time is memory time.
+Only on a core type whose clock is given, cycles are that clock times the time it ran.
 """
 
 import random
@@ -72,6 +73,8 @@ class Hardware:
             if core_type.name in ipc:
                 here = 1.0 / ipc[core_type.name]
             cycles = instructions * here / ipc_ratio
+            if core_type.clock_calibrated and core_type.clock_hz is not None:
+                cycles = core_type.clock_hz
             rates.append(Rates(instructions, cycles, instructions * cpi * memory / MISS_CYCLES))
         return tuple(rates)
 

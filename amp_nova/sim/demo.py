@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import Booking, best_effort, parse
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, PCpu, Topology

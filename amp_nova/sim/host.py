@@ -16,8 +16,10 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
 from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Clocks
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import CYCLE_S
+from amp_nova.sim.speeds import PCpuSpeeds
 from amp_nova.sim.timeline import HostScheduler, Timeline
 from amp_nova.sim.vcpu import Meter, SimVcpu
 
@@ -50,10 +52,11 @@ class SimHost:
         reference_ips: float | None = None,
         counting: Counting | None = None,
         scheduler: HostScheduler | None = None,
+        clocks: Clocks = NO_CLOCKS,
     ) -> None:
         """``reference_ips``: actual speed of the reference core, even if the topology has none.
 
-        ``scheduler`` replaces the host's own.
+        ``scheduler`` replaces the host's own; ``clocks``: the clock phases of core types, by name.
         """
         self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
@@ -61,13 +64,12 @@ class SimHost:
         self._seed = seed
         self._guests: dict[str, SimGuest] = {}
         self._started = 0
-        position = {t.name: i for i, t in enumerate(topology.core_types)}
-        type_of = {p.id: position[p.core_type] for p in topology.pcpus}
-        self._pcpus = frozenset(type_of)
-        self._preference = sorted(type_of)
+        self._pcpus = frozenset(p.id for p in topology.pcpus)
+        self._preference = sorted(self._pcpus)
         random.Random(f"{seed} pcpus").shuffle(self._preference)
         own = Cores({p.id: p.llc for p in topology.pcpus}, self._preference)
-        self._timeline = Timeline(own if scheduler is None else scheduler, type_of)
+        speeds = PCpuSpeeds(topology, clocks)
+        self._timeline = Timeline(own if scheduler is None else scheduler, speeds)
         for guest in guests:
             self.add(guest)
 

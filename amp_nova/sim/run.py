@@ -59,16 +59,22 @@ def run(
 ) -> Result:
     """Run a scenario with its own policy or another one.
 
-    Its seed and Ips controller replace those of ``settings``.
+    ``settings`` replace those of its ``agent``; its seed and Ips controller always hold.
     """
-    settings = settings or Settings()
+    settings = settings or scenario.agent
     settings = replace(
         settings,
         policy=replace(settings.policy, seed=scenario.seed),
         ips=replace(settings.ips, controller=scenario.ips_controller),
     )
     policy = policy or load_policy(scenario.policy)
-    host = SimHost(scenario.topology, scenario.guests, scenario.seed, scenario.reference_ips)
+    host = SimHost(
+        scenario.topology,
+        scenario.guests,
+        scenario.seed,
+        scenario.reference_ips,
+        clocks=scenario.clocks,
+    )
     loop = Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
     windows = {
         g.name: Windows(g.booking, scenario.topology, scenario.reference_ips)

@@ -1,6 +1,7 @@
 """Simulated time: advances from event to event and keeps every vCPU's share up to date.
 
-An event is a guest that starts or stops wanting pCPUs, a new phase, finished work or a barrier.
+An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, a barrier, or a
+clock that changes.
 Between two events all rates are constant, so results are exact.
 """
 
@@ -10,9 +11,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.speeds import PCpuSpeeds
 from amp_nova.sim.vcpu import Share, SimVcpu
 
-TURN, REACHED = 0, 1
+TURN, REACHED, CLOCK = 0, 1, 2
+Clock = Mapping[int, float]
+"""Ratios of core types, by position, to their calibrated clock."""
 
 
 class HostScheduler(Protocol):
@@ -35,14 +39,17 @@ class HostScheduler(Protocol):
 class Timeline:
     """The clock of a simulated host and what happens on it."""
 
-    def __init__(self, scheduler: HostScheduler, type_of: Mapping[int, int]) -> None:
-        """``type_of``: each pCPU's core type, by position."""
+    def __init__(self, scheduler: HostScheduler, speeds: PCpuSpeeds) -> None:
         self.now_s = 0.0
         self.scheduler = scheduler
-        self._type_of = type_of
-        self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu]] = []
+        self._speeds = speeds
+        self._clock_changes = speeds.clock_changes()
+        self._shares: dict[SimVcpu, Share] = {}
+        """Of all runnable vCPUs, where their speeds vary."""
+        self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu | Clock]] = []
         self._stale: dict[SimVcpu, None] = {}
         """vCPUs that may have to start or stop running."""
+        self._expect_clock()
 
     def start(self, guest: SimGuest) -> None:
         """Begin a guest's turns; its vCPUs run once time advances."""
@@ -66,10 +73,20 @@ class Timeline:
                 *_, version, what = heapq.heappop(self._events)
                 if isinstance(what, SimGuest):
                     self._turn(what)
+                elif not isinstance(what, SimVcpu):
+                    self._clock(what)
                 elif version == what.work.version:
                     self._reached(what)
             self._reschedule()
         self.now_s = until_s
+
+    def _expect_clock(self) -> None:
+        if (upcoming := next(self._clock_changes, None)) is not None:
+            heapq.heappush(self._events, (upcoming[0], CLOCK, 0, 0, upcoming[1]))
+
+    def _clock(self, ratios: Clock) -> None:
+        self._speeds.set_clocks(ratios)
+        self._expect_clock()
 
     def _turn(self, guest: SimGuest) -> None:
         if guest.removed:
@@ -102,15 +119,21 @@ class Timeline:
                 vcpu.accrue(self.now_s)
                 self.scheduler.sleep(vcpu)
                 vcpu.counters.runnable, vcpu.counters.rates = False, ()
+                self._shares.pop(vcpu, None)
         for vcpu in stale:
             if vcpu.wants and not vcpu.counters.runnable:
                 vcpu.accrue(self.now_s)
                 self.scheduler.wake(vcpu)
                 vcpu.counters.runnable = True
         affected = dict.fromkeys(stale)
-        for vcpu, share in self.scheduler.reschedule().items():
+        shares = self.scheduler.reschedule()
+        if self._speeds.vary:  # a share that did not change may be worth something else now
+            self._shares.update(shares)
+            self._speeds.meet(self._shares.values())
+            shares = self._shares
+        for vcpu, share in shares.items():
             vcpu.accrue(self.now_s)
-            vcpu.take(share, self._type_of)
+            vcpu.take(share, self._speeds.rates(share.cores))
             affected[vcpu] = None
         for vcpu in affected:
             self._forecast(vcpu)

@@ -1,8 +1,7 @@
 """One vCPU in the simulator: where it runs, what it counts and how far its work is."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts, Sample, VcpuReading
@@ -27,15 +26,33 @@ class Share:
     throttled_ratio: float
 
 
+class Rate(NamedTuple):
+    """A share of time on a core type, by its position, and what that type keeps of its speed.
+
+    ``clock_ratio``: its clock over the calibrated one; ``kept_ratio``: the same, less what busy
+    siblings cost.
+    """
+
+    position: int
+    cores: float
+    kept_ratio: float = 1.0
+    clock_ratio: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What a vCPU did since it started. ``run_s`` is by core type, slowest first."""
+    """What a vCPU did since it started. ``run_s`` is by core type, slowest first.
+
+    ``full_speed_s``: the same as CPU time at full speed, without what busy siblings and slow clocks
+    cost.
+    """
 
     run_s: tuple[float, ...]
     wait_s: float = 0.0
     throttled_s: float = 0.0
     progress_ref_s: float = 0.0
     instructions: float = 0.0
+    full_speed_s: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -46,8 +63,7 @@ class Counters:
     since_s: float
     runnable: bool = False
     """Whether the host's scheduler has the vCPU."""
-    rates: tuple[tuple[int, float], ...] = ()
-    """Share of time on each core type, by its position."""
+    rates: tuple[Rate, ...] = ()
     throttled_ratio: float = 0.0
     wait_s: float = 0.0
     throttled_s: float = 0.0
@@ -62,6 +78,8 @@ class Work:
 
     target_ref_s: float
     """Progress at which it waits at a barrier or is done."""
+    full_speed_s: list[float]
+    """CPU time by core type, less what busy siblings and slow clocks cost."""
     progress_ref_s: float = 0.0
     blocked: bool = False
     done: bool = False
@@ -82,8 +100,9 @@ class SimVcpu:
         self.bandwidth: Bandwidth | None = None
         self.limit_cores = 1.0
         self.moves = Moves()
-        self.counters = Counters([0.0] * len(guest.behaviour.rates), guest.started_s)
-        self.work = Work(guest.target_ref_s(0))
+        types = len(guest.behaviour.rates)
+        self.counters = Counters([0.0] * types, guest.started_s)
+        self.work = Work(guest.target_ref_s(0), [0.0] * types)
 
     @property
     def idle_class(self) -> bool:
@@ -100,7 +119,7 @@ class SimVcpu:
     def speed(self) -> float:
         """Speed of its work now, over that on the slowest core type."""
         speeds = self.guest.behaviour.turn.speeds
-        return sum(share * speeds[at] for at, share in self.counters.rates)
+        return sum(r.cores * r.kept_ratio * speeds[r.position] for r in self.counters.rates)
 
     def accrue(self, now_s: float) -> None:
         """Bring the counters up to date, at the rates since the last time."""
@@ -113,25 +132,23 @@ class SimVcpu:
         speeds, gains = behaviour.turn.speeds, behaviour.rates
         cycles_noise, misses_noise = behaviour.model.noise(), behaviour.model.noise()
         runs = speed = 0.0
-        for at, share in counters.rates:
+        for at, share, kept, clock in counters.rates:
             ran_s, gain = share * passed, gains[at]
             counters.run_s[at] += ran_s
-            counters.instructions += gain.instructions * ran_s
-            counters.cycles += gain.cycles * ran_s * cycles_noise
-            counters.cache_misses += gain.cache_misses * ran_s * misses_noise
+            self.work.full_speed_s[at] += ran_s * kept
+            counters.instructions += gain.instructions * ran_s * kept
+            counters.cycles += gain.cycles * ran_s * clock * cycles_noise
+            counters.cache_misses += gain.cache_misses * ran_s * kept * misses_noise
             runs += share
-            speed += share * speeds[at]
+            speed += share * kept * speeds[at]
         if runs < 1.0:
             counters.wait_s += (1.0 - runs) * passed
             counters.throttled_s += counters.throttled_ratio * passed
         self.work.progress_ref_s += speed * passed
 
-    def take(self, share: Share, type_of: Mapping[int, int]) -> None:
-        """Run with another share from now on; ``type_of`` is each pCPU's core type."""
-        by_type: dict[int, float] = {}
-        for pcpu, cores in share.cores.items():
-            by_type[type_of[pcpu]] = by_type.get(type_of[pcpu], 0.0) + cores
-        self.counters.rates = tuple(by_type.items())
+    def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
+        """Run with another share from now on, which is worth these ``rates``."""
+        self.counters.rates = rates
         self.counters.throttled_ratio = share.throttled_ratio
 
     def reading(self, allowed: frozenset[int]) -> VcpuReading:
@@ -172,4 +189,5 @@ class SimVcpu:
             counters.throttled_s,
             self.work.progress_ref_s,
             counters.instructions,
+            tuple(self.work.full_speed_s),
         )

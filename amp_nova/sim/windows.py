@@ -38,7 +38,8 @@ class Windows:
             v.refcores if v.ips is None else v.ips / self._reference_ips for v in booking.vcpus
         ]
         self._coefficients = [t.coefficient or 0.0 for t in topology.core_types]
-        self._before = (Meter((0.0,) * len(self._coefficients)),) * len(self._refcores)
+        nothing = (0.0,) * len(self._coefficients)
+        self._before = (Meter(nothing, full_speed_s=nothing),) * len(self._refcores)
         self._owed_ref_s = 0.0
         self._delivered_ref_s = 0.0
         self._least = math.inf
@@ -75,7 +76,8 @@ class Windows:
             delivered = (after.instructions - before.instructions) / self._reference_ips
         else:
             # A vCPU that moved within the window ran on several core types.
-            delivered = sum(s * c for s, c in zip(by_type, self._coefficients, strict=True))
+            worth = zip(before.full_speed_s, after.full_speed_s, self._coefficients, strict=True)
+            delivered = sum((b - a) * c for a, b, c in worth)
         waited_s, throttled_s = after.wait_s - before.wait_s, after.throttled_s - before.throttled_s
         used = Usage(wall_s, sum(by_type), waited_s, throttled_s)
         return delivered, owed(used, refcores, delivered)

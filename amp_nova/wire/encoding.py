@@ -38,6 +38,9 @@ class _CoreType(Struct, omit_defaults=True, frozen=True):
     coefficient: Positive | None = None
     nominal_ips: Positive | None = None
     pcpus: str = ""
+    smt_busy_factor: Annotated[float, Meta(ge=0, le=10)] | None = None
+    siblings: tuple[str, ...] = ()
+    """The pCPUs of each core with several hardware threads, where these slow each other down."""
 
 
 class _Topology(Struct, omit_defaults=True, frozen=True):
@@ -112,11 +115,26 @@ def _instances(groups: Iterable[_Group]) -> Iterator[ReportedInstance]:
 
 def _topology_out(topology: Topology) -> _Topology:
     core_types = tuple(
-        _CoreType(t.name, t.coefficient, t.nominal_ips, cpulist.show(topology.pcpus_of(t.name)))
+        _CoreType(
+            t.name,
+            t.coefficient,
+            t.nominal_ips,
+            cpulist.show(topology.pcpus_of(t.name)),
+            t.smt_busy_factor,
+            _siblings(topology, t),
+        )
         for t in topology.core_types
     )
     offline = cpulist.show(topology.offline)
     return _Topology(core_types, topology.reference, topology.source, offline)
+
+
+def _siblings(topology: Topology, core_type: CoreType) -> tuple[str, ...]:
+    if core_type.smt_busy_factor is None:
+        return ()
+    pcpus = topology.pcpus_of(core_type.name)
+    cores = {tuple(sorted((p, *topology.siblings_of(p)))) for p in pcpus}
+    return tuple(cpulist.show(core) for core in sorted(cores) if len(core) > 1)
 
 
 def decode(text: object) -> HostReport:
@@ -158,15 +176,38 @@ def _report(host: _Host) -> HostReport:
 @functools.lru_cache(maxsize=4096)
 def _topology_in(read: _Topology) -> Topology:
     """Cached, so that all hosts of one model share it."""
-    pcpus = [PCpu(pcpu, t.name) for t in read.core_types for pcpu in pcpus_of(t.pcpus)]
+    threads = {
+        pcpu: core
+        for t in read.core_types
+        for core in map(cpulist.parse, t.siblings)
+        for pcpu in pcpus_of(t.pcpus) & set(core)
+    }
+    pcpus = [
+        PCpu(pcpu, t.name, threads.get(pcpu, ()))
+        for t in read.core_types
+        for pcpu in pcpus_of(t.pcpus)
+    ]
     if len({t.name for t in read.core_types}) != len(read.core_types):
         raise ValueError("a core type occurs twice")
     if len({p.id for p in pcpus}) != len(pcpus):
         raise ValueError("a pCPU belongs to two core types")
+    if sum(len(cpulist.parse(core)) for t in read.core_types for core in t.siblings) > len(threads):
+        raise ValueError("siblings name a pCPU twice, or one that their core type does not have")
     return Topology(
-        tuple(CoreType(t.name, t.coefficient, nominal_ips=t.nominal_ips) for t in read.core_types),
+        tuple(_core_type(t) for t in read.core_types),
         tuple(sorted(pcpus, key=lambda p: p.id)),
         read.reference,
         read.source,
         offline=cpulist.parse(read.offline),
+    )
+
+
+def _core_type(read: _CoreType) -> CoreType:
+    threads = max((len(cpulist.parse(core)) for core in read.siblings), default=1)
+    return CoreType(
+        read.name,
+        read.coefficient,
+        threads_per_core=threads,
+        nominal_ips=read.nominal_ips,
+        smt_busy_factor=read.smt_busy_factor,
     )

@@ -8,6 +8,7 @@ import keystoneauth1.session
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, placement, provider_uuid, providers
+from amp_nova.hardware.effective_speed import bookable_refcores
 from tests import hosts
 from tests.functional.cloud import CloudTestCase
 
@@ -38,7 +39,7 @@ class PlacementTestCase(CloudTestCase):
         """Have a host's agent synchronise Placement."""
         topology = topology or self.agents[name].host.topology
         bookable = frozenset(p.id for p in topology.pcpus)
-        offered = providers(name, topology, bookable, reserve_ratio, counts_ips)
+        offered = providers(name, bookable_refcores(topology, bookable), reserve_ratio, counts_ips)
         self.inventories[name].sync(offered)
 
     def inventory(self, core_type, name="host1"):

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from amp_nova.accounting.delivery import Account, Booked, Conditions, add_interval, owed
 from amp_nova.control.changes import change
-from amp_nova.control.entitlement import Context, Entitlement, Quota, Terms, entitle
+from amp_nova.control.context import Context, Terms
+from amp_nova.control.entitlement import Entitlement, Quota, entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation

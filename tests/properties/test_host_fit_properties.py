@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
 from amp_nova.scheduling.host_fit import fit, headroom_of, request_of
 from amp_nova.wire.encoding import decode
-from tests.hosts import topology
+from tests.hosts import smt_host, topology
 from tests.packing import PackingHost
 
 FLAVORS = (
@@ -27,10 +28,21 @@ FLAVORS = (
 
 @st.composite
 def hosts(draw):
-    """A few slow and fast pCPUs whose nominal Ips do not follow their coefficients."""
+    """A few slow and fast pCPUs whose nominal Ips do not follow their coefficients.
+
+    Some fast cores have two hardware threads.
+    """
     counts = draw(st.tuples(st.integers(1, 3), st.integers(1, 2)))
     fast = draw(st.sampled_from([1.5, 2.0, 3.0]))
-    made = topology({"slow": (counts[0], 1.0), "fast": (counts[1], fast)})
+    made = draw(
+        st.sampled_from(
+            [
+                topology({"slow": (counts[0], 1.0), "fast": (counts[1], fast)}),
+                smt_host(counts[1], draw(st.sampled_from([0.5, 0.62])), counts[0], fast),
+            ]
+        )
+    )
+    made = for_admission(made, draw(st.sampled_from(SMT_MODES)))
     rates = 2e9, draw(st.sampled_from([3e9, 4e9, 5e9]))
     rated = (replace(t, nominal_ips=r) for t, r in zip(made.core_types, rates, strict=True))
     return replace(made, core_types=tuple(rated)), draw(st.sampled_from([0.0, 0.1]))

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from tests import hosts
 from tests.hosts import FakeHost, state
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies

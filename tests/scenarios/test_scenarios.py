@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from amp_nova.cmd import agent_options
 from amp_nova.sim import report
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios import scenario
@@ -32,7 +33,9 @@ def test_the_contract(name):
     """The result matches the expectation beside the scenario."""
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
 
-    result = json.loads(report.to_json(run(scenario.load(HERE / f"{name}.yaml"))))
+    result = json.loads(
+        report.to_json(run(scenario.load(HERE / f"{name}.yaml", agent_options.read)))
+    )
 
     assert set(expected["vms"]) == set(result["vms"])
     broken = [

@@ -52,11 +52,25 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
     """Why the instance of this UUID has the quota and cores it has."""
     (domain,) = (d for d in cycle.domains if d.domain.resource == resource)
     lines = [line for v in domain.vcpus for line in _because(cycle, v)]
+    lines += _coefficient(cycle, domain)
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if domain.idle:
         lines.append("It runs in the idle class (cpu.idle): in what bookings leave.")
     return {**_instance(domain), "because": lines}
+
+
+def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
+    """Whether its flavor chooses how the booking follows the work."""
+    booking = cycle.bookings[domain.domain.resource].booking
+    booked = [v for v in domain.vcpus if v.entitlement.booking.refcores is not None]
+    if booking.adaptive is None or not booked:
+        return []
+    if not booking.adaptive:
+        return ["Its flavor asks for exact CPU time (amp:coefficient=fixed)."]
+    line = "Its flavor asks for the same speed on every core type (amp:coefficient=adaptive)"
+    waits = all(v.entitlement.home.coefficient is None for v in booked)
+    return [f"{line}; the speedup of its own work is not known yet." if waits else f"{line}."]
 
 
 def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
@@ -78,8 +92,8 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines.append(_limit(vcpu))
-    if vcpu.account.banked_ref_s > 0.0:
-        banked = f"{vcpu.account.banked_ref_s:.3f} reference-core seconds"
+    if (banked_ref_s := vcpu.account.carried.banked_ref_s) > 0.0:
+        banked = f"{banked_ref_s:.3f} reference-core seconds"
         lines.append(f"It has banked {banked} of unused time, and may use them now.")
     if (gain := vcpu.profile.speedup) is not None:
         lines.append(

@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.flavor.extra_specs import best_effort, examine
+from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.wire.encoding import encode
@@ -33,13 +34,17 @@ GAP_LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What a report says beside what a cycle found; ``bookable=None`` means all pCPUs."""
+    """What a report says beside what a cycle found; ``bookable=None`` means all pCPUs.
+
+    ``smt``: how bookings share the hardware threads of a core.
+    """
 
     node: str
     bookable: frozenset[int] | None = None
     reserve_ratio: float = 0.0
     policy: str = "none"
     counters: str | None = None
+    smt: str = "shared"
 
     def bookable_of(self, topology: Topology) -> frozenset[int]:
         """The online pCPUs that new instances may use."""
@@ -51,7 +56,7 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
     """The host report of a cycle."""
     return HostReport(
         origin,
-        cycle.topology,
+        for_admission(cycle.topology, info.smt),
         info.bookable_of(cycle.topology),
         info.reserve_ratio,
         tuple(_instance(d) for d in cycle.domains),

@@ -14,6 +14,7 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_reports import HostInfo, Publisher
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
+from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model import cpulist
 
 
@@ -26,7 +27,8 @@ class Outbound:
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
         self._conf = conf
         self._hostname = hostname
-        self.admits = HostInfo("", _bookable(conf.nova.cpu_shared_set), conf.agent.reserve_ratio)
+        bookable, agent = _bookable(conf.nova.cpu_shared_set), conf.agent
+        self.admits = HostInfo("", bookable, agent.reserve_ratio, smt=agent.smt)
         """What may be booked on this host; its name is not known yet."""
         self._transport: Any = None
         self._placement: Any = None
@@ -54,9 +56,10 @@ class Outbound:
         if self._publisher is not None:
             self._publisher.offer(cycle, info)
         if self._inventory is not None:
-            bookable, counts_ips = info.bookable_of(cycle.topology), counters is not None
+            topology = for_admission(cycle.topology, info.smt)
+            capacity = bookable_refcores(topology, info.bookable_of(topology))
             self._inventory.offer(
-                providers(info.node, cycle.topology, bookable, info.reserve_ratio, counts_ips)
+                providers(info.node, capacity, info.reserve_ratio, counters is not None)
             )
 
     def mark_unhealthy(self) -> None:

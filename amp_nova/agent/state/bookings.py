@@ -52,7 +52,8 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = found or best_effort(domain.vcpus)
     varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
-    return InstanceBooking(domain, booking, problem, varies, choice.adaptive_for(domain))
+    adaptive = choice.adaptive_for(domain, booking.adaptive)
+    return InstanceBooking(domain, booking, problem, varies, adaptive)
 
 
 def instances(

@@ -270,6 +270,8 @@ def _free_cores(
         if home.pcpu is not None:
             used = state.use.in_use(key)
             free[home.pcpu] -= (home.cores or 0.0) if used is None else used
+            for sibling in topology.siblings_of(home.pcpu) if home.whole_core else ():
+                free[sibling] = 0.0
     return free
 
 

@@ -112,8 +112,15 @@ def apply(
         if topology.pcpus_of(t.name)
     }
     busy = {t.name: t.smt_busy_factor.value for t in found.core_types if t.smt_busy_factor}
+    clocks = {t.name: t.clock_hz.value for t in found.core_types if t.clock_hz}
     types = tuple(
-        dataclasses.replace(t, smt_busy_factor=busy.get(t.name)) for t in topology.core_types
+        dataclasses.replace(
+            t,
+            smt_busy_factor=busy.get(t.name),
+            clock_hz=clocks.get(t.name, t.clock_hz),
+            clock_calibrated=t.name in clocks,
+        )
+        for t in topology.core_types
     )
     relative = dataclasses.replace(topology, core_types=types, reference=found.reference)
     return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)

@@ -37,6 +37,7 @@ KERNELS = (
     Kernel("memory", False, "--matrix 1 --matrix-method trans --matrix-size 2048"),
 )
 PROGRAM = "stress-ng"
+COUNTED = (perf.INSTRUCTIONS, perf.CYCLES)
 _GRACE_S = 30.0
 _STOP_S = 5.0
 
@@ -62,13 +63,11 @@ class StressNg:
                     # Outlasts the measurement, and is stopped after it.
                     load = self._command(kernel, sibling, run_s + 2, folder)
                     stack.enter_context(_running(load))
-                counter = None  # of instructions, where the machine has one
-                with contextlib.suppress(CountersUnavailable):
-                    counter = stack.enter_context(perf.on_pcpu(pcpus[0], self.root))
+                counters = [self._counter(stack, pcpus[0], what) for what in COUNTED]
                 command = self._command(kernel, pcpus[0], run_s, folder)
                 command += ["--metrics-brief", "--yaml", str(result)]
                 usage_s = _finish(command, run_s + _GRACE_S)
-                instructions = counter.read() if counter else None
+                counted = [counter.read() if counter else None for counter in counters]
             ops, cpu_s, wall_s = _parse(result)
         return Sample(
             round=step.round,
@@ -79,8 +78,19 @@ class StressNg:
             ops=ops,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            ips=instructions / usage_s if instructions and usage_s else None,
+            **{
+                rate: count / usage_s if count and usage_s else None
+                for rate, count in zip(("ips", "clock_hz"), counted, strict=True)
+            },
         )
+
+    def _counter(
+        self, stack: contextlib.ExitStack, pcpu: int, what: perf.Event
+    ) -> perf.ChildCounter | None:
+        """A counter for the worker; ``None`` where the machine has none."""
+        with contextlib.suppress(CountersUnavailable):
+            return stack.enter_context(perf.on_pcpu(pcpu, self.root, what))
+        return None
 
     def _command(self, kernel: Kernel, pcpu: int, run_s: int, folder: str) -> list[str]:
         return [

@@ -69,6 +69,7 @@ class Pmu:
 
 
 INSTRUCTIONS = Event("instructions", TYPE_HARDWARE, 1)
+CYCLES = Event("cycles", TYPE_HARDWARE, 0)
 
 
 def open_event(
@@ -183,15 +184,15 @@ class ChildCounter:
         return value * enabled_ns / running_ns if running_ns else None
 
 
-def on_pcpu(pcpu: int, root: str = "/") -> ChildCounter:
-    """An instruction counter for children that run on this pCPU."""
-    return ChildCounter(event_of(pcpu, root))
+def on_pcpu(pcpu: int, root: str = "/", what: Event = INSTRUCTIONS) -> ChildCounter:
+    """A counter of instructions, or of ``what``, for children that run on this pCPU."""
+    return ChildCounter(event_of(pcpu, root, what))
 
 
-def event_of(pcpu: int, root: str = "/") -> Event:
-    """The event that counts instructions on this pCPU."""
+def event_of(pcpu: int, root: str = "/", what: Event = INSTRUCTIONS) -> Event:
+    """The event that counts instructions, or ``what``, on this pCPU."""
     here = (pmu for pmu, pcpus in _listed(root) if pcpu in pcpus)
-    return next(here, Pmu("cpu")).event(INSTRUCTIONS)
+    return next(here, Pmu("cpu")).event(what)
 
 
 def why_missing(pcpus: list[int], root: str = "/") -> str | None:

@@ -3,7 +3,9 @@
 A policy says how strongly each vCPU claims each core type. This module turns claims into pCPUs:
 
 1. Each active vCPU gets one place. A pCPU offers places in proportion to the time that bookings
-   leave it. With fewer vCPUs than pCPUs, the fastest pCPUs offer them.
+   leave it. With fewer vCPUs than pCPUs, the fastest pCPUs offer them. Hardware threads of idle
+   cores come first: a second busy thread slows the first one down, and so may add less to the host
+   than an idle slower core.
 2. From the fastest core type down, the strongest claims win the places. An incumbent, a vCPU that
    is on the type already, loses its place only to a claim that is stronger by more than a
    threshold, and only while the view's ``moves_max`` allows it.
@@ -25,8 +27,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amp_nova.hardware.effective_speed import effective_speed, slowing_siblings
 from amp_nova.model.observation import VcpuKey
-from amp_nova.model.topology import PCpu
+from amp_nova.model.topology import CoreType, PCpu
 from amp_nova.policies.api import HostView, VcpuView
 
 Claims = Mapping[VcpuKey, Sequence[float]]
@@ -39,41 +42,74 @@ SPARE_MIN_CORES = 0.25
 TIME_MIN_CORES = 0.05
 """A pCPU to which bookings leave less than this is not used."""
 _NOISE = 1e-9
-_Heap = list[tuple[float, int, int]]
-"""The pCPUs of a core type: minus the time that the next place on it gets, id, vCPUs so far."""
+
+
+@dataclass(slots=True)
+class _Places:
+    """The next places on the pCPUs of a core type, as a heap.
+
+    Entries: minus the time that the next place gets, whether a sibling is taken, id, vCPUs so far.
+    """
+
+    core_type: CoreType
+    heap: list[tuple[float, bool, int, int]]
+
+    def worth(self) -> float:
+        """What the next place adds to the host, in reference cores, while its pCPU is empty."""
+        time, beside, *_ = self.heap[0]
+        alone = effective_speed(self.core_type) or 1.0
+        shared = effective_speed(self.core_type, 1.0) or 1.0
+        return -time * (2.0 * shared - alone if beside else alone)
+
+    def refresh(self, taken: Counter[int], siblings: Mapping[int, tuple[int, ...]]) -> None:
+        """Bring the first entry up to date with the siblings that were taken since."""
+        while not self.heap[0][1]:
+            time, _, pcpu, vcpus = self.heap[0]
+            if not any(taken[s] for s in siblings.get(pcpu, ())):
+                break
+            heapq.heapreplace(self.heap, (time, True, pcpu, vcpus))
 
 
 def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
     """How many of ``count`` vCPUs each pCPU takes."""
-    heaps: list[_Heap] = []
+    types: list[_Places] = []
+    siblings = slowing_siblings(view.topology)
     for core_type in view.topology.core_types:
         ids = view.topology.pcpus_of(core_type.name)
-        heap = [(-max(0.0, view.free_cores.get(p, 0.0)), p, 0) for p in ids]
+        heap = [(-max(0.0, view.free_cores.get(p, 0.0)), False, p, 0) for p in ids]
         heapq.heapify(heap)
         if heap:
-            heaps.append(heap)
+            types.append(_Places(core_type, heap))
     taken: Counter[int] = Counter()
     for _ in range(count):
-        heap = _next_heap(heaps)
-        time, pcpu, vcpus = heap[0]
+        for places in types if siblings else ():
+            places.refresh(taken, siblings)
+        heap = _next(types).heap
+        time, beside, pcpu, vcpus = heap[0]
         free = -time * (vcpus + 1)
-        heapq.heapreplace(heap, (-free / (vcpus + 2), pcpu, vcpus + 1))
+        heapq.heapreplace(heap, (-free / (vcpus + 2), beside, pcpu, vcpus + 1))
         taken[pcpu] += 1
     return taken
 
 
-def _next_heap(heaps: Sequence[_Heap]) -> _Heap:
+def _next(types: Sequence[_Places]) -> _Places:
     """The core type of the next place: the fastest with an empty pCPU, else that with most time.
 
+    An empty pCPU whose sibling is taken gives way to an empty one that adds more to the host.
     Where the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on
     a faster type is always the better place. Claims depend on that.
     """
-    most = max(-heap[0][0] for heap in heaps)
-    for heap in reversed(heaps):
-        time, _, vcpus = heap[0]
-        if vcpus == 0 and -time >= _SHARE_MIN_RATIO * most:
-            return heap
-    return next(heap for heap in heaps if -heap[0][0] >= most - _NOISE)
+    most = max(-places.heap[0][0] for places in types)
+    empty = [
+        places
+        for places in reversed(types)
+        if places.heap[0][3] == 0 and -places.heap[0][0] >= _SHARE_MIN_RATIO * most
+    ]
+    if empty and empty[0].heap[0][1]:
+        return max(empty, key=_Places.worth)
+    if empty:
+        return empty[0]
+    return next(places for places in types if -places.heap[0][0] >= most - _NOISE)
 
 
 @dataclass(slots=True)

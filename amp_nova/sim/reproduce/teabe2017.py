@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from amp_nova.agent.loop import Settings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.plugins import load_policy
 from amp_nova.sim.reproduce.figure import Figure, guest, host, scenario, steady
 from amp_nova.sim.run import run

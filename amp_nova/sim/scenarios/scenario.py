@@ -3,37 +3,32 @@
 ``doc/source/user/simulator.rst`` documents the keys.
 """
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from amp_nova.agent.loop import Settings
 from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
-from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.scenarios import document
+from amp_nova.model.topology import Topology
+from amp_nova.sim.scenarios import document, hosts
 from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.hosts import NO_CLOCKS, RATE_LEAST, RATE_MOST, STEP_MIN_S, Clocks
 from amp_nova.sim.scenarios.workload import Phase, Workload
 
-PCPUS_MAX = 4096
 VCPUS_MAX = 4096
 DURATION_MAX_S = 31 * 86_400.0
-STEP_MIN_S = 0.001
-"""Minimum length of a phase and of the work between two barriers: each costs an event."""
 SEED_MAX = 2**63 - 1
-RATE_LEAST, RATE_MOST = 1e-3, 1e3
-"""Bounds of coefficients, speeds and instructions per cycle that keep counters finite."""
 SETTINGS: Mapping[str, Callable[[Value], Any]] = {
     "duration_s": lambda value: value.number(0, DURATION_MAX_S, above=True),
     "seed": lambda value: value.whole(0, SEED_MAX),
     "ips_controller": lambda value: value.one_of(list(CONTROLLERS), "an Ips controller"),
 }
 """How to run a scenario: what the command line may override."""
-_CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +54,35 @@ class Scenario:
     seed: int = 0
     reference_ips: float | None = None
     ips_controller: str = "default"
+    clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
+    agent: Settings = field(default_factory=Settings)
 
 
-def load(path: Path) -> Scenario:
-    """Read a scenario file; raises ``ScenarioInvalid`` with one sentence."""
+AgentOptions = Callable[[Mapping[str, Value]], Settings]
+
+
+def no_agent_options(given: Mapping[str, Value]) -> Settings:
+    """The defaults; refuses every option."""
+    for name, value in given.items():
+        raise value.wrong(f"'{name}' is not a key of agent here: it has ips_controller")
+    return Settings()
+
+
+def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario:
+    """Read a scenario file; raises ``ScenarioInvalid`` with one sentence.
+
+    ``agent_options`` reads the options under ``agent``, but for ``ips_controller``.
+    """
     keys = document.load(path).fields(
         ("name", "duration_s", "seed", "host", "vms", "policy", "agent"),
         ("duration_s", "host", "vms"),
     )
     host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
     ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
-    agent = keys["agent"].fields(("ips_controller",)) if "agent" in keys else {}
-    settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **agent}.get(k))}
-    topology = _topology(host, ips)
+    agent = keys["agent"].entries() if "agent" in keys else {}
+    controller = {k: agent.pop(k) for k in ("ips_controller",) if k in agent}
+    settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **controller}.get(k))}
+    topology, clocks = hosts.read(host, ips)
     guests: dict[str, Guest] = {}
     vcpus_left = VCPUS_MAX
     for value in keys["vms"].items("a list of VMs"):
@@ -84,6 +95,8 @@ def load(path: Path) -> Scenario:
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",
         reference_ips=ips,
+        clocks=clocks,
+        agent=agent_options(agent),
         **settings,
     )
 
@@ -93,64 +106,6 @@ def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
     given = {key: texts.pop(key) for key in SETTINGS if key in texts}
     values = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
     return replace(scenario, **{key: SETTINGS[key](value) for key, value in values.items()})
-
-
-def _topology(host: Mapping[str, Value], reference_ips: float | None) -> Topology:
-    types: dict[str, CoreType] = {}
-    caches: list[tuple[str, int]] = []
-    for value in host["core_types"].items("a list of core types"):
-        core_type, llcs = _core_type(value, PCPUS_MAX - len(caches), reference_ips)
-        if core_type.name in types:
-            raise value.wrong(f"core type '{core_type.name}' is given twice")
-        types[core_type.name] = core_type
-        caches += [(core_type.name, llc) for llc in llcs]
-    if not types:
-        raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
-    slowest_first = tuple(sorted(types.values(), key=lambda t: t.coefficient or 0.0))
-    first = {llc: number for number, (_, llc) in reversed(list(enumerate(caches)))}
-    pcpus = tuple(PCpu(i, name, (i,), llc=first[llc]) for i, (name, llc) in enumerate(caches))
-    reference = slowest_first[0].name
-    if "reference" in host:
-        reference = _reference(host["reference"], types)
-    return Topology(slowest_first, pcpus, reference, "scenario")
-
-
-def _reference(value: Value, types: Mapping[str, CoreType]) -> str:
-    """The reference core type: one with coefficient 1, or one of another host."""
-    name = value.text()
-    known = types.get(name)
-    if known is None and any(t.coefficient == 1.0 for t in types.values()):
-        raise value.refused(
-            f"a core type of the host: {', '.join(types)}; for that of another host, no core type "
-            "here may have coefficient 1"
-        )
-    if known is not None and known.coefficient != 1.0:
-        raise value.wrong(
-            f"'{name}' is the reference core type, so its coefficient is 1 by definition, "
-            f"not {known.coefficient:g}"
-        )
-    return name
-
-
-def _core_type(
-    value: Value, pcpus_left: int, reference_ips: float | None
-) -> tuple[CoreType, Sequence[int]]:
-    """A core type and the last-level cache of each of its cores."""
-    keys = value.fields(("name", "count", "coefficient", "llc"), ("name", "count", "coefficient"))
-    name = keys["name"].text()
-    if not _CORE_TYPE.fullmatch(name):
-        raise keys["name"].refused("letters, digits, '-', '_' and '.', at most 64")
-    count = keys["count"].whole(1, PCPUS_MAX)
-    if count > pcpus_left:
-        raise keys["count"].wrong(f"the host has more than {PCPUS_MAX} pCPUs: reduce the counts")
-    coefficient = keys["coefficient"].number(RATE_LEAST, RATE_MOST)
-    llcs = [0] * count
-    if "llc" in keys:
-        llcs = [v.whole(0, 1 << 31) for v in keys["llc"].items("a list with one id for each core")]
-        if len(llcs) != count:
-            raise keys["llc"].wrong(f"{keys['llc'].path} has {len(llcs)} ids for {count} cores")
-    ips = None if reference_ips is None else reference_ips * coefficient
-    return CoreType(name, coefficient, "scenario", nominal_ips=ips), llcs
 
 
 def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left: int) -> Guest:

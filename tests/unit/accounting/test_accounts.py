@@ -7,6 +7,7 @@ import pytest
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Booked, Conditions
+from amp_nova.accounting.speed_loss import Nominal
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests import hosts
@@ -190,7 +191,10 @@ def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
         host.add(name)
         host.vcpu(name).pcpus = frozenset({number})
     accounts = Kept(
-        {(n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, None, 0.6) for n in host.domains}
+        {
+            (n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, Nominal(smt_busy_factor=0.6))
+            for n in host.domains
+        }
     )
     for _ in range(4):
         accounts.enter(host.observe())

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
 from tests.hosts import FakeHost

@@ -7,7 +7,7 @@ import pytest
 from amp_nova.agent.cycle import STAGES
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import FAULTS_MAX, PolicySettings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.exceptions import HypervisorUnavailable
 from tests import hosts
 from tests.hosts import FakeHost, state

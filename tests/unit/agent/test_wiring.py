@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import wiring
+from amp_nova.agent import settings, wiring
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
 from tests import reports
@@ -56,7 +56,7 @@ def test_settings_are_the_configured_ones(setup):
     conf = setup.conf(reserve_ratio=0.1, affinity="pcpu", drift_repairs_max=7, cycle_s=0.5)
     conf.set_override("best_effort_yields", False, "agent")
 
-    found = wiring.settings(conf, dry_run=True)
+    found = settings.read(conf, dry_run=True)
 
     assert (found.terms.reserve_ratio, found.terms.one_pcpu) == (0.1, True)
     assert (found.drift_repairs_max, found.dry_run) == (7, True)

@@ -270,14 +270,15 @@ def test_one_core_type_is_measured(host, capsys, monkeypatch):
 
 
 def test_smt_siblings_are_measured_idle_and_busy(host, capsys, monkeypatch):
-    """Cores with two hardware threads get a factor for a busy sibling."""
+    """Cores with two hardware threads get a factor for a busy sibling, and its range."""
     smt = topology({"core": (0, 1)})
     smt = Topology(smt.core_types, tuple(PCpu(i, "core", (0, 1)) for i in (0, 1)), "core", "test")
     monkeypatch.setattr(command, "load_topology", lambda conf: smt)
     status, out, _ = amp_nova(host, capsys)
 
     assert status == 0
-    assert out.splitlines()[1].split()[-1] == "1.000"
+    assert out.splitlines()[1].endswith(" 1.000 (1.00..1.00)")
+    assert "SMT busy: speed beside busy siblings" in out
     assert "--taskset 0 --timeout 3s" in (host / "bin/calls").read_text()
 
 

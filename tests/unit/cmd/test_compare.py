@@ -60,7 +60,18 @@ def test_a_table_for_people(compare):
     name, head, *lines = out.splitlines()
     assert name == "two"
     assert head.split()[:3] == ["policy", "throughput", "ASP"]
-    assert [line.split()[0] for line in lines] == ["acfs", "none"]
+    assert [line.split()[0] for line in lines[:2]] == ["acfs", "none"]
+    assert [line.endswith("*") for line in lines[:2]] == [True, False]
+    assert lines[3] == "two: The most throughput and the least unfairness: acfs."
+    assert lines[5].startswith("front: * where no other policy is better")
+
+
+def test_policies_with_the_same_result_share_a_line(compare):
+    """On one fast core, pinned and amp-vm do the same."""
+    _, out, _ = compare("--policy", "amp-vm", "--policy", "acfs", "--policy", "pinned")
+
+    assert [line.split("  ")[0] for line in out.splitlines()[2:4]] == ["amp-vm, pinned", "acfs"]
+    assert "The most throughput: amp-vm, pinned (1.500); the least unfairness: acfs (1.0" in out
 
 
 @pytest.mark.parametrize(
@@ -114,11 +125,20 @@ def test_without_matplotlib_a_plot_says_what_to_install(compare, monkeypatch):
 
 
 def test_a_plot_is_written(compare, tmp_path):
-    """A picture of throughput against unfairness."""
+    """A picture of throughput against unfairness with units, the front by name, and a legend."""
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    path = str(tmp_path / "x.svg")
 
-    assert compare("--policy", "amp-fair", "--plot", str(tmp_path / "x.svg"))[0] == 0
-    assert "<svg" in (tmp_path / "x.svg").read_text()
+    assert compare("--policy", "amp-fair", "--policy", "none", "--plot", path)[0] == 0
+
+    picture = (tmp_path / "x.svg").read_text()
+    for text in (
+        "unfairness (greatest over least slowdown; 1 is best)",
+        "throughput (mean speed; 1 = slowest core type)",
+        "* Pareto front: none is better in both",
+        "<!-- amp-fair -->",
+    ):
+        assert text in picture
 
 
 @pytest.mark.parametrize("path", ["", "figure", "figure.foo", "no/such/folder/figure.png"])

@@ -12,6 +12,10 @@ from tests import machines, trees
 DECLARED = (
     "the coefficient of p-core is declared by the firmware, not measured: run 'amp-nova calibrate'"
 )
+SMT_UNKNOWN = (
+    "it is not known what a busy sibling costs on p-core, so bookings count every thread as a "
+    "core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
+)
 
 
 @pytest.fixture
@@ -63,6 +67,7 @@ def test_json_is_the_contract(run, hybrid):
                 "coefficient": 1.0,
                 "coefficient_source": "reference core",
                 "nominal_ips": None,
+                "smt_busy_factor": None,
             },
             {
                 "name": "p-core",
@@ -71,10 +76,11 @@ def test_json_is_the_contract(run, hybrid):
                 "coefficient": 64 / 39,
                 "coefficient_source": "ACPI CPPC highest_perf",
                 "nominal_ips": None,
+                "smt_busy_factor": None,
             },
         ],
         "offline": [19],
-        "warnings": [DECLARED],
+        "warnings": [DECLARED, SMT_UNKNOWN],
     }
 
 
@@ -93,6 +99,7 @@ def test_the_table(run, hybrid):
         "offline pCPUs: 19",
         "",
         f"warning: {DECLARED}",
+        f"warning: {SMT_UNKNOWN}",
     ]
 
 

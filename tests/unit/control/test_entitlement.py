@@ -2,7 +2,8 @@
 
 import pytest
 
-from amp_nova.control.entitlement import Context, Current, Quota, Terms, entitle
+from amp_nova.control.context import Context, Current, Terms
+from amp_nova.control.entitlement import Quota, entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.flavor.extra_specs import VcpuBooking, parse
 from amp_nova.model.bandwidth import Bandwidth

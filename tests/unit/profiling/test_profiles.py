@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy

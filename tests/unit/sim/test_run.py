@@ -5,7 +5,7 @@ import json
 import pytest
 
 from amp_nova.agent.loop import Settings
-from amp_nova.control.entitlement import Terms
+from amp_nova.control.context import Terms
 from amp_nova.sim import report
 from amp_nova.sim.run import moments, run
 from tests.unit.sim.builders import guest, scenario

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from amp_nova.accounting.delivery import Carried
 from amp_nova.agent.operator import status
 from amp_nova.control.entitlement import Quota
 from amp_nova.control.homes import Home
@@ -88,7 +89,7 @@ def test_booking_is_explained_from_entitlement_to_delivery():
 
 def test_banked_time_is_explained():
     """A limit above the booking: unused time is banked and may be used now."""
-    vcpu = reports.booked(account=reports.account(banked_ref_s=0.75))
+    vcpu = reports.booked(account=reports.account(carried=Carried(0.75)))
     quota = Quota(Bandwidth(50_000, 100_000), burst_s=2.0)
     vcpu = replace(vcpu, entitlement=replace(vcpu.entitlement, quota=quota))
 

@@ -1,0 +1,93 @@
+"""What is free on each pCPU while bookings are packed, with the hardware threads of its core.
+
+On a core type where a busy sibling costs speed, a booking counts with the worst case: a thread is
+worth ``coefficient x smt_busy_factor``, whoever runs beside it. A vCPU that books more than that
+gets a whole core: one thread is worth the full coefficient, and its siblings are kept free of
+bookings and of best effort. Others may then share that one thread with it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from amp_nova.hardware.effective_speed import slowing_siblings
+from amp_nova.model.bandwidth import TOLERANCE
+from amp_nova.model.topology import Topology
+
+_NONE: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+
+
+class Option(NamedTuple):
+    """pCPUs of one core type that a vCPU may use, and the share of one that it needs there.
+
+    ``alone``: while siblings are idle; ``shared``: while they run.
+    """
+
+    alone: float
+    shared: float
+    pcpus: frozenset[int]
+
+
+@dataclass(slots=True)
+class FreeCores:
+    """The free share of each pCPU. ``usable``: that of an empty one."""
+
+    cores: dict[int, float]
+    usable: float
+    whole: set[int] = field(default_factory=set)
+    """Threads that have their core to themselves."""
+    siblings: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: _NONE)
+    """Of each pCPU that siblings slow down."""
+
+    def copy(self) -> "FreeCores":
+        """The same, to be filled separately."""
+        return FreeCores(dict(self.cores), self.usable, set(self.whole), self.siblings)
+
+    def share(self, option: Option, pcpu: int) -> float:
+        """The share of a pCPU that a vCPU takes there as things are."""
+        slowed = pcpu in self.siblings and pcpu not in self.whole
+        return option.shared if slowed and not self.needs_whole(option) else option.alone
+
+    def needs_whole(self, option: Option) -> bool:
+        """Whether a shared thread is not enough for a vCPU."""
+        return option.shared > self.usable + TOLERANCE
+
+    def holds(self, option: Option, pcpu: int) -> bool:
+        """Whether there is a place for a vCPU on a pCPU."""
+        if self.cores[pcpu] < self.share(option, pcpu) - TOLERANCE:
+            return False
+        opens = pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
+        return not opens or self.core_is_empty(pcpu)
+
+    def core_is_empty(self, pcpu: int) -> bool:
+        """Whether nothing is booked on any thread of a core."""
+        threads = (pcpu, *self.siblings.get(pcpu, ()))
+        return all(self.cores[p] >= self.usable - TOLERANCE for p in threads)
+
+    def take(self, option: Option, pcpu: int) -> float:
+        """Put a vCPU on a pCPU; returns the share it takes."""
+        share = self.share(option, pcpu)
+        if pcpu in self.siblings and self.needs_whole(option):
+            self.whole.add(pcpu)
+            for sibling in self.siblings[pcpu]:
+                self.cores[sibling] = 0.0
+        self.cores[pcpu] -= share
+        return share
+
+    def alike(self) -> dict[int, tuple[object, ...]]:
+        """Values by pCPU, equal for those on which the same can be placed."""
+        left = {p: round(cores, 9) for p, cores in self.cores.items()}
+        return {
+            p: (cores, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))
+            if self.siblings
+            else (cores,)
+            for p, cores in left.items()
+        }
+
+
+def empty(topology: Topology, reserve_ratio: float) -> FreeCores:
+    """A host without bookings."""
+    usable = 1.0 - reserve_ratio
+    cores = {p.id: usable for p in topology.pcpus}
+    return FreeCores(cores, usable, siblings=slowing_siblings(topology))

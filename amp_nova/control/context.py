@@ -1,0 +1,63 @@
+"""What entitlements are decided by: the operator's terms, the packing, and recent measurements."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from amp_nova.control.conversion import Lately
+from amp_nova.control.homes import Packed
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the operator wants bookings enforced; see the options of these names.
+
+    ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
+    ``idle_class``: put best effort into the idle class while there are bookings; ``ips_fallback``:
+    what limits a vCPU whose instructions nothing counts, ``nominal`` or ``none``; ``cycle_s``: the
+    time in which banked time is spent; without ``enforce`` bookings are only accounted; ``smt``:
+    how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``).
+    """
+
+    reserve_ratio: float = 0.0
+    one_pcpu: bool = False
+    idle_class: bool = True
+    ips_fallback: str = "nominal"
+    cycle_s: float = 1.0
+    enforce: bool = True
+    smt: str = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What a limit depends on that changes from cycle to cycle, where something does.
+
+    ``bandwidth``: the limit in force; ``ips_limit``: what the Ips controller last decided, ``None``
+    if it does not govern the vCPU yet; ``lately``: how fast its pCPU was, ``None`` where that is
+    always its coefficient.
+    """
+
+    bandwidth: Bandwidth | None = None
+    banked_ref_s: float = 0.0
+    ips_limit: Bandwidth | None = None
+    lately: Lately | None = None
+
+
+UNLIMITED = Current()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the entitlements of one host are decided by.
+
+    ``topology``: the one that bookings are packed by (``effective_speed.for_admission``);
+    ``kept_free_before``: the pCPUs that the last packing kept free.
+    """
+
+    topology: Topology
+    terms: Terms
+    packed: Packed
+    current: Mapping[VcpuKey, Current] = field(default_factory=dict)
+    kept_free_before: frozenset[int] = frozenset()

@@ -1,0 +1,87 @@
+"""What a pCPU is worth. Admission, control, accounting and policies all ask here.
+
+A coefficient holds for a core at its calibrated clock whose other hardware threads are idle. A
+thread whose sibling runs keeps ``smt_busy_factor`` of its speed, and a core below its calibrated
+clock keeps the ratio of the two::
+
+    effective speed = coefficient x (1 - q (1 - smt_busy_factor)) x clock ratio
+
+where ``q`` is the share of the thread's running time in which a sibling ran: measured for what was
+delivered, 1 for the worst case that admission counts with.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from amp_nova.model.topology import CoreType, Topology
+
+SMT_MODES = ("shared", "whole_core", "ignore")
+"""How bookings share the hardware threads of a core; see ``[agent] smt``."""
+
+
+def kept_ratio(smt_busy_factor: float | None, busy_ratio: float, clock_ratio: float = 1.0) -> float:
+    """The part of its coefficient that a pCPU keeps.
+
+    Args:
+        smt_busy_factor: as in ``CoreType``; ``None``: not known, counted as no loss.
+        busy_ratio: the share of its running time in which a sibling ran, 0 to 1.
+        clock_ratio: its clock over the calibrated one.
+    """
+    lost = 0.0 if smt_busy_factor is None else max(0.0, 1.0 - smt_busy_factor)
+    return (1.0 - busy_ratio * lost) * clock_ratio
+
+
+def effective_speed(
+    core_type: CoreType, busy_ratio: float = 0.0, clock_ratio: float = 1.0
+) -> float | None:
+    """Speed of a pCPU over the reference core; ``None`` if its type has no coefficient."""
+    if core_type.coefficient is None:
+        return None
+    return core_type.coefficient * kept_ratio(core_type.smt_busy_factor, busy_ratio, clock_ratio)
+
+
+def slowing_siblings(topology: Topology) -> Mapping[int, tuple[int, ...]]:
+    """The siblings of each pCPU that slow it down; empty on a host without any."""
+    slowed = {
+        t.name
+        for t in topology.core_types
+        if t.smt_busy_factor is not None and t.smt_busy_factor < 1
+    }
+    if not slowed:
+        return {}
+    found = {p.id: topology.siblings_of(p.id) for p in topology.pcpus if p.core_type in slowed}
+    return {pcpu: siblings for pcpu, siblings in found.items() if siblings}
+
+
+def for_admission(topology: Topology, smt: str) -> Topology:
+    """The topology by which bookings are packed under one of ``SMT_MODES``.
+
+    With ``ignore`` siblings cost nothing; with ``whole_core`` a shared thread is worth nothing,
+    even where it is not known what a busy sibling costs.
+    """
+    if smt == "shared" or all(t.threads_per_core == 1 for t in topology.core_types):
+        return topology
+    factor = None if smt == "ignore" else 0.0
+    types = tuple(
+        t if t.threads_per_core == 1 else replace(t, smt_busy_factor=factor)
+        for t in topology.core_types
+    )
+    return replace(topology, core_types=types)
+
+
+def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, float]:
+    """The most that can be booked on these pCPUs, by core type, in reference cores.
+
+    A core is worth all its threads in the worst case or one of them alone, whichever is more. Core
+    types without a coefficient are left out.
+    """
+    slowed = slowing_siblings(topology)
+    found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
+    for pcpu in pcpus:
+        core_type = topology.type_of(pcpu)
+        if core_type is None or core_type.coefficient is None:
+            continue
+        threads = 1 + len(slowed.get(pcpu, ()) if slowed else ())
+        shared = effective_speed(core_type, 1.0 if threads > 1 else 0.0) or 0.0
+        found[core_type.name] += max(shared, core_type.coefficient / threads)
+    return found

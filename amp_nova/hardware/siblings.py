@@ -1,0 +1,102 @@
+"""Hardware threads that the operator declares, and what a busy sibling leaves of a thread.
+
+A virtual machine shows its pCPUs as separate cores even where two of them are threads of one core
+of the machine below. ``[topology] siblings`` says so, one line for each core.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.model import cpulist
+from amp_nova.model.topology import CoreType, Topology
+
+LEAST_FACTOR = 0.1
+
+
+def declare(topology: Topology, lines: Sequence[str]) -> Topology:
+    """The topology with these cores, each a line such as ``0-1``; other pCPUs stay as detected.
+
+    Raises:
+        ConfigInvalid: a line is no list of pCPUs, names an unknown pCPU or one of another line, or
+            joins pCPUs of two core types.
+    """
+    threads: dict[int, tuple[int, ...]] = {}
+    here = {p.id: p for p in topology.pcpus}
+    for line in lines:
+        try:
+            core = cpulist.parse(line)
+        except ValueError as exc:
+            raise _wrong(line, f"{exc}: write the pCPUs of one core, such as 0-1") from exc
+        if unknown := set(core) - here.keys() - set(topology.offline):
+            known = cpulist.show({*here, *topology.offline})
+            raise _wrong(line, f"this machine has no pCPU {min(unknown)}, it has {known}")
+        if twice := threads.keys() & set(core):
+            raise _wrong(line, f"pCPU {min(twice)} is in another line: name it once")
+        types = sorted({here[p].core_type for p in core if p in here})
+        if len(types) > 1:
+            raise _wrong(line, f"its pCPUs are of core types {' and '.join(types)}: split the line")
+        threads |= dict.fromkeys(core, tuple(p for p in core if p in here))
+    pcpus = tuple(
+        replace(p, siblings=threads.get(p.id, tuple(s for s in p.siblings if s not in threads)))
+        for p in topology.pcpus
+    )
+    most = {
+        t.name: max((len(p.siblings) for p in pcpus if p.core_type == t.name), default=1)
+        for t in topology.core_types
+    }
+    types_ = tuple(replace(t, threads_per_core=max(1, most[t.name])) for t in topology.core_types)
+    return replace(topology, core_types=types_, pcpus=pcpus) if lines else topology
+
+
+def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
+    """The topology with these factors, each a line ``CORE_TYPE FACTOR``, instead of measured ones.
+
+    Raises:
+        ConfigInvalid: a line names no core type of this host, or no factor from 0.1 to 1.
+    """
+    found: dict[str, float] = {}
+    for line in lines:
+        name, _, text = line.strip().partition(" ")
+        known = [t.name for t in topology.core_types]
+        if name not in known or name in found:
+            raise ConfigInvalid(
+                f"[topology] smt_busy_factor = {line} is not valid: begin with one of the core "
+                f"types {', '.join(known)}, each in one line"
+            )
+        try:
+            found[name] = float(text)
+        except ValueError:
+            found[name] = math.nan
+        if not LEAST_FACTOR <= found[name] <= 1.0:
+            raise ConfigInvalid(
+                f"[topology] smt_busy_factor = {line} is not valid: give a number from "
+                f"{LEAST_FACTOR:g} to 1 after the core type"
+            )
+    types = tuple(_with_factor(t, found.get(t.name)) for t in topology.core_types)
+    return replace(topology, core_types=types) if lines else topology
+
+
+def _with_factor(core_type: CoreType, factor: float | None) -> CoreType:
+    return core_type if factor is None else replace(core_type, smt_busy_factor=factor)
+
+
+def unknown_cost(topology: Topology) -> tuple[str, ...]:
+    """A warning for core types with siblings that nobody measured, if there are any."""
+    names = [
+        t.name
+        for t in topology.core_types
+        if t.threads_per_core > 1 and t.smt_busy_factor is None and topology.pcpus_of(t.name)
+    ]
+    if not names:
+        return ()
+    sentence = (
+        f"it is not known what a busy sibling costs on {', '.join(names)}, so bookings count every "
+        "thread as a core: run 'amp-nova calibrate' or set [topology] smt_busy_factor"
+    )
+    return (sentence,)
+
+
+def _wrong(line: str, why: str) -> ConfigInvalid:
+    return ConfigInvalid(f"[topology] siblings = {line} is not valid: {why}")

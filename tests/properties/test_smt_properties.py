@@ -1,0 +1,307 @@
+"""Properties of bookings on cores with several hardware threads (SMT)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amp_nova.admission.packing import Demand, pack
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.control.context import Terms
+from amp_nova.control.conversion import CARRIED_MAX_S, FULL_SPEED, after
+from amp_nova.hardware.effective_speed import SMT_MODES, effective_speed, for_admission
+from amp_nova.model.topology import CoreType
+from amp_nova.policies.api import HostView
+from amp_nova.policies.placing.assignment import vcpus_per_pcpu
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.run import run
+from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase
+from amp_nova.sim.scenarios.scenario import Scenario
+from amp_nova.sim.scenarios.workload import Phase
+from tests.hosts import smt_host
+from tests.unit.sim.builders import guest
+
+NOISE = 1e-6
+MODES = st.sampled_from(SMT_MODES)
+
+
+@st.composite
+def hosts(draw):
+    factor = draw(st.sampled_from([0.5, 0.62, 0.83, 1.0]))
+    threads = draw(st.sampled_from([2, 2, 3]))
+    return smt_host(draw(st.integers(1, 3)), factor, draw(st.integers(0, 2)), threads=threads)
+
+
+sizes = st.integers(1, 8).map(lambda n: n / 4) | st.integers(1, 20).map(lambda n: n / 10)
+
+
+@st.composite
+def cases(draw, most=6):
+    host = draw(hosts())
+    everything = frozenset(p.id for p in host.pcpus)
+    wanted = [
+        Demand(key, draw(sizes), everything, draw(st.none() | st.just("fast")))
+        for key in range(draw(st.integers(0, most)))
+    ]
+    return host, draw(MODES), wanted, draw(st.sampled_from([0.0, 0.1]))
+
+
+def fits(host, smt, reserve_ratio, placed, wanted):
+    """Whether bookings at these places are kept, whoever else runs on the host.
+
+    A core is shared by whoever runs there, or it is whole: then one thread has all its bookings,
+    and nothing may run on the others. It is whole if one of its bookings needs that.
+    """
+    usable = 1.0 - reserve_ratio
+    for pcpu in {p.id for p in host.pcpus}:
+        here = [d.refcores for d in wanted if placed[d.key] == pcpu]
+        core_type = host.type_of(pcpu)
+        siblings = host.siblings_of(pcpu) if core_type.smt_busy_factor is not None else ()
+        slowed = 1.0
+        if siblings and smt != "ignore":
+            slowed = 0.0 if smt == "whole_core" else core_type.smt_busy_factor
+        if slowed < 1.0:
+            shared = core_type.coefficient * slowed
+            needs_whole = any(r > shared * usable + NOISE for r in here)
+            if needs_whole and any(p in siblings for p in placed.values()):
+                return False
+            speed = core_type.coefficient if needs_whole else shared
+        else:
+            speed = core_type.coefficient
+        if here and sum(here) > speed * usable + NOISE:
+            return False
+    return True
+
+
+def feasible(host, smt, reserve_ratio, wanted):
+    """Whether any packing keeps all bookings, by exhaustive search without ``pack``."""
+
+    def place_from(at, placed):
+        if at == len(wanted):
+            return fits(host, smt, reserve_ratio, placed, wanted)
+        demand = wanted[at]
+        partial = wanted[: at + 1]
+        for pcpu in sorted(demand.allowed):
+            if demand.core_type not in (None, host.type_of(pcpu).name):
+                continue
+            after = {**placed, demand.key: pcpu}
+            if fits(host, smt, reserve_ratio, after, partial) and place_from(at + 1, after):
+                return True
+        return False
+
+    return place_from(0, {})
+
+
+@given(cases())
+def test_every_packing_is_kept_in_the_worst_case(case):
+    """Whoever runs on the other threads, each pCPU is worth what is booked on it."""
+    host, smt, wanted, reserve_ratio = case
+
+    packing = pack(wanted, for_admission(host, smt), reserve_ratio)
+
+    kept = [d for d in wanted if d.key in packing.placed]
+    assert fits(host, smt, reserve_ratio, packing.placed, kept)
+    for pcpu in packing.whole:
+        assert not set(host.siblings_of(pcpu)) & set(packing.placed.values())
+        assert all(packing.free_cores[s] == 0.0 for s in host.siblings_of(pcpu))
+
+
+@given(cases(most=5))
+def test_a_host_with_siblings_is_packed_if_it_can_be(case):
+    """``pack`` succeeds if and only if exhaustive search does."""
+    host, smt, wanted, reserve_ratio = case
+
+    packing = pack(wanted, for_admission(host, smt), reserve_ratio)
+
+    order = sorted(wanted, key=lambda d: -d.refcores)
+    assert packing.complete == feasible(host, smt, reserve_ratio, order)
+
+
+@given(cases())
+def test_siblings_that_cost_nothing_or_are_ignored_change_nothing(case):
+    """``ignore`` packs as if the host had no siblings at all."""
+    host, _, wanted, reserve_ratio = case
+    plain = replace(host, pcpus=tuple(replace(p, siblings=()) for p in host.pcpus))
+
+    ignored = pack(wanted, for_admission(host, "ignore"), reserve_ratio)
+
+    assert ignored.placed == pack(wanted, plain, reserve_ratio).placed
+    assert not ignored.whole
+
+
+@given(cases(most=5))
+def test_more_fits_the_less_siblings_count(case):
+    """What fits where every booking gets a whole core fits shared, and that fits ignored."""
+    host, _, wanted, reserve_ratio = case
+    whole, shared, ignored = (
+        pack(wanted, for_admission(host, smt), reserve_ratio).complete
+        for smt in ("whole_core", "shared", "ignore")
+    )
+
+    assert shared or not whole or host.core_types[-1].smt_busy_factor < 0.5 + NOISE
+    assert ignored or not shared
+
+
+@pytest.mark.parametrize(
+    ("booked", "smt", "fit"),
+    [
+        ((1.0, 1.0), "shared", True),  # worth 1.24 each in the worst case
+        ((1.25, 1.0), "shared", False),
+        ((1.25, 0.7), "shared", True),  # both on one thread, the sibling empty
+        ((1.6,), "shared", True),  # needs a whole core
+        ((1.6, 0.5), "shared", False),
+        ((1.6, 0.4), "shared", True),
+        ((1.0, 1.0), "whole_core", True),
+        ((1.0, 1.1), "whole_core", False),
+        ((1.6, 1.6), "ignore", True),
+    ],
+)
+def test_two_threads_of_one_core(booked, smt, fit):
+    """One core of coefficient 2 whose busy sibling leaves 0.62."""
+    host = smt_host(1)
+    wanted = [Demand(key, size, frozenset({0, 1})) for key, size in enumerate(booked)]
+
+    assert pack(wanted, for_admission(host, smt)).complete is fit
+
+
+@given(st.floats(0, 1), st.floats(0.1, 1), st.floats(0.1, 1.5), st.floats(1, 5))
+def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient):
+    """Coefficient x (1 - q (1 - b)) x clock ratio, between the coefficient and the worst case."""
+    core_type = CoreType("fast", coefficient, smt_busy_factor=factor)
+
+    found = effective_speed(core_type, busy, clock)
+
+    assert found == pytest.approx(coefficient * (1 - busy * (1 - factor)) * clock)
+    assert factor * coefficient * clock - NOISE <= found <= coefficient * clock + NOISE
+
+
+def delivered(host, guests, smt="shared", clocks=None, duration_s=180.0, policy="none"):
+    """Delivered over booked capacity of each guest, as the simulated hardware gave it."""
+    made = Scenario("made", duration_s, host, tuple(guests), policy, clocks=clocks or {})
+    result = run(made, settings=Settings(Terms(smt=smt)))
+    return {name: vm.delivered_ratio for name, vm in result.vms.items()}
+
+
+def spins_and_sleeps(*spells):
+    """Phases in which a guest wants a pCPU all the time, part of it, or not at all."""
+    return tuple(Phase((1.0, 2.0), ratio, seconds) for seconds, ratio in spells)
+
+
+spells = st.lists(
+    st.tuples(st.integers(5, 40), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from([0.5, 0.62, 0.83]), st.sampled_from([0.25, 0.6, 1.0, 1.6]), spells)
+def test_a_booking_is_kept_whatever_its_sibling_does(factor, booked, spell):
+    """Within 1 % on average, beside guests that spin, sleep and share the core as they may."""
+    host = smt_host(2, factor, slow=1)
+    neighbours = [
+        guest("booked", pref_core="0.4", core_type="fast", phases=spins_and_sleeps(*spell)),
+        guest("best-effort", vcpus=2),
+    ]
+
+    found = delivered(host, [guest("vm", pref_core=str(booked), core_type="fast"), *neighbours])
+
+    assert found["vm"] == pytest.approx(1.0, abs=0.01)
+
+
+clock_phases = st.lists(
+    st.builds(ClockPhase, st.integers(10, 40).map(float), st.sampled_from([0.7, 0.9, 1.0, 1.2])),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=25)
+@given(clock_phases, st.sampled_from([0.25, 0.6, 1.0]))
+def test_a_booking_is_kept_at_any_clock(phases, booked):
+    """Within 1 % on average, while the clock goes below and above the calibrated one."""
+    host = smt_host(1, slow=1)
+    types = tuple(
+        replace(t, clock_hz=CLOCK_HZ * t.coefficient, clock_calibrated=True)
+        for t in host.core_types
+    )
+    host = replace(host, core_types=types)
+    vm = guest("vm", pref_core=str(booked), core_type="fast")
+
+    found = delivered(host, [vm], clocks={"fast": phases}, duration_s=240.0)
+
+    assert found["vm"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_two_threads_that_overlap_at_random():
+    """Each of two vCPUs needs the share x with 2 x (1 - 0.38 x) = 1; ignored, each gets 0.81."""
+    host = smt_host(1)
+    guests = [guest(name, pref_core="1.0") for name in ("one", "two")]
+
+    shared, ignored = (delivered(host, guests, smt) for smt in ("shared", "ignore"))
+
+    assert shared == {"one": pytest.approx(1.0, abs=0.003), "two": pytest.approx(1.0, abs=0.003)}
+    assert ignored == {"one": pytest.approx(0.81), "two": pytest.approx(0.81)}
+
+
+def test_best_effort_stays_off_a_whole_core_and_may_come_back():
+    """Three spinning vCPUs beside a booking of 1.6; once it is gone they use both threads again."""
+    host = smt_host(2)
+    vm = guest("vm", pref_core="1.6")
+    best_effort = guest("best-effort", vcpus=4)
+    made = SimHost(host, [vm, best_effort])
+    loop = Loop(made, made, Settings(), stopwatch=lambda: 0.0)
+    kept = []
+    for second in range(10):
+        made.advance(float(second))
+        if second == 5:
+            made.remove("vm")
+        cycle = loop.cycle()
+        kept.append({v.reading.pcpus for d in cycle.domains[1:] for v in d.vcpus})
+
+    assert kept[3] == {frozenset({0, 2, 3})}  # pCPU 1 is the sibling of the booking's thread
+    assert {v.reading.pcpus for v in loop.cycle().domains[0].vcpus} == {frozenset({0, 1, 2, 3})}
+
+
+@pytest.mark.parametrize(
+    ("factor", "vcpus", "taken"),
+    [
+        (0.62, 1, {2: 1}),
+        (0.62, 2, {2: 1, 4: 1}),  # idle fast cores first
+        (0.62, 4, {2: 1, 4: 1, 0: 1, 1: 1}),  # a second thread adds 0.48, a slow core 1.0
+        (0.62, 6, {2: 1, 4: 1, 0: 1, 1: 1, 3: 1, 5: 1}),
+        (0.83, 4, {2: 1, 4: 1, 3: 1, 5: 1}),  # a second thread adds 1.32
+        (0.83, 6, {2: 1, 4: 1, 3: 1, 5: 1, 0: 1, 1: 1}),
+    ],
+)
+def test_policies_fill_idle_cores_first(factor, vcpus, taken):
+    """Two slow cores and two fast ones with two threads each."""
+    host = smt_host(2, factor, slow=2)
+    view = HostView(host, (), {p.id: 1.0 for p in host.pcpus})
+
+    assert vcpus_per_pcpu(view, vcpus) == taken
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 2), st.floats(0, 1), st.floats(-2, 2)), min_size=1, max_size=30
+    ),
+    st.floats(0.01, 4),
+)
+def test_what_is_carried_over_is_bounded(intervals, refcores):
+    """Whatever happens, no more than a second of the booking is made up for, either way."""
+    lately = FULL_SPEED
+    for got, lost, short in intervals:
+        lately = after(lately, got, lost * got, short, refcores)
+
+        assert abs(lately.missing_ref_s) <= refcores * CARRIED_MAX_S + NOISE
+        assert 0.0 <= lately.kept_ratio <= 1.0 + NOISE
+
+
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=10))
+def test_what_neighbours_took_is_not_made_up_for(shorts):
+    """A pCPU at full speed leaves nothing to repay, however little a vCPU got of it."""
+    lately = FULL_SPEED
+    for short in shorts:
+        lately = after(lately, 1.0, 0.0, short, 1.0)
+
+    assert lately == FULL_SPEED

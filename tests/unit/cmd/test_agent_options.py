@@ -1,0 +1,81 @@
+"""Options of ``[agent]`` in a scenario."""
+
+import pytest
+
+from amp_nova.cmd.cli import main
+
+SCENARIO = """
+name: one
+duration_s: 5
+host:
+  core_types:
+    - {{name: slow, count: 2, coefficient: 1.0, threads_per_core: 2, smt_busy_factor: 0.6}}
+vms:
+  - {{name: one, extra_specs: {{"amp:pref_core": 0.5}}}}
+agent:
+  {option}
+"""
+
+
+@pytest.fixture
+def simulate(tmp_path, capsys):
+    """Runs ``amp-nova simulate`` with an option; status and error."""
+
+    def run(option):
+        path = tmp_path / "one.yaml"
+        path.write_text(SCENARIO.format(option=option))
+        try:
+            status = main(["simulate", str(path)])
+        except SystemExit as exc:
+            status = exc.code
+        return status, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "smt: whole_core",
+        "coefficients: adaptive",
+        'coefficients_of: ["web-* adaptive", "db fixed"]',
+        "reserve_ratio: 0.1",
+        "best_effort_yields: false",
+        "affinity: pcpu",
+        "libvirt_uri: test:///default",
+        "policy_moves_max: null",
+    ],
+)
+def test_every_option_is_accepted(simulate, option):
+    """Also one that has no effect without a real host."""
+    assert simulate(option) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("smt: both", "[agent] smt = both is not allowed: give one of shared, whole_core, ignore"),
+        ("cycle_s: 0.01", "cycle_s = 0.01 is not allowed: give a number from 0.05 to 3600"),
+        ("cycel_s: 1", "'cycel_s' is not an option of [agent]: did you mean 'cycle_s'?"),
+        ("coefficients_of: [one sometimes]", "coefficients_of = one sometimes is not valid"),
+        ("policy: acfs", "give the policy beside 'agent', at the top of the scenario"),
+        ("smt: [shared]", "agent.smt is a list: give text"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence_with_its_line(simulate, option, says):
+    """Exit status 2, as for any other key of a scenario."""
+    status, err = simulate(option)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert "line 10: " in err
+    assert says in err
+
+
+def test_the_mode_takes_effect(tmp_path, capsys):
+    """Where every booking gets a whole core, two of 0.5 take turns on one thread."""
+    path = tmp_path / "one.yaml"
+    path.write_text(SCENARIO.format(option="smt: whole_core"))
+
+    main(["simulate", str(path), "--format", "json"])
+
+    assert '"delivered_ratio": 1.0' in capsys.readouterr().out

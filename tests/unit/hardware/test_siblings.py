@@ -1,0 +1,74 @@
+"""Hardware threads that the operator declares, and what a busy sibling leaves of a thread."""
+
+import pytest
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.hardware import siblings
+from tests.hosts import smt_host, topology
+
+
+def plain():
+    """Two slow and two fast pCPUs; nothing says which are threads of one core."""
+    return topology({"slow": (2, 1.0), "fast": (2, 2.0)})
+
+
+def test_declared_threads_are_siblings():
+    """The pCPUs of a line are threads of one core; the others stay as they are."""
+    found = siblings.declare(plain(), ["2-3"])
+
+    assert [found.siblings_of(p) for p in range(4)] == [(), (), (3,), (2,)]
+    assert [t.threads_per_core for t in found.core_types] == [1, 2]
+
+
+def test_a_declaration_replaces_what_was_detected():
+    """A pCPU that is named alone has no siblings any more, and is no longer one of others."""
+    found = siblings.declare(smt_host(2), ["0", "1-2"])
+
+    assert [found.siblings_of(p) for p in range(4)] == [(), (2,), (1,), ()]
+
+
+def test_nothing_declared_changes_nothing():
+    """Not even the object."""
+    host = plain()
+
+    assert siblings.declare(host, []) is host
+    assert siblings.with_factors(host, []) is host
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["0-"], "write the pCPUs of one core, such as 0-1"),
+        (["0-7"], "this machine has no pCPU 4, it has 0-3"),
+        (["0-1", "1,0"], "pCPU 0 is in another line"),
+        (["1-2"], "its pCPUs are of core types fast and slow"),
+    ],
+)
+def test_a_wrong_line_is_refused_in_a_sentence(lines, why):
+    """It names the line and what is wrong with it."""
+    with pytest.raises(ConfigInvalid, match=r"^\[topology\] siblings = ") as caught:
+        siblings.declare(plain(), lines)
+    assert why in str(caught.value)
+
+
+def test_a_declared_factor_replaces_the_measured_one():
+    """Only for the core type that is named."""
+    found = siblings.with_factors(smt_host(1, slow=1), ["fast 0.5"])
+
+    assert [t.smt_busy_factor for t in found.core_types] == [None, 0.5]
+
+
+@pytest.mark.parametrize("line", ["fast", "fast 1.5", "fast 0", "fast x", "big 0.6", "fast nan"])
+def test_a_wrong_factor_is_refused_in_a_sentence(line):
+    """It names the line and what is allowed."""
+    with pytest.raises(ConfigInvalid, match=r"smt_busy_factor = .*(core types slow|from 0.1 to 1)"):
+        siblings.with_factors(smt_host(1, slow=1), [line])
+
+
+def test_an_unknown_cost_is_a_warning():
+    """Only on core types with siblings whose factor nobody measured or declared."""
+    unmeasured = siblings.declare(plain(), ["2-3"])
+
+    assert "what a busy sibling costs on fast" in siblings.unknown_cost(unmeasured)[0]
+    assert not siblings.unknown_cost(siblings.with_factors(unmeasured, ["fast 0.6"]))
+    assert not siblings.unknown_cost(plain())
