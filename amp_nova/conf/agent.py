@@ -108,7 +108,7 @@ Set it where bookings may fill whole pCPUs or the host runs services of its own;
 How bookings use the hardware threads (SMT siblings) of a core. A busy sibling slows a thread down
 to the factor that ``amp-nova calibrate`` measures. With ``shared``, a booking that needs more than
 a shared thread gives still gets a whole core, and limits follow the speed that the threads had
-lately. Without SMT, or without a measured or declared factor, the modes do not differ.
+lately. Without SMT the modes do not differ.
 """,
     ),
     cfg.StrOpt(
