@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
@@ -40,8 +39,7 @@ class Entry(NamedTuple):
     """One vCPU: its present window, and what the windows so far say.
 
     ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading the
-    window began with, at ``since_ns``; ``measured``: whether the window is full already;
-    ``in_force``: its own coefficients, by core type.
+    window began with, at ``since_ns``; ``measured``: whether the window is full already.
     """
 
     incarnation: str
@@ -51,7 +49,6 @@ class Entry(NamedTuple):
     counters: CounterProfile
     measured: bool = False
     profile: VcpuProfile = UNKNOWN
-    in_force: Mapping[str, float] = MappingProxyType({})
 
     def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
         """A new window."""
@@ -89,7 +86,7 @@ class Profiles:
         """The vCPUs' own coefficients, by instance, index and core type."""
         found: dict[str, dict[int, Mapping[str, float]]] = {r: {} for r in resources}
         for (resource, index), entry in self.entries.items() if found else ():
-            if resource in found and entry.in_force:
+            if resource in found and entry.profile.coefficients:
                 found[resource][index] = entry.profile.coefficients
         return found
 
@@ -191,26 +188,24 @@ def _concluded(
     entry: Entry, known: CounterProfile, platform: Platform, topology: Topology, now_s: float
 ) -> Entry:
     """The entry with what its windows say."""
-    types = topology.core_types
+    types, before = topology.core_types, entry.profile.coefficients
     names = [t.name for t in types]
     base = names.index(topology.reference) if topology.reference in names else 0
-    wanted = {}
+    per_ref_ns, own = _per_ref_ns(known, topology), {}
     for position, core_type in enumerate(types):
         found = speedup.own_coefficient(platform, known, position, base, now_s)
-        hardware = core_type.coefficient
-        if found is not None and hardware is not None:
-            in_force = entry.in_force.get(core_type.name, hardware)
-            wanted[core_type.name] = speedup.next_coefficient(in_force, found[0], found[1].noise)
-    own = entry.in_force if wanted == entry.in_force else wanted
+        if found is not None and core_type.coefficient is not None:
+            in_force = before.get(core_type.name, core_type.coefficient)
+            own[core_type.name] = speedup.next_coefficient(in_force, found[0], found[1].noise)
     profile = VcpuProfile(
         ipc=known.now.ipc if known.now else None,
         score=known.score,
         speedup=speedup.speedup(platform, known, len(types) - 1, 0, now_s),
         sampled=speedup.from_sampling(platform, known, len(types) - 1, 0, now_s),
         coefficients=own,
-        per_ref_ns=_per_ref_ns(known, topology),
+        per_ref_ns=per_ref_ns,
     )
-    return entry._replace(counters=known, profile=profile, in_force=own)
+    return entry._replace(counters=known, profile=profile)
 
 
 def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
