@@ -316,6 +316,9 @@ class FakeLibvirt:
         """The host's name, as Nova knows it."""
         return "host1"
 
+    def limit_wait(self, cycle_s):
+        """It never keeps anybody waiting."""
+
     def domains(self):
         """What is told of every domain."""
         return dict(self.known)

@@ -2,8 +2,6 @@
 
 import functools
 import logging
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,15 @@ from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
+from amp_nova.agent.systemd import Systemd
+from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import HypervisorUnavailable
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
 """Least time between two cycles that events start, so that a burst of them is one cycle."""
+LIBVIRT_SHARE = 0.25
+"""Part of a cycle for which all calls to libvirt together may be waited for."""
 
 
 class Service:
@@ -32,7 +34,8 @@ class Service:
 
     def __init__(self, conf: cfg.ConfigOpts, *, dry_run: bool = False) -> None:
         self._conf = conf
-        self._wake, self._stop = threading.Event(), threading.Event()
+        self._wake = Wakeup()
+        self._systemd = Systemd()
         self._failing: set[str] = set()
         """What failed last time it was tried, to log that once."""
         wiring.raise_descriptor_limit()
@@ -80,23 +83,21 @@ class Service:
         with locks.locked(state_path, locks.AGENT, wait=False):
             server = control_socket.Control(state_path, self._answer)
             try:
+                # What libvirt does not answer within a part of a cycle, the next cycle takes.
+                self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
                 self.publishers.serve()
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, self._on_signal)
-                self._cycles()
-                self.loop.finish()
+                with self._wake.signals():
+                    self._systemd.begin(self._conf.agent.cycle_s)
+                    self._cycles()
+                    self._systemd.stopping()
+                    self.loop.finish()
             finally:
                 self.publishers.stop()
                 server.close()
 
-    def _on_signal(self, number: int, _frame: object) -> None:
-        LOG.info("stopping on signal %d; limits stay in force", number)
-        self._stop.set()
-        self._wake.set()
-
     def _cycles(self) -> None:
         due = ended = time.monotonic()
-        while not self._stop.is_set():
+        while not self._wake.stopping:
             late_s = None
             if self._pause(due):
                 time.sleep(max(0.0, ended + EVENT_GAP_S - time.monotonic()))
@@ -106,14 +107,15 @@ class Service:
                 late_s = now - due
                 # Cycles that a long one delayed are skipped, not caught up on.
                 due = max(due + self._conf.agent.cycle_s, now)
-            if not self._stop.is_set():
-                self._try_cycle(late_s)
+            if not self._wake.stopping:
+                completed = self._try_cycle(late_s)
+                self._report_health(completed=completed)
             ended = time.monotonic()
 
     def _pause(self, until_s: float) -> bool:
         """Wait for the next cycle, running the fast loop meanwhile; whether an event came first."""
         fast, tick_s = self.loop.fast, time.monotonic()
-        while fast.active and not self._stop.is_set():
+        while fast.active and not self._wake.stopping:
             # Ticks that a long cycle delayed are skipped, not caught up on.
             tick_s = max(tick_s + fast.tick_s, time.monotonic())
             if tick_s >= until_s:
@@ -132,7 +134,16 @@ class Service:
                 LOG.exception("the fast loop failed; it is tried again until it succeeds")
             self._failing.add("tick")
 
-    def _try_cycle(self, late_s: float | None) -> None:
+    def _report_health(self, *, completed: bool) -> None:
+        """Feed systemd's watchdog if a cycle was completed and the helper threads are well."""
+        well = self.publishers.supervise()
+        text = "waiting for libvirt"
+        if self.last is not None and "hypervisor" not in self._failing:
+            text = f"{len(self.last.observation.domains)} instances"
+        self._systemd.report(text, alive=completed and well)
+
+    def _try_cycle(self, late_s: float | None) -> bool:
+        """Run a cycle and publish it; ``False`` if it failed for an unknown reason."""
         try:
             cycle = self.once()
         except HypervisorUnavailable as exc:
@@ -140,15 +151,25 @@ class Service:
                 LOG.error("%s; it is tried again until it answers", exc)
             self._failing.add("hypervisor")
             self.publishers.unavailable()
-            return
+            return True
         except Exception:  # whatever it was, the next cycle starts from what the host says
             LOG.exception("a control cycle failed; the next one starts afresh")
-            return
+            return False
         self._failing.discard("hypervisor")
         lines = self._try_io()
-        self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
+        self._try_publish(cycle, late_s)
         for line in [*status.describe(cycle), *lines]:
             LOG.info(line)
+        return True
+
+    def _try_publish(self, cycle: Cycle, late_s: float | None) -> None:
+        try:
+            self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
+            self._failing.discard("publish")
+        except Exception:  # enforcement does not depend on it
+            if "publish" not in self._failing:
+                LOG.exception("a cycle could not be published; the next one is")
+            self._failing.add("publish")
 
     def _try_io(self) -> list[str]:
         try:

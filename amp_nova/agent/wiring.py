@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import resource
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from amp_nova.agent.io_work import IoSettings, IoWork
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.metrics import NOT_CALIBRATED, Calibrated
+from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.host.calibration import file
@@ -52,7 +52,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
     return found
 
 
-def make_sensor(conf: cfg.ConfigOpts, wake: threading.Event | None = None) -> LibvirtSensor:
+def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSensor:
     """What reads this machine, as configured."""
     agent = conf.agent
     hypervisor = Hypervisor(

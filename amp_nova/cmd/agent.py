@@ -4,13 +4,27 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log
 
 from amp_nova import conf as options
 from amp_nova.cmd.parser import Parser
-from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.exceptions import (
+    AmpError,
+    CalibrationInvalid,
+    ConfigInvalid,
+    HypervisorUnavailable,
+    TopologyUnknown,
+)
+
+if TYPE_CHECKING:
+    from amp_nova.agent.service import Service
+
+LOG = logging.getLogger(__name__)
+START_BACK_OFF_S, START_BACK_OFF_MAX_S = 2.0, 30.0
+"""Longest wait after a first failed start, and after many; below the unit's WatchdogSec."""
 
 EXAMPLE = """example:
   amp-nova-agent --dry-run        show what it would change now, and why
@@ -73,23 +87,55 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent; exit status 0 (ok), 1 (a change failed) or 2 (bad input)."""
+    """Run the agent.
+
+    Exit status 0 (ok), 1 (a change failed, or the service cannot run now) or 2 (bad input).
+    """
     arguments = build_parser().parse_args(argv)
     single = arguments.once or arguments.dry_run
     try:
         conf = _configure(arguments, quiet=single)
         if single:
             return _single(conf, dry_run=arguments.dry_run)
-        from amp_nova.agent.service import Service
-
-        Service(conf).run()
-        return 0
+        service = _started(conf)
     except (AmpError, ImportError) as exc:
         problem = str(exc)
         if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):
             problem = f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
-        print(f"amp-nova-agent: {problem}", file=sys.stderr)
-        return 2
+        return _failed(problem, 2)
+    try:
+        service.run()
+    except AmpError as exc:  # another agent runs, or the state folder cannot be written
+        return _failed(str(exc), 1)
+    return 0
+
+
+def _started(conf: cfg.ConfigOpts) -> "Service":
+    """The service, as soon as this machine allows it: a calibration may be half-written."""
+    from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+    from amp_nova.agent.service import Service
+    from amp_nova.agent.systemd import Systemd
+
+    systemd = Systemd()
+
+    def failed(state: RetryCallState) -> None:
+        problem = str(state.outcome.exception()) if state.outcome else ""
+        log = LOG.error if state.attempt_number == 1 else LOG.debug
+        log("%s; it is tried again until it succeeds", problem)
+        systemd.report(f"cannot start yet: {problem}", alive=True)
+
+    retrying = Retrying(
+        retry=retry_if_exception_type((CalibrationInvalid, TopologyUnknown, HypervisorUnavailable)),
+        wait=wait_random_exponential(multiplier=START_BACK_OFF_S, max=START_BACK_OFF_MAX_S),
+        before_sleep=failed,
+    )
+    return retrying(Service, conf)
+
+
+def _failed(problem: str, status: int) -> int:
+    print(f"amp-nova-agent: {problem}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

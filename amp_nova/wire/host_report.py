@@ -98,13 +98,15 @@ class Origin(Struct, frozen=True):
     """Which agent made a report, and when.
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and
-    ``sequence`` counts its reports from then on. ``time_s``: wall time.
+    ``sequence`` counts its reports from then on. ``time_s``: wall time, for people to read.
+    ``uptime_s``: time since the host booted, which nobody can set.
     """
 
     node: Name
     boot_id: Name
     sequence: Count
     time_s: Number
+    uptime_s: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)

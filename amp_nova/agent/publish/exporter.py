@@ -1,41 +1,59 @@
 """Serves the table of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
+import gzip
 import logging
 import platform
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
-from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
-from amp_nova.agent.publish import history, http, page
+from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.agent.publish.metrics import AgentStatus, families
 from amp_nova.agent.publish.rows import Distribution
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.agent.publish.web_server import Page, Route, WebServer, bind
+
+_OPENMETRICS = "application/openmetrics-text"
+_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 
 LOG = logging.getLogger(__name__)
 
 
 class Exporter:
-    """A Prometheus collector of the last cycle; the service keeps ``agent`` and ``io`` current."""
+    """A Prometheus collector of the last cycle; the service keeps ``agent`` and ``io`` current.
+
+    However many clients ask, each format is rendered once per cycle; while no cycle ends, once in
+    ``reuse_s`` seconds.
+    """
 
     def __init__(
-        self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
+        self,
+        registry: CollectorRegistry | None = None,
+        clock: Callable[[], float] = time.time,
+        reuse_s: float = 1.0,
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
         self.io: IoReport | None = None
         self.admits: HostInfo | None = None
+        self.routes: dict[str, Route] = {"/": self.front, "/metrics": self.metrics}
+        """What is served, by path."""
+        self._reuse_s = reuse_s
         self._cycle: Cycle | None = None
         self._history = History()
         self._shown: tuple[Cycle | None, int, bytes] = (None, 0, b"")
         """The page as it was last made: of which cycle, in which second."""
+        self._rendered: dict[tuple[bool, bool], tuple[float, Page]] = {}
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -53,6 +71,11 @@ class Exporter:
         except Exception:  # control does not depend on what the page shows
             LOG.exception("the history of the page begins anew")
             self._history = History()
+        self.changed()
+
+    def changed(self) -> None:
+        """Render anew at the next request."""
+        self._rendered = {}
 
     def overview(self) -> bytes:
         """The agent's page, in UTF-8; made at most once a second, and for each cycle."""
@@ -73,32 +96,44 @@ class Exporter:
             self._shown = cycle, int(now_s), body
         return body
 
+    def metrics(self, headers: Mapping[str, str]) -> Page:
+        """The metrics, in the format and encoding that the request's headers prefer."""
+        as_openmetrics = _OPENMETRICS in headers.get("accept", "")
+        compressed = "gzip" in headers.get("accept-encoding", "").lower()
+        rendered = self._rendered  # replaced, never emptied, when a cycle ends meanwhile
+        at_s, made = rendered.get((as_openmetrics, compressed), (0.0, None))
+        now_s = time.monotonic()
+        if made is None or now_s - at_s > self._reuse_s:
+            made = self._render(as_openmetrics=as_openmetrics, compressed=compressed)
+            rendered[as_openmetrics, compressed] = now_s, made
+        return made
+
+    def front(self, _headers: Mapping[str, str]) -> Page:
+        """The agent's page as it is served."""
+        return Page(self.overview(), headers=page.HEADERS)
+
     def start_http(self, address: str, port: int) -> tuple[str, int]:
-        """Serve over HTTP, on any free port if ``port`` is 0; returns the address and port in use.
+        """Serve from a daemon thread; returns the address and port in use.
 
         Raises:
             ConfigInvalid: the address cannot be bound.
         """
-        try:
-            return address, http.serve(self._application, address, port)
-        except OSError as exc:
-            raise ConfigInvalid(
-                f"cannot serve metrics on {address}:{port} ({exc.strerror}): set another "
-                "[exporter] address or port"
-            ) from exc
-
-    def _application(
-        self, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
-        """The page at ``/``, the metrics everywhere else."""
-        if environ.get("PATH_INFO") != "/":
-            served: Iterable[bytes] = make_wsgi_app(self.registry)(environ, start_response)
-            return served
-        body = self.overview()
-        headers = {**page.HEADERS, "Content-Length": str(len(body))}
-        start_response("200 OK", list(headers.items()))
-        return [body]
+        listening = bind(address, port)
+        taken = int(listening.getsockname()[1])
+        serve = partial(WebServer(self.routes).run, listening, lambda: True)
+        threading.Thread(target=serve, name="exporter", daemon=True).start()
+        return address, taken
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
         return families(self.agent, self._cycle, self.io, self.admits)
+
+    def _render(self, *, as_openmetrics: bool, compressed: bool) -> Page:
+        if as_openmetrics:
+            body = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+        else:
+            body = generate_latest(self.registry)
+        content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
+        if not compressed:
+            return Page(body, content_type)
+        return Page(gzip.compress(body, 6), content_type, headers={"Content-Encoding": "gzip"})

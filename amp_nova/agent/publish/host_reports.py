@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
 from amp_nova.flavor.extra_specs import best_effort, examine
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from amp_nova.agent.publish.message_bus import MessageBus
 
 LOG = logging.getLogger(__name__)
-RETRY_S = 5.0
 GAP_LEAST_S = 1.0
 """Least time between two reports: a burst of changes makes one report a second."""
 
@@ -129,6 +129,7 @@ class Publisher:
     """Sends host reports made from the latest cycle that it was offered."""
 
     def __init__(self, options: cfg.ConfigOpts.GroupAttr, node: str, bus: "MessageBus") -> None:
+        self.thread = HelperThread("reports", self._run)
         self._options = options
         self._bus = bus
         self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
@@ -136,18 +137,16 @@ class Publisher:
         self._urgent: object = None
         self._due_s = 0.0
         self._requested = False
-        self._failing = False
         self._wake = threading.Event()
-        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Start sending, and listening for schedulers that request a report."""
-        threading.Thread(target=self._run, name="reports", daemon=True).start()
+        self.thread.start()
         self._bus.listen(self._request)
 
     def stop(self) -> None:
         """Stop sending and listening."""
-        self._stopped.set()
+        self.thread.stop()
         self._wake.set()
         self._bus.stop()
 
@@ -166,42 +165,43 @@ class Publisher:
         self._requested = True
         self._wake.set()
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            wait_s = None if self._offered is None else max(0.0, self._due_s - time.monotonic())
-            self._wake.wait(wait_s)
+    def _run(self, heartbeat: Heartbeat) -> None:
+        while heartbeat.beat():
+            due_s = WAIT_MAX_S if self._offered is None else self._due_s - time.monotonic()
+            self._wake.wait(min(WAIT_MAX_S, max(0.0, due_s)))
             self._wake.clear()
             if self._requested and self._due_s:
                 # Schedulers ask all agents at once; the answers are spread.
-                self._stopped.wait(random.uniform(0.0, self._options.answer_spread_s))
-            text = None if self._stopped.is_set() else self._next_report()
-            if text is not None:
-                self._stopped.wait(GAP_LEAST_S if self._send(text) else RETRY_S)
+                heartbeat.pause(random.uniform(0.0, self._options.answer_spread_s))
+            if self._is_due() and heartbeat.persist(self._send, "cannot send host reports"):
+                heartbeat.success()
+                self._due_s = time.monotonic() + self._options.interval_s
+                heartbeat.pause(GAP_LEAST_S)
 
-    def _next_report(self) -> str | None:
-        """The report to send now, if one is due."""
+    def _is_due(self) -> bool:
+        """Whether there is a reason to report now."""
         if self._offered is None:
-            return None
-        due = self._requested or time.monotonic() >= self._due_s
-        self._requested = False
-        cycle, info, healthy, _ = self._offered
-        origin = replace(self._origin, sequence=self._origin.sequence + 1, time_s=time.time())
-        report = host_report(cycle, info, origin, healthy)
-        urgent = _urgent(report)
-        if not due and urgent == self._urgent:
-            return None
-        self._origin, self._urgent = origin, urgent
-        return encode(report)
-
-    def _send(self, text: str) -> bool:
-        try:
-            self._bus.send(text)
-        except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-            if not self._failing:
-                LOG.error("cannot send host reports: %s; retrying every %g s", exc, RETRY_S)
-            self._failing, self._due_s = True, 0.0
             return False
-        if self._failing:
-            LOG.info("host reports are sent again")
-        self._failing, self._due_s = False, time.monotonic() + self._options.interval_s
-        return True
+        requested, self._requested = self._requested, False
+        return (
+            requested
+            or time.monotonic() >= self._due_s
+            or _urgent(self._report(self._offered, self._origin)) != self._urgent
+        )
+
+    def _report(self, offered: tuple[Cycle, HostInfo, bool, object], origin: Origin) -> HostReport:
+        cycle, info, healthy, _ = offered
+        return host_report(cycle, info, origin, healthy)
+
+    def _send(self) -> None:
+        """Report what was offered last; raises whatever the driver raises."""
+        assert self._offered is not None
+        self._origin = replace(
+            self._origin,
+            sequence=self._origin.sequence + 1,
+            time_s=time.time(),
+            uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        )
+        report = self._report(self._offered, self._origin)
+        self._bus.send(encode(report))
+        self._urgent = _urgent(report)

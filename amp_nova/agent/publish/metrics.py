@@ -22,6 +22,7 @@ from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
 from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.io_work import IoDomain, IoReport
 from amp_nova.agent.publish import capacity
 from amp_nova.agent.publish.host_reports import HostInfo
@@ -59,6 +60,7 @@ class AgentStatus:
     calibration: Calibrated = NOT_CALIBRATED
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
+    threads: tuple[ThreadStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,12 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.libvirt_calls),
     Row("gauge", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
         lambda a: {source: 1 for source, _ in a.counters}, ("source",)),
+    Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended or hung.",
+        lambda a: {t.name: t.restarts for t in a.threads}, ("thread",)),
+    Row("gauge", "amp_thread_last_success_timestamp_seconds",
+        "When a helper thread last did its work: sent a report, updated Placement, served.",
+        lambda a: {t.name: t.last_success_s for t in a.threads if t.last_success_s is not None},
+        ("thread",)),
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )

@@ -11,6 +11,7 @@ from typing import Any
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
+from amp_nova.agent.helper_threads import HelperThread
 from amp_nova.agent.publish.host_reports import HostInfo, Publisher
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
@@ -66,6 +67,11 @@ class Outbound:
         """Report that the hypervisor does not answer, so what is known of the host may be old."""
         if self._publisher is not None:
             self._publisher.mark_unhealthy()
+
+    @property
+    def threads(self) -> list[HelperThread]:
+        """The threads that publish, once they are started."""
+        return [part.thread for part in (self._publisher, self._inventory) if part is not None]
 
     def stop(self) -> None:
         """Stop publishing. What schedulers and Placement have stays."""

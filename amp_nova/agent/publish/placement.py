@@ -7,6 +7,7 @@ that conflicts with another client's (409) is repeated from the current state.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from keystoneauth1 import exceptions as keystone_exceptions
 from keystoneauth1 import loading
 from oslo_config import cfg
 
+from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, Provider, provider_name
 
@@ -22,7 +24,8 @@ LOG = logging.getLogger(__name__)
 GROUP = "placement"
 VERSION = {"OpenStack-API-Version": "placement 1.36"}
 ATTEMPTS_MAX = 4
-RETRY_S = 15.0
+TIMEOUT_S = 30.0
+"""Of each request to Keystone and Placement, unless ``[placement] timeout`` is set."""
 RESYNC_S = 300.0
 """Seconds between synchronisations when nothing changes on the host."""
 _OWN_TRAITS = "CUSTOM_AMP_"
@@ -52,6 +55,7 @@ def connect(conf: cfg.ConfigOpts) -> Any:
     loading.register_auth_conf_options(conf, GROUP)
     loading.register_session_conf_options(conf, GROUP)
     loading.register_adapter_conf_options(conf, GROUP)
+    conf.set_default("timeout", TIMEOUT_S, GROUP)
     try:
         if not conf.placement.auth_type:
             raise ConfigInvalid(
@@ -76,21 +80,21 @@ class Inventory:
     """Synchronises Placement with the providers last offered, in a thread of its own."""
 
     def __init__(self, client: Any, node: str) -> None:
+        self.thread = HelperThread("placement", self._run)
         self._client = client
         self._node = node
         self._offered: tuple[Provider, ...] | None = None
         self._declared: set[str] = set()
         self._wake = threading.Event()
-        self._stopped = threading.Event()
-        self._failing = False
+        self._beat: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Start synchronising."""
-        threading.Thread(target=self._run, name="placement", daemon=True).start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Stop synchronising; Placement keeps what it has."""
-        self._stopped.set()
+        self.thread.stop()
         self._wake.set()
 
     def offer(self, providers: tuple[Provider, ...]) -> None:
@@ -99,24 +103,18 @@ class Inventory:
             self._offered = providers
             self._wake.set()
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.wait(RETRY_S if self._failing else RESYNC_S)
+    def _run(self, heartbeat: Heartbeat) -> None:
+        self._beat, due_s = heartbeat.beat, 0.0
+        while heartbeat.beat():
+            changed = self._wake.wait(WAIT_MAX_S)
             self._wake.clear()
-            if self._stopped.is_set() or self._offered is None:
+            if self._offered is None or not (changed or time.monotonic() >= due_s):
                 continue
-            try:
-                self.sync(self._offered)
-            except Exception as exc:  # the next attempt starts from Placement's current state
-                if not self._failing:
-                    expected = (PlacementUnavailable, keystone_exceptions.ClientException)
-                    message = "cannot update this host's capacity in Placement: %s; retrying"
-                    LOG.error(message, exc, exc_info=not isinstance(exc, expected))
-                self._failing = True
-            else:
-                if self._failing:
-                    LOG.info("this host's capacity in Placement is up to date again")
-                self._failing = False
+            # Every attempt starts from what Placement has and from what the host offers by then.
+            failing = "cannot update this host's capacity in Placement"
+            if heartbeat.persist(lambda: self.sync(self._offered or ()), failing):
+                heartbeat.success()
+                due_s = time.monotonic() + RESYNC_S
 
     def sync(self, offered: tuple[Provider, ...]) -> None:
         """Make Placement's providers of this host equal to those offered.
@@ -214,6 +212,7 @@ class Inventory:
         self, method: str, url: str, body: object = None, *, conflict: bool = False
     ) -> Any:
         """The decoded answer; with ``conflict``, ``None`` for a conflict of generations (409)."""
+        self._beat()
         json = {} if body is None else {"json": body}
         answer = getattr(self._client, method)(url, headers=VERSION, **json)
         if answer.status_code == 409 and conflict:

@@ -1,16 +1,19 @@
 """Everybody who is told about cycles: Prometheus, the schedulers, and Placement."""
 
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
+from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.metrics import Calibrated
 from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.agent.publish.web_server import WebServer, bind
 from amp_nova.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
@@ -53,24 +56,50 @@ class Publishers:
         self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
-        self.exporter = Exporter()
+        self.exporter = Exporter(reuse_s=conf.agent.cycle_s)
         self.outbound = Outbound(conf, hypervisor.hostname)
         self.exporter.admits = self.outbound.admits
+        self._web = WebServer(self.exporter.routes, conf.exporter.web_config_file)
+        self._served = HelperThread("exporter", self._serve)
 
     def serve(self) -> None:
-        """Start to serve metrics, if enabled; ``ConfigInvalid`` if the address is taken."""
+        """Start to serve metrics, if enabled: as soon as the address is free."""
         if self._options.enabled:
-            where = self.exporter.start_http(self._options.address, self._options.port)
-            LOG.info("page at http://%s:%d/, metrics at /metrics", *where)
+            self._served.start()
 
     def stop(self) -> None:
         """Stop the threads that publish."""
+        self._served.stop()
         self.outbound.stop()
+
+    def supervise(self) -> bool:
+        """Restart threads that ended or hang; ``False`` if that no longer helps."""
+        threads = [self._served] if self._options.enabled else []
+        threads += self.outbound.threads
+        well = supervise(threads)
+        self.exporter.agent.threads = tuple(thread.status for thread in threads)
+        return well
 
     def unavailable(self) -> None:
         """Tell that the hypervisor does not answer: what is known of the host is getting old."""
         self.exporter.agent.hypervisor_up = False
+        self.exporter.changed()
         self.outbound.mark_unhealthy()
+
+    def _serve(self, heartbeat: Heartbeat) -> None:
+        """The work of the exporter's thread."""
+        found: list[socket.socket] = []
+        address, port = self._options.address, self._options.port
+        if not heartbeat.persist(lambda: found.append(bind(address, port)), "no metrics"):
+            return
+        taken = found[0].getsockname()[1]
+        LOG.info("page at %s://%s:%d/, metrics at /metrics", self._web.scheme, address, taken)
+
+        def beat() -> bool:
+            heartbeat.success()
+            return heartbeat.beat()
+
+        self._web.run(found[0], beat)
 
     def publish(
         self,

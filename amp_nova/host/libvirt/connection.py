@@ -1,11 +1,13 @@
 """A libvirt connection whose calls have a deadline, reopened when it breaks.
 
 libvirt answers late or never while it holds a domain's lock, so every call runs in a thread of its
-own. A call that never returns is abandoned together with its thread.
+own. A call that never returns is abandoned together with its thread. All calls of one cycle share
+the time that the cycle may wait; an answer that comes later is taken by a later cycle.
 """
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -69,6 +71,10 @@ def _start(function: Callable[[], T]) -> Future[T]:
     return future
 
 
+class NotYet(HypervisorUnavailable):
+    """The call is running and its deadline has not passed: a later cycle takes the answer."""
+
+
 class Connection:
     """One connection to the hypervisor at ``uri``.
 
@@ -79,18 +85,28 @@ class Connection:
     def __init__(self, uri: str, timeout_s: float, changed: Callable[[str | None], None]) -> None:
         self.calls = 0
         """Calls made to libvirt."""
+        self.cycle_wait_s = math.inf
+        """How long all calls of one cycle may be waited for, together."""
+        self._left_s = math.inf
         self._uri = uri
         self._timeout_s = timeout_s
         self._changed = changed
         self._conn: Any = None
         self._retry_s = 0.0
-        self._late: dict[str, Future[Any]] = {}
+        self._late: dict[str, tuple[Future[Any], float]] = {}
+        """Calls that were not waited for any longer, and when each began."""
+
+    def begin(self, *, patient: bool) -> None:
+        """Begin a cycle; a ``patient`` one waits for every call until its deadline."""
+        self._left_s = math.inf if patient else self.cycle_wait_s
 
     def domains(self) -> list[Any]:
         """The active domains; a listing that misses its deadline drops the connection."""
         conn = self._connected()
         try:
             return self.call(_LIST, lambda: conn.listAllDomains(ACTIVE))
+        except NotYet:
+            raise
         except HypervisorUnavailable:
             if self._late.pop(_LIST, None) is not None:
                 self.drop()
@@ -105,19 +121,26 @@ class Connection:
         """Run ``function`` with a deadline.
 
         While a late call of this ``name`` is running, no other is started: one that hangs costs its
-        deadline once. A late answer is out of date and discarded, except that of opening.
+        wait once. An answer after the deadline is out of date and discarded, except that of
+        opening.
 
         Raises:
+            NotYet: it is still running and has time left.
             HypervisorUnavailable: no answer in time, or a libvirt error.
         """
-        call, timeout_s = self._late.pop(name, None), 0.0
-        if call is None or (name != _OPEN and call.done()):
+        now_s = time.monotonic()
+        call, began_s = self._late.pop(name, (None, now_s))
+        waited = call is not None
+        overdue = now_s - began_s >= self._timeout_s
+        if call is None or (name != _OPEN and call.done() and overdue):
             self.calls += 1
-            call, timeout_s = _start(function), self._timeout_s
+            call, began_s, waited, overdue = _start(function), now_s, False, False
         try:
-            outcome: T = call.result(timeout_s)
+            outcome: T = call.result(0.0 if waited else min(self._left_s, self._timeout_s))
         except TimeoutError:
-            self._late[name] = call
+            self._late[name] = call, began_s
+            if not overdue and time.monotonic() - began_s < self._timeout_s:
+                raise NotYet("libvirt has not answered yet") from None
             raise HypervisorUnavailable(
                 f"libvirt did not answer within {self._timeout_s:g} s"
             ) from None
@@ -125,6 +148,8 @@ class Connection:
             if self._conn is not None and not _alive(self._conn):
                 self.drop()
             raise HypervisorUnavailable(f"libvirt at {self._uri}: {exc}") from exc
+        finally:
+            self._left_s = max(0.0, self._left_s - (time.monotonic() - now_s))
         return outcome
 
     def late(self, name: str) -> bool:
@@ -133,7 +158,7 @@ class Connection:
 
     def answered(self) -> set[str]:
         """Names of the late calls that have returned by now."""
-        return {name for name, call in self._late.items() if name != _OPEN and call.done()}
+        return {name for name, (call, _) in self._late.items() if name != _OPEN and call.done()}
 
     def keep(self, names: Collection[str]) -> None:
         """Forget the late calls of all other names."""

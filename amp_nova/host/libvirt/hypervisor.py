@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from amp_nova.exceptions import HypervisorUnavailable
-from amp_nova.host.libvirt.connection import Connection
+from amp_nova.host.libvirt.connection import Connection, NotYet
 from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
 
@@ -47,6 +47,10 @@ class Hypervisor:
         """Calls made to libvirt."""
         return self._connection.calls
 
+    def limit_wait(self, cycle_s: float) -> None:
+        """Wait for libvirt at most this long in one cycle, once its domains are known."""
+        self._connection.cycle_wait_s = cycle_s
+
     def hostname(self) -> str:
         """The host's name as libvirt reports it."""
         return self._connection.hostname()
@@ -63,8 +67,12 @@ class Hypervisor:
         Raises:
             HypervisorUnavailable: libvirt has never answered.
         """
+        self._connection.begin(patient=self._known is None)
         try:
             self._refresh()
+        except NotYet:  # slow is not unavailable
+            if self._known is None:
+                raise
         except HypervisorUnavailable as exc:
             if self._known is None:
                 raise
@@ -88,25 +96,31 @@ class Hypervisor:
         with self._lock:
             if now <= self._due_s and not answered:
                 return
-            changed, self._changed = self._changed | answered, set()
+            events, self._changed = self._changed, set()
             self._due_s = now + self._resync_s
+        changed = events | answered
         try:
-            self._list(changed)
+            self._list(changed, events)
         except BaseException:
             with self._lock:
                 self._changed |= changed
                 self._due_s = 0.0
             raise
 
-    def _list(self, changed: set[str]) -> None:
+    def _list(self, changed: set[str], events: set[str]) -> None:
         active = [d for d in self._connection.domains() if self._wanted(d.name())]
         known, found = self._known or {}, {}
+        if self._known is None:
+            self._connection.begin(patient=False)
         for domain in active:
             uuid, number = domain.UUIDString(), domain.ID()
             before = known.get(uuid)
             if before is not None and before[0] == number and uuid not in changed:
                 found[uuid] = before
-            elif (xml := self._describe(domain, before)) is not None:
+                continue
+            if uuid in events and self._connection.late(uuid):
+                self._read_again(uuid)  # the answer under way may be older than the event
+            if (xml := self._describe(domain, before)) is not None:
                 found[uuid] = (number, xml)
         self._known = found
         self._connection.keep({domain.UUIDString() for domain in active})
@@ -124,12 +138,17 @@ class Hypervisor:
             return DomainXml(Domain(uuid, name, 0, problem=problem), None, {})
         except HypervisorUnavailable as exc:
             if not late:
-                LOG.warning("%s: %s", name, exc)
-            if not self._connection.late(uuid):  # it failed: read it again in the next cycle
-                with self._lock:
-                    self._changed.add(uuid)
-                    self._due_s = 0.0
+                level = logging.INFO if isinstance(exc, NotYet) else logging.WARNING
+                LOG.log(level, "%s: %s", name, exc)
+            if not self._connection.late(uuid):  # it failed
+                self._read_again(uuid)
             return known[1] if known else None
+
+    def _read_again(self, uuid: str) -> None:
+        """Read a domain's definition in the next cycle."""
+        with self._lock:
+            self._changed.add(uuid)
+            self._due_s = 0.0
 
 
 def with_incarnation(xml: DomainXml, incarnation: str) -> DomainXml:

@@ -289,6 +289,63 @@ def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
     assert daemon.connections[0].closed
 
 
+def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
+    """Many domains that hang at once cost a cycle one short wait; each is read once it answers."""
+    daemon.domains += [FakeDomain(f"more-{i}", 10 + i) for i in range(20)]
+    found = Hypervisor("fake", timeout_s=30, resync_s=60)
+    before = found.domains()
+    found.limit_wait(SHORT_S)
+    released = threading.Event()
+    for domain in daemon.domains[:10]:
+        domain.answer = released
+    for domain in daemon.domains:
+        daemon.connections[0].on_event(None, domain, 1, 2, None)
+
+    began = time.monotonic()
+    for _ in range(3):
+        assert found.domains() == before
+    assert time.monotonic() - began < 10 * SHORT_S
+    assert found.available
+    for domain in daemon.domains[10:]:
+        domain.answer = nova_xml(domain.name(), vcpus=7)
+        daemon.connections[0].on_event(None, domain, 1, 2, None)
+    until(lambda: sum(x.domain.vcpus == 7 for x in found.domains().values()) == 12, "the others")
+    released.set()
+
+
+def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
+    """Its answer is taken by a later cycle; no call is made twice."""
+    found = Hypervisor("fake", timeout_s=30, resync_s=0.0)
+    found.domains()
+    found.limit_wait(SHORT_S)
+    daemon.listing = released = threading.Event()
+    daemon.domains.append(FakeDomain("three", 3))
+    calls = found.calls
+
+    for _ in range(3):
+        assert known(found) == ["one", "two"]
+    assert (found.available, found.calls) == (True, calls + 1)
+    released.set()
+
+    until(lambda: known(found) == ["one", "three", "two"], "the answer")
+    assert len(daemon.connections) == 1
+
+
+def test_an_event_during_a_slow_answer_is_not_lost(daemon):
+    """The answer may be older than the event, so the definition is read once more."""
+    found = Hypervisor("fake", timeout_s=30, resync_s=60)
+    found.domains()
+    found.limit_wait(SHORT_S)
+    daemon.domains[0].answer = released = threading.Event()
+    daemon.connections[0].on_event(None, daemon.domains[0], 1, 2, None)
+    found.domains()
+    daemon.domains[0].answer = nova_xml("one", vcpus=5)
+    daemon.connections[0].on_event(None, daemon.domains[0], 1, 2, None)
+    released.set()
+
+    until(lambda: found.domains()[resource("one")].domain.vcpus == 5, "the second answer")
+
+
 def test_domain_that_vanishes_does_not_affect_others(daemon):
     """A domain may end between the listing and the reading of its XML."""
     daemon.domains[0].answer = libvirt.libvirtError("Domain not found")

@@ -1,0 +1,218 @@
+"""A small HTTP server: few connections, each short, so that no client can hold up the agent.
+
+One thread serves all clients. When ``CONNECTIONS_MAX`` are open, the oldest one that has not sent
+its request makes way for the next: idle connections cost nothing, and a scrape is still answered.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from amp_nova.agent.publish import web_access
+from amp_nova.exceptions import ConfigInvalid
+
+LOG = logging.getLogger(__name__)
+CONNECTIONS_MAX = 16
+CONNECTION_S = 5.0
+REQUEST_BYTES_MAX = 16384
+REFUSED_PAUSE_S = 0.5
+"""Pause after a wrong password: limits guesses, and what hashing them costs this host."""
+BEAT_S = 1.0
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Route = Callable[[Mapping[str, str]], Page]
+"""Makes the page of one path from the request's headers (lower-case names)."""
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A listening socket, on any free port if ``port`` is 0.
+
+    Raises:
+        ConfigInvalid: the address cannot be bound.
+    """
+    listening = None
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, where = found[0]
+        listening = socket.socket(family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+        listening.listen(_BACKLOG)
+        return listening
+    except OSError as exc:
+        if listening is not None:
+            listening.close()
+        raise ConfigInvalid(
+            f"cannot serve metrics on {address}:{port} ({exc.strerror}): set another "
+            "[exporter] address or port"
+        ) from exc
+
+
+class WebServer:
+    """Serves ``routes``, by path, to whom the web configuration file allows it."""
+
+    def __init__(self, routes: Mapping[str, Route], web_config_file: str | None = None) -> None:
+        """``ConfigInvalid`` if the file cannot be used."""
+        self._routes = routes
+        self._path = web_config_file
+        self._access = web_access.load(web_config_file)
+        self._known: set[bytes] = set()
+        """Digests of passwords that were right."""
+        self._guess = asyncio.Lock()
+        self._open: dict[asyncio.Task[None], bool] = {}
+        """Connections, oldest first, and whether each has sent its request."""
+        self._broken = False
+
+    @property
+    def scheme(self) -> str:
+        """``http`` or ``https``."""
+        return "https" if self._access.tls else "http"
+
+    def run(self, listening: socket.socket, beat: Callable[[], bool]) -> None:
+        """Serve until ``beat``, called about every second, says that it is enough."""
+        with listening:
+            listening.setblocking(False)
+            asyncio.run(self._run(listening, beat))
+
+    async def _run(self, listening: socket.socket, beat: Callable[[], bool]) -> None:
+        accepting = asyncio.create_task(self._accept(listening))
+        while beat() and not accepting.done():
+            await asyncio.wait([accepting], timeout=BEAT_S)
+        accepting.cancel()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(accepting, *self._open, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError as exc:  # no descriptors left, or the client has gone
+                LOG.debug("a connection was not accepted: %s", exc)
+                await asyncio.sleep(0.1)
+                continue
+            while len(self._open) >= CONNECTIONS_MAX:
+                waiting = (task for task, asked in self._open.items() if not asked)
+                oldest = next(waiting, next(iter(self._open)))
+                del self._open[oldest]
+                oldest.cancel()
+                await asyncio.sleep(0)  # it closes its socket
+            task = asyncio.create_task(self._connection(client))
+            self._open[task] = False
+            task.add_done_callback(lambda done: self._open.pop(done, None))
+
+    async def _connection(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=REQUEST_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport: asyncio.BaseTransport | None = None
+        try:
+            async with asyncio.timeout(CONNECTION_S):
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: protocol, client, ssl=self._current().tls
+                )
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._open[asyncio.current_task()] = True  # type: ignore[index]
+                writer.write(await self._answer(head))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (
+            OSError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ) as exc:
+            LOG.debug("a client was not answered: %r", exc)
+        except Exception:
+            LOG.exception("a client was not answered")
+        finally:
+            if transport is None:
+                client.close()
+            else:
+                transport.abort()  # type: ignore[attr-defined]  # it is a stream's
+
+    def _current(self) -> web_access.Access:
+        """What the web configuration file says now; the last valid one if it is broken."""
+        try:
+            self._access = web_access.renewed(self._path, self._access)
+            self._broken = False
+        except ConfigInvalid as exc:
+            if not self._broken:
+                LOG.error("%s; what it said before stays in force", exc)
+            self._broken = True
+        return self._access
+
+    async def _answer(self, head: bytes) -> bytes:
+        line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+        method, target, _ = (*line.split(" "), "", "", "")[:3]
+        pairs = (text.partition(":") for text in lines)
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        page = await self._page(method, target.partition("?")[0], headers)
+        return _rendered(page, with_body=method != "HEAD")
+
+    async def _page(self, method: str, path: str, headers: Mapping[str, str]) -> Page:
+        if method not in ("GET", "HEAD"):
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", Allow="GET, HEAD")
+        if not await self._allowed(headers.get("authorization", "")):
+            return _plain(HTTPStatus.UNAUTHORIZED, "unauthorized", **{"WWW-Authenticate": "Basic"})
+        route = self._routes.get(path)
+        if route is None:
+            return _plain(HTTPStatus.NOT_FOUND, f"not here; see {', '.join(sorted(self._routes))}")
+        try:
+            return route(headers)
+        except Exception:  # whatever it was, the other clients are served
+            LOG.exception("%s cannot be shown", path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be shown: see the log")
+
+    async def _allowed(self, header: str) -> bool:
+        access = self._access
+        if not access.users:
+            return True
+        given = web_access.password(header)
+        if given is None:
+            return False
+        digest = web_access.digest(access, *given)
+        if digest in self._known:
+            return True
+        async with self._guess:  # one at a time: hashing takes a tenth of a second of a core
+            right = await asyncio.to_thread(web_access.matches, access, *given)
+            if not right:
+                await asyncio.sleep(REFUSED_PAUSE_S)
+                return False
+        self._known = {*(self._known if len(self._known) < len(access.users) else ()), digest}
+        return True
+
+
+def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
+    return Page(f"{text}\n".encode(), status=status, headers=headers)
+
+
+def _rendered(page: Page, *, with_body: bool) -> bytes:
+    fields = {
+        "Content-Type": page.content_type,
+        **page.headers,
+        "Content-Length": str(len(page.body)),
+        "Connection": "close",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+    lines = [f"HTTP/1.1 {page.status.value} {page.status.phrase}"]
+    lines += [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join((*lines, "", "")).encode("latin-1") + (page.body if with_body else b"")

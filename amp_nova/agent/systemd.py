@@ -1,0 +1,55 @@
+"""Tells systemd how the agent is (``sd_notify``, sd_notify(3)); does nothing without systemd."""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+LOG = logging.getLogger(__name__)
+_MARGIN_S = 30.0
+
+
+class Systemd:
+    """The notification socket of the unit, if the process was started by one of ``Type=notify``."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._watchdog_s = _watchdog_s(environ)
+        self._ready = False
+
+    def begin(self, cycle_s: float) -> None:
+        """Give the watchdog time for three cycles, and at least what the unit says."""
+        needed_s = 3 * cycle_s + _MARGIN_S
+        if self._watchdog_s and self._watchdog_s < needed_s:
+            self._send(f"WATCHDOG_USEC={round(needed_s * 1e6)}")
+
+    def report(self, status: str, *, alive: bool) -> None:
+        """Say what the agent does, that it has started, and feed the watchdog if ``alive``."""
+        lines = [f"STATUS={' '.join(status.split())}"]
+        lines += [] if self._ready else ["READY=1"]
+        lines += ["WATCHDOG=1"] if alive else []
+        self._ready = True
+        self._send("\n".join(lines))
+
+    def stopping(self) -> None:
+        """The agent ends on purpose."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as conn:
+                conn.setblocking(False)  # a systemd that hangs must not hold up a cycle
+                conn.sendto(text.encode(), self._address)
+        except OSError as exc:
+            LOG.debug("systemd was not told '%s': %s", text, exc)
+
+
+def _watchdog_s(environ: Mapping[str, str]) -> float:
+    """Seconds of the unit's watchdog; 0 without one, or when it watches another process."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    text = environ.get("WATCHDOG_USEC", "")
+    return int(text) / 1e6 if text.isdecimal() and len(text) < 19 else 0.0
