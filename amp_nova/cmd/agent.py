@@ -1,6 +1,7 @@
 """``amp-nova-agent``: the service on a compute node."""
 
 import argparse
+import faulthandler
 import logging
 import sys
 from collections.abc import Sequence
@@ -92,6 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exit status 0 (ok), 1 (a change failed, or the service cannot run now) or 2 (bad input).
     """
     arguments = build_parser().parse_args(argv)
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)  # systemd aborts a hung agent: say where it hung
     single = arguments.once or arguments.dry_run
     try:
         conf = _configure(arguments, quiet=single)

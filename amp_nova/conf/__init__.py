@@ -8,15 +8,19 @@ import copy
 import functools
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg, types
 
 from amp_nova.conf import agent, counters, exporter, nova, placement, reports, topology
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.private_files import check_private
 
 PROJECT = "amp-nova"
+_CREDENTIALS = re.compile(r"(?mi)^(transport_url|\w*password|\w*secret|token)[ \t]*=[ \t]*\S")
 _GROUPS = (agent, counters, exporter, nova, placement, reports, topology)
 
 
@@ -100,7 +104,20 @@ def load(
                 conf[group][opt.name]
             except cfg.Error as exc:  # a reference to an option that does not exist
                 raise ConfigInvalid(f"[{group}] {opt.name} is not allowed: {exc}") from exc
+    _check_credentials(conf)
     return conf
+
+
+def _check_credentials(conf: cfg.ConfigOpts) -> None:
+    """Refuse files that hold credentials and that others can read."""
+    folders = [Path(name) for name in conf.config_dir or ()]
+    inside = [path for folder in folders for path in sorted(folder.glob("*.conf"))]
+    for path in [*map(Path, conf.config_file or ()), *inside]:
+        try:
+            if _CREDENTIALS.search(path.read_text()):
+                check_private(path)
+        except (OSError, ValueError) as exc:
+            raise ConfigInvalid(f"the configuration cannot be used: {exc}") from exc
 
 
 def _checked(group: str, opt: cfg.Opt, text: Any) -> Any:

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from oslo_config import cfg
 
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import operator_types, siblings
 from amp_nova.hardware.detect import classify
 from amp_nova.host.calibration import provenance
 from amp_nova.host.sysfs.tree import read_facts
 from amp_nova.model.topology import Topology
+from amp_nova.private_files import check_trusted
 
 
 def load_topology(conf: cfg.ConfigOpts) -> Topology:
@@ -19,18 +20,27 @@ def load_topology(conf: cfg.ConfigOpts) -> Topology:
     Raises:
         TopologyUnknown: the core types cannot be determined.
         ConfigInvalid: the configuration does not match the machine.
-        CalibrationInvalid: the calibration file cannot be read.
+        CalibrationInvalid: the calibration file cannot be read, or others can change it.
     """
     options = conf.topology
     lines = [operator_types.parse(line) for line in options.core_type]
     topology = classify(read_facts(options.root), lines, options.reference)
     topology = siblings.declare(topology, options.siblings)
     if options.calibration_file and os.path.exists(options.calibration_file):
+        _check_trusted(options.calibration_file)
         topology = provenance.apply(topology, options.calibration_file, options.root)
     topology = siblings.with_factors(topology, options.smt_busy_factor)
     topology = replace(topology, warnings=topology.warnings + siblings.unknown_cost(topology))
     _check_reference(topology)
     return topology
+
+
+def _check_trusted(path: str) -> None:
+    """Refuse a calibration that others could have written: it decides what guests receive."""
+    try:
+        check_trusted(path)
+    except (OSError, ValueError) as exc:
+        raise CalibrationInvalid(f"the calibration is not used: {exc}") from exc
 
 
 def _check_reference(topology: Topology) -> None:

@@ -16,6 +16,7 @@ def load(tmp_path):
     def load_(content):
         path = tmp_path / "amp-nova.conf"
         path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.chmod(0o640)
         return conf.load(files=[str(path)])
 
     return load_
@@ -132,3 +133,47 @@ def test_a_file_for_root_says_so():
 
     assert path in str(caught.value)
     assert str(caught.value).endswith("; run this as root")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[reports]\ntransport_url = rabbit://me:secret@host/",
+        "[placement]\npassword=secret",
+        "[placement]\napplication_credential_secret = x",
+    ],
+)
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o606])
+def test_credentials_that_others_can_read_are_refused(tmp_path, line, mode):
+    """The message names the file and what to run, not the secret."""
+    path = tmp_path / "amp-nova.conf"
+    path.write_text(line + "\n")
+    path.chmod(mode)
+
+    with pytest.raises(ConfigInvalid) as caught:
+        conf.load(files=[str(path)])
+
+    assert f"{path} holds credentials and is open to others (mode {mode:04o})" in str(caught.value)
+    assert "run chmod 0640" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    path.chmod(0o640)
+    assert conf.load(files=[str(path)])
+
+
+def test_a_configuration_without_credentials_may_be_read_by_all(load, tmp_path):
+    """An unset or commented one is none."""
+    load("[agent]\ncycle_s = 2\n# transport_url = rabbit://\n")
+    path = tmp_path / "amp-nova.conf"
+    path.chmod(0o644)
+
+    assert conf.load(files=[str(path)]).agent.cycle_s == 2.0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_credentials_of_another_user_are_refused(load, tmp_path):
+    """Their owner could change them."""
+    load("[reports]\ntransport_url = x\n")
+    os.chown(tmp_path / "amp-nova.conf", 12345, 0)
+
+    with pytest.raises(ConfigInvalid, match="belongs to user 12345: run chown root"):
+        conf.load(files=[str(tmp_path / "amp-nova.conf")])

@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def load(path: str | None) -> Access:
         tls = _mapping(sections.get("tls_server_config"), "tls_server_config", _TLS_KEYS)
         files = {k: Path(path).parent / str(tls[k]) for k in _FILES if tls.get(k)}
         users = _mapping(sections.get("basic_auth_users"), "basic_auth_users")
+        if users and find_spec("bcrypt") is None:
+            raise ValueError("basic_auth_users needs bcrypt, which is not installed")
         return Access(
             _context(tls, files) if tls else None,
             {str(name): _hash(str(name), value) for name, value in users.items()},

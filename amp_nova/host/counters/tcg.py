@@ -21,6 +21,8 @@ MAGIC = int.from_bytes(b"AMPINCT1", "little")
 VERSION = 1
 _HEADER = struct.Struct("=QIIII")
 _HEADER_BYTES = _SLOT_BYTES = 64
+BYTES_MAX = 1 << 20
+"""Larger than the file of any guest: a vCPU takes 64 bytes."""
 _OPTIONS = ("-plugin", "--plugin")
 _COMMA = re.compile(r"(?<!,),(?!,)")
 
@@ -45,6 +47,28 @@ def counter_file(root: Path, pid: int) -> Path:
     )
 
 
+def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
+    """Open a file below a directory for reading; no link in its path is followed.
+
+    Opening does not block (on a FIFO). ``OSError`` or ``ValueError`` if it cannot be opened.
+    """
+    if not parts or ".." in parts:
+        raise ValueError("its name has no file or leads upwards")
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts[:-1]:
+        try:
+            inner = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            below = os.open(part, inner, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+    try:
+        last = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(parts[-1], last, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
 class TcgCounter:
     """The plugin's count for one vCPU. All methods may raise ``CountersUnavailable``."""
 
@@ -52,17 +76,18 @@ class TcgCounter:
     note = None
 
     def __init__(self, root: Path, pid: int, index: int) -> None:
-        path = counter_file(root, pid)
-        shown = "/" + str(path.relative_to(root / f"proc/{pid}/root"))
+        inside = root / f"proc/{pid}/root"
+        path = counter_file(root, pid).relative_to(inside)
+        shown = "/" + str(path).encode("unicode_escape").decode()[:200]
         try:
-            # Opening must not block (on a FIFO) nor follow a symbolic link.
-            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as exc:
+            self._fd = _open_inside(inside, path.parts)
+        except (OSError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else exc
             raise CountersUnavailable(
-                f"the plugin's file {shown} cannot be opened: {exc.strerror}"
+                f"the plugin's file {shown} cannot be opened: {reason}"
             ) from exc
         try:
-            problem = self._problem(pid, index)
+            problem = self._problem(pid, index) or self._foreign(root, pid)
         except OSError as exc:
             problem = f"cannot be read: {exc.strerror}"
         if problem is not None:
@@ -72,8 +97,11 @@ class TcgCounter:
         self._last = 0
 
     def _problem(self, pid: int, index: int) -> str | None:
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+        seen = os.fstat(self._fd)
+        if not stat.S_ISREG(seen.st_mode):
             return "is not a regular file"
+        if seen.st_size > BYTES_MAX:
+            return f"has {seen.st_size} bytes, more than the plugin ever writes"
         raw = os.pread(self._fd, _HEADER.size, 0)
         if len(raw) < _HEADER.size:
             return "is too short"
@@ -87,6 +115,18 @@ class TcgCounter:
         if index >= vcpus:
             return f"has {vcpus} vCPUs, none with index {index}"
         return None
+
+    def _foreign(self, root: Path, pid: int) -> str | None:
+        """Why the file is not this QEMU's own, if so."""
+        try:
+            status = (root / f"proc/{pid}/status").read_text()
+        except OSError as exc:
+            return f"is not read: the user of QEMU is unknown ({exc.strerror})"
+        found = re.search(r"(?m)^Uid:\s+\d+\s+(\d{1,10})\s", status)
+        owner, user = os.fstat(self._fd).st_uid, int(found[1]) if found else None
+        if owner == user:
+            return None
+        return f"belongs to user {owner}, not to QEMU's ({'unknown' if user is None else user})"
 
     def read(self) -> Counts:
         """Instructions since the guest started."""

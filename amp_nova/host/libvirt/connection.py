@@ -182,7 +182,7 @@ class Connection:
         return self._conn
 
     def _open(self) -> Any:
-        conn = libvirt.open(self._uri)
+        conn = libvirt.openReadOnly(self._uri)  # the agent changes nothing through libvirt
         with contextlib.suppress(libvirt.libvirtError):  # not every driver supports it
             conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
         with contextlib.suppress(libvirt.libvirtError):

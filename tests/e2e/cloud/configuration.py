@@ -242,6 +242,7 @@ def write_all() -> None:
     for host in HOSTS:
         write(ETC / f"nova/compute-{host.name}.conf", compute(host))
         write(host.agent_conf, agent(host))
+        host.agent_conf.chmod(0o640)  # it holds the password of the message bus
     shipped = BIN.parent / "etc"
     for paste in ("glance/glance-api-paste.ini", "neutron/api-paste.ini", "nova/api-paste.ini"):
         shutil.copy(shipped / paste, ETC / paste)

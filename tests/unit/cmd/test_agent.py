@@ -231,6 +231,7 @@ def test_an_invalid_bus_is_one_sentence(config, machine):
     """Without further output of the bus's libraries."""
     path = own(config, machine)
     path.write_text(f"{path.read_text()}[reports]\ntransport_url = x\n")
+    path.chmod(0o640)
 
     status, out, err = real("--config-file", path, "--once")
 

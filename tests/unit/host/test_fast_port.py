@@ -101,6 +101,7 @@ def test_new_incarnation_of_a_domain_has_new_counters(node):
     node.host.start(NAME, 2, 4001, began=99, comm="CPU {}/TCG")
     words = ["qemu", "-plugin", "/x.so,out=/dev/shm/vm.icount"]
     put(node.host.root / "proc/4001/cmdline", "\0".join(words) + "\0", end="")
+    put(node.host.root / "proc/4001/status", "Uid:" + f"\t{os.geteuid()}" * 4)
     fresh = node.host.root / "proc/4001/root/dev/shm/vm.icount"
     fresh.parent.mkdir(parents=True)
     fresh.write_bytes(file_of(node.host.root / "other", 7, 9, pid=4001).read_bytes())

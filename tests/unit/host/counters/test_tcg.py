@@ -27,6 +27,8 @@ def started(root, *arguments):
     default = ("-plugin", "/usr/lib/icount.so,out=/dev/shm/vm.icount")
     words = ["/usr/bin/qemu-system-x86_64", "-name", "guest=vm", *(arguments or default)]
     put(root / f"proc/{PID}/cmdline", "\0".join(words) + "\0", end="")
+    owner = os.geteuid()
+    put(root / f"proc/{PID}/status", f"Name:\tqemu\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n")
 
 
 @pytest.fixture
@@ -114,6 +116,48 @@ def test_a_fifo_or_link_in_its_place_is_refused(root):
     path.unlink()
     os.mkfifo(path)
     assert "not a regular file" in refusal(root)
+
+
+def test_a_link_in_its_path_is_not_followed(root, tmp_path):
+    """A compromised QEMU cannot have the agent open a file outside its own root."""
+    real = file_of(root, 1000)
+    (real.parent.parent / "real").mkdir()
+    real.rename(real.parent.parent / "real/vm.icount")
+    real.parent.rmdir()
+    (real.parent.parent / "shm").symlink_to("real")
+
+    assert refusal(root) == (
+        "the plugin's file /dev/shm/vm.icount cannot be opened: Not a directory"
+    )
+    started(root, "-plugin", "/x.so,out=/dev/../../../../etc/passwd")
+    assert refusal(root).endswith("cannot be opened: its name has no file or leads upwards")
+
+
+def test_the_file_of_another_user_is_refused(root):
+    """QEMU must own what it counts in."""
+    file_of(root, 1000)
+    other = os.geteuid() + 1
+    put(root / f"proc/{PID}/status", f"Uid:\t{other}\t{other}\t{other}\t{other}\n")
+
+    assert f"belongs to user {os.geteuid()}, not to QEMU's ({other})" in refusal(root)
+
+
+def test_an_endless_file_is_refused(root):
+    """Whatever its first bytes are."""
+    os.truncate(file_of(root, 1000), 1 << 40)
+
+    assert "more than the plugin ever writes" in refusal(root)
+
+
+@pytest.mark.parametrize("name", ["", "/", "\x01\n\x1b[31m", "x" * 5000, "a/" * 3000])
+def test_any_name_is_one_sentence(tmp_path, name):
+    """Whatever bytes QEMU's command line has."""
+    (tmp_path / f"proc/{PID}/root").mkdir(parents=True)
+    started(tmp_path, "-plugin", f"/x.so,out={name}")
+
+    said = refusal(tmp_path)
+    assert said.isprintable()
+    assert len(said) < 400
 
 
 def test_a_truncated_file_is_an_error(root):

@@ -120,7 +120,7 @@ class FakeConnection:
 def daemon(monkeypatch):
     """A fake libvirtd with two domains in place of the real one."""
     found = FakeLibvirtd(FakeDomain("one", 1), FakeDomain("two", 2))
-    monkeypatch.setattr(libvirt, "open", found.open)
+    monkeypatch.setattr(libvirt, "openReadOnly", found.open)
     monkeypatch.setattr(connection, "RECONNECT_S", 0.0)
     yield found
     for domain in found.domains:
