@@ -11,7 +11,7 @@ from nova.scheduler.host_manager import HostState
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key
+from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit
 from amp_nova.scheduling.host_fit import HostFit, Request
@@ -162,7 +162,7 @@ class _FitQuery:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")
                 self._repacks_left -= 1
                 found = host_fit.repacked_fit(entry.headroom, self._request)
-            entry.fits[self._key] = found
+            remember(entry.fits, self._key, found)
         return found
 
 

@@ -4,36 +4,45 @@ One instance per process, shared by the filter and the weighers. Reports arrive 
 own (``report_server``); readers take what is there and never wait.
 """
 
-import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.nova_plugins import report_order
+from amp_nova.nova_plugins.refusals import Refusals
+from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.host_fit import Headroom, HostFit, Request
 from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
 from amp_nova.scheduling.sensitivity_history import SensitivityHistory
 from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance
+from amp_nova.wire.host_report import HostReport, ReportedInstance
 
-LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten."""
-LOG_EVERY_S = 60.0
+REQUESTS_MAX = 1 << 16
+"""Instances whose host is remembered until its agent reports them."""
+RESULTS_MAX = 256
+"""Requests whose result is cached for each state of a host."""
 TENTATIVE_S = 10.0
 """How long capacity is reserved for a claim in progress."""
 
 
 def _never() -> bool:
     return False
+
+
+def _any_host(_node: str) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class Entry:
 
     report: HostReport
     received_s: float
+    order: Order
     pending: Mapping[str, Pending] = field(default_factory=dict)
     fits: dict[str, HostFit] = field(default_factory=dict)
     scores: dict[str, PlacementScore] = field(default_factory=dict)
@@ -108,6 +118,14 @@ class Entry:
         return self.headroom
 
 
+def remember(results: dict[str, T], key: str, result: T) -> T:
+    """Cache a result, and forget all others where they are too many."""
+    if len(results) >= RESULTS_MAX:
+        results.clear()
+    results[key] = result
+    return result
+
+
 def cache_key(*values: object) -> str:
     """A key for ``Entry.fits`` and ``Entry.scores``: unlike a tuple, a string hashes only once."""
     return repr(values)
@@ -134,20 +152,19 @@ class HostStates:
         self,
         options: cfg.ConfigOpts,
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        known: Callable[[str], bool] = _any_host,
     ) -> None:
+        """``known`` tells whether Nova has a host."""
         self._options = options
         self._clock = clock
-        self._wall_clock = wall_clock
+        self._known = known
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._sent: dict[str, str] = {}
         """The node that each pending instance was sent to."""
-        self._logged_s: dict[str, float] = {}
         self._pruned_s = clock()
         self.history = SensitivityHistory()
-        self.rejected: Counter[str] = Counter()
-        """Rejected reports by kind: old, future, version, malformed, oversized."""
+        self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
         """What is known about a host, however old; ``None`` if it never reported."""
@@ -164,23 +181,28 @@ class HostStates:
 
     def accept(self, text: object) -> bool:
         """Take over a report unless it is invalid or older than the last one; whether it was."""
+        node = ""
         try:
             report = decode(text)
+            node = report.origin.node
+            if not self._known(node):
+                raise ReportInvalid("unknown_host", f"Nova has no host {node}")
             with self._lock:
                 entry = self._accept(report)
         except ReportInvalid as exc:
-            self._reject(exc)
+            self.rejected.add(node, exc.kind, exc)
             return False
         _ = entry.best_effort  # computed now, so that no request waits for it
         return True
 
     def _accept(self, report: HostReport) -> Entry:
         now_s, node = self._clock(), report.origin.node
-        self._check_age(report.origin)
         previous = self._entries.get(node)
+        oldest_s = self._options.amp_scheduler.stale_after_s
+        before = None if previous is None else previous.order
+        order = report_order.advance(before, report.origin, now_s, oldest_s)
         pending: Mapping[str, Pending] = {}
         if previous is not None:
-            _check_order(previous.report.origin, report.origin)
             self._release_elsewhere(previous.report, report)
             pending = {
                 resource: each
@@ -194,19 +216,11 @@ class HostStates:
             and report.same_state(previous.report)
         ):
             previous.report = replace(previous.report, origin=report.origin)
-            previous.received_s = now_s
+            previous.received_s, previous.order = now_s, order
             return previous
-        entry = self._entries[node] = Entry(report, now_s, pending)
+        entry = self._entries[node] = Entry(report, now_s, order, pending)
         self._prune(now_s)
         return entry
-
-    def _check_age(self, origin: Origin) -> None:
-        options, age_s = self._options.amp_scheduler, self._wall_clock() - origin.time_s
-        if age_s < -options.clock_skew_s:
-            why = f"{origin.node} dates it {-age_s:.0f} s ahead: synchronise the clocks"
-            raise ReportInvalid("future", why)
-        if age_s > options.stale_after_s:
-            raise ReportInvalid("old", f"{origin.node} made it {age_s:.0f} s ago")
 
     def _release_elsewhere(self, before: HostReport, after: HostReport) -> None:
         """Instances that have arrived on a host are no longer pending on another one."""
@@ -252,6 +266,8 @@ class HostStates:
         if (entry := self._entries.get(node)) is not None:
             self._replace_pending(node, {**entry.pending, resource: pending})
             self._sent[resource] = node
+            if len(self._sent) > REQUESTS_MAX:
+                self._release(next(iter(self._sent)))
 
     def _release(self, resource: str) -> None:
         node = self._sent.pop(resource, "")
@@ -266,7 +282,8 @@ class HostStates:
 
     def _replace_pending(self, node: str, pending: Mapping[str, Pending]) -> Entry:
         entry = self._entries[node]
-        self._entries[node] = entry = Entry(entry.report, entry.received_s, pending)
+        entry = Entry(entry.report, entry.received_s, entry.order, pending)
+        self._entries[node] = entry
         return entry
 
     def _prune(self, now_s: float) -> None:
@@ -279,21 +296,6 @@ class HostStates:
         self._entries = {n: e for n, e in self._entries.items() if e.received_s >= oldest_s}
         pending = {r for e in self._entries.values() for r in e.pending}
         self._sent = {r: n for r, n in self._sent.items() if r in pending}
-
-    def _reject(self, exc: ReportInvalid) -> None:
-        self.rejected[exc.kind] += 1
-        now_s = self._clock()
-        if now_s - self._logged_s.get(exc.kind, -LOG_EVERY_S) >= LOG_EVERY_S:
-            self._logged_s[exc.kind] = now_s
-            LOG.warning("%s; %d of this kind so far", exc, self.rejected[exc.kind])
-
-
-def _check_order(before: Origin, origin: Origin) -> None:
-    """Sequence numbers order the reports of one run of the agent, time those of different runs."""
-    same_run = before.boot_id == origin.boot_id
-    newer = origin.sequence > before.sequence if same_run else origin.time_s > before.time_s
-    if not newer:
-        raise ReportInvalid("old", f"a newer one from {origin.node} was received before")
 
 
 def _shows(report: HostReport, resource: str, pending: Pending) -> bool:

@@ -25,12 +25,6 @@ seconds and whenever a booking changes.
         help="What a stale or missing report means for an instance that books capacity.",
     ),
     cfg.FloatOpt(
-        "clock_skew_s",
-        default=60.0,
-        min=0.0,
-        help="Seconds a report's time may be in the future before the report is rejected.",
-    ),
-    cfg.FloatOpt(
         "pending_s",
         default=120.0,
         min=0.0,

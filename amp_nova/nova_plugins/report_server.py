@@ -18,6 +18,7 @@ import oslo_messaging as messaging
 
 from amp_nova.nova_plugins import options
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.known_hosts import KnownHosts
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ def shared() -> ReportServer:
     """The server of this process, shared by the filter and the weighers."""
     global _shared
     if _shared is None:
-        _shared = ReportServer(HostStates(CONF))
+        _shared = ReportServer(HostStates(CONF, known=KnownHosts()))
         if nova.utils.concurrency_mode_threading():
             os.register_at_fork(after_in_child=_shared.after_fork)
     return _shared

@@ -12,7 +12,7 @@ from nova.scheduler import utils, weights
 from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.filters import read_booking
-from amp_nova.nova_plugins.host_states import Entry, HostStates
+from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
@@ -43,7 +43,7 @@ class _ScoreQuery:
             return NEUTRAL
         found = entry.scores.get(self._score_key)
         if found is None:
-            found = entry.scores[self._score_key] = self._compute(entry)
+            found = remember(entry.scores, self._score_key, self._compute(entry))
         return found
 
     def _compute(self, entry: Entry) -> PlacementScore:

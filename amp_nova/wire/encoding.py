@@ -16,6 +16,7 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.model import cpulist
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.wire.host_report import (
+    ITEMS_MAX,
     NAME_MAX,
     Count,
     HostReport,
@@ -55,7 +56,7 @@ class _Group(Struct, array_like=True):
 
     flavor: Text
     image: Text
-    instances: tuple[ReportedInstance, ...]
+    instances: Annotated[tuple[ReportedInstance, ...], Meta(max_length=ITEMS_MAX)]
 
 
 class _Host(Struct, omit_defaults=True):

@@ -19,16 +19,21 @@ from amp_nova.model.topology import Topology
 NAME_MAX = 255
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Text = Annotated[str, Meta(max_length=NAME_MAX)]
+ITEMS_MAX = PCPUS_MAX = 1 << 13
+"""Most instances of a flavor, vCPUs of an instance and CPU ids of a host: as Linux supports."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Every JSON reader represents integers below 2^53."""
 Number = Annotated[float, Meta(ge=0, le=1e18)]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def pcpus_of(text: str) -> frozenset[int]:
     """The ids in a CPU list. Cached, so that the vCPUs of a cloud share the few sets that occur."""
-    return frozenset(cpulist.parse(text))
+    found = frozenset(cpulist.parse(text))
+    if found and max(found) >= PCPUS_MAX:
+        raise ValueError(f"pCPU {max(found)} is out of range")
+    return found
 
 
 class Speedup(Struct, frozen=True, array_like=True):
@@ -81,7 +86,7 @@ class ReportedInstance(Struct, frozen=True, array_like=True):
     """
 
     resource: Name
-    vcpus: tuple[ReportedVcpu, ...] = ()
+    vcpus: Annotated[tuple[ReportedVcpu, ...], Meta(max_length=ITEMS_MAX)] = ()
     core_type: Text | None = None
     weight: Positive = 1.0
     hint: Number | Text | None = None
@@ -107,6 +112,10 @@ class Origin(Struct, frozen=True):
     sequence: Count
     time_s: Number
     uptime_s: Number | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.node.isprintable() and self.boot_id.isprintable()):
+            raise ValueError("node or boot_id contains a control character")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ import oslo_messaging
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from amp_nova.wire import topics
+from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
+from tests.host_reports import host_report
 
 
 class ReportsTest(CloudTestCase):
@@ -63,11 +65,31 @@ class ReportsTest(CloudTestCase):
         client = oslo_messaging.get_rpc_client(nova.rpc.TRANSPORT, target)
         for malformed in ("{}", None, "x" * (2 << 20), {"version": 1}):
             client.cast({}, "report", snapshot=malformed)
-        self.wait_until(lambda: self.states.rejected.total() == 4, "all are rejected")
+        self.wait_until(lambda: self.states.rejected.by_kind.total() == 4, "all are rejected")
 
-        assert self.states.rejected == {"malformed": 3, "oversized": 1}
+        assert self.states.rejected.by_kind == {"malformed": 3, "oversized": 1}
         self.boot(self.flavor(pref_core="1"))
         self.cycle()
+
+    def test_a_host_that_nova_does_not_have_is_refused(self):
+        """It is looked up in Nova's database by its whole name; it is counted and logged."""
+        target = oslo_messaging.Target(
+            exchange=topics.EXCHANGE,
+            topic=topics.SCHEDULERS,
+            namespace=topics.NAMESPACE,
+            version=topics.RPC_VERSION,
+            fanout=True,
+        )
+        client = oslo_messaging.get_rpc_client(nova.rpc.TRANSPORT, target)
+        for name in ("host", "host1%", "stranger"):
+            report = encode(host_report(node=name))
+            client.cast({}, "report", snapshot=report)
+        self.wait_until(lambda: self.states.rejected.by_kind.total() == 3, "all are refused")
+
+        assert self.states.rejected.by_kind == {"unknown_host": 3}
+        assert self.states.entry("stranger") is None
+        assert self.states.entry("host1") is not None
+        assert "Nova has no host stranger" in self.stdlog.logger.output
 
     def test_an_invalid_flavor_gets_no_host(self):
         """Before microversion 2.86 Nova validates nothing; the filter logs what is wrong."""

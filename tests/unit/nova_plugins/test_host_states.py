@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.nova_plugins import options
+from amp_nova.nova_plugins import host_states, options, refusals
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.wire.encoding import encode
@@ -30,7 +30,7 @@ def clock():
 def states(clock):
     conf = options.register(oslo_config.ConfigOpts())
     conf([])
-    return HostStates(conf, clock, clock)
+    return HostStates(conf, clock, lambda node: node != "stranger")
 
 
 def receive(states, *instances, **fields):
@@ -45,25 +45,24 @@ def test_the_newest_report_counts(states):
     assert not receive(states, sequence=2)
 
     assert set(states.entry("host1").report.by_uuid) == {"a"}
-    assert states.rejected == {"old": 2}
+    assert states.rejected.by_kind == {"old": 2}
     assert states.entry("host2") is None
 
 
 def test_an_agent_that_restarted_numbers_its_reports_from_one(states, clock):
-    """Time orders the reports of different runs."""
+    """A run not seen before is newer, whatever its clock says; reports of an ended run are old."""
     receive(states, sequence=40)
     clock.now_s += 5
 
-    assert receive(states, boot_id="next", sequence=1, time_s=clock.now_s)
-    assert not receive(states, sequence=41, time_s=NOW_S)
+    assert receive(states, boot_id="next", sequence=1, time_s=NOW_S - 86400)
+    assert not receive(states, sequence=41, time_s=NOW_S + 86400)
     assert states.entry("host1").report.origin.boot_id == "next"
 
 
 @pytest.mark.parametrize(
     ("report", "kind"),
     [
-        (encode(host_report(time_s=NOW_S - 200)), "old"),
-        (encode(host_report(time_s=NOW_S + 100)), "future"),
+        (encode(host_report(node="stranger")), "unknown_host"),
         (encode(host_report()).replace('"version":2', '"version":9'), "version"),
         ("{}", "malformed"),
         ({"version": 1}, "malformed"),
@@ -75,10 +74,65 @@ def test_an_unusable_report_is_rejected_counted_and_logged(states, caplog, repor
     for _ in range(3):
         assert not states.accept(report)
 
-    assert states.rejected == {kind: 3}
+    assert states.rejected.by_kind == {kind: 3}
     assert len(caplog.records) == 1
     assert kind in caplog.text
     assert states.entry("host1") is None
+
+
+@pytest.mark.parametrize("ahead_s", [-1e9, -86400.0, -61.0, 61.0, 86400.0, 1e9])
+def test_a_wrong_clock_does_not_lock_a_host_out(states, clock, ahead_s):
+    """Neither one that is wrong from the start nor one that is set while the agent runs."""
+    for sequence, time_s in enumerate((NOW_S + ahead_s, NOW_S, NOW_S - ahead_s, NOW_S)):
+        clock.now_s += 60
+        assert receive(states, sequence=sequence, time_s=max(0.0, time_s))
+        assert states.entry("host1").usable(states.oldest_s())
+
+
+def test_a_report_that_waited_in_a_queue_is_old(states, clock):
+    """By the host's uptime: what a partition held back must not count as news."""
+    assert receive(states, sequence=1, uptime_s=1000.0)
+    clock.now_s += 500
+    assert not receive(states, sequence=2, uptime_s=1060.0)
+    assert receive(states, sequence=9, uptime_s=1500.0)
+
+    assert states.rejected.by_host == {("host1", "old"): 1}
+
+
+def test_refusals_are_counted_by_host_and_logged_with_the_reason(states, caplog):
+    """A host that Nova does not have is named."""
+    receive(states, node="stranger")
+    receive(states, sequence=2)
+    receive(states, sequence=1)
+    states.accept("{}")
+
+    assert states.rejected.by_host == {
+        ("stranger", "unknown_host"): 1,
+        ("host1", "old"): 1,
+        ("an unknown sender", "malformed"): 1,
+    }
+    assert "(unknown_host): Nova has no host stranger; 1 of this kind from stranger so far" in (
+        caplog.text
+    )
+
+
+def test_what_is_remembered_is_bounded(states, monkeypatch):
+    """Requests, cached results and refusing hosts, however many there are."""
+    monkeypatch.setattr(host_states, "REQUESTS_MAX", 10)
+    monkeypatch.setattr(refusals, "HOSTS_MAX", 10)
+    receive(states)
+    for i in range(100):
+        states.decided("host1", f"instance-{i}", request(pref_core=0.01))
+        states.rejected.add(f"host-{i}", "old", "it is old")
+    results = {}
+    for i in range(10_000):
+        host_states.remember(results, str(i), i)
+
+    assert len(states.entry("host1").pending) == 10
+    assert "instance-99" in states.entry("host1").pending
+    assert len(states.rejected.by_host) == 11
+    assert states.rejected.by_host["other hosts", "old"] == 90
+    assert len(results) <= host_states.RESULTS_MAX
 
 
 def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock):

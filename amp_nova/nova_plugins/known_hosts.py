@@ -1,0 +1,70 @@
+"""Which hosts Nova has: a report of any other is refused.
+
+The names are looked up in Nova's cells when a host reports for the first time.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import nova.context
+import nova.objects
+
+LOG = logging.getLogger(__name__)
+FORGET_S = 60.0
+"""After this time a host that Nova did not have is looked up again."""
+UNKNOWN_MAX = 1000
+"""Unknown hosts that are remembered; more are looked up each time."""
+
+
+def in_nova(node: str) -> bool:
+    """Whether a compute node of this name is in any cell; raises what Nova's database raises."""
+    found = nova.context.scatter_gather_all_cells(
+        nova.context.get_admin_context(),
+        nova.objects.ComputeNodeList.get_by_hypervisor,
+        node,
+    )
+    answers = [a for a in found.values() if not nova.context.is_cell_failure_sentinel(a)]
+    if not answers:
+        raise RuntimeError("no cell answered")
+    # Nova matches parts of names.
+    return any(compute.hypervisor_hostname == node for nodes in answers for compute in nodes)
+
+
+class KnownHosts:
+    """Remembers the answers of ``search``."""
+
+    def __init__(
+        self,
+        search: Callable[[str], bool] = in_nova,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._search = search
+        self._clock = clock
+        self._known: set[str] = set()
+        self._unknown: dict[str, float] = {}
+        self._failing = False
+
+    def __call__(self, node: str) -> bool:
+        """Whether Nova has this host; while its database cannot be asked, every host passes."""
+        now_s = self._clock()
+        if node in self._known:
+            return True
+        if now_s - self._unknown.get(node, -FORGET_S) < FORGET_S:
+            return False
+        try:
+            found = self._search(node)
+        except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+            if not self._failing:
+                LOG.warning("hosts that report cannot be looked up, and are believed: %s", exc)
+            self._failing = True
+            return True
+        self._failing = False
+        if found:
+            self._known.add(node)
+            self._unknown.pop(node, None)
+            return True
+        if len(self._unknown) >= UNKNOWN_MAX:
+            self._unknown.clear()
+        self._unknown[node] = now_s
+        return False
