@@ -87,7 +87,9 @@ def running(url, timeout_s=PATIENCE_S):
     )
     found = Inventory(client, "host1")
     name = provider_name("host1", "slow")
-    found.offer((Provider(provider_uuid("host1", "slow"), name, 2000, 0, frozenset({"CUSTOM_AMP_X"})),))
+    found.offer(
+        (Provider(provider_uuid("host1", "slow"), name, 2000, 0, frozenset({"CUSTOM_AMP_X"})),)
+    )
     found.start()
     try:
         yield found
