@@ -4,9 +4,29 @@ Users see the message as it is: one sentence that names the offending value and 
 ``host/`` translates ``libvirtError`` and ``OSError`` into these.
 """
 
+import re
+
+SENTENCE_MAX = 1500
+_HEAD, _TAIL = 1100, 300
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def sentence(text: str) -> str:
+    """A message as one line of bounded length, whatever values it quotes.
+
+    Control characters are escaped, so that they reach neither a terminal nor a log. The beginning
+    and the end of a long message remain: they say what is wrong and what to do.
+    """
+    text = text.replace("\n", " ")
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if len(text) <= SENTENCE_MAX else f"{text[:_HEAD]} [...] {text[-_TAIL:]}"
+
 
 class AmpError(Exception):
     """Base class of the errors below."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(sentence(str(message)))
 
 
 class BookingInvalid(AmpError):

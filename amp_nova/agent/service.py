@@ -20,7 +20,8 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.systemd import Systemd
 from amp_nova.agent.wakeup import Wakeup
-from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
+from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
@@ -81,6 +82,7 @@ class Service:
         """Run until a signal stops it. Limits stay in force: they hold without the agent."""
         state_path = Path(self._conf.agent.state_path)
         with locks.locked(state_path, locks.AGENT, wait=False):
+            _check_trusted(state_path)
             server = control_socket.Control(state_path, self._answer)
             try:
                 # What libvirt does not answer within a part of a cycle, the next cycle takes.
@@ -192,3 +194,11 @@ class Service:
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
         return {"status": status.status(cycle)}
+
+
+def _check_trusted(state_path: Path) -> None:
+    """``ConfigInvalid`` if others can change what the agent keeps there."""
+    try:
+        check_trusted(state_path)
+    except (OSError, ValueError) as exc:
+        raise ConfigInvalid(f"[agent] state_path: {exc}") from exc

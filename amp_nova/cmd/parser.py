@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from amp_nova.exceptions import sentence
 
 class Parser(argparse.ArgumentParser):
     """argparse with ``--version`` and with errors that are one sentence."""
@@ -13,7 +14,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, help="show the version and exit")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+        said = sentence(f"{self.prog}: {message}; see '{self.prog} --help'")
+        self.exit(2, f"{said}\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.exceptions import HypervisorUnavailable, sentence
 from amp_nova.host.libvirt.connection import Connection, NotYet
 from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
@@ -133,7 +133,7 @@ class Hypervisor:
         try:
             return parse(self._connection.call(uuid, lambda: domain.XMLDesc(0)), self._fallbacks)
         except ValueError as exc:
-            problem = f"its definition cannot be read ({exc})"
+            problem = sentence(f"its definition cannot be read ({exc})")
             LOG.warning("%s: %s", name, problem)
             return DomainXml(Domain(uuid, name, 0, problem=problem), None, {})
         except HypervisorUnavailable as exc:

@@ -193,6 +193,18 @@ def test_a_calibration_that_others_can_write_is_not_used(agent):
     agent.until(lambda: "can be changed by others (mode 0666): run chmod go-w" in agent.log, "it")
 
 
+def test_a_state_directory_that_others_can_change_is_refused(agent):
+    """What an agent kept there decides what the next one does."""
+    (agent.folder / "state").mkdir()
+    (agent.folder / "state").chmod(0o777)
+    agent.configure()
+    agent.start()
+
+    assert agent.process.wait(PATIENCE_S) == 1
+    assert "[agent] state_path: " in agent.log
+    assert "can be changed by others (mode 0777): run chmod go-w" in agent.log
+
+
 def test_libvirt_that_is_down_is_waited_for(agent):
     """The watchdog is fed meanwhile: restarting the agent would not help."""
     agent.configure(libvirt_uri="qemu+unix:///system?socket=/no/such")

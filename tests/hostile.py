@@ -1,0 +1,161 @@
+"""Every place where input of others enters, as a function of one text, for fuzzing of two kinds.
+
+``tests/properties/test_hostile_input.py`` changes valid documents value by value. ``tools/fuzz``
+has atheris search by coverage. Both accept one outcome: a value, or one clear sentence.
+"""
+
+import contextlib
+import functools
+import io
+import json
+import tempfile
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from amp_nova import conf
+from amp_nova.agent.operator import control_socket
+from amp_nova.agent.publish import web_access
+from amp_nova.cmd import cli
+from amp_nova.exceptions import SENTENCE_MAX, AmpError
+from amp_nova.flavor.extra_specs import examine
+from amp_nova.hardware import operator_types
+from amp_nova.host.calibration import file as calibration_file
+from amp_nova.host.libvirt import domain_xml
+from amp_nova.sim.scenarios import scenario
+from amp_nova.wire import encoding
+from tests import calibrations, machines, trees
+from tests.fakehost import nova_xml
+from tests.host_reports import host_report, instance
+
+FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
+
+
+def sentence(text: str) -> None:
+    """Fail unless a message is one line without control characters, and not too long to read."""
+    controls = {c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")}
+    assert not controls, f"{controls} in {text[:300]!r}"
+    assert 0 < len(text) <= SENTENCE_MAX, f"{len(text)} characters: {text[:300]!r}"
+
+
+@dataclass(frozen=True)
+class Surface:
+    """One place: ``read`` returns or raises one of ``errors``; ``seeds`` are valid inputs."""
+
+    read: Callable[[str], object]
+    errors: tuple[type[Exception], ...]
+    seeds: tuple[str, ...]
+
+    def check(self, text: str) -> None:
+        """Feed it a text; ``AssertionError`` or any other exception is a defect."""
+        try:
+            self.read(text)
+        except self.errors as exc:
+            sentence(str(exc))
+
+
+def _file(name: str, text: str) -> Path:
+    path = FOLDER / name
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    path.chmod(0o640)
+    return path
+
+
+def _extra_specs(text: str) -> None:
+    """A line is KEY=VALUE; the first is the number of vCPUs."""
+    count, *lines = text.split("\n")
+    vcpus = int(count) if count.isascii() and count.isdecimal() and len(count) < 3 else 1
+    specs = dict(line.partition("=")[::2] for line in lines)
+    booking, errors = examine(specs, max(1, vcpus))
+    assert (booking is None) == bool(errors)
+    for error in errors:
+        sentence(error)
+
+
+def _domain(text: str) -> None:
+    for problem in (domain_xml.parse(text).domain.problem, domain_xml.parse(text).io.problem):
+        if problem is not None:
+            sentence(problem)
+
+
+def _question(text: str) -> None:
+    answer = control_socket._reply(text.encode("utf-8", "surrogatepass"), lambda asked: asked)
+    if "error" in answer and isinstance(answer["error"], str) and "JSON" in answer["error"]:
+        sentence(answer["error"])
+
+
+def _command(text: str) -> None:
+    """Each line is an argument of ``amp-nova``, after one of the commands that only read."""
+    command, *arguments = text.split("\n")
+    known = {"0": ["flavor", "check"], "1": ["simulate"], "2": ["compare"], "3": []}
+    if "\0" in text:  # no command line contains one
+        return
+    argv = [*known.get(command, ["topology", "--root", str(FOLDER / "none")]), *arguments]
+    if any(a[:1] == "-" and a.lstrip("-")[:1] in "cdporwi" for a in arguments):
+        return  # what writes files, runs for long, or reads this machine
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = cli.main(argv)
+        except SystemExit as exc:
+            status = exc.code
+    assert status in (0, 1, 2), f"exit status {status}"
+    if status == 2:
+        lines = err.getvalue().splitlines()
+        assert lines, "no message"
+        sentence(lines[-1])
+    assert "Traceback" not in err.getvalue()
+
+
+def _web_access(text: str) -> None:
+    web_access.load(str(_file("web.yml", text)))
+
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*[!e][!c][!t].yaml"))[:6]
+
+
+@functools.cache
+def surfaces() -> Mapping[str, Surface]:
+    """All places, by name."""
+    report = host_report(
+        instance("a", (0.5, 0), flavor="m1", image="i"), instance("b", (None, None)), uptime_s=9.0
+    )
+    xml = nova_xml(
+        specs={"amp:pref_core": "0.5"},
+        cpuset="0-3,^2",
+        cputune="<vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/><quota>-1</quota>",
+    )
+    machine = trees.write(FOLDER / "machine", machines.intel_hybrid())
+    calibration = json.dumps(asdict(calibrations.build(machine)))
+    settings = "\n".join(
+        f"[{group}]\n" + "\n".join(f"{o.name} = {o.default}" for o in opts if o.default)
+        for group, opts in conf.list_opts()
+    )
+    web = "tls_server_config:\n  cert_file: a\nbasic_auth_users:\n  me: $2y$10$" + "a" * 53
+    return {
+        "extra_specs": Surface(_extra_specs, (), ("2\namp:pref_core=0.5\namp:ips.1=2.5G",)),
+        "domain": Surface(_domain, (ValueError,), (xml,)),
+        "report": Surface(encoding.decode, (AmpError,), (encoding.encode(report),)),
+        "calibration": Surface(
+            lambda text: calibration_file.read(_file("calibration.json", text)),
+            (AmpError,),
+            (calibration,),
+        ),
+        "scenario": Surface(
+            lambda text: scenario.load(_file("scenario.yaml", text)),
+            (AmpError,),
+            tuple(path.read_text() for path in SCENARIOS),
+        ),
+        "configuration": Surface(
+            lambda text: conf.load(files=[str(_file("amp-nova.conf", text))]),
+            (AmpError,),
+            (settings,),
+        ),
+        "core_type": Surface(operator_types.parse, (AmpError,), ("fast 0-7,16-23 1.85",)),
+        "web_config": Surface(_web_access, (AmpError,), (web,)),
+        "question": Surface(_question, (), ('{"ask": "explain", "instance": "web"}',)),
+        "command": Surface(
+            _command, (), ("0\n--vcpus\n2\namp:pref_core=0.5", "1\nnone.yaml", "3\nstatus")
+        ),
+    }
