@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from amp_nova.exceptions import sentence
 
+
 class Parser(argparse.ArgumentParser):
     """argparse with ``--version`` and with errors that are one sentence."""
 
