@@ -173,12 +173,12 @@ def test_a_half_written_calibration_is_read_again(agent):
     agent.start()
 
     agent.until(
-        lambda: f"{path} is not a calibration file" in agent.log, "the message about the file"
+        lambda: f"{path} is damaged" in agent.log, "the message about the file"
     )
     agent.until_told("READY=1", "WATCHDOG=1")
     path.unlink()
     agent.until_told("STATUS=1 instances")
-    assert agent.log.count("is not a calibration file") == 1
+    assert agent.log.count("is damaged") == 1
     assert agent.stop() == 0
 
 
