@@ -172,9 +172,7 @@ def test_a_half_written_calibration_is_read_again(agent):
     agent.configure(topology=f"calibration_file = {path}")
     agent.start()
 
-    agent.until(
-        lambda: f"{path} is damaged" in agent.log, "the message about the file"
-    )
+    agent.until(lambda: f"{path} is damaged" in agent.log, "the message about the file")
     agent.until_told("READY=1", "WATCHDOG=1")
     path.unlink()
     agent.until_told("STATUS=1 instances")
