@@ -74,8 +74,8 @@ class Agent:
         )
 
     def port(self):
-        self.until(lambda: "metrics at http://" in self.log, "serving")
-        return int(self.log.rpartition("/metrics")[0].rpartition(":")[2])
+        self.until(lambda: "metrics at /metrics" in self.log, "serving")
+        return int(self.log.rpartition("/, metrics at")[0].rpartition(":")[2])
 
     def metrics(self):
         url = f"http://127.0.0.1:{self.port()}/metrics"
@@ -251,7 +251,7 @@ def test_a_dead_exporter_thread_is_restarted_and_counted(agent):
         "    run(self, *args)\n"
         "WebServer.run = once\n" + CODE
     )
-    agent.until(lambda: agent.log.count("metrics at http://") == 2, "the second run")
+    agent.until(lambda: agent.log.count("metrics at /metrics") == 2, "the second run")
 
     for sample in (
         'amp_thread_restarts_total{thread="exporter"} 1.0',
