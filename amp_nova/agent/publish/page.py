@@ -117,16 +117,20 @@ def _host(cycle: Cycle) -> str:
 
 
 def _tiles(view: View, cycle: Cycle, domains: Sequence[DomainRecord]) -> str:
-    last = view.history.points[-1] if view.history.points else None
     lost = sum(lost_ref_s(view.history.points).values())
     booked = sum(is_booked(d) for d in domains)
     refcores = sum(
         in_refcores(cycle, (d.domain.resource, v.reading.index)) for d in domains for v in d.vcpus
     )
-    delivered = figure(last.delivered_refcores) if last else "?"
+    delivered = sum(
+        v.account.last.refcores or 0.0
+        for d in domains
+        for v in d.vcpus
+        if v.entitlement.booking.kind != "best_effort"
+    )
     tiles = [
         ("Booked", figure(refcores), "refcores", "all bookings"),
-        ("Delivered", delivered, "refcores", "to bookings"),
+        ("Delivered", figure(delivered), "refcores", "to bookings"),
         ("Not delivered", figure(lost), "refcore s", "though in demand, in 10 min"),
         (
             "Instances",
@@ -151,15 +155,17 @@ def _whole(view: View) -> str:
     points = view.history.points
     if not points:
         return ""
-    booked = Line("booked", [p.booked_refcores for p in points])
-    delivered = Line("delivered", [p.delivered_refcores for p in points])
+    booked = Line("booked", [p.booked_refcores or None for p in points])
+    delivered = Line(
+        "delivered", [p.delivered_refcores if p.booked_refcores else None for p in points]
+    )
     short = [sum(p.short) for p in points]
     says = (
         f"All bookings over ten minutes: {figure(points[-1].booked_refcores)} reference cores are "
         f"booked, {figure(points[-1].delivered_refcores)} delivered now"
     )
     areas = [Line("none", delivered.values), Line("short", short)]
-    chart = lines(over(points, view.now_s, says, "refcores"), [booked, delivered], areas)
+    chart = lines(over(points, view.now_s, says, "refcores"), [delivered, booked], areas)
     return (
         f'<section class="wide"><h2>All bookings together</h2><div class="card">{_key(KEY)}{chart}'
         "</div></section>"

@@ -11,6 +11,7 @@ from amp_nova.model import cpulist
 
 CARDS_MAX = 24
 """Instances that are shown with a chart; the others are a table."""
+UNKNOWN = '<p class="quiet">What it gets is not measured: it may run on several core types.</p>'
 SPANS_S = (60.0, 120.0, 300.0)
 SHORT_RATIO = 0.95
 """Below this, a booking is reported as not delivered."""
@@ -104,12 +105,13 @@ def _card(frame: Frame, record: DomainRecord, shown: Sequence[Shown | None]) -> 
     wrong = complaints(record)
     booked = [s.booked if s and is_booked(record) else None for s in shown]
     delivered = [s.delivered if s else None for s in shown]
-    drawn = [Line("booked", booked), Line("delivered", delivered)]
+    drawn = [Line("delivered", delivered), Line("booked", booked)]
     areas: list[Line] = []
     unit = _unit(record)
     if unit == "refcores":
         short = [sum(s.short) if s else None for s in shown]
         areas = [Line("none", delivered), Line("short", short)]
+    known = any(value is not None for value in delivered)
     chart = lines(replace(frame, says=f"{label(record)}: {_said(record)}", unit=unit), drawn, areas)
     said = "".join(f'<p class="bad">{text(sentence)}.</p>' for sentence in wrong)
     idle = ", idle class" if record.idle else ""
@@ -117,7 +119,7 @@ def _card(frame: Frame, record: DomainRecord, shown: Sequence[Shown | None]) -> 
         f'<article class="card{" bad" if wrong else ""}"><div class="pair">'
         f'<h3>{text(label(record))}</h3><span class="quiet">{text(record.domain.flavor)}</span>'
         f'</div><div class="pair"><b>{text(_said(record))}</b>'
-        f'<span class="quiet">{text(_where(record.vcpus))}{idle}</span></div>{said}{chart}'
+        f'<span class="quiet">{text(_where(record.vcpus))}{idle}</span></div>{said}{chart if known else UNKNOWN}'
         "</article>"
     )
 
