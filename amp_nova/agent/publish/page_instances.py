@@ -119,8 +119,8 @@ def _card(frame: Frame, record: DomainRecord, shown: Sequence[Shown | None]) -> 
         f'<article class="card{" bad" if wrong else ""}"><div class="pair">'
         f'<h3>{text(label(record))}</h3><span class="quiet">{text(record.domain.flavor)}</span>'
         f'</div><div class="pair"><b>{text(_said(record))}</b>'
-        f'<span class="quiet">{text(_where(record.vcpus))}{idle}</span></div>{said}{chart if known else UNKNOWN}'
-        "</article>"
+        f'<span class="quiet">{text(_where(record.vcpus))}{idle}</span></div>{said}'
+        f"{chart if known else UNKNOWN}</article>"
     )
 
 
