@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# devstack/smoke.sh: a flavor that books capacity, a server of it, and what the server receives,
+# measured by libvirt and by the agent. All of it is deleted in the end. To be run as the user
+# "stack" on a host that has n-cpu, after stack.sh. The last line says "amp-nova: OK".
+set -eu -o pipefail
+
+REFCORES=${REFCORES:-0.5}
+SECONDS_MEASURED=${SECONDS_MEASURED:-20}
+TOLERANCE=${TOLERANCE:-0.1}
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+devstack=${DEVSTACK_DIR:-$(dirname "$(dirname "$here")")/devstack}
+name=amp-smoke-$$
+folder=$(mktemp -d)
+
+say() { echo "amp-nova: $*"; }
+
+fail() {
+    say "FAILED: $*"
+    exit 1
+}
+
+remove() {
+    openstack server delete --wait "$name" 2>/dev/null || true
+    openstack flavor delete "$name" 2>/dev/null || true
+    openstack image delete "$name" 2>/dev/null || true
+    rm -rf "$folder"
+}
+
+# openrc reads variables that are not set.
+set +u
+# shellcheck source=/dev/null
+. "$devstack/openrc" admin admin >/dev/null
+set -u
+trap remove EXIT
+# Extra specs are validated from 2.86 on; openrc asks for less.
+export OS_COMPUTE_API_VERSION=2.96
+address=${AMP_NOVA_METRICS:-http://$(hostname -I | awk '{ print $1 }'):9178/metrics}
+if ! curl -fsS "$address" >"$folder/metrics" 2>/dev/null; then
+    address=http://127.0.0.1:9178/metrics
+    curl -fsS "$address" >"$folder/metrics" || fail "no agent answers at $address"
+fi
+
+# A disk whose boot sector loops: the guest always wants to run. Glance insists on a partition.
+disk() {
+    truncate -s 1M "$folder/disk"
+    printf '\xeb\xfe' | dd of="$folder/disk" conv=notrunc status=none
+    printf '\x80\x00\x02\x00\x83\x00\x03\x00\x01\x00\x00\x00\xff\x07\x00\x00' |
+        dd of="$folder/disk" bs=1 seek=446 conv=notrunc status=none
+    printf '\x55\xaa' | dd of="$folder/disk" bs=1 seek=510 conv=notrunc status=none
+}
+
+say "a wrong flavor is refused"
+openstack flavor create "$name" --vcpus 1 --ram 64 --disk 1 >/dev/null
+if openstack flavor set "$name" --property amp:pref_core=lots 2>"$folder/refused"; then
+    fail "Nova accepted amp:pref_core=lots: the validators are not loaded"
+fi
+grep -q pref_core "$folder/refused" || fail "$(cat "$folder/refused")"
+
+say "flavor $name books $REFCORES reference cores"
+openstack amp flavor set "$name" "amp:pref_core=$REFCORES"
+openstack amp host list
+disk
+openstack image create "$name" --disk-format raw --container-format bare --file "$folder/disk" >/dev/null
+openstack server create "$name" --flavor "$name" --image "$name" --nic none --wait >/dev/null
+id=$(openstack server show "$name" -f value -c id)
+[ "$(openstack server show "$name" -f value -c status)" = ACTIVE ] || fail "the server is not ACTIVE"
+domain=$(openstack server show "$name" -f value -c OS-EXT-SRV-ATTR:instance_name)
+say "server $id runs as $domain"
+
+claimed=$(openstack resource provider allocation show "$id" -f value -c resources 2>/dev/null || true)
+[[ -z "$claimed" || "$claimed" == *CUSTOM_AMP_MREFCORE* ]] || fail "Placement holds no claim: $claimed"
+
+cpu_ns() { sudo virsh domstats --vcpu "$domain" | awk -F= '$1 ~ /vcpu.0.time/ { print $2 }'; }
+
+metric() {
+    curl -fsS "$address" | awk -v id="resource=\"$id\"" -v metric="$1" \
+        'index($1, metric "{") == 1 && index($0, id) { print $NF; exit }'
+}
+
+for _ in $(seq 30); do
+    [ -z "$(metric amp_vcpu_quota_cores)" ] || break
+    sleep 1
+done
+quota=$(metric amp_vcpu_quota_cores)
+[ -n "$quota" ] || fail "the agent set no limit within 30 s; see journalctl -u devstack@amp-agent"
+sleep 2
+before_ns=$(cpu_ns) began=$(date +%s%N)
+sleep "$SECONDS_MEASURED"
+after_ns=$(cpu_ns) ended=$(date +%s%N)
+ratio=$(metric amp_vcpu_delivered_ratio)
+awk -v used="$((after_ns - before_ns))" -v wall="$((ended - began))" -v quota="$quota" \
+    -v ratio="$ratio" -v tolerance="$TOLERANCE" 'BEGIN {
+        printf "amp-nova: limit %.4f cores, used %.4f, used/limit %.3f; agent: delivered/booked %.3f\n",
+            quota, used / wall, used / wall / quota, ratio
+        low = 1 - tolerance; high = 1 + tolerance; share = used / wall / quota
+        exit !(share > low && share < high && ratio > low && ratio < high)
+    }' || fail "what the server received is not what it booked"
+
+openstack amp server show "$name"
+openstack amp capacity show --flavor "$name"
+openstack server delete --wait "$name"
+for _ in $(seq 10); do
+    [ -n "$(metric amp_vcpu_quota_cores)" ] || break
+    sleep 1
+done
+[ -z "$(metric amp_vcpu_quota_cores)" ] || fail "the agent still reports a deleted server"
+say "OK"

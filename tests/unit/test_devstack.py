@@ -1,0 +1,129 @@
+"""The DevStack plugin's verbs; fakes of DevStack's functions print their arguments.
+
+``tools/devstack`` runs it in a real DevStack.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[2] / "devstack"
+FAKES = r"""
+DEST=$PWD HOST_IP=10.0.0.1 SERVICE_HOST=10.0.0.1 SERVICE_PASSWORD=secret REGION_NAME=RegionOne
+SERVICE_PROJECT_NAME=service SERVICE_DOMAIN_NAME=Default SERVICE_LISTEN_ADDRESS=0.0.0.0
+KEYSTONE_SERVICE_URI=http://10.0.0.1/identity DATA_DIR=$PWD/data SYSTEMD_DIR=$PWD/systemd
+NOVA_CONF=nova.conf NOVA_CPU_CONF=nova-cpu.conf STACK_USER=stack GLOBAL_VENV=True
+DEVSTACK_VENV=/venv NOVA_FILTERS=ComputeFilter
+AMP_NOVA_CONF_DIR=$PWD/etc AMP_NOVA_STATE_DIR=$PWD/state AMP_NOVA_GRAFANA_DIR=$PWD/grafana
+is_service_enabled() { [[ ,$ENABLED_SERVICES, == *,$1,* ]]; }
+enable_service() { ENABLED_SERVICES+=,$1; }
+trueorfalse() { echo "${!2:-$1}"; }
+iniget() { [[ $3 != "$HAS" ]] || echo "$VALUE"; }
+get_transport_url() { echo rabbit://10.0.0.1/; }
+hostname() { echo compute1; }
+sudo() {
+    case $1 in install) mkdir -p "${@: -1}" ;; tee) cat ;; *) echo "sudo $*" ;; esac
+}
+for name in define_plugin echo_summary setup_develop install_package iniset iniset_multiline \
+    iniadd_literal create_service_user get_or_create_service get_or_create_endpoint run_process \
+    stop_process; do
+    eval "$name() { echo \"$name \$*\"; }"
+done
+"""
+ALL = "n-sch,n-cpu,key,amp-prometheus"
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """Runs a phase of the plugin; what it called."""
+
+    def run(*phase, services=ALL, **settings):
+        variables = "\n".join(f"{k}={v!r}" for k, v in settings.items())
+        sourced = f"source {PLUGIN}/settings\nsource {PLUGIN}/plugin.sh {' '.join(phase)}"
+        script = f"{FAKES}\nENABLED_SERVICES={services}\n{variables}\n{sourced}"
+        command = ["bash", "-e", "-c", script]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.replace(str(tmp_path), "DIR").splitlines()
+
+    return run
+
+
+def test_the_scheduler_keeps_its_filters_and_gets_ours(plugin):
+    """As the scheduling guide says; once only, however often stack.sh runs."""
+    called = plugin("stack", "post-config", HAS="enabled_filters", VALUE="ComputeFilter,Other")
+
+    section = "nova.conf filter_scheduler"
+    assert (
+        f"iniset_multiline {section} available_filters nova.scheduler.filters.all_filters "
+        "amp_nova.nova_plugins.filters.AmpCapacityFilter"
+    ) in called
+    assert f"iniset {section} enabled_filters ComputeFilter,Other,AmpCapacityFilter" in called
+    assert any("AmpEfficiencyWeigher" in c and "AmpScalabilityWeigher" in c for c in called)
+    again = plugin(
+        "stack", "post-config", HAS="enabled_filters", VALUE="AmpCapacityFilter,ComputeFilter"
+    )
+    assert f"iniset {section} enabled_filters AmpCapacityFilter,ComputeFilter" in again
+
+
+def test_the_agent_gets_core_types_bus_and_credentials(plugin):
+    """Core types are lists separated by semicolons."""
+    called = plugin(
+        "stack", "post-config", AMP_NOVA_CORE_TYPES="fast 0-7 1.85; slow 8-15 1.0", HAS="", VALUE=""
+    )
+
+    conf = "DIR/etc/amp-nova.conf"
+    assert f"iniadd_literal {conf} topology core_type fast 0-7 1.85" in called
+    assert f"iniadd_literal {conf} topology core_type slow 8-15 1.0" in called
+    # iniadd_literal adds nothing where there is no such section yet.
+    topology = [c for c in called if f"{conf} topology" in c]
+    assert topology[0].startswith("iniset ")
+    assert f"iniset {conf} reports transport_url rabbit://10.0.0.1/" in called
+    assert f"iniset {conf} placement enabled True" in called
+    assert f"iniset {conf} placement password secret" in called
+    assert "create_service_user amp-nova admin" in called
+
+
+def test_a_compute_only_host_has_an_agent_and_no_scheduler(plugin):
+    """Nothing is created in Keystone from there."""
+    called = plugin("stack", "post-config", services="n-cpu", HAS="", VALUE="")
+    started = plugin("stack", "extra", services="n-cpu")
+
+    assert any("reports transport_url" in c for c in called)
+    assert not any(" nova.conf" in c or "create" in c for c in called)
+    assert [c for c in started if c.startswith("run_process")] == [
+        "run_process amp-agent /venv/bin/amp-nova-agent --config-file DIR/etc/amp-nova.conf  root"
+    ]
+
+
+def test_a_controller_without_computes_has_no_agent(plugin):
+    """Nor what only an agent needs."""
+    assert "setup_develop DIR/amp-nova osc" in plugin("stack", "install", services="n-sch,key")
+    assert not any("run_process" in c for c in plugin("stack", "extra", services="n-sch,key"))
+
+
+def test_prometheus_scrapes_every_agent_by_its_host(plugin, tmp_path):
+    """``openstack amp`` joins by the label ``host``."""
+    plugin("stack", "post-config", AMP_NOVA_SCRAPE="10.0.0.1:9178,192.0.2.7:9178", HAS="", VALUE="")
+
+    text = (tmp_path / "etc/prometheus.yml").read_text()
+    assert "targets: ['10.0.0.1:9178']\n        labels: {host: 'compute1'}" in text
+    assert "targets: ['192.0.2.7:9178']" in text
+
+
+def test_unstack_stops_and_clean_removes(plugin):
+    """What was started; what was written."""
+    assert [c for c in plugin("unstack") if c.startswith("stop")] == [
+        "stop_process amp-prometheus",
+        "stop_process amp-agent",
+    ]
+    removed = [c for c in plugin("clean") if c.startswith("sudo rm")]
+    assert any("DIR/etc" in c and "DIR/state" in c for c in removed)
+    assert any("amp-agent.service" in c for c in removed)
+
+
+def test_other_phases_do_nothing(plugin):
+    """DevStack calls the plugin in every phase."""
+    assert plugin("stack", "pre-install") == ["define_plugin amp-nova"]
+    assert plugin("stack", "test-config") == ["define_plugin amp-nova"]
