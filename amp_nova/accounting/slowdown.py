@@ -1,8 +1,9 @@
 """Slowdown and unfairness (saez2015, section 2): what sharing a host costs its best effort.
 
-``Slowdown`` of an instance: the speed that it would have alone on cores of the fastest type, for
-the time it wanted to run, over the speed it got. ``Unfairness`` of a host: the greatest over the
-least. Both look back about a minute, since policies share fast cores by turns of seconds.
+``Slowdown`` of an instance: the speed that it would have alone on this host, for the time it wanted
+to run, over the speed it got. Alone, its vCPUs take the fastest pCPUs and take turns where those
+are fewer than the vCPUs that run at a time. ``Unfairness`` of a host: the greatest over the least.
+Both look back about a minute, since policies share fast cores by turns of seconds.
 """
 
 import math
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from amp_nova.hardware.relative_speed import speed
+from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 
@@ -47,19 +48,22 @@ def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
     return Recent(tuple(cpu_s), recent.demand_s * kept + used.demand_s)
 
 
-def slowdown(vcpus: Iterable[Shared], types: tuple[CoreType, ...]) -> float | None:
-    """Of an instance; ``None`` when the speedup of one of those that want to run is not known."""
+def slowdown(
+    vcpus: Iterable[Shared], types: tuple[CoreType, ...], pcpus: Sequence[int]
+) -> float | None:
+    """Of an instance; ``None`` when the speedup of one of those that want to run is not known.
+
+    ``pcpus``: how many of each core type it may use.
+    """
+    wanting = [v for v in vcpus if v.recent.demand_s > 0.0]
+    shares = alone_shares(pcpus, running_at_a_time([v.recent.demand_s for v in wanting]))
     got = alone = demand_s = 0.0
-    for vcpu in vcpus:
-        if vcpu.recent.demand_s <= 0.0:
-            continue
+    for vcpu in wanting:
         if vcpu.speedup is None or len(vcpu.recent.cpu_s) != len(types):
             return None
         demand_s += vcpu.recent.demand_s
-        alone += vcpu.recent.demand_s * speed(types, len(types) - 1, vcpu.speedup)
-        got += math.fsum(
-            s * speed(types, at, vcpu.speedup) for at, s in enumerate(vcpu.recent.cpu_s)
-        )
+        alone += vcpu.recent.demand_s * speed_over(types, shares, vcpu.speedup)
+        got += speed_over(types, vcpu.recent.cpu_s, vcpu.speedup)
     return alone / got if got > 0.0 and demand_s >= DEMAND_LEAST_S else None
 
 

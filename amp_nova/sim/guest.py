@@ -1,9 +1,11 @@
 """One guest in the simulator: what it does over time, and what it would achieve on its own."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from amp_nova.hardware.relative_speed import alone_shares
 from amp_nova.model.observation import Domain
+from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import CounterModel, Counting, Hardware
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import Turn, Workload, turns
@@ -11,11 +13,11 @@ from amp_nova.sim.vcpu import SimVcpu
 
 
 class Alone:
-    """What one vCPU of a guest would do with a core of one type to itself."""
+    """What a guest would do without other guests, per vCPU."""
 
-    def __init__(self, position: int, work_ref_s: float | None) -> None:
-        """``position`` of the core type, 0 is the slowest."""
-        self._position = position
+    def __init__(self, shares: Sequence[float], work_ref_s: float | None) -> None:
+        """``shares`` of its time that each vCPU spends on each core type, slowest first."""
+        self._shares = shares
         self._work_ref_s = math.inf if work_ref_s is None else work_ref_s
         self._progress_ref_s = 0.0
         self._took_s = 0.0
@@ -25,7 +27,8 @@ class Alone:
         """Continue for some time, all of it in one turn."""
         if self._done:
             return
-        rate = turn.speeds[self._position] if turn.wants else 0.0
+        paired = zip(self._shares, turn.speeds, strict=False)
+        rate = sum(share * speed for share, speed in paired) if turn.wants else 0.0
         left = self._work_ref_s - self._progress_ref_s
         if rate * passed_s >= left:
             self._progress_ref_s, self._done = self._work_ref_s, True
@@ -44,17 +47,23 @@ class Behaviour:
     """The turns of a guest's workload: the present one, the next one, and its counter rates."""
 
     def __init__(
-        self, workload: Workload, started_s: float, shift_s: float, model: CounterModel
+        self,
+        workload: Workload,
+        started_s: float,
+        shift_s: float,
+        model: CounterModel,
+        alone: Sequence[float],
     ) -> None:
+        """``alone``: time of each vCPU on each core type if the guest were alone on the host."""
         self.model = model
         self._since_s = started_s
         self._turns: Iterator[Turn] = turns(workload, shift_s)
         self.turn = next(self._turns)
         self.rates = model.rates(self.turn)
         self.upcoming = next(self._turns, None)
-        fastest = len(self.rates) - 1
-        self.alone = tuple(Alone(at, workload.work_ref_s) for at in (0, fastest))
-        """Alone on the slowest core type, and alone on the fastest."""
+        slowest = (1.0, *(0.0 for _ in alone[1:]))
+        self.alone = tuple(Alone(shares, workload.work_ref_s) for shares in (slowest, alone))
+        """Alone on cores of the slowest type only, and alone on the host."""
 
     def next(self, now_s: float) -> None:
         """Begin the upcoming turn; the vCPUs' counters must be up to date."""
@@ -86,7 +95,8 @@ class SimGuest:
         self.idle_class = False
         self.vcpus: list[SimVcpu] = []
         model = CounterModel(hardware, counting, guest.name, guest.workload.ipc)
-        self.behaviour = Behaviour(guest.workload, started_s, shift_s, model)
+        alone = _alone(guest, hardware.topology)
+        self.behaviour = Behaviour(guest.workload, started_s, shift_s, model, alone)
         self._barriers = 0
 
     def target_ref_s(self, barriers: int) -> float:
@@ -116,3 +126,10 @@ class SimGuest:
             if not waiting.done:
                 waiting.target_ref_s = self.target_ref_s(self._barriers)
         return self.vcpus
+
+
+def _alone(guest: Guest, topology: Topology) -> tuple[float, ...]:
+    """Time of each vCPU on each core type without other guests; ``amp:core_type`` binds."""
+    only = guest.booking.core_type
+    pcpus = [len(topology.pcpus_of(t.name)) * (only in (None, t.name)) for t in topology.core_types]
+    return alone_shares(pcpus, len(guest.booking.vcpus))

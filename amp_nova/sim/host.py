@@ -28,13 +28,13 @@ from amp_nova.sim.vcpu import Meter, SimVcpu
 class Outcome:
     """What one guest achieved. Speeds are means over its vCPUs, over the slowest core type.
 
-    ``speed``: while it had work; ``alone_slowest`` and ``alone_fastest``: with cores of those types
-    to itself. ``completion_s``: when its last vCPU finished.
+    ``speed``: while it had work; ``alone``: without other guests; ``alone_slowest``: each vCPU with
+    a core of that type to itself. ``completion_s``: when its last vCPU finished.
     """
 
     speed: float
+    alone: float
     alone_slowest: float
-    alone_fastest: float
     completion_s: float | None
     meters: tuple[Meter, ...]
     migrations: int
@@ -177,13 +177,13 @@ class SimHost:
         guest = self._guests[name]
         meters = self.meters(name)
         guest.behaviour.accrue(self.now_s)
-        slowest, fastest = guest.behaviour.alone
+        slowest, alone = guest.behaviour.alone
         ended_s = self.now_s if guest.completed_s is None else guest.completed_s
         took_s = (ended_s - guest.started_s) * len(meters)
         return Outcome(
             speed=sum(m.progress_ref_s for m in meters) / took_s if took_s else 0.0,
+            alone=alone.speed,
             alone_slowest=slowest.speed,
-            alone_fastest=fastest.speed,
             completion_s=guest.completed_s,
             meters=meters,
             migrations=sum(v.moves.total for v in guest.vcpus),

@@ -81,7 +81,7 @@ def _of_guest(
     return VmResult(
         progress_refcores=outcome.speed,
         fast_share=fast_s / run_s if run_s else None,
-        slowdown=outcome.alone_fastest / outcome.speed if outcome.speed else None,
+        slowdown=outcome.alone / outcome.speed if outcome.speed else None,
         completion_s=outcome.completion_s,
         booked_refcores=_booked_refcores(guest.booking.vcpus, reference_ips),
         delivered_ratio=delivered.ratio,

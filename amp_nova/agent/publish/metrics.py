@@ -81,13 +81,15 @@ def snapshot(cycle: Cycle) -> Snapshot:
 
 def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
     """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
-    found = {}
+    found, topology = {}, seen.cycle.topology
     for labels, domain in seen.instances:
         if any(v.entitlement.booking.kind != "best_effort" for v in domain.vcpus):
             continue
         known = ((v.profile.sampled or v.profile.speedup, v.account.recent) for v in domain.vcpus)
         shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
-        if (ratio := slowdown.slowdown(shared, seen.cycle.topology.core_types)) is not None:
+        usable = frozenset[int]().union(*(v.entitlement.allowed for v in domain.vcpus))
+        pcpus = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
+        if (ratio := slowdown.slowdown(shared, topology.core_types, pcpus)) is not None:
             found[labels] = ratio
     return found
 
@@ -207,7 +209,7 @@ ALL: tuple[Row[Snapshot], ...] = (
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
         lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
     Row("gauge", "amp_instance_slowdown_ratio",
-        "Speed alone on the fastest core type over the recent speed, of best effort.",
+        "Speed alone on this host over the recent speed, of best effort.",
         _slowdowns, INSTANCE),
     Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
         "Booked capacity that was in demand but not delivered.",
