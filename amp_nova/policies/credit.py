@@ -24,6 +24,7 @@ last-level caches.
 When not to use it. On any asymmetric host in production; it exists for comparison.
 """
 
+import heapq
 import random
 from dataclasses import dataclass
 
@@ -43,14 +44,19 @@ class CreditPolicy:
         chance.shuffle(pcpus)
         vcpus = list(view.vcpus)
         chance.shuffle(vcpus)
-        load_cores = {p: 1.0 - view.free_cores[p] for p in pcpus}
+        # Ties go to the first of the shuffled pCPUs, which makes the choice random.
+        loads = [(round(1.0 - view.free_cores[p], 6), at) for at, p in enumerate(pcpus)]
+        heapq.heapify(loads)
         places = {}
         for vcpu in vcpus:
-            usable = [p for p in pcpus if p in vcpu.allowed]
-            if not usable:
-                continue
-            # Ties go to the first of the shuffled pCPUs, which makes the choice random.
-            pcpu = min(usable, key=lambda p: round(load_cores[p], 6))
-            load_cores[pcpu] += 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
-            places[vcpu.key] = frozenset({pcpu})
+            passed = []
+            while loads and pcpus[loads[0][1]] not in vcpu.allowed:
+                passed.append(heapq.heappop(loads))
+            if loads:
+                load_cores, at = loads[0]
+                load_cores += 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
+                heapq.heapreplace(loads, (round(load_cores, 6), at))
+                places[vcpu.key] = frozenset({pcpus[at]})
+            for load in passed:
+                heapq.heappush(loads, load)
         return places

@@ -43,7 +43,7 @@ from amp_nova.hardware.relative_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.parameters import at_least, ratio
-from amp_nova.policies.placing.assignment import affinity, has_time
+from amp_nova.policies.placing.assignment import affinities, has_time
 from amp_nova.policies.placing.core_shares import by_instance, shared_capacity
 
 _NOISE = 1e-9
@@ -77,19 +77,26 @@ class _Cores:
         self.load = dict.fromkeys(self.speed, 0.0)
         self.on: dict[VcpuKey, int] = {}
         self.there: dict[int, Counter[str]] = {p: Counter() for p in self.speed}
+        self.members: dict[int, dict[VcpuKey, None]] = {p: {} for p in self.speed}
 
     def put(self, key: VcpuKey, pcpu: int) -> None:
         """Put a vCPU on a pCPU, and take it off the one it was on."""
         if (old := self.on.pop(key, None)) is not None:
             self.there[old][key[0]] -= 1
+            del self.members[old][key]
             self.load[old] -= self.weight[key] / self.speed[old]
         self.on[key] = pcpu
         self.there[pcpu][key[0]] += 1
+        self.members[pcpu][key] = None
         self.load[pcpu] += self.weight[key] / self.speed[pcpu]
 
     def count(self, pcpu: int) -> int:
         """Number of vCPUs on a pCPU."""
-        return self.there[pcpu].total()
+        return len(self.members[pcpu])
+
+    def beside(self, key: VcpuKey, pcpu: int) -> bool:
+        """Whether a pCPU has a vCPU of the same instance."""
+        return self.there[pcpu][key[0]] > 0
 
     def mean_load(self, pcpus: Sequence[int]) -> float:
         """Average load of the given pCPUs, 0 if there are none."""
@@ -104,10 +111,9 @@ class _Cores:
         usable = [p for p in self.pcpus(home) if p in vcpu.allowed]
         if not usable:
             return None
-        name = vcpu.key[0]
 
         def order(pcpu: int) -> tuple[bool, bool, float, int]:
-            beside = self.there[pcpu][name] > 0
+            beside = self.beside(vcpu.key, pcpu)
             return not self.has_time[pcpu], beside, round(self.load[pcpu], 9), pcpu
 
         return min(usable, key=order)
@@ -148,12 +154,9 @@ class IntegratedPolicy:
         vcpus = {v.key: v for vm in instances.values() for v in vm}
         for ids in cores.of_type:
             _even_out(cores, vcpus, ids)
-        for ids in reversed(cores.of_type):
-            for pcpu in ids:
-                if cores.count(pcpu) == 0 and cores.has_time[pcpu]:
-                    _steal(cores, vcpus, home, pcpu)
-        places = {k: affinity(view, vcpus[k], p) for k, p in cores.on.items()}
-        return Decision(places, Memory(home))
+        idle = [p for ids in reversed(cores.of_type) for p in ids if not cores.count(p)]
+        _steal(cores, vcpus, home, [p for p in idle if cores.has_time[p]])
+        return Decision(affinities(view, vcpus, _affordable(view, vcpus, cores.on)), Memory(home))
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
         """Algorithm 1: the core type of each instance, and the first pCPU of each vCPU."""
@@ -185,6 +188,25 @@ class IntegratedPolicy:
         return fits[0] if fits else None
 
 
+def _affordable(
+    view: HostView, vcpus: Mapping[VcpuKey, VcpuView], on: Mapping[VcpuKey, int]
+) -> dict[VcpuKey, int]:
+    """The places, without those beyond the view's ``moves_max``: these follow at later decisions.
+
+    The vCPUs of an instance move one after another.
+    """
+    left = float("inf") if view.moves_max is None else view.moves_max
+    places = {}
+    for key, pcpu in sorted(on.items()):
+        now = view.topology.only_type(vcpus[key].pcpus) if view.moves_max is not None else None
+        if now is not None and now is not view.topology.type_of(pcpu):
+            if left < 1:
+                continue
+            left -= 1
+        places[key] = pcpu
+    return places
+
+
 def _place_at_home(
     cores: _Cores, instances: Mapping[str, Vm], home: Mapping[str, int | None]
 ) -> None:
@@ -213,9 +235,9 @@ def _even_out(cores: _Cores, vcpus: Mapping[VcpuKey, VcpuView], ids: Sequence[in
             return
         moves = [
             (cores.load[p] + cores.weight[key] / cores.speed[p], p, key)
-            for key in sorted(k for k, p in cores.on.items() if p == source)
+            for key in sorted(cores.members[source])
             for p in ids
-            if p in vcpus[key].allowed and not cores.there[p][key[0]]
+            if p in vcpus[key].allowed and not cores.beside(key, p)
         ]
         becomes, target, key = min(moves, default=(float("inf"), source, ("", 0)))
         if becomes >= cores.load[source] - _NOISE:
@@ -227,18 +249,31 @@ def _steal(
     cores: _Cores,
     vcpus: Mapping[VcpuKey, VcpuView],
     home: Mapping[str, int | None],
-    pcpu: int,
+    idle: Sequence[int],
 ) -> None:
-    """Give an idle core a vCPU that shares another core.
+    """Give each idle core a vCPU that shares another core.
 
     vCPUs of instances without a core type of their own come first, then those of the largest
     instances, which are spread over core types anyway.
     """
     size = Counter(key[0] for key in vcpus)
-    waiting = [
-        (home[key[0]] is not None, -size[key[0]], -cores.load[source], key)
-        for key, source in cores.on.items()
-        if cores.count(source) > 1 and pcpu in vcpus[key].allowed and not cores.there[pcpu][key[0]]
-    ]
-    if waiting:
-        cores.put(min(waiting)[-1], pcpu)
+
+    def order(key: VcpuKey) -> tuple[bool, int]:
+        return home[key[0]] is not None, -size[key[0]]
+
+    shared = {
+        p: sorted(members, key=lambda k: (order(k), k))
+        for p, members in cores.members.items()
+        if idle and len(members) > 1
+    }
+    for pcpu in idle:
+        waiting = []
+        for source, keys in shared.items():
+            if cores.count(source) > 1:
+                able = (k for k in keys if pcpu in vcpus[k].allowed and not cores.beside(k, pcpu))
+                if (key := next(able, None)) is not None:
+                    waiting.append((order(key), -cores.load[source], key))
+        if waiting:
+            key = min(waiting)[-1]
+            shared[cores.on[key]].remove(key)
+            cores.put(key, pcpu)

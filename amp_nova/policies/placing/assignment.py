@@ -24,12 +24,13 @@ Cost: ``N log N`` for N vCPUs.
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from amp_nova.hardware.effective_speed import effective_speed, slowing_siblings
 from amp_nova.model.observation import VcpuKey
-from amp_nova.model.topology import CoreType, PCpu
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.policies.api import HostView, VcpuView
 
 Claims = Mapping[VcpuKey, Sequence[float]]
@@ -71,12 +72,20 @@ class _Places:
 
 
 def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
-    """How many of ``count`` vCPUs each pCPU takes."""
+    """How many of ``count`` vCPUs each pCPU takes; not to be changed."""
+    free = ((p.id, max(0.0, view.free_cores.get(p.id, 0.0))) for p in view.topology.pcpus)
+    return _vcpus_per_pcpu(view.topology, tuple(free), count)
+
+
+@lru_cache(maxsize=4)  # asked several times in a decision
+def _vcpus_per_pcpu(
+    topology: Topology, free_cores: tuple[tuple[int, float], ...], count: int
+) -> Counter[int]:
     types: list[_Places] = []
-    siblings = slowing_siblings(view.topology)
-    for core_type in view.topology.core_types:
-        ids = view.topology.pcpus_of(core_type.name)
-        heap = [(-max(0.0, view.free_cores.get(p, 0.0)), False, p, 0) for p in ids]
+    siblings = slowing_siblings(topology)
+    for core_type in topology.core_types:
+        ids = topology.pcpus_of(core_type.name)
+        heap = [(-cores, False, p, 0) for p, cores in free_cores if p in ids]
         heapq.heapify(heap)
         if heap:
             types.append(_Places(core_type, heap))
@@ -99,7 +108,7 @@ def _next(types: Sequence[_Places]) -> _Places:
     Where the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on
     a faster type is always the better place. Claims depend on that.
     """
-    most = max(-places.heap[0][0] for places in types)
+    most = -min([places.heap[0][0] for places in types])
     empty = [
         places
         for places in reversed(types)
@@ -198,17 +207,24 @@ class _Assignment:
                 self.put(key, pcpu)
             else:
                 newcomers.append(key)
+        near = _Near(self.pcpus[p] for p in sorted(here))
         for key in sorted(newcomers, key=lambda k: (len(self.vcpus[k].allowed & here), k)):
-            usable = [p for p in here & self.vcpus[key].allowed if self.free[p] > 0]
-            if usable:
-                self.put(key, min(usable, key=lambda p: self._distance(key, p)))
+            found = self._nearest(key, near)
+            if found is not None:
+                self.put(key, found)
 
-    def _distance(self, key: VcpuKey, pcpu: int) -> tuple[bool, bool, bool, bool, int]:
-        vcpu, to = self.vcpus[key], self.pcpus[pcpu]
+    def _nearest(self, key: VcpuKey, near: "_Near") -> int | None:
+        """The pCPU with a free place, preferably without a vCPU of its own instance."""
+        vcpu = self.vcpus[key]
         at = vcpu.last_pcpu if len(vcpu.pcpus) != 1 else _pinned_to(vcpu)
-        last = to if at is None else self.pcpus.get(at, to)
-        beside = self.instances[pcpu][key[0]] > 0
-        return beside, to.id != last.id, to.llc != last.llc, to.numa_node != last.numa_node, pcpu
+        last = None if at is None else self.pcpus.get(at)
+        beside = None
+        for pcpu in near.to(last):
+            if self.free[pcpu] > 0 and pcpu in vcpu.allowed:
+                if not self.instances[pcpu][key[0]]:
+                    return pcpu
+                beside = pcpu if beside is None else beside
+        return beside
 
     def put_anywhere(self, key: VcpuKey) -> None:
         """Put a vCPU for which no place is left on the least crowded pCPU that it may use."""
@@ -246,6 +262,29 @@ class _Assignment:
                 excess[self.pcpu_of[key]] -= _demand_cores(self.vcpus[key])
                 excess[pcpu] += _demand_cores(self.vcpus[key])
                 self.put(key, pcpu)
+
+
+class _Near:
+    """Some pCPUs by their distance from another one."""
+
+    def __init__(self, pcpus: Iterable[PCpu]) -> None:
+        """``pcpus`` in order of id."""
+        self._all: list[int] = []
+        self._by_llc: defaultdict[int | None, list[int]] = defaultdict(list)
+        self._by_node: defaultdict[int | None, list[int]] = defaultdict(list)
+        for pcpu in pcpus:
+            self._all.append(pcpu.id)
+            self._by_llc[pcpu.llc].append(pcpu.id)
+            self._by_node[pcpu.numa_node].append(pcpu.id)
+
+    def to(self, last: PCpu | None) -> Iterator[int]:
+        """All of them, nearest first; some appear again as farther ones."""
+        if last is not None:
+            if last.id in self._by_llc[last.llc]:
+                yield last.id
+            yield from self._by_llc[last.llc]
+            yield from self._by_node[last.numa_node]
+        yield from self._all
 
 
 def _demand_cores(vcpu: VcpuView) -> float:
@@ -288,18 +327,22 @@ def assign(
     for key in waiting:
         assignment.put_anywhere(key)
     assignment.use_spare_time(claims, ids, allowance)
-    return {k: affinity(view, vcpus[k], pcpu) for k, pcpu in assignment.pcpu_of.items()}
+    return affinities(view, vcpus, assignment.pcpu_of)
 
 
-def affinity(view: HostView, vcpu: VcpuView, pcpu: int) -> frozenset[int]:
-    """The pCPUs for a vCPU that was assigned ``pcpu``.
+def affinities(
+    view: HostView, vcpus: Mapping[VcpuKey, VcpuView], pcpu_of: Mapping[VcpuKey, int]
+) -> dict[VcpuKey, frozenset[int]]:
+    """The pCPUs for vCPUs that were assigned one each.
 
-    That is ``pcpu`` alone, or all allowed pCPUs of its core type if the type has bookings.
+    That is the pCPU alone, or all allowed pCPUs of its core type if the type has bookings.
     """
-    core_type = view.topology.type_of(pcpu)
-    ids = frozenset({pcpu}) if core_type is None else view.topology.pcpus_of(core_type.name)
-    booked = ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids)
-    return ids & vcpu.allowed if booked else frozenset({pcpu})
+    of_type = {p.id: frozenset({p.id}) for p in view.topology.pcpus}
+    for core_type in view.topology.core_types:
+        ids = view.topology.pcpus_of(core_type.name)
+        if ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids):
+            of_type |= dict.fromkeys(ids, ids)
+    return {k: of_type[p] & vcpus[k].allowed or frozenset({p}) for k, p in pcpu_of.items()}
 
 
 def has_time(view: HostView, pcpu: int) -> bool:
