@@ -49,10 +49,10 @@ class ADwrrPolicy:
         rates = [gain(types, at) or 1.0 + at for at in range(len(types))]
         steps = {}
         for vcpu in view.vcpus:
-            ran_s = virtual_time.at_full_demand(view, vcpu)
+            ran_s = virtual_time.at_full_demand(view, [vcpu])
             step_s = virtual_time.scaled(ran_s, rates)
             steps[vcpu.key] = None if step_s is None else step_s / vcpu.weight
-        scaled_s = virtual_time.advance(view, memory.scaled_s, steps)
+        scaled_s = virtual_time.advance(view, memory.scaled_s, steps, dict.fromkeys(steps, 1))
         accounts = deficit.update(view, memory.accounts)
         claim = {key: -at_s for key, at_s in scaled_s.items()}
         places, accounts = deficit.by_claim(view, accounts, claim)

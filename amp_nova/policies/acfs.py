@@ -1,132 +1,164 @@
-"""``acfs``: every vCPU is slowed down by the same factor.
+"""``acfs``: every instance is slowed down by the same factor.
 
-Intuition. Compared with running alone on a big core, a vCPU on a small core loses its speedup. So
-equal shares of the big cores are not fair: the higher a vCPU's speedup, the more big-core time it
-needs to be slowed down as little as the others. Each vCPU has a virtual time that measures its
-progress, in seconds that a big core would have needed, and the vCPUs furthest behind get the big
-cores. No policy with as little unfairness has more throughput.
+Intuition. Compared with running alone on this host, an instance that has fewer turns on the big
+cores loses part of its speedup. So equal shares of the big cores are not fair: the higher an
+instance's speedup, the more big-core time it needs to be slowed down as little as the others. And
+an instance with more vCPUs than there are big cores gains little from them even alone. Each
+instance has a virtual time that measures its progress, in seconds that it would have needed alone,
+and the instances furthest behind get the big cores. Their vCPUs take turns. No policy with as
+little unfairness has more throughput.
 
-Formula. A second of running advances the virtual time by ``W_def / (S_core x W_t)``, where
-``S_core`` is 1 on a big core and the vCPU's speedup on a small one (saez2015 eq. 3; on core types
-in between, the speed on the fastest type over the speed there). With an ``unfairness_factor`` UF
-above 1 it is divided further by ``1 + (UF - 1)(S - S_min) / (S_max - S_min)`` (eq. 5): high
-speedups get more of the big cores, throughput rises, and unfairness stays below UF times the
-optimum. Two vCPUs change places when the one on the big core is ahead by ``T_swap (1 - 1 /
-SF_avg)`` (eq. 4, in seconds). Oracle: the slowdown S is the same for all, f_i = (1/S - 1/s_i) / (1
-- 1/s_i) clipped to 0..1, and the f_i sum to NB.
+Formula. With n of its vCPUs running at a time, an instance of speedup s would run at ``alone = 1 +
+(s - 1) min(1, NB / n)`` per vCPU. A second advances its virtual time by ``speed / alone / weight``,
+where the speed is the mean of its vCPUs': s on a big core, 1 on a small one. With an
+``unfairness_factor`` UF above 1 it is divided further by ``1 + (UF - 1)(S - S_min) / (S_max -
+S_min)``, where S is ``alone`` (saez2015 eq. 5): high speedups get more of the big cores, throughput
+rises, and unfairness stays below UF times the optimum. Two vCPUs change places when the one on the
+big core is ahead by ``T_swap (1 - 1 / SF_avg)`` (eq. 4, in seconds). Each further vCPU of an
+instance claims less, by what the ones before it would gain. Oracle: the slowdown S is the same for
+all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum of the
+``n_i f_i`` is NB.
 
-Source. saez2015 section 3, with ``amp:weight`` as the weight. Unlike the paper, what a vCPU ran
-before its speedup was known is entered once it is known; until then the mean of its instance, else
-of the host, else the hardware's speedup stands in. The paper uses one speedup per multithreaded
-application, which gains less the more of its threads have no big core (``application_wide``). That
-is off by default: slowdown here is relative to as many fast cores as vCPUs, for which each vCPU's
-own speedup is right.
+Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, what they gain, and how
+to do without:
+
+* Eq. 3 gives every thread a virtual time of its own, which advances by ``1 / S`` a second on a
+  small core and 1 on a big one. With more threads than big cores that understates what a big core
+  adds to the program. Here the progress of the whole instance counts, so unfairness is the
+  optimum's with any number of vCPUs. ``per_vcpu=true`` compares each vCPU with a big core to
+  itself.
+* A speedup counts once it was measured on both core types, since no model is sure of it. What ran
+  before is entered with the mean of the host (else the hardware's speedup) and corrected then.
+  ``printed=2.2`` trusts an estimate from one core type.
+* The unfairness factor aims at 0.97 of the unfairness that it allows, because vCPUs change places
+  only every few seconds, which adds some of its own. ``printed=3.1`` aims at all of it.
+* A newcomer starts where vCPUs change places, not at the greatest virtual time, which runs ahead
+  without limit where an instance gains too little to be moved (note 4).
 
 Cost. Decisions are seconds apart, so a ``swap_s`` below the interval moves vCPUs at most once per
 interval; ``N log N``.
 
 When not to use it. For throughput (use ``hsp`` or ``amp-vm``), or where no instructions are
-counted: without speedups every vCPU is taken to be slowed down as the hardware says, as in
-``a-dwrr``.
+counted: without speedups every instance is taken to gain what the hardware says.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain, speed
-from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import at_least
+from amp_nova.hardware.relative_speed import gain, speed, speed_over
+from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.parameters import at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
-from amp_nova.policies.placing.core_shares import is_active
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.score import known_speedup, mean_known
+from amp_nova.policies.placing.instances import Instance, Name, instances
+from amp_nova.policies.placing.score import known_speedups, mean_known
 
 UNFAIRNESS_KEPT = 0.97
 """Part of the allowed unfairness to aim at: vCPUs change places only every few seconds, which adds
 some unfairness of its own."""
+TRUST, FACTOR = "2.2", "3.1"
+
+
+Estimated = tuple[Sequence[float], float]
+"""Of an instance that is still to be tried: its CPU seconds by core type, and the virtual time that
+was entered for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What ``acfs`` keeps between decisions."""
 
-    virtual_s: Mapping[VcpuKey, float] = field(default_factory=dict)
-    pending_s: Mapping[VcpuKey, Sequence[float]] = field(default_factory=dict)
-    """CPU seconds by core type of the vCPUs whose speedup is not known yet."""
+    virtual_s: Mapping[Name, float] = field(default_factory=dict)
+    estimated: Mapping[Name, Estimated] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class AcfsPolicy:
-    """The same slowdown for every vCPU."""
+    """Equal slowdown of instances, by virtual time."""
 
     unfairness_factor: float = 1.0
-    """How much unfairness to accept for throughput, as a multiple of the least possible."""
+    """How much more unfairness than the optimum is allowed, in exchange for throughput (UF)."""
     swap_s: float = 0.85
-    """Mean time between two swaps that the threshold aims at (T_swap)."""
-    application_wide: bool = False
-    """Use the speedup of the whole instance, limited by the number of big cores."""
+    """Average time between two swaps that the threshold aims at (T_swap)."""
+    per_vcpu: bool = False
+    """Slow down every vCPU equally, each compared with a fast core to itself."""
+    printed: str = ""
+    """Sections of saez2015 to follow as printed: 2.2, 3.1."""
     name: str = "acfs"
 
     def __post_init__(self) -> None:
         at_least("unfairness_factor", self.unfairness_factor, 1.0)
         at_least("swap_s", self.swap_s, 0.0)
+        sections(self.printed, (TRUST, FACTOR))
 
     def decide(self, view: HostView) -> Decision:
-        """The vCPUs furthest behind get the big cores."""
+        """The instances furthest behind get the big cores."""
         memory = view.memory if isinstance(view.memory, Memory) else Memory()
         accounts = deficit.update(view, memory.accounts)
-        known = {v.key: self._speedup(view, accounts, v) for v in view.vcpus}
+        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu)
         types = view.topology.core_types
-        mean = max(1.0, mean_known(known.values(), gain(types, len(types) - 1) or 1.0))
-        rates = self._rates(view, known, mean)
-        steps: dict[VcpuKey, float | None] = {}
-        pending: dict[VcpuKey, Sequence[float]] = {}
-        for vcpu in view.vcpus:
-            ran_s = virtual_time.at_full_demand(view, vcpu)
-            before_s = memory.pending_s.get(vcpu.key)
-            if ran_s is not None and before_s is not None:
-                ran_s = [a + b for a, b in zip(ran_s, before_s, strict=True)]
-            if ran_s is not None and known[vcpu.key] is None:
-                pending[vcpu.key] = ran_s
-                steps[vcpu.key] = 0.0
-            else:
-                steps[vcpu.key] = virtual_time.scaled(ran_s, rates[vcpu.key])
-        virtual_s = virtual_time.advance(view, memory.virtual_s, steps)
-        claim = {
-            key: -at_s - (virtual_time.scaled(pending.get(key), rates[key]) or 0.0)
-            for key, at_s in virtual_s.items()
-        }
+        mean = max(1.0, mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0))
+        rates = self._rates(view, found, mean)
+        steps, estimated = _steps(view, found, rates, memory.estimated)
+        sizes = {name: len(instance.active) for name, instance in found.items()}
+        virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
+        claim = {}
+        for name, instance in found.items():
+            rate = rates[name]
+            # What one vCPU on a big core for an interval adds for the instance.
+            gained_s = view.interval_s * (rate[-1] - rate[0]) / instance.running
+            for turn, vcpu in enumerate(instance.in_turn(accounts)):
+                claim[vcpu.key] = -virtual_s[name] - turn * gained_s
         threshold_s = self.swap_s * (1.0 - 1.0 / mean)
         places, accounts = deficit.by_claim(view, accounts, claim, threshold_s)
-        return Decision(places, Memory(virtual_s, pending, accounts), early=True)
-
-    def _speedup(self, view: HostView, accounts: Accounts, vcpu: VcpuView) -> float | None:
-        speedup = known_speedup(view, accounts, vcpu)
-        if speedup is None or not self.application_wide:
-            return speedup
-        threads = sum(is_active(v) for v in view.vcpus if v.key[0] == vcpu.key[0])
-        big = len(view.topology.pcpus_of(view.topology.core_types[-1].name))
-        return 1.0 + (speedup - 1.0) * min(1.0, big / max(1, threads))
+        return Decision(places, Memory(virtual_s, estimated, accounts), early=True)
 
     def _rates(
-        self, view: HostView, known: Mapping[VcpuKey, float | None], mean: float
-    ) -> dict[VcpuKey, list[float]]:
-        """Seconds of virtual time per second on each core type (eq. 3 and 5), for each vCPU."""
-        of_instance: dict[str, list[float]] = {}
-        for (instance, _), speedup in known.items():
-            if speedup is not None:
-                of_instance.setdefault(instance, []).append(speedup)
-        found = [s for s in known.values() if s is not None]
-        least, most = min(found, default=1.0), max(found, default=1.0)
+        self, view: HostView, found: Mapping[Name, Instance], mean: float
+    ) -> dict[Name, list[float]]:
+        """Seconds of virtual time per second on each core type (eq. 3 and 5), by instance."""
         types, rates = view.topology.core_types, {}
-        for vcpu in view.vcpus:
-            own = known[vcpu.key]
-            if own is None:
-                own = mean_known(of_instance.get(vcpu.key[0], ()), mean)
-            height = (own - least) / (most - least) if most > least else 0.0
-            favour = UNFAIRNESS_KEPT * (self.unfairness_factor - 1.0) * height
-            weight = vcpu.weight * (1.0 + favour)
-            rates[vcpu.key] = [speed(types, at, own) / own / weight for at in range(len(types))]
+        own = {name: mean if i.speedup is None else i.speedup for name, i in found.items()}
+        whole = {name: i.whole_speedup(types, own[name]) for name, i in found.items()}
+        known = [whole[name] for name, i in found.items() if i.speedup is not None]
+        least, most = min(known, default=1.0), max(known, default=1.0)
+        kept = 1.0 if FACTOR in self.printed else UNFAIRNESS_KEPT
+        for name, instance in found.items():
+            height = (whole[name] - least) / (most - least) if most > least else 0.0
+            favour = kept * (self.unfairness_factor - 1.0) * height
+            alone = speed_over(types, instance.alone, own[name])
+            weight = instance.vcpus[0].weight * (1.0 + favour)
+            rates[name] = [speed(types, at, own[name]) / alone / weight for at in range(len(types))]
         return rates
+
+
+def _steps(
+    view: HostView,
+    found: Mapping[Name, Instance],
+    rates: Mapping[Name, Sequence[float]],
+    before: Mapping[Name, Estimated],
+) -> tuple[dict[Name, float | None], dict[Name, Estimated]]:
+    """Virtual time of the last interval; what was estimated is corrected once a speedup is known.
+
+    Returns what is still estimated as well.
+    """
+    steps: dict[Name, float | None] = {}
+    estimated: dict[Name, Estimated] = {}
+    zero = (0.0,) * len(view.topology.core_types)
+    for name, instance in found.items():
+        ran_s = virtual_time.at_full_demand(view, instance.vcpus)
+        step_s = virtual_time.scaled(ran_s, rates[name])
+        total_s, entered_s = before.get(name, (zero, 0.0))
+        if len(total_s) != len(zero):
+            total_s, entered_s = zero, 0.0
+        if instance.untried or step_s is None:
+            total_s = [a + b for a, b in zip(total_s, ran_s or zero, strict=True)]
+            estimated[name] = (total_s, entered_s + (step_s or 0.0))
+        else:
+            step_s += math.fsum(s * r for s, r in zip(total_s, rates[name], strict=True))
+            step_s -= entered_s
+        steps[name] = step_s
+    return steps, estimated

@@ -12,7 +12,7 @@ never below what a common R achieves: with speedups 4, 3, 2, 1.5 on two fast and
 a bound of 0.1, a common R of 0.7 gives ASP 3.775, this policy 4.275. With two vCPUs it is the
 common R itself: in figure 4 of kwon2011 at e = 1.5, a bound of 0.1 is R = 50 %.
 
-Source. Beyond the papers; kwon2011 section 4.4 leaves "the dynamic adjustment of fair scheduling
+Source. Beyond the papers; kwon2011 section 4.3 leaves "the dynamic adjustment of fair scheduling
 ratios to meet the fairness requirement" to future work. With more than two core types, the shares
 of all types above the slowest are scaled alike: the bound holds, but the result may not be optimal.
 A vCPU keeps its fair share until it was tried on a fast core and its speedup is known.
@@ -36,7 +36,7 @@ from amp_nova.policies.placing.core_shares import (
     ranked_vcpus,
     shared_capacity,
 )
-from amp_nova.policies.placing.score import gains, known_speedup
+from amp_nova.policies.placing.score import gains, known_speedups
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ class AmpAdaptiveFairPolicy:
     def decide(self, view: HostView) -> Decision:
         """The vCPUs furthest behind their share get the fast cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        score = gains(view, accounts, self.hysteresis_ratio)
+        speedups = known_speedups(view, accounts)
+        score = gains(speedups, accounts, self.hysteresis_ratio)
         types = view.topology.core_types
         floors = dict(evenly(shared))
         for vcpu in shared.vcpus:
-            speedup = known_speedup(view, accounts, vcpu)
+            speedup = speedups[vcpu.key]
             if speedup is not None:
                 speeds = [speed(types, at, speedup) for at in range(len(types))]
                 needed = self._needed_ratio(floors[vcpu.key], speeds)

@@ -9,7 +9,7 @@ core; every other core type is shared the same way, from the fastest down. ``amp
 fast-core time by weight. A workload with speedup s and a share f of fast-core time progresses at
 ``1 + f (s - 1)``.
 
-Source. kwon2011 section 3.2 (amp-fair) and section 4.4. Oracle: figure 4 at 100 % fair.
+Source. kwon2011 section 3.3 (amp-fair) and section 4.3. Oracle: figure 4 at 100 % fair.
 
 Cost. F vCPUs, and those they displace, move every interval; ``N log N``.
 

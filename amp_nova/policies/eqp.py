@@ -1,46 +1,124 @@
 """``eqp``: equal progress, from the total time on each core type and the current speedup.
 
-Intuition. The vCPUs that were slowed down most so far get the big cores.
+Intuition. The instances that were slowed down most so far get the big cores.
 
-Formula. ``slowdown = (t_big + t_small) / (t_big + t_small / SF)``, where t are a vCPU's CPU seconds
-on each core type since it started and SF is its current speedup. The highest slowdowns get the big
-cores.
+Formula. ``slowdown = alone (t_big + t_small) / (SF t_big + t_small)``, where t are the CPU seconds
+on each core type since the start, SF is the current speedup, and ``alone = 1 + (SF - 1) min(1, NB /
+n)`` the speed alone on this host. The highest slowdowns get the big cores.
 
 Source. saez2015 section 2.3 (EQP). With constant speedups it converges to the same shares as
-``acfs``. A vCPU with an unknown SF counts with the mean of the known ones or, if there are none,
-with the hardware's. The published weaknesses are kept, because the policy exists for comparison:
-the current SF is applied to the past, so a phase change rewrites history; there are no priorities;
-and it counts vCPUs, not instances.
+``acfs``. Two of the published weaknesses are kept, because the policy exists for comparison: the
+current SF is applied to the past, so a phase change rewrites history, and there are no priorities.
+Deviations, and what they gain: slowdown is that of instances, so that it is equal among them, and
+SF is measured within one phase of the program. ``printed=2.3`` does as the paper says: it compares
+threads (as ``per_vcpu=true`` alone does), samples the IPC of each on both core types at least once
+a minute, and takes their ratio times that of the clocks, whatever phases they are of. (Where a
+clock is unknown, the coefficients stand in.) An unknown SF counts with the mean of the known ones
+or, if there are none, with the hardware's.
 
 Cost. Moves every interval; ``N log N``.
 
 When not to use it. With programs that have phases; ``acfs`` counts each phase at its own speedup.
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain, speed
-from amp_nova.policies.api import Decision, HostView
+from amp_nova.hardware.relative_speed import gain, speed_over
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType
+from amp_nova.policies.api import Decision, HostView, VcpuView
+from amp_nova.policies.parameters import sections
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.score import known_speedup, mean_known
+from amp_nova.policies.placing.deficit import Accounts
+from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.score import known_speedups, mean_known
+
+SAMPLING = "2.3"
+SAMPLE_MAX_S = 60.0
+"""Age at which a sample is taken again."""
+_MOST_RATIO = 0.9
+"""Share of its running time that a vCPU must have had on one core type to be a sample of it."""
+Samples = tuple[tuple[float, float] | None, ...]
+"""The last IPC by core type, slowest first, and its age in seconds; ``None``: never sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What ``eqp`` keeps between decisions."""
+
+    accounts: Accounts = field(default_factory=dict)
+    samples: Mapping[VcpuKey, Samples] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class EqpPolicy:
-    """Equal slowdown of vCPUs, from totals."""
+    """Equal slowdown, from totals."""
 
+    per_vcpu: bool = False
+    """Slow down every vCPU equally, each compared with a fast core to itself."""
+    printed: str = ""
+    """Sections of saez2015 to follow as printed: 2.3."""
     name: str = "eqp"
 
+    def __post_init__(self) -> None:
+        sections(self.printed, (SAMPLING,))
+
     def decide(self, view: HostView) -> Decision:
-        """The vCPUs with the highest slowdown get the big cores."""
-        types = view.topology.core_types
-        accounts = deficit.update(view, view.memory)
-        known = {v.key: known_speedup(view, accounts, v) for v in view.vcpus}
-        mean = mean_known(known.values(), gain(types, len(types) - 1) or 1.0)
-        slowdown = {}
-        for key, speedup in known.items():
-            own, ran_s = speedup or mean, accounts[key].ran_s
-            progress_s = math.fsum(s * speed(types, at, own) / own for at, s in enumerate(ran_s))
-            slowdown[key] = math.fsum(ran_s) / progress_s if progress_s > 0.0 else 1.0
-        return Decision(*deficit.by_claim(view, accounts, slowdown), early=True)
+        """The instances with the highest slowdown get the big cores."""
+        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        accounts = deficit.update(view, memory.accounts)
+        sampling, types = SAMPLING in self.printed, view.topology.core_types
+        speedups, samples = known_speedups(view, accounts), {}
+        if sampling:
+            samples = {v.key: _sampled(view, v, memory.samples.get(v.key)) for v in view.vcpus}
+            speedups = {key: _sampled_speedup(types, sample) for key, sample in samples.items()}
+        mean = mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0)
+        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu or sampling)
+        claim = {}
+        for instance in found.values():
+            own = mean if instance.speedup is None else instance.speedup
+            ran = [accounts[v.key].ran_s for v in instance.vcpus]
+            ran_s = [sum(on_type) for on_type in zip(*ran, strict=True)]
+            progress_s = speed_over(types, ran_s, own) / instance.whole_speedup(types, own)
+            # What one vCPU on a big core for the next interval adds.
+            step_s = view.interval_s * (own - 1.0) / instance.whole_speedup(types, own)
+            for turn, vcpu in enumerate(instance.in_turn(accounts)):
+                becomes_s = progress_s + turn * step_s
+                claim[vcpu.key] = sum(ran_s) / becomes_s if becomes_s > 0.0 else 1.0
+        for key, sample in samples.items():
+            claim[key] = _to_sample(sample, claim.get(key, 1.0))
+        places, accounts = deficit.by_claim(view, accounts, claim)
+        return Decision(places, Memory(accounts, samples), early=True)
+
+
+def _sampled(view: HostView, vcpu: VcpuView, before: Samples | None) -> Samples:
+    """The samples of a vCPU after an interval."""
+    types = len(view.topology.core_types)
+    known = before if before is not None and len(before) == types else (None,) * types
+    aged = [None if s is None else (s[0], s[1] + view.elapsed_s) for s in known]
+    if vcpu.ipc is not None and len(vcpu.cpu_s) == types and sum(vcpu.cpu_s) > 0.0:
+        at = max(range(types), key=vcpu.cpu_s.__getitem__)
+        if vcpu.cpu_s[at] >= _MOST_RATIO * sum(vcpu.cpu_s):
+            aged[at] = (vcpu.ipc, 0.0)
+    return tuple(aged)
+
+
+def _sampled_speedup(types: tuple[CoreType, ...], samples: Samples) -> float | None:
+    """``IPS_big / IPS_small`` of the last samples, though they may be of different phases."""
+    big, small = samples[-1], samples[0]
+    clocks = types[-1].clock_hz, types[0].clock_hz
+    ratio = gain(types, len(types) - 1)
+    if clocks[0] and clocks[1]:
+        ratio = clocks[0] / clocks[1]
+    if big is None or small is None or ratio is None or small[0] <= 0.0:
+        return None
+    return ratio * big[0] / small[0]
+
+
+def _to_sample(samples: Samples, claim: float) -> float:
+    """The claim, or the strongest or weakest of all where a sample of a core type is missing."""
+    if not any(samples):
+        return claim  # nothing is counted
+    old = [s is None or s[1] > SAMPLE_MAX_S for s in samples]
+    return float("inf") if old[-1] else float("-inf") if old[0] else claim

@@ -1,16 +1,21 @@
 """``hsp``: the big cores go to the highest speedups.
 
-Intuition. Throughput is a sum of speeds, so each big core goes where it adds most. This is the
-upper bound of throughput and of unfairness: the workloads that gain least never run on a big core.
+Intuition. Throughput is a sum of speeds, so big cores go to the instances that gain most from those
+there are. Nothing is more unfair: the workloads that gain least never run on a big core.
 
-Formula. Instances take the big cores in the order of their mean speedup, ``SF = IPS_big /
-IPS_small``. ``amp:weight`` multiplies what a big core adds, ``SF - 1``. Oracle (saez2015, NB = 2):
-for speedups 4, 3, 2, 1.5 ASP is 5.0 and unfairness 2.0. A gain counts for the share of time that
-the vCPU usually wants to run, because a big core adds nothing while its vCPU sleeps.
+Formula. Instances take the big cores in the order of their application-wide speedup, ``1 + (SF - 1)
+min(1, NB / n)`` with ``SF = IPS_big / IPS_small`` and n runnable vCPUs; the vCPUs of the last one
+take turns. ``amp:weight`` multiplies what big cores add. Oracle (saez2015, NB = 2): for speedups 4,
+3, 2, 1.5 ASP is 5.0 and unfairness 2.0.
 
-Source. saez2015 section 2.2 (HSP), whose workloads never sleep. Added to the paper: a vCPU that
-never ran on a big core has an even share until it was tried there, because no model can be sure of
-its speedup.
+Source. saez2015 section 2.2 (HSP). Deviations, and what they gain:
+
+* A gain counts for the share of time that the vCPU usually wants to run, because a big core adds
+  nothing while its vCPU sleeps; the paper's workloads never sleep.
+* A vCPU that never ran on a big core has an even share until it was tried there, because no model
+  can be sure of its speedup. ``printed=2.2`` trusts an estimate from one core type.
+* A challenger must gain more by ``hysteresis_ratio``, which saves moves for a noisy estimate.
+* ``per_vcpu=true`` ranks vCPUs by their own SF, as the schedulers before application-wide speedups.
 
 Cost. Few moves once every vCPU was tried; ``N log N``.
 
@@ -20,11 +25,19 @@ the most unfair.
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least
+from amp_nova.policies.api import Decision, HostView, VcpuView
+from amp_nova.policies.parameters import at_least, sections
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import by_rank, ranked_instances, shared_capacity
-from amp_nova.policies.placing.score import gains
+from amp_nova.policies.placing.core_shares import (
+    by_rank,
+    ranked_instances,
+    ranked_vcpus,
+    shared_capacity,
+)
+from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.score import gains, known_speedups
+
+TRUST = "2.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +46,30 @@ class HspPolicy:
 
     hysteresis_ratio: float = 0.02
     """By how much a challenger's gain must exceed that of a vCPU on a big core."""
+    per_vcpu: bool = False
+    """Rank every vCPU by its own speedup."""
+    printed: str = ""
+    """Sections of saez2015 to follow as printed: 2.2."""
     name: str = "hsp"
 
     def __post_init__(self) -> None:
         at_least("hysteresis_ratio", self.hysteresis_ratio, 0.0)
+        sections(self.printed, (TRUST,))
 
     def decide(self, view: HostView) -> Decision:
         """The instances that gain most get the big cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        ranks = ranked_instances(shared, gains(view, accounts, self.hysteresis_ratio))
-        return deficit.by_shares(view, by_rank(shared, ranks), accounts)
+        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        gain = gains(speedups, accounts, self.hysteresis_ratio)
+        if self.per_vcpu:
+            return deficit.by_shares(view, by_rank(shared, ranked_vcpus(shared, gain)), accounts)
+        found, types = instances(view, speedups, accounts), view.topology.core_types
+
+        def of_whole(vcpu: VcpuView) -> float | None:
+            """Its part of what all big cores together add to the instance's speed."""
+            own, reach = gain(vcpu), found[vcpu.key[0]].whole_speedup(types, 2.0) - 1.0
+            return None if own is None else own * reach
+
+        return deficit.by_shares(
+            view, by_rank(shared, ranked_instances(shared, of_whole)), accounts
+        )

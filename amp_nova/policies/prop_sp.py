@@ -1,13 +1,16 @@
 """``prop-sp``: big-core time in proportion to speedup and priority.
 
-Intuition. A compromise between ``hsp`` and ``rr``: vCPUs that gain more have more of the big cores,
-and all have some.
+Intuition. A compromise between ``hsp`` and ``rr``: instances that gain more have more of the big
+cores, and all have some.
 
-Formula. A vCPU's share of big-core time is in proportion to ``SF x weight``, at most all of its own
-time. What exceeds that is divided among the others in the same proportion.
+Formula. An instance's share of big-core time is in proportion to its application-wide speedup ``1 +
+(SF - 1) min(1, NB / n)`` times ``amp:weight``. Its n vCPUs divide that evenly, each up to all of
+its own time. What exceeds that is divided among the others in the same proportion.
 
-Source. saez2015 section 2.3 (Prop-SP), with ``amp:weight`` as the priority. A vCPU with an unknown
-speedup counts with the mean of the known ones.
+Source. saez2015 section 2.3 (Prop-SP). Deviation: a vCPU with an unknown speedup counts with the
+mean of the known ones until it was tried on both core types, since no model is sure of it;
+``printed=2.2`` trusts an estimate from one. ``per_vcpu=true`` divides among vCPUs by their own SF:
+an instance with many of them then has most of the big cores.
 
 Cost. As ``amp-fair``.
 
@@ -17,22 +20,43 @@ but "high unfairness in some cases".
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
+from amp_nova.policies.api import Decision, HostView, VcpuView
+from amp_nova.policies.parameters import sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import evenly, shared_capacity
-from amp_nova.policies.placing.score import known_speedup, mean_known
+from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.score import known_speedups, mean_known
+
+TRUST = "2.2"
 
 
 @dataclass(frozen=True, slots=True)
 class PropSpPolicy:
     """Big-core time in proportion to speedup times weight."""
 
+    per_vcpu: bool = False
+    """Divide among vCPUs, each by its own speedup."""
+    printed: str = ""
+    """Sections of saez2015 to follow as printed: 2.2."""
     name: str = "prop-sp"
+
+    def __post_init__(self) -> None:
+        sections(self.printed, (TRUST,))
 
     def decide(self, view: HostView) -> Decision:
         """The vCPUs furthest behind their share get the big cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        known = {v.key: known_speedup(view, accounts, v) for v in shared.vcpus}
-        mean = mean_known(known.values(), 1.0)
-        shares = evenly(shared, lambda v: v.weight * (known[v.key] or mean))
-        return deficit.by_shares(view, shares, accounts)
+        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        mean, types = mean_known(speedups.values(), 1.0), view.topology.core_types
+        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu)
+        proportion = {}
+        for instance in found.values():
+            own = mean if instance.speedup is None else instance.speedup
+            whole = instance.whole_speedup(types, own)
+            for vcpu in instance.active:
+                proportion[vcpu.key] = whole * vcpu.weight / len(instance.active)
+
+        def by_proportion(vcpu: VcpuView) -> float:
+            return proportion[vcpu.key]
+
+        return deficit.by_shares(view, evenly(shared, by_proportion), accounts)

@@ -19,6 +19,7 @@ from amp_nova.policies.placing.core_shares import (
     ranked_instances,
     shared_capacity,
 )
+from amp_nova.sim.reproduce.saez2015 import optimum
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
@@ -231,3 +232,33 @@ def test_no_vcpu_starves(policy, data):
         # Progress is at least CPU time, since it is 1.0 on the slowest core.
         floor = 0.0 if policy == "integrated" else 0.5 * each
         assert vm.progress_refcores > floor, name
+
+
+@st.composite
+def mixes(draw):
+    """Speedup and vCPUs of each instance, and fast and slow cores; a vCPU for every core."""
+    sizes = draw(st.lists(st.sampled_from([1, 1, 1, 2, 3, 4, 9]), min_size=2, max_size=6))
+    speedups = [draw(st.floats(1.05, 4.0)) for _ in sizes]
+    fast = draw(st.integers(1, max(1, sum(sizes) // 2)))
+    return list(zip(speedups, sizes, strict=True)), fast
+
+
+@given(mix=mixes(), factor=st.sampled_from([1.0, 1.0, 1.2]))
+@settings(max_examples=8)
+def test_acfs_is_as_fair_as_can_be(mix, factor):
+    """Unfairness is within 3 % of the optimum for any mix, and of the factor times it."""
+    programs, fast = mix
+    slow = sum(n for _, n in programs) - fast
+    types = CoreType("slow", 1.0), CoreType("fast", 4.0)
+    names = ["fast"] * fast + ["slow"] * slow
+    pcpus = tuple(PCpu(i, name, (i,)) for i, name in enumerate(names))
+    guests = tuple(
+        Guest(f"vm{i}", parse({}, n), Workload((Phase((1.0, s)),)), {})
+        for i, (s, n) in enumerate(programs)
+    )
+    made = Scenario("made", 600.0, Topology(types, pcpus, "slow", "test"), guests)
+
+    result = run(made, load_policy("acfs", unfairness_factor=factor))
+
+    assert result.unfairness <= optimum(programs, fast)[1] * factor * 1.03
+    assert result.fast_idle_ratio < 0.001

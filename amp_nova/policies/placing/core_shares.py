@@ -6,7 +6,7 @@ whole vCPUs on whole pCPUs, interval by interval.
 
 Every active vCPU has the same CPU time, at most one core. What a policy decides is on which core
 type it has that time. Types are divided from the fastest down, so that no fast core idles while a
-vCPU that may use it is on a slower one (fast-core conservation, kwon2011 section 3.2). Among those
+vCPU that may use it is on a slower one (fast-core conservation, kwon2011 section 3.3). Among those
 that may use a type, the vCPUs that may use no slower type are served first.
 """
 

@@ -3,7 +3,7 @@
 For an interval a vCPU is on one core type only. The time that it should have had on a type and did
 not get is its deficit there, measured in its own running time. The largest deficits, including what
 the next interval adds, are served first. Over many intervals every vCPU therefore gets its shares,
-off by about one interval at most, whatever the shares are. kwon2011 section 3.2 does the same with
+off by about one interval at most, whatever the shares are. kwon2011 section 3.3 does the same with
 credits every 30 ms; an agent works with intervals of seconds.
 """
 
@@ -22,6 +22,8 @@ TRIAL_S = 20.0
 """CPU time on each of two core types after which a vCPU counts as tried on both."""
 DEMAND_WINDOW_S = 30.0
 """Time constant of a vCPU's average demand."""
+TURN_WINDOW_S = 60.0
+"""Time constant of the time a vCPU had on faster core types, by which an instance's take turns."""
 _RATE_MIN = 0.05
 
 
@@ -43,6 +45,8 @@ class DeficitAccount:
     """Whether its speedup was ever measured on both core types."""
     demand_ratio: float | None = None
     """Demand over wall time, averaged over about ``DEMAND_WINDOW_S``; ``None``: unknown."""
+    turn_ratio: float = 0.0
+    """Recent share of its running time on the fastest core type; others count by their position."""
 
     @property
     def tried(self) -> bool:
@@ -79,32 +83,40 @@ def update(view: HostView, before: object) -> dict[VcpuKey, DeficitAccount]:
 
 
 def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) -> DeficitAccount:
-    average = _average_demand(account.demand_ratio, vcpu.demand_ratio, elapsed_s)
+    demand = account.demand_ratio if vcpu.demand_ratio is None else vcpu.demand_ratio
+    if account.demand_ratio is not None and demand is not None:
+        demand = _average(account.demand_ratio, demand, elapsed_s / DEMAND_WINDOW_S)
     sampled = account.sampled or vcpu.sampled
-    account = replace(account, sampled=sampled, demand_ratio=average)
-    if len(vcpu.cpu_s) != len(account.ran_s):  # where it ran is unknown
-        return account
-    ran_s = sum(vcpu.cpu_s)
-    owed_s = account.owed_s
-    if any(account.due_ratios):
+    due_ratios, owed_s, cpu_s = account.due_ratios, account.owed_s, vcpu.cpu_s
+    if len(cpu_s) != len(account.ran_s):  # where it ran is unknown
+        return replace(account, sampled=sampled, demand_ratio=demand)
+    ran_s = sum(cpu_s)
+    if any(due_ratios):
         owed_s = tuple(
-            _clamp(-DEFICIT_MAX_S, owed + due * ran_s - got, DEFICIT_MAX_S)
-            for owed, due, got in zip(owed_s, account.due_ratios, vcpu.cpu_s, strict=True)
+            [
+                _clamp(-DEFICIT_MAX_S, owed + due * ran_s - got, DEFICIT_MAX_S)
+                for owed, due, got in zip(owed_s, due_ratios, cpu_s, strict=True)
+            ]
         )
+    turn_ratio = sum([s * at for at, s in enumerate(cpu_s)])
+    turn_ratio /= ran_s * max(1, len(cpu_s) - 1) or 1.0
     wanted = account.due_cores if vcpu.demand_ratio is None else vcpu.demand_ratio
     lag_s = account.lag_s + min(wanted, account.due_cores) * elapsed_s - ran_s
-    return replace(
-        account,
-        ran_s=tuple(a + b for a, b in zip(account.ran_s, vcpu.cpu_s, strict=True)),
-        owed_s=owed_s,
-        lag_s=_clamp(-LAG_MAX_S, lag_s, LAG_MAX_S),
+    return DeficitAccount(
+        tuple([a + b for a, b in zip(account.ran_s, cpu_s, strict=True)]),
+        owed_s,
+        due_ratios,
+        account.due_cores,
+        _clamp(-LAG_MAX_S, lag_s, LAG_MAX_S),
+        sampled,
+        demand,
+        _average(account.turn_ratio, turn_ratio, elapsed_s / TURN_WINDOW_S),
     )
 
 
-def _average_demand(before: float | None, now: float | None, elapsed_s: float) -> float | None:
-    if before is None or now is None:
-        return before if now is None else now
-    return before + min(1.0, elapsed_s / DEMAND_WINDOW_S) * (now - before)
+def _average(before: float, now: float, windows: float) -> float:
+    """An exponential average after so many of its time constants."""
+    return before + min(1.0, windows) * (now - before)
 
 
 def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
@@ -117,8 +129,10 @@ def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
         account = accounts[vcpu.key]
         share = shares.get(vcpu.key, ())
         total = sum(share)
-        due = tuple(s / total for s in share) if total > 0.0 else (0.0,) * len(account.ran_s)
-        kept[vcpu.key] = replace(account, due_ratios=due, due_cores=total)
+        due = tuple([s / total for s in share]) if total > 0.0 else (0.0,) * len(account.ran_s)
+        if due != account.due_ratios or total != account.due_cores:
+            account = replace(account, due_ratios=due, due_cores=total)
+        kept[vcpu.key] = account
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
             claims[vcpu.key] = tuple(
@@ -143,7 +157,10 @@ def by_claim(
     """
     shared = shared_capacity(view)
     each = {v.key: shared.each_cores for v in shared.vcpus}
-    kept = {key: replace(a, due_cores=each.get(key, 0.0)) for key, a in accounts.items()}
+    kept = {
+        key: a if a.due_cores == each.get(key, 0.0) else replace(a, due_cores=each.get(key, 0.0))
+        for key, a in accounts.items()
+    }
     if not view.asymmetric:
         return {}, kept
     types = len(view.topology.core_types)

@@ -6,6 +6,7 @@ An unknown score stays unknown (``None``). Its vCPU competes with no other, see
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from amp_nova.hardware.relative_speed import gain, speed
 from amp_nova.model.observation import VcpuKey
@@ -17,12 +18,27 @@ HINT_S = 60.0
 """CPU time for which a flavor's hint is believed before the vCPU is tried."""
 _DIGITS = 4
 """Scores are rounded to this many digits; smaller differences are ignored."""
+Default = TypeVar("Default", float, None)
 
 
-def mean_known(values: Iterable[float | None], default: float) -> float:
+def mean_known(values: Iterable[float | None], default: Default) -> float | Default:
     """The mean of the values that are known, ``default`` if none is."""
     known = [v for v in values if v is not None]
     return math.fsum(known) / len(known) if known else default
+
+
+def known_speedups(
+    view: HostView, accounts: Accounts, *, trusting: bool = False
+) -> dict[VcpuKey, float | None]:
+    """``known_speedup`` of every vCPU; if ``trusting``, a model's estimate counts at once.
+
+    That is the paper's way: its model needs the counters of one core type only (saez2015, section
+    2.2).
+    """
+    return {
+        v.key: v.speedup if trusting and v.speedup is not None else known_speedup(view, accounts, v)
+        for v in view.vcpus
+    }
 
 
 def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float | None:
@@ -46,8 +62,14 @@ def _in_favour(account: DeficitAccount, hysteresis_ratio: float) -> float:
     return 1.0 + hysteresis_ratio * height
 
 
+def printed_efficiency(vcpu: VcpuView) -> float | None:
+    """IPC x utilization as printed (kwon2011 section 2.1): as counted, wherever the vCPU runs."""
+    ipc, ran = vcpu.ipc, vcpu.utilization_ratio
+    return None if ipc is None or ran is None else round(ipc * ran, _DIGITS)
+
+
 def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> Score:
-    """IPC x utilization (kwon2011 section 3.1), times ``amp:weight``.
+    """IPC x utilization (kwon2011 section 2.1), times ``amp:weight``.
 
     Utilization is demand, the share of time a vCPU wants to run: the host, not the vCPU, causes
     its waits. vCPUs on fast cores are favoured by ``hysteresis_ratio``. Where no instructions
@@ -67,17 +89,19 @@ def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> S
 
 
 def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
-    """Instructions per cycle, converted to the slowest core type where the speedup is known.
+    """Instructions per cycle, converted to the slowest core type where the speedup was measured.
 
     A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without the
-    conversion two similar vCPUs would change places forever, each scoring better on a slow core.
+    conversion two similar vCPUs would change places forever, each scoring better on a slow core. An
+    estimated speedup would not do: it follows from the same IPC, and may be far off.
     """
     types = view.topology.core_types
-    if vcpu.ipc is None or vcpu.speedup is None or len(vcpu.cpu_s) != len(types):
+    speedup = vcpu.speedup if vcpu.sampled else None
+    if vcpu.ipc is None or speedup is None or len(vcpu.cpu_s) != len(types):
         return vcpu.ipc
     at = max(range(len(types)), key=lambda i: vcpu.cpu_s[i])
     faster = gain(types, at)
-    return None if faster is None else vcpu.ipc * faster / speed(types, at, vcpu.speedup)
+    return None if faster is None else vcpu.ipc * faster / speed(types, at, speedup)
 
 
 def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
@@ -96,15 +120,17 @@ def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
     return found | {key: mean * hint / ((1.0 + most) / 2.0) for key, hint in hints.items()}
 
 
-def gains(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> Score:
+def gains(
+    speedups: Mapping[VcpuKey, float | None], accounts: Accounts, hysteresis_ratio: float
+) -> Score:
     """What the fastest core type adds to a vCPU's speed, (speedup - 1) x demand x ``amp:weight``.
 
-    Demand counts because a fast core adds nothing while its vCPU sleeps. Untried vCPUs have no
-    score, see ``known_speedup``.
+    Demand counts because a fast core adds nothing while its vCPU sleeps. A vCPU with an unknown
+    speedup has no score.
     """
 
     def score(vcpu: VcpuView) -> float | None:
-        speedup = known_speedup(view, accounts, vcpu)
+        speedup = speedups[vcpu.key]
         if speedup is None:
             return None
         account = accounts[vcpu.key]

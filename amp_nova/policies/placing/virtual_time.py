@@ -1,35 +1,38 @@
-"""Virtual time: for policies that equalise how far every vCPU has come.
+"""Virtual time: for policies that equalise how far every vCPU, or every instance, has come.
 
-Each vCPU has a virtual time, which its own running advances at a rate that the policy defines. The
-vCPU with the least virtual time goes first. As in CFS, sleep earns nothing: virtual time advances
-per second of demand.
+Each has a virtual time, which its own running advances at a rate that the policy defines. The least
+virtual time goes first. As in CFS, sleep earns nothing: virtual time advances per second of demand.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
-from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.assignment import vcpus_per_pcpu
 from amp_nova.policies.placing.core_shares import wanted_to_run
 
+Name = TypeVar("Name", bound=Hashable)
 DISTANCE_MAX_S = 60.0
 """Virtual times are kept within this of those at which vCPUs change places, which caps deficits."""
 
 
-def at_full_demand(view: HostView, vcpu: VcpuView) -> Sequence[float] | None:
-    """CPU seconds by core type, scaled to a vCPU that always wants to run; ``None``: unknown.
+def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | None:
+    """Mean CPU seconds of vCPUs by core type, as if they always wanted to run; ``None``: unknown.
 
     A vCPU that wants half the time and gets it has come as far as one that wants and gets all of
-    it: compared with running alone, neither was slowed down.
+    it: compared with running alone, neither was slowed down. Nor does a vCPU that sleeps count.
     """
-    if len(vcpu.cpu_s) != len(view.topology.core_types) or not wanted_to_run(vcpu):
+    types = len(view.topology.core_types)
+    counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v)]
+    ran_s = [math.fsum(v.cpu_s[at] for v in counted) for at in range(types)]
+    # Never below what they ran: the counters are not read at the same instant.
+    wanted = math.fsum(1.0 if v.demand_ratio is None else v.demand_ratio for v in counted)
+    wanted_s = max(wanted * view.elapsed_s, math.fsum(ran_s))
+    if not counted:
         return None
-    wanted = 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
-    # Never below what it ran: the counters are not read at the same instant.
-    wanted_s = max(wanted * view.elapsed_s, math.fsum(vcpu.cpu_s))
     stretch = view.elapsed_s / wanted_s if wanted_s > 0.0 else 1.0
-    return [s * stretch for s in vcpu.cpu_s]
+    return [s * stretch for s in ran_s]
 
 
 def scaled(ran_s: Sequence[float] | None, rates: Sequence[float]) -> float | None:
@@ -40,28 +43,32 @@ def scaled(ran_s: Sequence[float] | None, rates: Sequence[float]) -> float | Non
 
 
 def advance(
-    view: HostView, before: Mapping[VcpuKey, float], steps: Mapping[VcpuKey, float | None]
-) -> dict[VcpuKey, float]:
+    view: HostView,
+    before: Mapping[Name, float],
+    steps: Mapping[Name, float | None],
+    vcpus: Mapping[Name, int],
+) -> dict[Name, float]:
     """Virtual times after an interval, in seconds; an unknown step counts as the mean step.
 
-    A newcomer starts at the greatest virtual time at which vCPUs change places, so that it is owed
-    nothing. (saez2015 section 3, note 4, takes the greatest of all. The two differ when some vCPUs
-    stay on small cores for good, because they gain too little to be moved: their virtual times run
-    ahead without limit.)
+    ``vcpus``: how many vCPUs have each virtual time. A newcomer starts at the greatest virtual time
+    at which vCPUs change places, so that it is owed nothing. (saez2015 section 3, note 4, takes the
+    greatest of all. The two differ when some vCPUs stay on small cores for good, because they gain
+    too little to be moved: their virtual times run ahead without limit.)
     """
-    known = [s for key, s in steps.items() if s is not None and key in before]
+    known = [s for name, s in steps.items() if s is not None and name in before]
     mean = math.fsum(known) / len(known) if known else 0.0
     now = {
-        key: before[key] + (mean if step is None else step)
-        for key, step in steps.items()
-        if key in before
+        name: before[name] + (mean if step is None else step)
+        for name, step in steps.items()
+        if name in before
     }
-    low, high = _borders(view, sorted(now.values()))
-    now |= {key: high for key in steps if key not in now}
+    times_s = sorted(at_s for name, at_s in now.items() for _ in range(vcpus[name]))
+    low, high = _borders(view, times_s)
+    now |= {name: high for name in steps if name not in now}
     # Relative to the border, so that the numbers stay small.
     return {
-        key: min(max(at_s - high, low - high - DISTANCE_MAX_S), DISTANCE_MAX_S)
-        for key, at_s in now.items()
+        name: min(max(at_s - high, low - high - DISTANCE_MAX_S), DISTANCE_MAX_S)
+        for name, at_s in now.items()
     }
 
 

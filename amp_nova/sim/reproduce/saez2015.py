@@ -6,7 +6,7 @@ model can be compared directly.
 """
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from amp_nova.plugins import load_policy
 from amp_nova.sim.report import Result
@@ -21,20 +21,29 @@ FACTOR = 1.3
 MODEL = "section 3.1 (model)"
 
 
-def optimum(speedups: tuple[float, ...], big: int) -> tuple[float, float]:
-    """ASP and unfairness at the least slowdown that all programs can share."""
-    low, high = 1.0, max(speedups)
+def optimum(programs: Sequence[tuple[float, int]], big: int) -> tuple[float, float]:
+    """ASP and unfairness at the least slowdown that all programs can share.
+
+    ``programs``: the speedup and the number of threads of each; every thread has a core.
+    """
+    alone = [1.0 + (s - 1.0) * min(1.0, big / n) for s, n in programs]
+
+    def speeds(slowdown: float) -> list[float]:
+        """Mean speed of the threads of each program at this slowdown, if it can have it."""
+        return [max(1.0, min(a, a / slowdown)) for a in alone]
+
+    def cores(slowdown: float) -> float:
+        """Big cores that all programs need for it."""
+        wanted = zip(speeds(slowdown), programs, strict=True)
+        return sum(n * (speed - 1.0) / (s - 1.0) for speed, (s, n) in wanted if s > 1.0)
+
+    low, high = 1.0, max(alone)
     for _ in range(100):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if sum(_shares(speedups, middle)) > big else (low, middle)
-    speeds = [1.0 + f * (s - 1.0) for f, s in zip(_shares(speedups, high), speedups, strict=True)]
-    slowdowns = [s / p for s, p in zip(speedups, speeds, strict=True)]
-    return sum(speeds) - len(speeds), max(slowdowns) / min(slowdowns)
-
-
-def _shares(speedups: tuple[float, ...], slowdown: float) -> list[float]:
-    wanted = ((1.0 / slowdown - 1.0 / s) / (1.0 - 1.0 / s) for s in speedups)
-    return [min(1.0, max(0.0, share)) for share in wanted]
+        low, high = (middle, high) if cores(middle) > big else (low, middle)
+    found = speeds(high)
+    slowdowns = [a / speed for a, speed in zip(alone, found, strict=True)]
+    return sum(found) - len(found), max(slowdowns) / min(slowdowns)
 
 
 def _run(speedups: tuple[float, ...], policy: str, **params: object) -> Result:
@@ -53,7 +62,7 @@ def figures() -> Iterator[Figure]:
     """Each figure as soon as it is computed."""
     ours = [_run(mix, "acfs") for mix in MIXES]
     for mix, result in zip(MIXES, ours, strict=True):
-        asp, unfairness = optimum(mix, BIG)
+        asp, unfairness = optimum([(s, 1) for s in mix], BIG)
         named = ", ".join(f"{s:g}" for s in mix)
         what = f"ACFS, speedups {named}: aggregate speedup"
         yield Figure(PAPER, MODEL, what, f"{asp:.3f}", result.asp or 0.0)

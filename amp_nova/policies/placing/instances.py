@@ -1,0 +1,80 @@
+"""Instances as a whole: what several vCPUs gain from the fast cores there are.
+
+A fast core speeds up one vCPU at a time. Alone on the host, an instance of n runnable vCPUs with
+speedup s takes turns on the NB fast cores and runs at ``1 + (s - 1) min(1, NB / n)`` on average.
+This is its application-wide speedup (saez2015, section 2.2), and its slowdown is relative to it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType
+from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO, is_active
+from amp_nova.policies.placing.deficit import Accounts
+from amp_nova.policies.placing.score import mean_known
+
+Name = str | VcpuKey
+"""The UUID of an instance, or the key of a vCPU that counts as an instance of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """vCPUs whose progress counts as one."""
+
+    vcpus: tuple[VcpuView, ...]
+    speedup: float | None
+    """Mean of its vCPUs' speedups; ``None``: none of them is known."""
+    running: float
+    """How many of its vCPUs run at a time."""
+    alone: tuple[float, ...]
+    """Time of each vCPU on each core type if the instance were alone on the host.
+
+    An instance that is still to be tried counts as one vCPU here, which has the stronger claim: one
+    with many would never be tried, if its vCPUs are taken to gain as little as others'."""
+    untried: bool = False
+    """Whether its speedup is unknown, but will be once it has run on other core types."""
+
+    @property
+    def active(self) -> list[VcpuView]:
+        """The vCPUs that take part in the decision."""
+        return [v for v in self.vcpus if is_active(v)]
+
+    def in_turn(self, accounts: Accounts) -> list[VcpuView]:
+        """Its active vCPUs, the one that recently had least of the fast cores first."""
+        return sorted(self.active, key=lambda v: (accounts[v.key].turn_ratio, v.key))
+
+    def whole_speedup(self, types: tuple[CoreType, ...], speedup: float) -> float:
+        """Speed alone on the host over that on slow cores alone, if each vCPU gains ``speedup``."""
+        return speed_over(types, self.alone, speedup) / math.fsum(self.alone)
+
+
+def instances(
+    view: HostView,
+    speedups: Mapping[VcpuKey, float | None],
+    accounts: Accounts,
+    *,
+    per_vcpu: bool = False,
+) -> dict[Name, Instance]:
+    """The instances of a host; with ``per_vcpu`` each vCPU counts as one of its own."""
+    found: dict[Name, list[VcpuView]] = {}
+    for vcpu in sorted(view.vcpus, key=lambda v: v.key):
+        found.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
+    pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
+    counts: dict[frozenset[int], list[int]] = {}
+    made = {}
+    for name, vcpus in found.items():
+        usable = vcpus[0].allowed.union(*{v.allowed for v in vcpus[1:]})
+        if usable not in counts:
+            counts[usable] = [len(usable & ids) for ids in pcpus]
+        wanted = (1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus)
+        running = running_at_a_time([w for w in wanted if w >= ACTIVE_MIN_RATIO])
+        speedup = mean_known((speedups[v.key] for v in vcpus), None)
+        several = sum(count > 0 for count in counts[usable]) > 1
+        untried = speedup is None and several and not any(accounts[v.key].tried for v in vcpus)
+        alone = alone_shares(counts[usable], 1.0 if untried else running)
+        made[name] = Instance(tuple(vcpus), speedup, running, alone, untried)
+    return made

@@ -1,0 +1,146 @@
+"""Forms of policies: as a paper prints them, by vCPU, and within a number of moves."""
+
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.plugins import load_policy
+from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.sim.run import run
+from tests.unit.sim.builders import guest, scenario, topology
+
+FAST, SLOW = frozenset({0}), frozenset({1})
+EVERYWHERE = FAST | SLOW
+
+
+def vcpu(name, pcpus=EVERYWHERE, **known):
+    found = {"demand_ratio": 1.0, "utilization_ratio": 1.0, "sampled": True, **known}
+    return VcpuView((name, 0), pcpus, EVERYWHERE, **found)
+
+
+def on_fast(policy, *vcpus, **params):
+    """Names of the vCPUs that get the fast one of two pCPUs."""
+    view = HostView(topology(), vcpus, dict.fromkeys(EVERYWHERE, 1.0))
+    places = load_policy(policy, **params).decide(view).places
+    return [key[0] for key, pcpus in places.items() if pcpus == FAST]
+
+
+@pytest.mark.parametrize(
+    ("policy", "known"),
+    [
+        ("acfs", "2.2, 3.1"),
+        ("hsp", "2.2"),
+        ("prop-sp", "2.2"),
+        ("eqp", "2.3"),
+        ("aash", "5"),
+        ("amp-vm", "2.1"),
+        ("amp-vcpu", "2.1"),
+        ("amp-r-fair", "2.1"),
+    ],
+)
+def test_an_unknown_section_is_refused(policy, known):
+    """The error names it and the sections that have a form of their own."""
+    with pytest.raises(ConfigInvalid, match=f"printed=9 is not a section .* give {known},"):
+        load_policy(policy, printed="9")
+
+
+def test_sections_are_named_with_commas():
+    """As in the configuration, spaces do not matter."""
+    assert load_policy("acfs", printed="2.2, 3.1").printed == "2.2, 3.1"
+
+
+@pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])
+def test_kwon2011_scores_what_ran_not_what_wanted_to(policy):
+    """Half of b's time went to waiting: as printed, that halves its score."""
+    a, b = vcpu("a", ipc=0.9), vcpu("b", ipc=1.0, utilization_ratio=0.5)
+    params = {"fair_ratio": 0.0} if policy == "amp-r-fair" else {}
+
+    assert on_fast(policy, a, b, **params) == ["b"]
+    assert on_fast(policy, a, b, printed="2.1", **params) == ["a"]
+
+
+def test_kwon2011_scores_the_ipc_as_counted():
+    """Half of its time on the fast core is waiting for memory, so b's IPC is 1 there, 1.67 here."""
+    a = vcpu("a", SLOW, ipc=1.5, speedup=1.2, cpu_s=(2.5, 0.0))
+    b = vcpu("b", FAST, ipc=1.0, speedup=1.2, cpu_s=(0.0, 2.5))
+
+    assert on_fast("amp-vm", a, b) == ["b"]
+    assert on_fast("amp-vm", a, b, printed="2.1") == ["a"]
+
+
+@pytest.mark.parametrize("policy", ["hsp", "prop-sp"])
+def test_saez2015_trusts_an_estimate_from_one_core_type(policy):
+    """Ours tries a vCPU on both core types first: until then the shares are even."""
+    a, b = vcpu("a", speedup=1.1, sampled=False), vcpu("b", speedup=3.0, sampled=False)
+
+    assert on_fast(policy, a, b) == ["a"]
+    assert on_fast(policy, a, b, printed="2.2") == ["b"]
+
+
+def test_saez2015_aims_at_the_whole_unfairness_factor():
+    """Ours keeps 3 % of it for what moves at intervals add."""
+    guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
+    host = scenario(*guests, duration_s=600.0, fast=2, slow=2, coefficient=4.0)
+
+    ours = run(host, load_policy("acfs", unfairness_factor=1.3))
+    theirs = run(host, load_policy("acfs", unfairness_factor=1.3, printed="3.1"))
+
+    assert theirs.unfairness > ours.unfairness * 1.005
+    assert theirs.asp > ours.asp
+
+
+def test_eqp_samples_every_thread_on_both_core_types():
+    """As printed, even those that are owed no big-core time visit a big core once a minute."""
+    guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((3.0, 2.8, 1.05, 1.02))]
+    host = scenario(*guests, duration_s=600.0, slow=3, coefficient=3.0)
+
+    ours = run(host, load_policy("eqp"))
+    theirs = run(host, load_policy("eqp", printed="2.3"))
+
+    assert max(ours.vms[name].fast_share for name in ("vm2", "vm3")) < 0.02
+    assert min(theirs.vms[name].fast_share for name in ("vm2", "vm3")) > 0.035
+
+
+def test_eqp_takes_the_ratio_of_samples_of_different_phases():
+    """One half the other's IPC: a program of two phases seems to gain 1 or 4 of a true 2."""
+    policy = load_policy("eqp", printed="2.3")
+    seen = []
+    view = HostView(topology(), (), dict.fromkeys(EVERYWHERE, 1.0), elapsed_s=2.5)
+    for ipc, cpu_s in ((1.0, (2.5, 0.0)), (0.5, (0.0, 2.5))):
+        view = replace(view, vcpus=(vcpu("a", ipc=ipc, cpu_s=cpu_s), vcpu("b")))
+        decision = policy.decide(view)
+        view = replace(view, memory=decision.memory)
+        seen.append([s and s[0] for s in decision.memory.samples["a", 0]])
+
+    assert seen == [[1.0, None], [1.0, 0.5]]
+
+
+def test_aash_shares_by_vcpu_as_printed():
+    """Three vCPUs on one fast core: a third each, or half for the instance that has one."""
+    host = scenario(guest("one"), guest("two", 2), duration_s=300.0, slow=2)
+
+    ours = run(host, load_policy("aash")).vms
+    theirs = run(host, load_policy("aash", printed="5")).vms
+
+    assert [vm.fast_share for vm in ours.values()] == pytest.approx([0.5, 0.25], abs=0.02)
+    assert [vm.fast_share for vm in theirs.values()] == pytest.approx([1 / 3, 1 / 3], abs=0.02)
+
+
+@pytest.mark.parametrize("moves_max", [None, 0, 1, 3])
+def test_integrated_moves_no_more_than_allowed(moves_max):
+    """Four vCPUs are on slow cores and belong on fast ones; the others follow later."""
+    host = topology(fast=4, slow=4)
+    everywhere = frozenset(range(8))
+    vcpus = tuple(
+        VcpuView(("vm", i), frozenset({4 + i}), everywhere, demand_ratio=1.0) for i in range(4)
+    )
+    view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0), moves_max=moves_max)
+    policy, allowed, fast = load_policy("integrated"), 4 if moves_max is None else moves_max, 0
+
+    for _ in range(2):
+        decision = policy.decide(view)
+        placed = [replace(v, pcpus=decision.places.get(v.key, v.pcpus)) for v in view.vcpus]
+        before, fast = fast, sum(v.pcpus <= frozenset(range(4)) for v in placed)
+        assert fast - before == min(allowed, 4 - before)
+        view = replace(view, vcpus=tuple(placed), memory=decision.memory)

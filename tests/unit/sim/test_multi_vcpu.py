@@ -1,0 +1,131 @@
+"""Instances of several vCPUs: every policy's unfairness and throughput against the optimum.
+
+saez2015 measures slowdown against running alone on the host, where the threads of a program take
+turns on its big cores. ``doc/source/user/policies.rst`` has the table.
+"""
+
+import pytest
+
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.plugins import load_policy
+from amp_nova.sim.counters import Counting
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.reproduce.saez2015 import optimum
+from amp_nova.sim.run import run
+from tests.unit.sim.builders import guest, scenario, topology
+
+MIXES = {  # speedup and vCPUs of each instance; fast and slow cores; ASP, unfairness of the optimum
+    "three and nine": ([(2.5, 1), (2.3, 1), (2.1, 1), (2.1, 9)], 2, 10, 2.571, 1.0),
+    "three and nine, low": ([(2.4, 1), (2.2, 1), (2.0, 1), (1.3, 9)], 2, 10, 2.410, 1.144),
+    "one pair": ([(3.0, 1), (1.5, 1), (2.0, 2)], 2, 2, 1.971, 1.0),
+    "fours": ([(2.5, 4), (2.2, 4), (1.8, 4)], 2, 10, 0.632, 1.0),
+    "sixes": ([(2.4, 6), (1.8, 6)], 2, 10, 0.387, 1.0),
+    "one to three": ([(2.0, 1), (3.0, 2), (1.5, 3), (2.5, 2)], 4, 4, 2.923, 1.0),
+}
+
+
+def simulate(mix, policy, duration_s=600.0, **params):
+    programs, fast, slow = MIXES[mix][:3] if isinstance(mix, str) else mix
+    guests = [guest(f"vm{i}", n, speed=s) for i, (s, n) in enumerate(programs)]
+    made = scenario(*guests, duration_s=duration_s, fast=fast, slow=slow, coefficient=3.0)
+    return run(made, load_policy(policy, **params))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_acfs_and_eqp_reach_the_optimum(mix):
+    """Equal slowdown of instances, with the highest throughput possible at that."""
+    programs, fast, _, asp, unfairness = MIXES[mix]
+    assert optimum(programs, fast) == pytest.approx((asp, unfairness), abs=0.001)
+
+    for policy in ("acfs", "eqp"):
+        result = simulate(mix, policy)
+        assert result.asp == pytest.approx(asp, rel=0.01), policy
+        assert result.unfairness <= unfairness * 1.01, policy
+        assert result.fast_idle_ratio < 0.001, policy
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_order_of_the_paper(mix):
+    """No policy is fairer than acfs, and hsp has the most throughput (saez2015, figure 2).
+
+    Where an instance has many vCPUs, sharing by vCPU (a-dwrr) is worse than by instance (rr).
+    """
+    results = {p: simulate(mix, p) for p in ("acfs", "hsp", "prop-sp", "rr", "a-dwrr")}
+
+    unfairness = {p: r.unfairness for p, r in results.items()}
+    assert min(unfairness.values()) >= unfairness["acfs"] * 0.999
+    assert max(r.asp for r in results.values()) == results["hsp"].asp
+    if "nine" in mix:
+        assert unfairness["rr"] < unfairness["a-dwrr"] - 0.5
+        assert results["rr"].asp > results["a-dwrr"].asp * 2
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("factor", [1.1, 1.25])
+def test_the_unfairness_factor_is_respected(mix, factor):
+    """More throughput, and unfairness of at most the factor times the optimum's."""
+    *_, asp, unfairness = MIXES[mix]
+
+    result = simulate(mix, "acfs", unfairness_factor=factor)
+
+    assert result.unfairness <= factor * unfairness
+    assert result.asp > asp
+
+
+def test_by_vcpu_on_request():
+    """Each vCPU compared with a fast core to itself: what instances then get is far from equal."""
+    for policy, unfairness in (("acfs", 1.69), ("eqp", 1.69), ("prop-sp", 1.83)):
+        result = simulate("three and nine", policy, per_vcpu=True)
+        assert result.unfairness == pytest.approx(unfairness, abs=0.02), policy
+
+
+def test_proportional_shares_are_of_the_whole_instance():
+    """prop-sp: speedups 2.5, 2.3, 2.1, and 1 + 1.1 x 2 / 9 of the nine vCPUs together."""
+    result = simulate("three and nine", "prop-sp")
+
+    wholes = [2.5, 2.3, 2.1, 1.0 + 1.1 * 2 / 9]
+    fast_cores = [2 * whole / sum(wholes) for whole in wholes]
+    shares = [fast_cores[0], fast_cores[1], fast_cores[2], fast_cores[3] / 9]
+    assert [vm.fast_share for vm in result.vms.values()] == pytest.approx(shares, abs=0.01)
+
+
+def test_hsp_ranks_by_the_speedup_of_the_whole_instance():
+    """Three threads gain 3 each, but 1 + 2 / 3 together from one fast core: the single one wins."""
+    programs = [(3.0, 3), (2.0, 1)]
+
+    whole = simulate((programs, 1, 3), "hsp")
+    each = simulate((programs, 1, 3), "hsp", per_vcpu=True)
+
+    assert whole.vms["vm1"].fast_share > 0.95
+    assert each.vms["vm1"].fast_share < 0.05
+
+
+@pytest.mark.parametrize("policy", ["acfs", "eqp", "hsp", "prop-sp", "rr"])
+def test_the_vcpus_of_an_instance_take_turns(policy):
+    """Six vCPUs share what their instance has of two fast cores, none of them is left out."""
+    guests = [guest("more", 6, speed=2.4), guest("less", 6, speed=1.8)]
+    host = SimHost(topology(fast=2, slow=10, coefficient=3.0), guests)
+    loop = Loop(host, host, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
+    for second in range(1, 301):
+        loop.cycle()
+        host.advance(float(second))
+
+    fast_s = [meter.run_s[1] for meter in host.meters("more")]
+    assert min(fast_s) > 40.0
+    assert max(fast_s) - min(fast_s) < 15.0
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_newcomer_is_owed_nothing(counted):
+    """After 300 s without it an instance has an even share, not all of the fast core."""
+    guests = guest("a"), guest("b"), guest("c")
+    host = SimHost(topology(fast=1, slow=3), guests, counting=Counting(works=counted))
+    loop = Loop(host, host, Settings(), load_policy("acfs"), stopwatch=lambda: 0.0)
+    for second in range(1, 421):
+        loop.cycle()
+        host.advance(float(second))
+        if second == 300:
+            host.add(guest("new"))
+
+    (meter,) = host.meters("new")
+    assert meter.run_s[1] == pytest.approx(30.0, abs=8.0)
