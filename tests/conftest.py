@@ -1,8 +1,11 @@
 """Settings that all tests share."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
 
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -14,3 +17,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """A command that sets the level of the root logger does so for its own test only."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
