@@ -41,6 +41,10 @@ class ConfigInvalid(AmpError):
     """A configuration value is invalid."""
 
 
+class Locked(ConfigInvalid):
+    """Another process, which the message names, has a lock."""
+
+
 class CalibrationInvalid(AmpError):
     """A calibration failed, cannot be read, or belongs to another machine."""
 

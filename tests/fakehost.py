@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import Locked
+from amp_nova.guard import kernel as guard_kernel
 from amp_nova.host.cgroup import groups
 from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.domain_xml import parse
@@ -110,6 +111,7 @@ class Kernel:
         """Answer in the kernel's place until the test ends."""
         self._pread, self._getaffinity = os.pread, os.sched_getaffinity
         monkeypatch.setattr(groups, "_write", self.write)
+        monkeypatch.setattr(guard_kernel, "_write", self.write_in)
         monkeypatch.setattr(os, "pread", self.pread)
         monkeypatch.setattr(os, "sched_getaffinity", self.get)
         monkeypatch.setattr(os, "sched_setaffinity", self.set)
@@ -139,6 +141,10 @@ class Kernel:
         if code:
             raise OSError(code, os.strerror(code))
         self.affinity[tid] = set(self.twist.get("affinity", set(pcpus) & self.pcpus))
+
+    def write_in(self, folder, name, value):
+        """The same, as the guard writes."""
+        self.write(Path(os.readlink(f"/proc/self/fd/{folder}")) / name, value)
 
     def write(self, path, value, kept=None):
         """Write a cgroup file as the kernel would."""
@@ -339,13 +345,13 @@ class FakeLock:
         """Whether to wait, and the number of writes so far at its begin and its end, each time."""
 
     @contextlib.contextmanager
-    def __call__(self, wait):
+    def __call__(self, wait_s):
         """Take it, unless it is held elsewhere and nobody waits."""
-        if self.elsewhere and not wait:
-            raise ConfigInvalid("another amp-nova-agent runs here")
+        if self.elsewhere and not wait_s:
+            raise Locked("another amp-nova-agent runs here")
         began = self._writes()
         yield
-        self.taken.append((wait, began, self._writes()))
+        self.taken.append((bool(wait_s), began, self._writes()))
 
 
 class Node:
@@ -357,7 +363,7 @@ class Node:
     def __init__(self, root, monkeypatch, version=2, rescan_s=10.0, counters=None, lock=None):
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
         from amp_nova.host.sensor import HostPaths, LibvirtSensor  # only where libvirt is
-        from amp_nova.host.writer import Guard, Writer
+        from amp_nova.host.writer import Conditions, Writer
 
         self.host = FakeHost(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
@@ -372,7 +378,7 @@ class Node:
             counters,
             lambda: self.paused,
         )
-        self.writer = Writer(self.sensor, Guard(lambda: self.paused, self.lock))
+        self.writer = Writer(self.sensor, Conditions(lambda: self.paused, self.lock))
 
     def _load(self):
         self.loads += 1

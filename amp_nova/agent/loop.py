@@ -19,12 +19,13 @@ from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
-from amp_nova.control import foreign_changes, homes, ips_controller
+from amp_nova.control import adoption, foreign_changes, homes, ips_controller
 from amp_nova.control.changes import changes
 from amp_nova.control.context import Context, Current, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
 from amp_nova.control.own_coefficients import Choice
+from amp_nova.control.safe_state import safe_states
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
 from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome, in_force
@@ -61,7 +62,8 @@ class State:
     """All that survives a cycle.
 
     ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: pCPUs that must stay
-    free beside them.
+    free beside them; ``easing``: vCPUs whose adopted limits are changed step by step, ``None``: yet
+    to be adopted.
     """
 
     policy: PolicyState
@@ -71,6 +73,7 @@ class State:
     foreign: ForeignChanges = field(default_factory=ForeignChanges)
     packed: Mapping[VcpuKey, int | None] = field(default_factory=dict)
     kept_free: frozenset[int] = frozenset()
+    easing: frozenset[VcpuKey] | None = None
     entitlements: Entitlements = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
 
@@ -108,7 +111,8 @@ class Loop:
         clock.append(self._stopwatch())
         idle = {resource: reading.idle for resource, reading in readings.items()}
         state = self._decided(state, seen, now, idle)
-        wanted = memo(changes, now, idle, state.entitlements)
+        safe = memo(safe_states, state.entitlements, seen.topology)
+        wanted = replace(memo(changes, now, idle, state.entitlements), safe=safe)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
@@ -130,6 +134,11 @@ class Loop:
     def dry_run(self) -> bool:
         """Whether it decides and changes nothing."""
         return self._settings.dry_run
+
+    def adopt(self) -> None:
+        """Take what is in force for granted: the guard acted while no cycle was completed."""
+        foreign = self._state.foreign.adopting()
+        self._state = replace(self._state, foreign=foreign, easing=None)
 
     def finish(self) -> None:
         """Leave limits in force that are right with nobody there to correct them."""
@@ -185,11 +194,13 @@ class Loop:
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
+        placed, easing = adoption.eased(placed, now, state.easing)
         return replace(
             state,
             policy=policy,
             packed=memo(homes.Packed.pcpus, packed),
             kept_free=packed.kept_free,
+            easing=easing,
             entitlements=placed,
         )
 
@@ -221,9 +232,10 @@ class Loop:
     ) -> State:
         """The state after these changes; the fast loop follows the vCPUs it governs."""
         entitlements, memo, topology = state.entitlements, self._memo, seen.topology
-        not_made, profiled = set(outcome.failures), state.profiles
+        not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.idle_failures}
+        profiled = state.profiles
         if self._settings.dry_run:
-            not_made, wanted = {c.key for c in wanted.vcpus}, Changes()
+            not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.idle}, Changes()
         now = in_force(before, wanted, outcome)
         if not self._settings.dry_run:
             self.fast.follow(_targets(state, topology, now, self.fast.sp_s))

@@ -12,6 +12,7 @@ from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.fast_loop import FastLoop
+from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, locks, status
@@ -20,7 +21,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.systemd import Systemd
 from amp_nova.agent.wakeup import Wakeup
-from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
+from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
@@ -61,11 +62,11 @@ class Service:
 
     def poll_io(self) -> list[str]:
         """I/O work, when its interval has passed; a line for each domain whose threads moved."""
-        cycle, lines = self.last, []
+        cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
-            with locks.locked(Path(self._conf.agent.state_path), locks.CYCLE, wait=True):
+            with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
                 # Read under the lock: an instance may have been paused since it was observed.
-                paused = Pauses(Path(self._conf.agent.state_path)).current()
+                paused = Pauses(state_path).current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
         return lines
 
@@ -80,9 +81,11 @@ class Service:
 
     def run(self) -> None:
         """Run until a signal stops it. Limits stay in force: they hold without the agent."""
-        state_path = Path(self._conf.agent.state_path)
-        with locks.locked(state_path, locks.AGENT, wait=False):
+        agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
+        with locks.locked(state_path, locks.AGENT):
             _check_trusted(state_path)
+            # However long cycles are, two fit into a lease.
+            guarding = Guarding(state_path, max(agent.lease_s, 2 * agent.cycle_s))
             server = control_socket.Control(state_path, self._answer)
             try:
                 # What libvirt does not answer within a part of a cycle, the next cycle takes.
@@ -90,14 +93,15 @@ class Service:
                 self.publishers.serve()
                 with self._wake.signals():
                     self._systemd.begin(self._conf.agent.cycle_s)
-                    self._cycles()
+                    self._cycles(guarding)
                     self._systemd.stopping()
                     self.loop.finish()
             finally:
                 self.publishers.stop()
                 server.close()
+                guarding.close()
 
-    def _cycles(self) -> None:
+    def _cycles(self, guarding: Guarding) -> None:
         due = ended = time.monotonic()
         while not self._wake.stopping:
             late_s = None
@@ -110,7 +114,11 @@ class Service:
                 # Cycles that a long one delayed are skipped, not caught up on.
                 due = max(due + self._conf.agent.cycle_s, now)
             if not self._wake.stopping:
+                if guarding.taken_over():
+                    self.sensor.reread()
+                    self.loop.adopt()
                 completed = self._try_cycle(late_s)
+                self.publishers.exporter.agent.lease = guarding.after(self.last)
                 self._report_health(completed=completed)
             ended = time.monotonic()
 
@@ -176,6 +184,8 @@ class Service:
     def _try_io(self) -> list[str]:
         try:
             return self.poll_io()
+        except Locked:  # the cycle says so
+            return []
         except Exception:  # bookings do not depend on it
             LOG.exception("I/O work could not be examined; going on with the next cycle")
             return []

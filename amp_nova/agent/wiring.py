@@ -24,9 +24,10 @@ from amp_nova.host.io.node import IoHost
 from amp_nova.host.libvirt.domain_xml import Fallback
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
+from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs.tree import online_mask
-from amp_nova.host.writer import Guard, Writer
+from amp_nova.host.writer import Conditions, Writer
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
@@ -76,7 +77,8 @@ def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
     """What changes it; its writes respect pauses and the cycle lock."""
     state_path = Path(conf.agent.state_path)
     lock = functools.partial(locks.locked, state_path, locks.CYCLE)
-    return Writer(sensor, Guard(Pauses(state_path).current, lambda wait: lock(wait=wait)))
+    paused, records = Pauses(state_path).current, Records(state_path, sensor)
+    return Writer(sensor, Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records))
 
 
 def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:

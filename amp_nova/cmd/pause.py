@@ -71,7 +71,8 @@ def run_pause(args: argparse.Namespace) -> int:
     """Pause one instance. Nothing of it is written any more once this returns."""
     conf = options.load(files=args.config_file)
     resource, state_path = _find(conf, args.instance), Path(conf.agent.state_path)
-    with locks.locked(state_path, locks.CYCLE, wait=True):  # waits for writes that are under way
+    # Waits for writes that are under way.
+    with locks.locked(state_path, locks.CYCLE, wait_s=locks.WAIT_S):
         Pauses(state_path).pause(resource, "paused by an operator", args.ttl)
     print(f"{args.instance} is paused for {args.ttl:g} s")
     return 0
@@ -93,10 +94,8 @@ def run_release(args: argparse.Namespace) -> int:
     """Release some instances or all (0); something is left over (1)."""
     if args.all == bool(args.instances):
         raise AmpError("release: give either INSTANCE... or --all")
-    try:
-        from amp_nova.agent.operator.release import release
-    except ImportError as exc:
-        raise AmpError(NO_LIBVIRT) from exc
+    from amp_nova.agent.operator.release import release
+
     conf = options.load(files=args.config_file)
     done = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
     if args.format == "json":

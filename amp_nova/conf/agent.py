@@ -63,12 +63,24 @@ Directory for the control socket, locks, paused and released instances, and the 
 It must survive a restart of the agent, but not a reboot.
 """,
     ),
+    cfg.FloatOpt(
+        "lease_s",
+        default=10.0,
+        min=1.0,
+        max=3600.0,
+        help="""
+Seconds that limits, affinities and the idle class stay as they are after the last completed cycle.
+Then the guard (``amp-nova-guard``) applies the safe state: bookings keep the limits of the core
+types they are on, best effort leaves the idle class. At least two cycles have to fit in.
+""",
+    ),
     cfg.IntOpt(
         "drift_repairs_max",
         default=3,
         min=0,
         help="""
-How many times a minute the agent restores a quota or an affinity that something else changed.
+How many times a minute the agent restores a quota, an affinity, a burst or the idle class of an
+instance where something else changed it.
 After that it leaves the instance alone for five minutes and reports it. 0 never restores
 anything.
 """,

@@ -20,7 +20,9 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
     if entitlement.pcpus is not None and entitlement.pcpus != now.pcpus:
         steps.append(Step(pcpus=entitlement.pcpus))
     quota = entitlement.quota
-    if quota is not None and quota.bandwidth != now.bandwidth:
+    # A burst is ended with the write of a limit, also of one that is in force already.
+    burst = quota is not None and quota.bandwidth is not None and now.burst_us > 0
+    if quota is not None and (quota.bandwidth != now.bandwidth or burst):
         before, wanted = now.bandwidth, quota.bandwidth
         lowered = wanted is not None and (before is None or wanted.cores <= before.cores)
         steps.insert(0 if lowered else len(steps), Step(bandwidth=wanted))

@@ -15,6 +15,7 @@ from amp_nova.model.observation import Observation, VcpuKey
 
 REPAIRS_WITHIN_S = 60.0
 EXCLUDED_S = 300.0
+CAUSES = ("quota", "affinity", "idle", "burst")
 EXCLUDED = "somebody else keeps changing its limits: use 'amp-nova pause' to do so by hand"
 
 
@@ -40,7 +41,8 @@ class ForeignChanges:
     ``expected`` and ``in_force`` are of the last cycle. Of the last comparison are the
     ``incarnations``, where vCPUs were kept before somebody ``moved`` them, the ``instances`` that
     somebody changed (libvirt names by UUID), and those that are ``excluded`` for now, with the
-    reason. ``counts``: foreign changes so far, by ``quota`` and ``affinity``.
+    reason. ``counts``: foreign changes so far, by cause (``CAUSES``); ``idle``: which instances were
+    put into the idle class, or kept out of it, in the last cycle.
     """
 
     expected: Entitlements = field(default_factory=dict)
@@ -51,12 +53,17 @@ class ForeignChanges:
     counts: Mapping[str, int] = field(default_factory=dict)
     backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
+    idle: Mapping[str, bool] = field(default_factory=dict)
+
+    def adopting(self) -> "ForeignChanges":
+        """Expect nothing: whatever is found next is taken for granted."""
+        return replace(self, expected={}, in_force={}, incarnations={}, idle={})
 
 
 def differences(
     expected: Entitlement, now: Allocation, ips_limit: Bandwidth | None = None
 ) -> tuple[str, ...]:
-    """What somebody else changed of a vCPU: ``quota``, ``affinity``.
+    """What somebody else changed of a vCPU: ``quota``, ``affinity``, ``burst``.
 
     ``ips_limit``: what the Ips controller last set. An affinity outside what Nova allows by now is
     Nova's own doing; best effort that competes with bookings has a limit that goes with its place.
@@ -70,6 +77,8 @@ def differences(
         unknown = expected.governed_by == "ips" and ips_limit is None
         if not unknown and now.bandwidth != limit:
             found.append("quota")
+        if now.burst_us and quota.bandwidth is not None:
+            found.append("burst")
     kept = expected.pcpus
     if kept is not None and kept != now.pcpus and kept <= now.allowed:
         # Where only the flavor asks for a core type, any of its pCPUs will do.
@@ -102,6 +111,13 @@ def compare(
             instances[resource] = names[resource]
         if "affinity" in found and expected.pcpus is not None:
             moved[key] = expected.pcpus
+    for domain in seen.domains:
+        resource = domain.domain.resource
+        expected_idle = before.idle.get(resource, domain.idle)
+        known = before.incarnations.get(resource) == incarnations[resource]
+        if domain.idle not in (None, expected_idle) and known and resource not in seen.paused:
+            counts["idle"] += 1
+            instances[resource] = names[resource]
     backoffs = {r: b for r, b in before.backoffs.items() if r in names}
     for resource in instances:
         backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
@@ -115,12 +131,15 @@ def expect(
     before: ForeignChanges,
     entitlements: Entitlements,
     now: Allocations,
-    not_made: Collection[VcpuKey],
+    not_made: Collection[VcpuKey | str],
 ) -> ForeignChanges:
     """Remember what shall be in force from now on, except where that could not be made so.
 
-    ``now``: what is in force after the writes of the cycle.
+    ``now``: what is in force after the writes of the cycle; ``not_made``: the vCPUs, and instances
+    as to their idle class, that could not be changed.
     """
+    idle = {k[0]: e.idle for k, e in entitlements.items() if e.idle is not None}
     if not_made:
         entitlements = {key: e for key, e in entitlements.items() if key not in not_made}
-    return replace(before, expected=entitlements, in_force=now)
+        idle = {resource: is_idle for resource, is_idle in idle.items() if resource not in not_made}
+    return replace(before, expected=entitlements, in_force=now, idle=idle)

@@ -110,6 +110,15 @@ class LibvirtSensor:
         known = self._known.get(resource)
         return known.threads if known else None
 
+    def reread(self) -> None:
+        """Read everything in the next observation, also of vCPUs that slept: others wrote to it."""
+        self._rescanned_s = float("-inf")
+
+    def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
+        """A domain as of the last observation, and the pCPUs its definition leaves each vCPU."""
+        known = self._known.get(resource)
+        return None if known is None or known.domain is None else (known.domain, known.allowed)
+
     def thread(self, key: VcpuKey) -> VcpuThread | None:
         """The thread of a vCPU, if it was there at the last observation."""
         known = self._known.get(key[0])
@@ -148,7 +157,9 @@ class LibvirtSensor:
             which = ", ".join(str(i) for i in sorted(threads.groupless))
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
-        return DomainReading(domain, vcpus, missing, group.idle() if group else None)
+        idle = group.idle() if group else None
+        bursts = {i: t.group.burst_us for i, t in threads.by_index.items() if t.group.burst_us}
+        return DomainReading(domain, vcpus, missing, idle, bursts)
 
     def _found(self, resource: str, name: str, rescan: bool) -> _Known:
         """The domain's threads, searched again when its QEMU process is another one.

@@ -27,7 +27,7 @@ class VcpuThread:
         self.group = group
         self.counts = counts
         self.task = task
-        self._started = started(task)
+        self.started = started(task)
         self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._last: tuple[bytes, VcpuReading] | None = None
@@ -44,10 +44,13 @@ class VcpuThread:
         """Counters and limits at this moment.
 
         Unless ``closely``, the limits of a vCPU that slept since the last time are not read again:
-        most vCPUs do most of the time, and a limit matters to one that runs.
+        most vCPUs do most of the time, and a limit matters to one that runs. A burst that somebody
+        else allowed is looked for only ``closely``: nobody does in the ordinary course of events.
         """
         raw = os.pread(self._schedstat, 128, 0)
         last = self._last
+        if closely:
+            self.group.read_burst()
         if last is not None and raw == last[0]:
             if not closely and last[1].allowed == allowed:
                 return last[1]
@@ -98,7 +101,7 @@ class VcpuThread:
         then; the start time tells one life of an id from another.
         """
         os.pread(self._schedstat, 1, 0)
-        if started(self.task) != self._started:
+        if started(self.task) != self.started:
             raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def written(self) -> None:
@@ -166,6 +169,11 @@ class VcpuThreads:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def process(self) -> tuple[str, str]:
+        """Folder in ``/proc`` and start time of the process."""
+        return str(self._root / f"proc/{self.pid}"), self.incarnation.partition(":")[2]
 
     def follow(self) -> None:
         """Search again if threads came or went since the last search: cheaper than ``rescan``."""

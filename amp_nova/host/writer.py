@@ -9,42 +9,59 @@ same thread of the same process, and is read back.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from amp_nova.exceptions import ActuationFailed, ConfigInvalid
+from amp_nova.exceptions import ActuationFailed, ConfigInvalid, Locked
 from amp_nova.host.cgroup.groups import GONE, READ_ONLY
 from amp_nova.host.cgroup.period_start import at_period_start
+from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread
-from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step, described
+from amp_nova.model.allocation import (
+    LOCKED,
+    Change,
+    Changes,
+    Failure,
+    Outcome,
+    SafeStates,
+    Step,
+    described,
+)
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
 
-Lock = Callable[[bool], AbstractContextManager[None]]
-"""Takes the cycle lock; the argument says whether to wait. ``ConfigInvalid`` if it is taken."""
+Lock = Callable[[float], AbstractContextManager[None]]
+"""Takes the cycle lock; the argument says how many seconds to wait. ``Locked`` names the
+process that has it for longer."""
+LOCK_WAIT_S = 1.0
+"""A cycle waits so long for another process that changes limits; then it gives its changes up."""
 
 
-def no_lock(_wait: bool) -> AbstractContextManager[None]:
+def no_lock(_wait_s: float) -> AbstractContextManager[None]:
     """For tests and tools that are alone."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """What every write respects: the instances that are paused now, and the cycle lock."""
+class Conditions:
+    """What every write respects: the instances that are paused now, and the cycle lock.
+
+    ``records``: what keeps, before the first change, what there was (``None``: for tools).
+    """
 
     paused: Callable[[], Mapping[str, str]] = nothing_paused
     lock: Lock = no_lock
+    records: Records | None = None
 
 
 class Writer:
     """Writes what was decided to the threads that a sensor found."""
 
-    def __init__(self, sensor: LibvirtSensor, guard: Guard | None = None) -> None:
+    def __init__(self, sensor: LibvirtSensor, conditions: Conditions | None = None) -> None:
         self._sensor = sensor
-        self._guard = guard or Guard()
+        self._conditions = conditions or Conditions()
 
     def apply(self, changes: Changes) -> Outcome:
         """Make changes, each on its own; a vCPU that is gone is not a failure.
@@ -53,35 +70,55 @@ class Writer:
         one period, 0.1 s at the most.
         """
         if not changes:
+            self._recorded((), (), changes.safe)
             return Outcome()
-        with self._guard.lock(True):
-            paused = self._guard.paused()
-            failures = {
-                c.key: Failure("paused", paused[c.key[0]])
-                for c in changes.vcpus
-                if c.key[0] in paused
-            }
-            failures |= self._write([c for c in changes.vcpus if c.key not in failures])
-            idle = {r: Failure("paused", paused[r]) for r in changes.idle if r in paused}
-            for resource in changes.idle.keys() - idle.keys():
-                if (failure := self._set_idle(resource, changes.idle[resource])) is not None:
-                    idle[resource] = failure
+        try:
+            with self._conditions.lock(LOCK_WAIT_S):
+                return self._apply(changes)
+        except Locked as exc:
+            failure = Failure(LOCKED, str(exc))
+            failures = dict.fromkeys((c.key for c in changes.vcpus), failure)
+            return Outcome(failures, dict.fromkeys(changes.idle, failure))
+
+    def _apply(self, changes: Changes) -> Outcome:
+        paused = self._conditions.paused()
+        failures = {
+            c.key: Failure("paused", paused[c.key[0]]) for c in changes.vcpus if c.key[0] in paused
+        }
+        idle = {r: Failure("paused", paused[r]) for r in changes.idle if r in paused}
+        vcpus = [c for c in changes.vcpus if c.key not in failures]
+        enter = changes.idle.keys() - idle.keys()
+        unrecorded = self._recorded([c.key for c in vcpus], enter, changes.safe)
+        failures |= {c.key: unrecorded[c.key] for c in vcpus if c.key in unrecorded}
+        failures |= self._write([c for c in vcpus if c.key not in failures])
+        for resource in enter:
+            failure = unrecorded.get(resource) or self._set_idle(resource, changes.idle[resource])
+            if failure is not None:
+                idle[resource] = failure
         return Outcome(failures, idle)
+
+    def _recorded(
+        self, keys: Collection[VcpuKey], idle: Collection[str], safe: SafeStates | None = None
+    ) -> Mapping[VcpuKey | str, Failure]:
+        records = self._conditions.records
+        return {} if records is None else records.keep(keys, idle, safe)
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits at once, unless another process holds the lock; failures are retried."""
         try:
-            with self._guard.lock(False):
-                paused = self._guard.paused()
+            with self._conditions.lock(0.0):
+                paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), ())
                 failures = {}
                 for key, limit in limits.items():
                     if key[0] in paused:
                         failures[key] = Failure("paused", paused[key[0]])
+                    elif key in unrecorded:
+                        failures[key] = unrecorded[key]
                     elif (failure := self._take(key, (Step(bandwidth=limit),))) is not None:
                         failures[key] = failure
                 return failures
         except ConfigInvalid as exc:
-            return dict.fromkeys(limits, Failure("locked", str(exc)))
+            return dict.fromkeys(limits, Failure(LOCKED, str(exc)))
 
     def release(self, reading: DomainReading) -> tuple[str, ...]:
         """Restore what the flavor alone asks for; what is left over, a sentence each.
@@ -179,6 +216,8 @@ def _write_step(thread: VcpuThread, step: Step) -> None:
     """One write; ``ActuationFailed`` when the kernel made something else of it."""
     thread.written()
     if step.pcpus is None:
+        if step.bandwidth is not None:
+            thread.group.forbid_burst()
         if thread.group.bandwidth() != step.bandwidth:  # an equal one would refill the group
             thread.group.set_bandwidth(step.bandwidth)
         return

@@ -13,13 +13,14 @@ class Allocation(NamedTuple):
     """What is in force for one vCPU: the pCPUs it is kept on, and its limit (``None``: none).
 
     ``allowed``: the pCPUs that Nova and libvirt leave it; ``uncounted``: why nothing counts its
-    instructions, ``None`` if they are counted.
+    instructions, ``None`` if they are counted; ``burst_us``: its ``cpu.max.burst``.
     """
 
     pcpus: frozenset[int]
     bandwidth: Bandwidth | None
     allowed: frozenset[int] = frozenset()
     uncounted: str | None = ""
+    burst_us: int = 0
 
 
 Allocations = Mapping[VcpuKey, Allocation]
@@ -30,7 +31,11 @@ def of_domain(seen: DomainReading) -> dict[VcpuKey, Allocation]:
     resource = seen.domain.resource
     return {
         (resource, v.index): Allocation(
-            v.pcpus, v.bandwidth, v.allowed, None if v.counts is not None else v.uncounted or ""
+            v.pcpus,
+            v.bandwidth,
+            v.allowed,
+            None if v.counts is not None else v.uncounted or "",
+            seen.bursts_us.get(v.index, 0),
         )
         for v in seen.vcpus
     }
@@ -71,14 +76,39 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class SafeState:
+    """What holds for a vCPU while no agent is in control.
+
+    ``limits``: the right limit on the pCPUs of each core type, empty: the one it had before the
+    agent's first change. ``pcpus``: where it is kept unless its affinity is one of those, ``None``:
+    where it was before. ``leave``: it is not amp-nova's to change.
+    """
+
+    pcpus: frozenset[int] | None = None
+    limits: tuple[tuple[frozenset[int], Bandwidth | None], ...] = ()
+    leave: bool = False
+
+
+SafeStates = Mapping[VcpuKey, SafeState]
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
-    """All writes of one cycle. ``idle``: instances to put into the idle class or take out of it."""
+    """All writes of one cycle. ``idle``: instances to put into the idle class or take out of it.
+
+    ``safe``: what is to be recorded before the first of them, for every vCPU that is managed.
+    """
 
     vcpus: tuple[Change, ...] = ()
     idle: Mapping[str, bool] = field(default_factory=dict)
+    safe: SafeStates = field(default_factory=dict, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.vcpus or self.idle)
+
+
+LOCKED = "locked"
+"""The reason of a failure: another process kept the cycle lock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,15 @@ class DomainReading:
     """One domain at this moment; ``vcpus`` holds those that could be read.
 
     ``idle``: whether it runs in the idle class (``cpu.idle``); ``None``: not ours to say.
+    ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), where
+    that is not 0.
     """
 
     domain: Domain
     vcpus: tuple[VcpuReading, ...]
     failure: str | None = None
     idle: bool | None = None
+    bursts_us: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

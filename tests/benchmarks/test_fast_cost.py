@@ -87,15 +87,17 @@ def host_of(lab: Lab, state_path: Path) -> tuple[Any, Any]:
     from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
     from amp_nova.host.sensor import LibvirtSensor
-    from amp_nova.host.writer import Guard, Writer
+    from amp_nova.host.writer import Conditions, Writer
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
     hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
     sensor = LibvirtSensor(hypervisor, online, counters=Counters())
-    guard = Guard(Pauses(state_path).current, lambda wait: locked(state_path, "lock", wait=wait))
-    return sensor, Writer(sensor, guard)
+    conditions = Conditions(
+        Pauses(state_path).current, lambda wait_s: locked(state_path, "lock", wait_s=wait_s)
+    )
+    return sensor, Writer(sensor, conditions)
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,8 @@ ONLY: dict[str, tuple[str, ...]] = {
     # A library without I/O, so that types and bounds of a report are declared once.
     "wire": (*DECISIONS[: PURE.index("wire") + 1], EXCEPTIONS, "msgspec"),
     "exceptions.py": (),
+    # The guard has to run when anything else of amp-nova cannot.
+    "guard": ("amp_nova.guard",),
     "ports.py": (*DECISIONS, EXCEPTIONS),
     **{
         path: (*SHARED, *(f"amp_nova.{part}" for part in LOOP))
@@ -58,6 +60,12 @@ ONLY: dict[str, tuple[str, ...]] = {
 # The first module is imported by files under these paths and by no other.
 ONLY_BY = {
     "amp_nova.host": ("host", "cmd", "agent/wiring.py"),
+    "amp_nova.guard": (
+        "guard",
+        "host/records.py",
+        "agent/guarding.py",
+        "agent/operator/release.py",
+    ),
     "amp_nova.agent.wiring": ("agent/service.py", "agent/operator/release.py", "cmd"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
@@ -84,11 +92,13 @@ MADE_BY = {
 }
 
 # Rule 3: one writer. Only these files call what changes a limit, an affinity, a priority or an
-# idle flag.
+# idle flag. The guard is the one exception: it writes what is recorded while there is no agent, so
+# it must not depend on the agent's writer.
 CALLED_BY = {
     "set_bandwidth": ("host/writer.py",),
-    "set_idle": ("host/writer.py",),
-    "sched_setaffinity": ("host/writer.py",),
+    "forbid_burst": ("host/writer.py",),
+    "set_idle": ("host/writer.py", "guard/restore.py"),
+    "sched_setaffinity": ("host/writer.py", "guard/kernel.py"),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),

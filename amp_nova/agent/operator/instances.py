@@ -1,16 +1,25 @@
 """Instances by the names an operator knows them by."""
 
+import re
+
 from amp_nova.exceptions import AmpError
+
+RESERVED = re.compile(r"instance-[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Names that Nova gives to domains, and UUIDs. A tenant may choose such a display name, for example
+that of an instance which has just left this host: it names nothing."""
 
 
 def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
     """The UUID of an instance given by UUID, libvirt name or Nova name; ``AmpError`` if unknown.
 
-    ``here``: libvirt name and Nova name by UUID.
+    ``here``: libvirt name and Nova name by UUID. A Nova name, which a tenant chooses, is the last
+    to count.
     """
     if instance in here:
         return instance
     for position in (0, 1):
+        if position and RESERVED.fullmatch(instance):
+            break
         # Instances that are not Nova's have an empty name there, which names none of them.
         found = [uuid for uuid, names in here.items() if "" != names[position] == instance]
         if len(found) == 1:

@@ -3,10 +3,11 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import ConfigInvalid, Locked
 
 AGENT, CYCLE = "agent.lock", "cycle.lock"
 """The lock of a running agent, and the one that every process takes while it changes limits."""
@@ -14,11 +15,18 @@ TAKEN = {
     AGENT: "another amp-nova-agent runs here",
     CYCLE: "another process is changing limits",
 }
+WAIT_S = 10.0
+"""How long a command waits for a lock."""
+_POLL_S = 0.02
 
 
 @contextlib.contextmanager
-def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
-    """Take a lock file of the state folder; ``ConfigInvalid`` if another process has it."""
+def locked(state_path: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Take a lock file of the state folder.
+
+    Raises ``Locked``, which names the holder, if another process has it for ``wait_s``, and
+    ``ConfigInvalid`` if the folder cannot be written.
+    """
     path = state_path / name
     try:
         state_path.mkdir(parents=True, exist_ok=True)
@@ -29,10 +37,39 @@ def locked(state_path: Path, name: str, *, wait: bool) -> Iterator[None]:
             "or set another folder"
         ) from exc
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as exc:
-            raise ConfigInvalid(f"{TAKEN[name]} (it holds {path})") from exc
+        end = time.monotonic() + wait_s
+        while not _taken(fd):
+            if time.monotonic() >= end:
+                after = f" for {wait_s:g} s" if wait_s else ""
+                raise Locked(f"{TAKEN.get(name, name)}{after}: {holder(path)} holds {path}")
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(fd)
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(path: Path, proc: Path = Path("/proc")) -> str:
+    """The process that locks a file, as the kernel says it (proc_locks(5))."""
+    try:
+        inode = os.stat(path).st_ino
+        pids = [
+            int(fields[4])
+            for line in (proc / "locks").read_text().splitlines()
+            if (fields := line.split())[1] == "FLOCK" and fields[5].endswith(f":{inode}")
+        ]
+    except (OSError, ValueError, IndexError):
+        pids = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            name = (proc / f"{pid}/comm").read_text().strip()
+            state = (proc / f"{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            return f"process {pid} ({name}{', stopped' if state in 'Tt' else ''})"
+    return "a process that /proc/locks does not name"

@@ -1,15 +1,24 @@
-"""Restores what flavors alone ask for, and keeps the agent from changing it again."""
+"""Restores what there was before the agent, and keeps the agent from changing it again.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+The records that the agent wrote before its first change say what that was; neither the agent nor
+libvirt has to run. What is not recorded (by an agent older than the records) gets what libvirt's
+definition says.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from oslo_config import cfg
 
-from amp_nova.agent import wiring
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.operator.pause import Pauses
+from amp_nova.exceptions import AmpError
+from amp_nova.guard import record
+from amp_nova.guard.restore import found, restore
+from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import DomainReading
 
 WHY = "released; 'amp-nova resume' lets the agent manage it again"
@@ -24,50 +33,152 @@ class Released:
     left: tuple[str, ...]
 
 
+class _Writer(Protocol):
+    """Undoes what no record is of."""
+
+    def undo_lines(self, reading: DomainReading) -> list[str]: ...
+
+    def release(self, reading: DomainReading) -> tuple[str, ...]: ...
+
+
+class _IoHost(Protocol):
+    """Moves I/O threads."""
+
+    def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None: ...
+
+
+@dataclass(slots=True)
+class _Host:
+    """What is known of this host: its records and, where libvirt answers, its domains.
+
+    ``absent``: why libvirt's domains are not known; ``moved``: the homes of I/O threads that the
+    agent moved, by instance.
+    """
+
+    recorded: dict[str, record.Domain] = field(default_factory=dict)
+    here: dict[str, DomainReading] = field(default_factory=dict)
+    writer: _Writer | None = None
+    io_host: _IoHost | None = None
+    moved: Mapping[str, Mapping[int, frozenset[int]]] = field(default_factory=dict)
+    absent: str = ""
+
+    def names(self) -> dict[str, tuple[str, str]]:
+        """Libvirt name and Nova name by UUID."""
+        found_here = {u: (r.domain.name, r.domain.display_name) for u, r in self.here.items()}
+        return {u: (d.name, d.display_name) for u, d in self.recorded.items()} | found_here
+
+
 def release(
     conf: cfg.ConfigOpts, instances: list[str] | None, *, dry_run: bool = False
 ) -> Released:
     """Restore instances; ``dry_run`` only lists what would be changed.
 
-    ``instances=None`` means every instance with an ``amp:*`` key, and those that a policy placed.
-    Raises ``AmpError`` for an instance that is not on this host.
+    ``instances=None`` means every instance that is recorded, has an ``amp:*`` key, or was placed by
+    a policy. Raises ``AmpError`` for an instance that is not on this host.
     """
-    sensor, state_path = wiring.make_sensor(conf), Path(conf.agent.state_path)
-    writer, pauses = wiring.make_writer(conf, sensor), Pauses(state_path)
+    state_path = Path(conf.agent.state_path)
+    names: list[str] = []
     changes: list[str] = []
-    left: list[str] = []
-    with locks.locked(state_path, locks.CYCLE, wait=True):
+    with locks.locked(state_path, locks.CYCLE, wait_s=locks.WAIT_S):
+        host, left = _observe(conf)
+        known = host.names()
+        for uuid in _chosen(instances, host):
+            made, failed, managed = _restore(host, uuid, dry_run)
+            changes += made
+            left += failed
+            if managed or instances is not None:
+                names.append(known[uuid][0])
+                left += [] if dry_run else _exclude(state_path, uuid, known[uuid][0])
+            if not (dry_run or failed):
+                _forget(state_path, uuid)
+    return Released(tuple(names), tuple(changes), tuple(left))
+
+
+def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
+    """What is known of this host, and a sentence for each part that cannot be."""
+    host, left, state_path = _Host(), [], Path(conf.agent.state_path)
+    for resource, domain in record.load_all(state_path / record.FOLDER):
+        if isinstance(domain, Exception):
+            left.append(f"{resource}: its record cannot be used: {domain}")
+        elif record.alive(domain):
+            host.recorded[resource] = domain
+    try:
+        from amp_nova.agent import wiring
+
+        sensor = wiring.make_sensor(conf)
         seen = sensor.observe()
-        here = {r.domain.resource: r for r in seen.domains}
-        io_host = wiring.make_io_host(conf, sensor) if wiring.io_marker(conf).exists() else None
-        moved = {} if io_host is None else io_host.moved(seen.topology)
-        chosen = _chosen(instances, here, set(moved))
-        # Without bookings there is nothing to defer to: best effort leaves the idle class.
-        idle = [u for u, r in here.items() if instances is None and r.idle and u not in chosen]
-        for uuid in [*chosen, *idle]:
-            changes += writer.undo_lines(here[uuid])
-            changes += [f"{here[uuid].domain.name}: I/O threads"] if uuid in moved else []
-            if dry_run:
-                continue
-            if uuid in chosen:
-                pauses.pause(uuid, WHY)
-            left += writer.release(here[uuid])
-            if io_host is not None and uuid in moved:
-                failure = io_host.move(uuid, moved[uuid])
-                left += [f"{here[uuid].domain.name}: {failure.message}"] if failure else []
-    return Released(tuple(here[u].domain.name for u in chosen), tuple(changes), tuple(left))
+    except ImportError:
+        host.absent = "libvirt's Python binding is missing: install amp-nova[agent]"
+    except AmpError as exc:
+        host.absent = str(exc)
+    else:
+        host.here = {r.domain.resource: r for r in seen.domains}
+        host.writer = wiring.make_writer(conf, sensor)
+        if wiring.io_marker(conf).exists():
+            io_host = wiring.make_io_host(conf, sensor)
+            host.io_host, host.moved = io_host, io_host.moved(seen.topology)
+    if host.absent and (state_path / "io.moved").exists():
+        left.append(f"I/O threads that were moved stay where they are: {host.absent}")
+    return host, left
 
 
-def _chosen(
-    instances: list[str] | None, here: Mapping[str, DomainReading], moved: set[str]
-) -> list[str]:
-    if instances is None:
-        return [uuid for uuid, r in here.items() if uuid in moved or _changed(r)]
-    names = {u: (r.domain.name, r.domain.display_name) for u, r in here.items()}
-    return list(dict.fromkeys(resolve(instance, names) for instance in instances))
+def _chosen(instances: list[str] | None, host: _Host) -> list[str]:
+    if instances is not None:
+        try:
+            return list(dict.fromkeys(resolve(i, host.names()) for i in instances))
+        except AmpError as exc:
+            raise AmpError(f"{exc} ({host.absent})" if host.absent else str(exc)) from exc
+    changed = (u for u, r in host.here.items() if r.idle or u in host.moved or _changed(r))
+    chosen = list(dict.fromkeys((*host.recorded, *changed)))
+    if host.absent and not chosen:
+        raise AmpError(f"nothing is recorded here, and {host.absent}")
+    return chosen
 
 
 def _changed(reading: DomainReading) -> bool:
     """Whether a limit or affinity of an instance is amp-nova's to restore."""
     booked = any(k.startswith("amp:") for k in reading.domain.specs)
     return booked or any(v.pcpus < v.allowed for v in reading.vcpus)
+
+
+def _restore(host: _Host, uuid: str, dry_run: bool) -> tuple[list[str], list[str], bool]:
+    """The changes, the leftovers, and whether more than the idle class was managed."""
+    reading, domain = host.here.get(uuid), host.recorded.get(uuid)
+    managed = uuid in host.moved
+    if domain is not None:
+        done = restore(domain, found, dry_run=dry_run)
+        changes, left = done.changes, done.left
+        managed |= done.vcpus or any(v.safe.limits for v in domain.vcpus.values())
+    elif reading is not None and host.writer is not None:
+        changes = host.writer.undo_lines(reading)
+        left = [] if dry_run else list(host.writer.release(reading))
+        managed |= _changed(reading)
+    if uuid in host.moved and host.io_host is not None:
+        name = host.names()[uuid][0]
+        changes.append(f"{name}: I/O threads")
+        failure = None if dry_run else host.io_host.move(uuid, host.moved[uuid])
+        left += [f"{name}: {failure.message}"] if failure else []
+    return changes, left, managed
+
+
+def _exclude(state_path: Path, uuid: str, name: str) -> Collection[str]:
+    """Pause an instance for good. Its record makes way where the disk is full."""
+    pauses = Pauses(state_path)
+    try:
+        pauses.pause(uuid, WHY)
+    except AmpError:
+        record.forget(state_path / record.FOLDER, uuid)
+        try:
+            pauses.pause(uuid, WHY)
+        except AmpError as exc:
+            return [f"{name}: a running agent will manage it again: {exc}"]
+    return []
+
+
+def _forget(state_path: Path, uuid: str) -> None:
+    """Remove a record, unless an agent runs, which keeps it up to date."""
+    try:
+        with locks.locked(state_path, locks.AGENT):
+            record.forget(state_path / record.FOLDER, uuid)
+    except AmpError:
+        return

@@ -22,11 +22,13 @@ from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
 from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.io_work import IoDomain, IoReport
 from amp_nova.agent.publish import capacity
 from amp_nova.agent.publish.host_reports import HostInfo
 from amp_nova.agent.publish.rows import Distribution, Labels, Row
+from amp_nova.control.foreign_changes import CAUSES as CHANGED
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
@@ -61,6 +63,7 @@ class AgentStatus:
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
     threads: tuple[ThreadStatus, ...] = ()
+    lease: LeaseStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,12 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         "When a helper thread last did its work: sent a report, updated Placement, served.",
         lambda a: {t.name: t.last_success_s for t in a.threads if t.last_success_s is not None},
         ("thread",)),
+    Row("gauge", "amp_lease_remaining_seconds",
+        "What was left of the lease when the last completed cycle renewed it.",
+        lambda a: a.lease.left_s if a.lease else None),
+    Row("counter", "amp_lease_expirations_total",
+        "Times that the guard applied the safe state because no cycle had renewed the lease.",
+        lambda a: a.lease.expirations if a.lease else None),
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )
@@ -190,8 +199,8 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: r.coefficient_drift, ("core_type",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
-    Row("counter", "amp_enforcement_drift_total", "Quotas and affinities changed from outside.",
-        lambda r: {"quota": 0, "affinity": 0, **r.totals.drift}, ("cause",)),
+    Row("counter", "amp_enforcement_drift_total", "Changes made by somebody else.",
+        lambda r: {**dict.fromkeys(CHANGED, 0), **r.totals.drift}, ("cause",)),
     Row("counter", "amp_actuation_failures_total", "Changes that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),
     Row("counter", "amp_plans_rejected_total", "Invalid plans returned by the policy.",

@@ -78,6 +78,7 @@ class VcpuGroup:
         self.version = version
         self._fds: list[int] = []
         self._kept: dict[str, int] = {}
+        self._burst = "cpu.max.burst" if version == 2 else "cpu.cfs_burst_us"
         names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         try:
             self._fds.append(os.open(path / "cpu.stat", os.O_RDONLY))
@@ -89,6 +90,8 @@ class VcpuGroup:
         self._raw = self._quota = b""
         self._reads = 0
         self._bandwidth: Bandwidth | None = None
+        self.burst_us = 0
+        """CPU time beyond its quota that the vCPU may save up, as last read."""
 
     def _open(self, name: str) -> int:
         """For writing too, where that is allowed: where not, a write says why."""
@@ -117,6 +120,20 @@ class VcpuGroup:
     def periods(self) -> int:
         """Bandwidth periods that began while there was demand, cumulative."""
         return _number(os.pread(self._fds[0], _READ_BYTES, 0), b"nr_periods ")
+
+    def read_burst(self) -> int:
+        """Read ``burst_us`` again; kernels before 5.14 have no such file."""
+        try:
+            self.burst_us = int((self.path / self._burst).read_bytes())
+        except FileNotFoundError:
+            self.throttled_ns()  # fails if the group is gone
+        return self.burst_us
+
+    def forbid_burst(self) -> None:
+        """Set the burst to 0: the kernel refuses a quota below it."""
+        if self.read_burst():
+            self._put(self._burst, "0")
+            self.burst_us = 0
 
     def bandwidth(self) -> Bandwidth | None:
         """The limit in force, ``None`` when there is none."""
@@ -184,6 +201,7 @@ class DomainGroup:
     def __init__(self, vcpu: Path) -> None:
         """``vcpu``: the folder of one of its vCPUs. Version 2 has a level in between."""
         above = vcpu.parent.parent if vcpu.parent.name == "libvirt" else vcpu.parent
+        self.folder = above
         self._path = above / "cpu.idle"
         self._fd: int | None = None
         with contextlib.suppress(FileNotFoundError):  # kernels before 5.15

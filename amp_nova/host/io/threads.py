@@ -1,6 +1,7 @@
 """The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup.groups import path_of
+from amp_nova.host.vcpu_threads import started
 from amp_nova.host.writer import move_thread
 from amp_nova.profiling.io_overlap import IoThread
 
@@ -31,7 +33,14 @@ class _Thread:
         self.kind = ""
         self.iothread: int | None = None
         self.checks = 0
+        self.started = started(task)
         self.fd = os.open(task / "schedstat", os.O_RDONLY)
+
+    def verify(self) -> None:
+        """``ProcessLookupError`` if another thread has its id by now."""
+        os.pread(self.fd, 1, 0)
+        if started(self.task) != self.started:
+            raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def recognise(self, pid: int) -> None:
         """Set the kind by the thread's name; a vCPU thread has none."""
@@ -145,7 +154,9 @@ class IoThreads:
             thread.recognise(self._pid)
             if not thread.kind:
                 return
+            thread.verify()
             move_thread(tid, pcpus)
+            thread.verify()
             now = frozenset(os.sched_getaffinity(tid))
         except (FileNotFoundError, ProcessLookupError):
             self._drop(tid)

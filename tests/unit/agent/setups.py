@@ -7,6 +7,7 @@ import time
 
 from amp_nova import conf as options
 from amp_nova.agent import wiring
+from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.operator.pause import Pauses
 from tests.fakehost import Node
 
@@ -27,6 +28,8 @@ class Setup:
         self.node.sensor._paused = Pauses(self.state).current
         self.wake = None
         monkeypatch.setattr(wiring, "make_sensor", self._make_sensor)
+        # A real guard must not take a fake node's threads for real ones.
+        monkeypatch.setattr(Guarding, "_start", lambda _self: None)
 
     def _make_sensor(self, conf, wake=None):
         self.wake = wake

@@ -177,7 +177,7 @@ def test_io_work_waits_for_the_cycle_lock(setup):
     running.once()
     poll = threading.Thread(target=running.poll_io)
 
-    with locks.locked(setup.state, locks.CYCLE, wait=True):
+    with locks.locked(setup.state, locks.CYCLE, wait_s=10):
         poll.start()
         poll.join(0.1)
         assert steps == []

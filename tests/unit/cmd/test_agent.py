@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -151,12 +152,14 @@ def test_problems_are_reported(node, run):
 
 def test_second_agent_cannot_run_now(node, run, tmp_path):
     """Exit status 1 and one sentence: systemd starts it again, and the other one may have ended."""
-    with locked(tmp_path / "state", "agent.lock", wait=False):
+    with locked(tmp_path / "state", "agent.lock"):
         status, _, err = run()
 
     assert status == 1
+    process = Path("/proc/self/comm").read_text().strip()
     assert err == (
-        f"amp-nova-agent: another amp-nova-agent runs here (it holds {tmp_path}/state/agent.lock)\n"
+        "amp-nova-agent: another amp-nova-agent runs here: "
+        f"process {os.getpid()} ({process}) holds {tmp_path}/state/agent.lock\n"
     )
 
 

@@ -78,7 +78,7 @@ def test_pause_waits_for_the_cycle_lock(run, excluded, tmp_path):
         target=lambda: done.append(run("pause", NAME, "--ttl", "600")), daemon=True
     )
 
-    with locks.locked(tmp_path / "state", locks.CYCLE, wait=True):
+    with locks.locked(tmp_path / "state", locks.CYCLE, wait_s=10):
         command.start()
         command.join(0.2)
         assert (done, excluded()) == ([], {})
@@ -253,14 +253,12 @@ def test_leftovers_are_the_answer_no(run, node):
 
 
 def test_a_missing_libvirt_binding_is_bad_input(run, monkeypatch):
-    """The message says what to install."""
-    for module in ("wiring", "operator.release"):
-        monkeypatch.setitem(sys.modules, f"amp_nova.agent.{module}", None)
-        monkeypatch.delattr(f"amp_nova.agent.{module}", raising=False)
+    """The message says what to install, where nothing is recorded either."""
+    monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
+    monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
 
     for command in (["pause", NAME, "--ttl", "9"], ["release", NAME], ["release", "--all"]):
         status, _, err = run(*command)
-        assert (status, err) == (
-            2,
-            "amp-nova: libvirt's Python binding is missing: install amp-nova[agent]\n",
-        )
+        assert status == 2
+        assert "libvirt's Python binding is missing: install amp-nova[agent]" in err
+        assert err.count("\n") == 1

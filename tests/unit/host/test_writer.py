@@ -380,14 +380,14 @@ def test_apply_waits_for_the_process_that_holds_the_lock(tmp_path, monkeypatch):
     """With the real lock file: nothing is written until it is free."""
     state_path, began, outcomes = tmp_path / "state", threading.Event(), []
 
-    def lock(wait):
+    def lock(wait_s):
         began.set()
-        return locked(state_path, "cycle.lock", wait=wait)
+        return locked(state_path, "cycle.lock", wait_s=wait_s)
 
     node = Node(tmp_path / "host", monkeypatch, lock=lock)
     node.start()
     node.see()
-    with locked(state_path, "cycle.lock", wait=True):
+    with locked(state_path, "cycle.lock", wait_s=10):
         thread = threading.Thread(target=lambda: outcomes.append(apply(node, change())))
         thread.start()
         assert began.wait(5)

@@ -9,19 +9,19 @@ from amp_nova.exceptions import ConfigInvalid
 def test_second_agent_is_refused(tmp_path):
     """Two agents would fight over the same limits."""
     with (
-        locked(tmp_path, "agent.lock", wait=False),
+        locked(tmp_path, "agent.lock"),
         pytest.raises(ConfigInvalid, match="another amp-nova-agent runs here"),
-        locked(tmp_path, "agent.lock", wait=False),
+        locked(tmp_path, "agent.lock"),
     ):
         pass
 
 
 def test_lock_is_free_again_after_a_failure(tmp_path):
     """No descriptor is left open, and an error of the code inside is not taken for the lock's."""
-    with pytest.raises(BlockingIOError), locked(tmp_path, "x", wait=False):
+    with pytest.raises(BlockingIOError), locked(tmp_path, "x"):
         raise BlockingIOError("not the lock's")
 
-    with locked(tmp_path, "x", wait=False):
+    with locked(tmp_path, "x"):
         pass
 
 
@@ -32,7 +32,7 @@ def test_state_path_that_cannot_be_written_is_one_sentence(tmp_path):
 
     with (
         pytest.raises(ConfigInvalid) as caught,
-        locked(where, "agent.lock", wait=False),
+        locked(where, "agent.lock"),
     ):
         pass
 

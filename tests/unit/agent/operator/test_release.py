@@ -16,13 +16,14 @@ from tests.unit.agent.setups import HALF, NAME, Setup
 
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    return Setup(tmp_path, monkeypatch)
+    found = Setup(tmp_path, monkeypatch)
+    found.node.kernel.pcpus = frozenset(range(4))
+    return found
 
 
 @pytest.fixture
 def io_host(setup, monkeypatch):
     """The fake node's I/O threads in place of this machine's; the id of the only one."""
-    setup.node.kernel.pcpus = frozenset(range(4))
     setup.node.start(NAME)
     found = IoHost(setup.node.libvirt, setup.node.host.run_path, setup.tmp_path / "host")
     monkeypatch.setattr(wiring, "make_io_host", lambda _conf, _sensor: found)
@@ -54,6 +55,7 @@ def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy,
     running.once()
 
     done = release(conf, None)
+    running.sensor.reread()
     again = running.once()
 
     assert (done.names, done.left) == (tuple(names), ())

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from amp_nova.host.io.interfaces import line_rate_bytes_s
-from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, topology
+from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, stat, topology
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
@@ -85,6 +85,7 @@ def test_vhost_workers_of_older_kernels_are_found_in_the_domains_group(node):
     for number, comm in ((6001, "vhost-4000"), (6002, "swtpm")):
         put(node.root / f"proc/{number}/comm", comm)
         put(node.root / f"proc/{number}/schedstat", "77 0 1")
+        put(node.root / f"proc/{number}/stat", stat(number, comm, 77))
         node.kernel.affinity[number] = {0, 1, 2, 3}
         inside.append(number)
     names = "tasks" if node.host.version == 1 else "cgroup.threads"

@@ -1,0 +1,109 @@
+"""The agent's lease, and the guard that acts when it expires (``amp_nova.guard``)."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import amp_nova
+from amp_nova.agent.cycle import Cycle
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.guard.lease import Lease
+from amp_nova.model.allocation import LOCKED
+
+LOG = logging.getLogger(__name__)
+AGAIN_S = 5.0
+"""How long a guard may take to start before another one is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """Seconds that were left when the lease was last renewed, and how often it has expired."""
+
+    left_s: float
+    expirations: int
+
+
+def blocked(cycle: Cycle) -> str | None:
+    """Which process kept a cycle from its changes by having the cycle lock, if one did."""
+    failures = (*cycle.outcome.failures.values(), *cycle.outcome.idle_failures.values())
+    return next((f.message for f in failures if f.reason == LOCKED), None)
+
+
+class Guarding:
+    """Renews the lease after completed cycles, and sees to it that there is a guard."""
+
+    def __init__(self, state_path: Path, length_s: float) -> None:
+        """Take the lease; ``ConfigInvalid`` if the state folder cannot be written."""
+        self._state_path = state_path
+        self._child: subprocess.Popen[bytes] | None = None
+        self._cycle: Cycle | None = None
+        self._problem: str | None = None
+        try:
+            self._lease = Lease(state_path, length_s)
+            self._lease.renew()
+        except OSError as exc:
+            raise ConfigInvalid(
+                f"the lease in [agent] state_path {state_path} cannot be written "
+                f"({exc.strerror}): free some space there or set another folder"
+            ) from exc
+        self.status = LeaseStatus(length_s, self._lease.expirations)
+        # A service manager starts its guard itself, at about the same time.
+        self._start_s = time.monotonic() + (AGAIN_S if "INVOCATION_ID" in os.environ else 0.0)
+        self._start()
+
+    def taken_over(self) -> bool:
+        """Whether the guard has acted since this was last called."""
+        acted = self._lease.taken_over()
+        if acted:
+            LOG.warning("the guard has applied the safe state; what it left is adopted")
+        return acted
+
+    def after(self, cycle: Cycle | None) -> LeaseStatus:
+        """Renew the lease if this is a completed cycle, and not the one of the last time.
+
+        It is not renewed while another process keeps the agent from its changes.
+        """
+        self._start()
+        if cycle is not None and cycle is not self._cycle:
+            self._cycle, problem = cycle, blocked(cycle)
+            if problem is None:
+                try:
+                    left_s = self._lease.renew()
+                    self.status = LeaseStatus(left_s, self._lease.expirations)
+                except OSError as exc:
+                    problem = f"the lease cannot be renewed ({exc.strerror}): a guard takes over"
+            if problem is not None and self._problem is None:
+                LOG.error("%s; it is tried again in every cycle", problem)
+            self._problem = problem
+        return self.status
+
+    def close(self) -> None:
+        """Let the lease go on to its end: a successor has that long to come."""
+        self._lease.close()
+
+    def _start(self) -> None:
+        """Start a guard as a child in a session of its own, unless there is one."""
+        if self._child is not None:
+            self._child.poll()  # leave no zombie
+        now = time.monotonic()
+        if now < self._start_s or self._lease.guarded():
+            return
+        self._start_s = now + AGAIN_S
+        LOG.info("no guard is here: starting one")
+        # No site-packages, no user's packages, nothing from the present folder.
+        command = [sys.executable, "-sSP", "-m", "amp_nova.guard"]
+        try:
+            self._child = subprocess.Popen(
+                [*command, "--state-path", self._state_path],
+                cwd="/",
+                env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            LOG.error("the guard cannot be started: %s", exc.strerror)

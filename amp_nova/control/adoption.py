@@ -1,0 +1,52 @@
+"""What an agent does with limits that it finds in force when it starts, or returns.
+
+It adopts them: a limit below a booking is raised to the booking at once, every other change goes
+step by step, so that a restart is no jolt to a guest.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.model.allocation import Allocations
+from amp_nova.model.bandwidth import TOLERANCE, Bandwidth, bandwidth
+from amp_nova.model.observation import VcpuKey
+
+STEP_RATIO = 0.1
+"""By how much of its value an adopted limit may change in one cycle."""
+
+
+def eased(
+    entitlements: Entitlements, now: Allocations, easing: Collection[VcpuKey] | None
+) -> tuple[Entitlements, frozenset[VcpuKey]]:
+    """Entitlements whose adopted limits change step by step, and the vCPUs not there yet.
+
+    ``easing``: the vCPUs that were not there yet; ``None`` adopts every limit that is in force.
+    """
+    if easing is None:
+        easing = [key for key, allocation in now.items() if allocation.bandwidth is not None]
+    found, left = dict(entitlements), set()
+    for key in easing:
+        entitlement = entitlements.get(key)
+        quota = entitlement.quota if entitlement is not None else None
+        limit = now[key].bandwidth if key in now else None
+        if entitlement is None or quota is None or limit is None or quota.bandwidth == limit:
+            continue
+        first = _step(entitlement, limit, quota.bandwidth)
+        if first != quota.bandwidth:
+            left.add(key)
+            found[key] = replace(entitlement, quota=replace(quota, bandwidth=first))
+    return found if left else entitlements, frozenset(left)
+
+
+def _step(entitlement: Entitlement, limit: Bandwidth, wanted: Bandwidth | None) -> Bandwidth | None:
+    """The next limit on the way from the one in force to the one that is wanted."""
+    now, target = min(1.0, limit.cores), 1.0 if wanted is None else wanted.cores
+    booked = entitlement.home.cores
+    toward = now if booked is None else min(max(booked, min(now, target)), max(now, target))
+    low, high = (1.0 - STEP_RATIO) * now, (1.0 + STEP_RATIO) * now
+    reached = min(max(target, min(low, toward)), max(high, toward))
+    if abs(reached - target) <= TOLERANCE:
+        return wanted
+    period = limit.period_us if wanted is None else wanted.period_us
+    return bandwidth(reached, period)

@@ -1,0 +1,167 @@
+"""``amp-nova-guard``: applies the safe state of every record when the agent's lease has expired.
+
+It sleeps while an agent renews its lease, shares no process with it, needs no libvirt, and ends
+when nothing is left to guard.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from amp_nova.guard import lease, record, target
+from amp_nova.guard.restore import restore
+
+POLL_S = 1.0
+LOCK_S = 1.0
+"""How long to wait for another process that changes limits; a dead agent may have the lock."""
+CYCLE_LOCK, PAUSES = "cycle.lock", "holds"
+
+
+def say(text: str) -> None:
+    """A line on standard error, unless nobody reads it any more."""
+    with contextlib.suppress(OSError):
+        print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
+
+
+def paused(state_path: Path, resource: str) -> bool:
+    """Whether an operator has paused or released an instance; an unreadable pause counts."""
+    try:
+        until_s = json.loads((state_path / PAUSES / f"{resource}.json").read_text())["until_s"]
+        return until_s is None or not until_s <= time.time()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
+@contextlib.contextmanager
+def cycle_lock(state_path: Path) -> Iterator[None]:
+    """Take the lock of those who change limits; after a while go on without it."""
+    try:
+        fd = os.open(state_path / CYCLE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        end = time.monotonic() + LOCK_S
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(fd)
+
+
+class Watch:
+    """Applies the safe state once per expired lease, then follows vCPUs that are moved."""
+
+    def __init__(self, state_path: Path, proc: str = "/proc") -> None:
+        self._state_path = state_path
+        self._proc = proc
+        self._expired = False
+        self._places: dict[str, frozenset[int]] = {}
+        """Where the vCPUs were after the last change, by the folder of their thread."""
+        self._said: set[str] = set()
+
+    def poll(self) -> tuple[float, bool]:
+        """Act if the lease has expired. Seconds until the next poll, and whether to go on."""
+        left_s = lease.remaining_s(self._state_path)
+        if left_s:
+            self._expired = False
+            return min(left_s, 600.0), True
+        with cycle_lock(self._state_path):
+            left_s = lease.remaining_s(self._state_path)
+            if left_s:  # the agent came back meanwhile
+                return left_s, True
+            first, self._expired = not self._expired, True
+            domains = self._domains()
+            if first and domains:
+                lease.count_expiration(self._state_path)
+                say("the lease has expired: no agent finishes its cycles; applying the safe state")
+                self._places = {}
+            for domain in domains:
+                self._guard(domain, first)
+        return POLL_S, bool(domains)
+
+    def _domains(self) -> list[record.Domain]:
+        """The records of domains that still run; those of others are removed."""
+        found = []
+        folder = self._state_path / record.FOLDER
+        for resource, domain in record.load_all(folder):
+            if isinstance(domain, Exception):
+                self._say_once(f"the record of {resource} cannot be used: {domain}")
+            elif os.path.dirname(domain.process) != self._proc:
+                self._say_once(f"the record of {resource} names no process in {self._proc}")
+            elif record.alive(domain):
+                found.append(domain)
+            else:
+                with contextlib.suppress(OSError):
+                    record.forget(folder, resource)
+        return found
+
+    def _guard(self, domain: record.Domain, first: bool) -> None:
+        if paused(self._state_path, domain.resource):
+            return
+        if not first and not any(self._moved(v) for v in domain.vcpus.values()):
+            return  # somebody else may have changed a limit on purpose: that is not fought over
+        done = restore(domain, target.safe)
+        if done.left:  # it is tried again in the next poll
+            for line in (*done.changes, *done.left):
+                self._say_once(line)
+            return
+        for line in done.changes:
+            say(line)
+        for vcpu in domain.vcpus.values():
+            self._places[vcpu.task] = self._place(vcpu)
+
+    def _moved(self, vcpu: record.Vcpu) -> bool:
+        return self._places.get(vcpu.task, frozenset()) != self._place(vcpu)
+
+    def _place(self, vcpu: record.Vcpu) -> frozenset[int]:
+        try:
+            return frozenset(os.sched_getaffinity(int(os.path.basename(vcpu.task))))
+        except OSError:
+            return frozenset()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            say(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Guard until nothing is left to guard (0) or, with ``--stay``, until it is ended."""
+    parser = argparse.ArgumentParser(prog="amp-nova-guard", description=__doc__.splitlines()[0])
+    parser.add_argument("--state-path", type=Path, default=Path("/run/amp-nova"), metavar="DIR")
+    parser.add_argument(
+        "--stay", action="store_true", help="go on with nothing to guard: for a service manager"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.state_path.mkdir(parents=True, exist_ok=True)
+        while (lock := lease.alone(arguments.state_path)) is None and arguments.stay:
+            time.sleep(POLL_S)
+    except OSError as exc:
+        say(f"--state-path {arguments.state_path} cannot be written ({exc.strerror})")
+        return 2
+    if lock is None:
+        say("another guard is already here")
+        return 0
+    watch = Watch(arguments.state_path)
+    while True:
+        wait_s, go_on = watch.poll()
+        if not (go_on or arguments.stay):
+            return 0
+        time.sleep(wait_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

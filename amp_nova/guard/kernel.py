@@ -1,0 +1,163 @@
+"""Reads and writes the kernel's files for one vCPU or domain that a record names.
+
+``GONE`` is raised as ``ProcessLookupError`` or ``FileNotFoundError`` before anything is written to
+a target that is not the recorded one: another group at the same path, another thread with the same
+id.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from types import TracebackType
+
+from amp_nova.guard.record import Domain, Limit, State, Vcpu, started
+from amp_nova.guard.target import Step
+
+GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
+_QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+_BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
+
+
+class Refused(Exception):
+    """The kernel made something else of a write."""
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
+    fd = os.open(name, os.O_WRONLY, dir_fd=folder)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _read(folder: int, name: str) -> str:
+    fd = os.open(name, os.O_RDONLY, dir_fd=folder)
+    try:
+        return os.read(fd, 128).decode()
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _opened(path: str, inode: int) -> Iterator[int]:
+    """The group's folder; ``FileNotFoundError`` if it is another one by now."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if os.fstat(fd).st_ino != inode:
+            raise FileNotFoundError(errno.ENOENT, "another group has its path now", path)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class VcpuTarget:
+    """The thread and group of one recorded vCPU, to be used in a ``with`` statement."""
+
+    def __init__(self, vcpu: Vcpu) -> None:
+        self._vcpu = vcpu
+        self._tid = int(os.path.basename(vcpu.task))
+        self._stack = contextlib.ExitStack()
+        self._folder = -1
+
+    def __enter__(self) -> "VcpuTarget":
+        self._verify()
+        self._folder = self._stack.enter_context(_opened(self._vcpu.group, self._vcpu.inode))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _verify(self) -> None:
+        if started(self._vcpu.task) != self._vcpu.started:
+            raise ProcessLookupError(errno.ESRCH, "its thread is another one now")
+
+    def state(self) -> State:
+        """What is in force."""
+        return State(self._limit(), frozenset(os.sched_getaffinity(self._tid)))
+
+    def take(self, step: Step) -> None:
+        """Write, and read back; ``Refused`` when the kernel has something else."""
+        self._verify()
+        if isinstance(step, Limit):
+            self._set_limit(step)
+            found = self._limit()
+            if found != step and not (found.quota_us is None and step.quota_us is None):
+                raise Refused(f"its limit is {found.quota_us}/{found.period_us} us all the same")
+        else:
+            os.sched_setaffinity(self._tid, step)
+            if not (now := frozenset(os.sched_getaffinity(self._tid))) <= step:
+                raise Refused(f"it is kept on pCPUs {sorted(now)} all the same")
+        self._verify()
+
+    def _limit(self) -> Limit:
+        if self._vcpu.version == 2:
+            quota, period = _read(self._folder, "cpu.max").split()
+        else:
+            quota, period = _read(self._folder, _QUOTA), _read(self._folder, _PERIOD)
+        none = quota.startswith(("max", "-"))
+        return Limit(None if none else int(quota), int(period), self._burst_us())
+
+    def _burst_us(self) -> int:
+        try:
+            return int(_read(self._folder, _BURST[self._vcpu.version]))
+        except FileNotFoundError:  # kernels before 5.14
+            return 0
+
+    def _put(self, name: str, value: object) -> None:
+        _write(self._folder, name, str(value))
+
+    def _set_limit(self, wanted: Limit) -> None:
+        """The kernel refuses a quota below the burst, so the burst goes first and comes last."""
+        burst = _BURST[self._vcpu.version]
+        now = self._limit()
+        if now.burst_us:
+            self._put(burst, 0)
+        if self._vcpu.version == 2:
+            quota = "max" if wanted.quota_us is None else wanted.quota_us
+            self._put("cpu.max", f"{quota} {wanted.period_us}")
+        else:
+            self._set_v1(now, wanted)
+        if wanted.burst_us:
+            self._put(burst, wanted.burst_us)
+
+    def _set_v1(self, now: Limit, wanted: Limit) -> None:
+        """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
+        if wanted.quota_us is None:
+            self._put(_QUOTA, -1)
+            self._put(_PERIOD, wanted.period_us)
+            return
+        writes = [(_PERIOD, wanted.period_us), (_QUOTA, wanted.quota_us)]
+        if now.period_us == wanted.period_us:
+            writes = writes[1:]
+        elif now.quota_us is not None and (
+            now.quota_us / wanted.period_us >= wanted.quota_us / now.period_us
+        ):
+            writes.reverse()
+        for name, value in writes:
+            self._put(name, value)
+
+
+def idle(domain: Domain) -> bool | None:
+    """Whether a domain runs in the idle class; ``None`` if that is not amp-nova's to change."""
+    if not domain.group:
+        return None
+    with _opened(domain.group, domain.inode) as folder:
+        try:
+            return _read(folder, "cpu.idle").startswith("1")
+        except FileNotFoundError:  # kernels before 5.15
+            return None
+
+
+def set_idle(domain: Domain, wanted: bool) -> None:
+    """Put a domain into the idle class or take it out; ``Refused`` when it stays as it is."""
+    with _opened(domain.group, domain.inode) as folder:
+        _write(folder, "cpu.idle", str(int(wanted)))
+        if _read(folder, "cpu.idle").startswith("1") != wanted:
+            raise Refused("it does not change its cpu.idle")

@@ -1,0 +1,237 @@
+"""Records: what the agent found before its first change, and what holds without it.
+
+One JSON file per domain, written durably before the agent changes anything of it. A record names
+its targets so that they cannot be mistaken: a group by path and inode, a process or thread by id
+and start time.
+"""
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FOLDER = "records"
+"""The folder of records, below the state folder."""
+VERSION = 1
+_BYTES_MAX = 4_000_000
+PCpus = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A CFS bandwidth limit; ``quota_us=None``: none."""
+
+    quota_us: int | None
+    period_us: int = 100_000
+    burst_us: int = 0
+
+    @property
+    def cores(self) -> float:
+        """The limit as a share of one pCPU; infinite where there is none."""
+        return float("inf") if self.quota_us is None else self.quota_us / self.period_us
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The limit and the affinity of a vCPU."""
+
+    limit: Limit
+    pcpus: PCpus
+
+
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """What holds for a vCPU without supervision.
+
+    ``limits``: the right limit on the pCPUs of each core type, empty: the one that was found.
+    ``pcpus``: where it is kept if its affinity is none of those, ``None``: where it was found.
+    ``leave``: nothing of it is changed.
+    """
+
+    pcpus: PCpus | None = None
+    limits: tuple[tuple[PCpus, Limit], ...] = ()
+    leave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vcpu:
+    """One vCPU: its thread and group, what was found, and what is safe.
+
+    ``task``: the thread's folder in ``/proc``; ``allowed``: the pCPUs that libvirt left it.
+    """
+
+    task: str
+    started: str
+    group: str
+    inode: int
+    version: int
+    allowed: PCpus
+    found: State
+    safe: Safe = field(default_factory=Safe)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain: its names, process and group, and whether it was found in the idle class.
+
+    ``group=""``: its idle class is not amp-nova's to change.
+    """
+
+    resource: str
+    name: str
+    display_name: str
+    process: str
+    started: str
+    group: str = ""
+    inode: int = 0
+    idle: bool = False
+    vcpus: dict[int, Vcpu] = field(default_factory=dict)
+
+
+def started(folder: str | Path) -> str:
+    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
+    with open(os.path.join(folder, "stat"), encoding="utf-8", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[19]
+
+
+def alive(domain: Domain) -> bool:
+    """Whether the process of a record still runs."""
+    try:
+        return started(domain.process) == domain.started
+    except (OSError, IndexError):
+        return False
+
+
+def save(folder: Path, domain: Domain) -> None:
+    """Write a record durably: whatever happens, the old or the new one is there; ``OSError``."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{domain.resource}.json"
+    fresh = path.with_suffix(".new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            json.dump(_plain(domain), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+def forget(folder: Path, resource: str) -> None:
+    """Remove a record; none is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / f"{resource}.json")
+
+
+def load(folder: Path, resource: str) -> Domain | None:
+    """The record of a domain, ``None`` without one; ``ValueError`` or ``OSError`` if unusable."""
+    try:
+        fd = os.open(folder / f"{resource}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, encoding="utf-8") as file:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise ValueError("it is no file that only its owner, the agent's user, can write")
+        try:
+            domain = _domain(json.loads(file.read(_BYTES_MAX)))
+        except (KeyError, TypeError, AttributeError, RecursionError) as exc:
+            raise ValueError(f"it is no record of this version ({exc})") from exc
+    if domain.resource != resource:
+        raise ValueError("it is the record of another instance")
+    return domain
+
+
+def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
+    """Every record by the UUID of its instance; in place of an unusable one, why it is so."""
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    for name in names:
+        resource, end = os.path.splitext(name)
+        if end == ".json":
+            try:
+                found = load(folder, resource)
+            except (OSError, ValueError) as exc:
+                yield resource, exc
+                continue
+            if found is not None:
+                yield resource, found
+
+
+def _plain(domain: Domain) -> dict[str, Any]:
+    vcpus = {
+        str(index): {
+            **{name: getattr(v, name) for name in ("task", "started", "group", "inode", "version")},
+            "allowed": sorted(v.allowed),
+            "found": {"pcpus": sorted(v.found.pcpus), **_plain_limit(v.found.limit)},
+            "safe": {
+                "pcpus": None if v.safe.pcpus is None else sorted(v.safe.pcpus),
+                "limits": [{"pcpus": sorted(p), **_plain_limit(x)} for p, x in v.safe.limits],
+                "leave": v.safe.leave,
+            },
+        }
+        for index, v in domain.vcpus.items()
+    }
+    names = ("resource", "name", "display_name", "process", "started", "group", "inode", "idle")
+    return {"version": VERSION, **{n: getattr(domain, n) for n in names}, "vcpus": vcpus}
+
+
+def _plain_limit(limit: Limit) -> dict[str, int | None]:
+    return {name: getattr(limit, name) for name in ("quota_us", "period_us", "burst_us")}
+
+
+def _domain(plain: Any) -> Domain:
+    if plain["version"] != VERSION:
+        raise ValueError(f"it is of version {plain['version']}, not {VERSION}")
+    return Domain(
+        resource=str(plain["resource"]),
+        name=str(plain["name"]),
+        display_name=str(plain["display_name"]),
+        process=str(plain["process"]),
+        started=str(plain["started"]),
+        group=str(plain["group"]),
+        inode=int(plain["inode"]),
+        idle=bool(plain["idle"]),
+        vcpus={int(index): _vcpu(vcpu) for index, vcpu in plain["vcpus"].items()},
+    )
+
+
+def _vcpu(plain: Any) -> Vcpu:
+    safe = plain["safe"]
+    limits = tuple((_pcpus(x["pcpus"]), _limit(x)) for x in safe["limits"])
+    pcpus = None if safe["pcpus"] is None else _pcpus(safe["pcpus"])
+    return Vcpu(
+        task=str(plain["task"]),
+        started=str(plain["started"]),
+        group=str(plain["group"]),
+        inode=int(plain["inode"]),
+        version=int(plain["version"]),
+        allowed=_pcpus(plain["allowed"]),
+        found=State(_limit(plain["found"]), _pcpus(plain["found"]["pcpus"])),
+        safe=Safe(pcpus, limits, bool(safe["leave"])),
+    )
+
+
+def _limit(plain: Any) -> Limit:
+    quota = plain["quota_us"]
+    return Limit(
+        None if quota is None else int(quota), int(plain["period_us"]), int(plain["burst_us"])
+    )
+
+
+def _pcpus(plain: Any) -> PCpus:
+    return frozenset(int(p) for p in plain)

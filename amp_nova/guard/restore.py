@@ -1,0 +1,74 @@
+"""Brings what a record names into its safe state, or back to what was found."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amp_nova.guard import kernel, target
+from amp_nova.guard.record import Domain, State, Vcpu
+
+Target = Callable[[Vcpu, State], State]
+"""What shall be in force for a vCPU, from its record and what is."""
+
+
+def found(vcpu: Vcpu, _now: State) -> State:
+    """What was found before the agent's first change."""
+    return vcpu.found
+
+
+@dataclass(slots=True)
+class Done:
+    """A line for each change (made, or to be made), and a sentence for each leftover."""
+
+    changes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    vcpus: bool = False
+    """Whether a vCPU changes, and not the idle class alone."""
+
+
+def restore(domain: Domain, wanted: Target, *, dry_run: bool = False) -> Done:
+    """Restore a domain. Targets that are gone, or are others by now, are left alone.
+
+    The idle class goes first: in it a guest may get nothing at all.
+    """
+    done = Done()
+
+    def attempt(who: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except kernel.Refused as exc:
+            done.left.append(f"{who}: {exc}")
+        except OSError as exc:
+            if exc.errno not in kernel.GONE:
+                reason = exc.strerror or os.strerror(exc.errno or 0)
+                done.left.append(f"{who} cannot be changed: {reason}")
+        except ValueError as exc:
+            done.left.append(f"{who} cannot be read: {exc}")
+
+    attempt(domain.name, lambda: _idle(domain, wanted is found, done, dry_run))
+    for index, vcpu in sorted(domain.vcpus.items()):
+        who = f"{domain.name} vCPU {index}"
+        attempt(who, lambda v=vcpu, w=who: _vcpu(w, v, wanted, done, dry_run))  # type: ignore[misc]
+    return done
+
+
+def _idle(domain: Domain, enter: bool, done: Done, dry_run: bool) -> None:
+    """Back to what was found; ``enter``: also into the idle class, which is never safe."""
+    now = kernel.idle(domain)
+    if now is None or now == domain.idle or (domain.idle and not enter):
+        return
+    done.changes.append(f"{domain.name}: {'enters' if domain.idle else 'leaves'} the idle class")
+    if not dry_run:
+        kernel.set_idle(domain, domain.idle)
+
+
+def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> None:
+    with kernel.VcpuTarget(vcpu) as opened:
+        now = opened.state()
+        todo = target.steps(now, wanted(vcpu, now))
+        if not todo:
+            return
+        done.vcpus = True
+        done.changes.append(f"{who}: {', '.join(map(target.described, todo))}")
+        for step in () if dry_run else todo:
+            opened.take(step)

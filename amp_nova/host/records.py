@@ -1,0 +1,203 @@
+"""Keeps the records by which the guard and ``amp-nova release`` undo what the agent does.
+
+A record is written before the first change of a domain, and again when a safe state changes. What
+was found stays as it was first recorded, through any number of starts of the agent, as long as the
+QEMU process and its threads and groups are the same ones.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from amp_nova.guard import record
+from amp_nova.guard.record import Limit, Safe, State, Vcpu
+from amp_nova.host.sensor import LibvirtSensor
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.model.allocation import Failure, SafeState, SafeStates
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Domain, VcpuKey
+
+LOG = logging.getLogger(__name__)
+
+
+class Records:
+    """The records of this host's domains, as the agent writes them."""
+
+    def __init__(self, state_path: Path, sensor: LibvirtSensor) -> None:
+        """Reads what earlier agents recorded, so that nothing of it is recorded anew."""
+        self.folder = state_path / record.FOLDER
+        self._sensor = sensor
+        self._safe: SafeStates = {}
+        self._states: dict[str, dict[int, SafeState]] = {}
+        """The safe states that are recorded, all and by instance."""
+        self._known: dict[str, record.Domain] = {}
+        self._recorded: dict[VcpuKey, Recorded] = {}
+        self._problem = ""
+        for resource, found in record.load_all(self.folder):
+            if isinstance(found, Exception):
+                LOG.error("the record of %s cannot be used: %s", resource, found)
+            elif record.alive(found):
+                self._known[resource] = found
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to guard."""
+        return bool(self._known)
+
+    def keep(
+        self, keys: Collection[VcpuKey], idle: Collection[str], safe: SafeStates | None = None
+    ) -> Mapping[VcpuKey | str, Failure]:
+        """Record before writing.
+
+        Args:
+            keys: the vCPUs that are about to change.
+            idle: the instances that are about to enter or leave the idle class.
+            safe: the safe states of all vCPUs; ``None``: as last time.
+
+        Returns:
+            The vCPUs and instances that must not be changed because they could not be recorded.
+        """
+        safe = self._safe if safe is None else safe
+        new = [k for k in keys if self._recorded.get(k) != self._present(k)]
+        new_idle = [r for r in idle if r not in self._known]
+        same = safe is self._safe or safe == self._safe
+        self._safe = safe
+        if same and not (self._problem or new or new_idle):
+            return {}
+        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *new_idle)}
+        for key in (*safe, *new):
+            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, SafeState())
+        self._forget()
+        problem = ""
+        for resource in wanted.keys() - {k[0] for k in new} - set(new_idle):
+            if self._states.get(resource) == wanted[resource]:
+                del wanted[resource]
+        for resource, states in wanted.items():
+            try:
+                self._record(resource, states)
+            except OSError as exc:
+                problem = f"its state cannot be recorded in {self.folder}: {exc.strerror}"
+        if problem and problem != self._problem:
+            LOG.error("%s", problem)
+        self._problem = problem
+        if not problem:
+            return {}
+        left = [k for k in new if self._recorded.get(k) != self._present(k)]
+        failed: dict[VcpuKey | str, Failure] = {
+            k: Failure("unrecorded", f"vCPU {k[1]}: {problem}") for k in left
+        }
+        idle_left = (r for r in new_idle if r not in self._known)
+        return failed | {r: Failure("unrecorded", problem) for r in idle_left}
+
+    def _present(self, key: VcpuKey) -> "Recorded | None":
+        """The thread of a vCPU, and the pCPUs that its domain's definition leaves it."""
+        thread, about = self._sensor.thread(key), self._sensor.about(key[0])
+        if thread is None or about is None:
+            return None
+        return Recorded(thread, about[1].get(key[1], frozenset()))
+
+    def _forget(self) -> None:
+        """Drop the records of domains that ended."""
+        for resource, known in list(self._known.items()):
+            if not record.alive(known):
+                del self._known[resource]
+                record.forget(self.folder, resource)
+        self._states = {r: s for r, s in self._states.items() if r in self._known}
+        self._recorded = {k: r for k, r in self._recorded.items() if k[0] in self._known}
+
+    def _record(self, resource: str, states: dict[int, SafeState]) -> None:
+        threads, about = self._sensor.threads(resource), self._sensor.about(resource)
+        if threads is None or about is None:  # it is gone, or cannot be read now
+            return
+        before = self._known.get(resource)
+        if before is not None and (before.process, before.started) != threads.process:
+            before = None
+        made = before or _domain(about[0], threads, states)
+        vcpus = {}
+        for index in threads.by_index:
+            present = self._present((resource, index))
+            if present is not None:
+                known, state = made.vcpus.get(index), states.get(index)
+                if (vcpu := _vcpu(present, known, state)) is not None:
+                    vcpus[index] = vcpu
+                    self._recorded[resource, index] = present
+        made = replace(made, vcpus=vcpus)
+        if made != before:
+            record.save(self.folder, made)
+        self._known[resource], self._states[resource] = made, states
+
+
+class Recorded(NamedTuple):
+    """What the record of a vCPU is of: another thread, or another definition, is recorded anew."""
+
+    thread: VcpuThread
+    allowed: frozenset[int]
+
+
+def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState]) -> record.Domain:
+    """A new record, without vCPUs.
+
+    A domain that is in the idle class already, and is managed, was left there by an agent that left
+    no record.
+    """
+    process, started = threads.process
+    made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
+    if threads.domain is None or domain.weighted_elsewhere:
+        return made
+    folder = threads.domain.folder
+    idle = threads.domain.idle() is True and not states
+    return replace(made, group=str(folder), inode=os.stat(folder).st_ino, idle=idle)
+
+
+def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
+    """The record of a vCPU; ``None`` for one that was never changed and will not be now."""
+    thread, allowed = present
+    inode = os.stat(thread.group.path).st_ino
+    if before is not None:
+        same = (before.task, before.started, before.inode)
+        if same != (str(thread.task), thread.started, inode):
+            before = None
+    if before is None:
+        if state is None or state.leave:
+            return None
+        before = Vcpu(
+            str(thread.task),
+            thread.started,
+            str(thread.group.path),
+            inode,
+            thread.group.version,
+            allowed,
+            _found(thread, state, allowed),
+        )
+        thread.verify()
+    elif before.allowed != allowed:  # Nova or an operator gave it other pCPUs since
+        found = replace(before.found, pcpus=allowed or before.found.pcpus)
+        before = replace(before, allowed=allowed, found=found)
+    return replace(before, safe=_safe(state))
+
+
+def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
+    """What is in force before the first change.
+
+    What already is as it shall be was left by an agent that left no record, and is not taken for
+    the original.
+    """
+    limit, pcpus = thread.group.bandwidth(), thread.pcpus()
+    if limit in [x for _, x in state.limits]:
+        limit = None
+    if pcpus == state.pcpus and allowed:
+        pcpus = allowed
+    return State(replace(_limit(limit), burst_us=thread.group.read_burst()), pcpus)
+
+
+def _safe(state: SafeState | None) -> Safe:
+    if state is None:
+        return Safe()
+    limits = tuple((pcpus, _limit(limit)) for pcpus, limit in state.limits)
+    return Safe(state.pcpus, limits, state.leave)
+
+
+def _limit(limit: Bandwidth | None) -> Limit:
+    return Limit(None) if limit is None else Limit(limit.quota_us, limit.period_us)
