@@ -160,7 +160,7 @@ class Kernel:
         else:
             new = f"{value}\n"
         path.write_text(new)
-        if path.name != "cpu.idle":
+        if path.name not in ("cpu.idle", "cpu.shares", "cpu.weight"):
             try:
                 self.ratios.append(self._checked(path.parent))
             except OSError:

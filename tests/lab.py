@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -207,11 +208,28 @@ class Agent:
         command = [program, *arguments, "--config-file", str(self.config)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
+    def kill(self) -> None:
+        """SIGKILL, as by the kernel when memory is short; the guard stays."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(timeout=20)
+
+    def guard_pid(self) -> int | None:
+        """The process id of its guard, while that runs."""
+        try:
+            pid = int((self.state_path / "guard.lock").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if os.fsencode(self.state_path) in command.split(b"\0") else None
+
     def stop(self) -> None:
-        """Stop it, if it is still running."""
+        """Stop it, if it is still running, and its guard."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(timeout=20)
+        if (pid := self.guard_pid()) is not None:
+            os.kill(pid, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -144,6 +144,27 @@ class VcpuTarget:
             self._put(name, value)
 
 
+def weight(domain: Domain) -> int:
+    """The weight of a domain's group; 0 if that is not amp-nova's to change."""
+    if not domain.group:
+        return 0
+    with _opened(domain.group, domain.inode) as folder:
+        return int(_read(folder, _weight_file(folder)))
+
+
+def set_weight(domain: Domain, wanted: int) -> None:
+    """Set the weight of a domain's group; ``Refused`` when it stays as it is."""
+    with _opened(domain.group, domain.inode) as folder:
+        name = _weight_file(folder)
+        _write(folder, name, str(wanted))
+        if int(_read(folder, name)) != wanted:
+            raise Refused(f"it does not change its {name}")
+
+
+def _weight_file(folder: int) -> str:
+    return "cpu.weight" if os.access("cpu.weight", os.F_OK, dir_fd=folder) else "cpu.shares"
+
+
 def idle(domain: Domain) -> bool | None:
     """Whether a domain runs in the idle class; ``None`` if that is not amp-nova's to change."""
     if not domain.group:

@@ -76,9 +76,10 @@ class Vcpu:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain: its names, process and group, and whether it was found in the idle class.
+    """One domain: its names, process and group, and the idle class and weight it was found with.
 
-    ``group=""``: its idle class is not amp-nova's to change.
+    ``group=""``: these are not amp-nova's to change. ``weight``: ``cpu.weight`` or, of version 1,
+    ``cpu.shares``; 0 if it is not known.
     """
 
     resource: str
@@ -89,7 +90,14 @@ class Domain:
     group: str = ""
     inode: int = 0
     idle: bool = False
+    weight: int = 0
     vcpus: dict[int, Vcpu] = field(default_factory=dict)
+
+    @property
+    def booked(self) -> bool:
+        """Whether every vCPU has a booking, so that limits keep it from taking more than that."""
+        safe = [v.safe for v in self.vcpus.values()]
+        return bool(safe) and all(s.limits and not s.leave for s in safe)
 
 
 def started(folder: str | Path) -> str:
@@ -186,8 +194,8 @@ def _plain(domain: Domain) -> dict[str, Any]:
         }
         for index, v in domain.vcpus.items()
     }
-    names = ("resource", "name", "display_name", "process", "started", "group", "inode", "idle")
-    return {"version": VERSION, **{n: getattr(domain, n) for n in names}, "vcpus": vcpus}
+    about = {name: getattr(domain, name) for name in Domain.__dataclass_fields__ if name != "vcpus"}
+    return {"version": VERSION, **about, "vcpus": vcpus}
 
 
 def _plain_limit(limit: Limit) -> dict[str, int | None]:
@@ -206,6 +214,7 @@ def _domain(plain: Any) -> Domain:
         group=str(plain["group"]),
         inode=int(plain["inode"]),
         idle=bool(plain["idle"]),
+        weight=int(plain["weight"]),
         vcpus={int(index): _vcpu(vcpu) for index, vcpu in plain["vcpus"].items()},
     )
 

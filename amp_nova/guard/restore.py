@@ -46,6 +46,7 @@ def restore(domain: Domain, wanted: Target, *, dry_run: bool = False) -> Done:
             done.left.append(f"{who} cannot be read: {exc}")
 
     attempt(domain.name, lambda: _idle(domain, wanted is found, done, dry_run))
+    attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
         attempt(who, lambda v=vcpu, w=who: _vcpu(w, v, wanted, done, dry_run))  # type: ignore[misc]
@@ -60,6 +61,17 @@ def _idle(domain: Domain, enter: bool, done: Done, dry_run: bool) -> None:
     done.changes.append(f"{domain.name}: {'enters' if domain.idle else 'leaves'} the idle class")
     if not dry_run:
         kernel.set_idle(domain, domain.idle)
+
+
+def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
+    if not domain.weight or kernel.idle(domain) or not (now := kernel.weight(domain)):
+        return  # in the idle class there is no weight to set
+    wanted = domain.weight if original else target.weight(domain, now)
+    if wanted == now:
+        return
+    done.changes.append(f"{domain.name}: weight {wanted}")
+    if not dry_run:
+        kernel.set_weight(domain, wanted)
 
 
 def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> None:

@@ -5,6 +5,7 @@ was found stays as it was first recorded, through any number of starts of the ag
 QEMU process and its threads and groups are the same ones.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from amp_nova.guard import record
+from amp_nova.guard import kernel, record
 from amp_nova.guard.record import Limit, Safe, State, Vcpu
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
@@ -148,7 +149,10 @@ def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState
         return made
     folder = threads.domain.folder
     idle = threads.domain.idle() is True and not states
-    return replace(made, group=str(folder), inode=os.stat(folder).st_ino, idle=idle)
+    made = replace(made, group=str(folder), inode=os.stat(folder).st_ino, idle=idle)
+    with contextlib.suppress(OSError, ValueError):  # a kernel without weights
+        made = replace(made, weight=0 if threads.domain.idle() else kernel.weight(made))
+    return made
 
 
 def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:

@@ -97,6 +97,7 @@ MADE_BY = {
 CALLED_BY = {
     "set_bandwidth": ("host/writer.py",),
     "forbid_burst": ("host/writer.py",),
+    "set_weight": ("guard/restore.py",),
     "set_idle": ("host/writer.py", "guard/restore.py"),
     "sched_setaffinity": ("host/writer.py", "guard/kernel.py"),
     "sched_setscheduler": (),

@@ -1,0 +1,214 @@
+"""What holds on a real host when the agent is gone: leases, records and the guard."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.integration.test_booking_real import shares
+from tests.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
+
+HALF = {"amp:pref_core": "0.5"}
+LEASE_S = 3.0
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """An agent with a short lease; not started yet."""
+    made = Agent(tmp_path / "agent", more=f"lease_s = {LEASE_S}\n")
+    yield made
+    made.stop()
+
+
+def idle(guest):
+    """Whether a guest runs in the idle class, read from the kernel."""
+    return (cgroup(guest).parent / "cpu.idle").read_text().strip() == "1"
+
+
+def fill(path):
+    """Write until no byte is free."""
+    with path.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
+
+
+def expired(agent):
+    """Whether the guard has acted."""
+    return (agent.state_path / "lease.expirations").exists()
+
+
+def test_best_effort_gets_its_share_back_after_a_kill_and_bookings_hold(guests, agent):
+    """Beside a newcomer that the dead agent knows nothing of, within the lease and two cycles."""
+    booked = guests.guest("booked", HALF, cpuset=str(SLOW))
+    victim = guests.guest("victim", cpuset=str(SLOW))
+    agent.start()
+    until(lambda: idle(victim), 5, "the idle class")
+    agent.next_cycle(1)
+
+    agent.kill()
+    began = time.monotonic()
+    newcomer = guests.guest("newcomer", cpuset=str(SLOW))
+    (starved, _), _ = shares([victim, newcomer], 0.5)
+    until(lambda: not idle(victim), LEASE_S + 20, "the end of the idle class")
+    took_s = time.monotonic() - began
+
+    (kept, _), (share, _), (other, _) = shares([booked, victim, newcomer], 3)
+    print(f"starved: {starved:.3f} of a core; out of the idle class after {took_s:.1f} s")
+    print(f"then: booked {kept:.3f}, victim {share:.3f}, newcomer {other:.3f}")
+    assert kept == pytest.approx(0.5, rel=0.15)
+    assert share > 0.5 * other
+    assert quota(booked) == pytest.approx(0.5, rel=0.002)
+
+
+@pytest.mark.parametrize("moment_ms", [0, 3, 10, 30])
+def test_a_move_is_completed_or_undone_wherever_the_agent_is_killed(guests, agent, moment_ms):
+    """The limit is that of the core type the vCPU is on; also when it is moved later."""
+    guest = guests.guest("moved", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
+    agent.start()
+    guest.pin(0, [SLOW], 2)
+    guest.pin(1, [FAST], 2)
+    time.sleep(moment_ms / 1000)
+    agent.kill()
+    right = {FAST: 0.25, SLOW: 0.5}
+
+    def right_everywhere():
+        places = [affinity(guest, i) for i in (0, 1)]
+        return [quota(guest, i) for i in (0, 1)] == [right[p] for (p,) in places]
+
+    until(lambda: expired(agent) and right_everywhere(), LEASE_S + 20, "the right limits")
+    guest.pin(0, [FAST], 2)
+    guest.pin(1, [SLOW], 2)
+    until(right_everywhere, 5, "the right limits after another move")
+
+
+def test_an_agent_that_returns_adopts_what_the_guard_left(guests, agent):
+    """No foreign change is counted, the expiration is; the host is as the agent wants it again."""
+    booked = guests.guest("booked", HALF, cpuset=f"{FAST},{SLOW}")
+    victim = guests.guest("victim", cpuset=f"{FAST},{SLOW}")
+    agent.start()
+    until(lambda: idle(victim), 5, "the idle class")
+
+    agent.process.send_signal(signal.SIGSTOP)
+    until(lambda: expired(agent) and not idle(victim), LEASE_S + 20, "the safe state")
+    assert affinity(victim) == {FAST, SLOW}
+    agent.process.send_signal(signal.SIGCONT)
+
+    until(lambda: idle(victim), 10, "the idle class again")
+    agent.next_cycle(3)
+    assert agent.metric("amp_lease_expirations_total") == 1
+    assert agent.metric("amp_enforcement_drift_total", cause="idle") == 0
+    assert agent.metric("amp_enforcement_drift_total", cause="affinity") == 0
+    assert quota(booked) == pytest.approx(0.5, rel=0.002)
+
+
+def test_the_guard_survives_the_agent_and_ends_when_nothing_is_left(guests, agent):
+    """Its own session; another agent uses the one that is there; no guest, no guard."""
+    guests.guest("only", HALF, cpuset=str(SLOW))
+    agent.start()
+    until(lambda: agent.guard_pid() is not None, 10, "the guard")
+    pid = agent.guard_pid()
+    assert os.getsid(pid) == pid
+
+    agent.kill()
+    agent.start()
+    agent.next_cycle()
+    assert agent.guard_pid() == pid
+    agent.kill()
+    guests.clear()
+
+    until(lambda: agent.guard_pid() is None, LEASE_S + 20, "the guard's end")
+    assert list((agent.state_path / "records").glob("*.json")) == []
+
+
+def test_release_needs_neither_agent_nor_libvirt_nor_the_booking(guests, lab, tmp_path):
+    """A booking line that is gone, an agent that is gone, no libvirt: the record is enough."""
+    agent = Agent(tmp_path / "agent", more=f"booking = {lab.prefix}-old amp:pref_core=0.5\n")
+    guest = guests.guest("old", metadata="", cpuset=f"{FAST},{SLOW}")
+    victim = guests.guest("victim", cpuset=f"{FAST},{SLOW}")
+    try:
+        agent.start()
+        until(lambda: quota(guest) == pytest.approx(0.5) and idle(victim), 5, "the limit")
+        agent.kill()
+        text = agent.config.read_text().replace("booking =", "# booking =")
+        agent.config.write_text(text + "libvirt_uri = qemu+unix:///system?socket=/nowhere\n")
+
+        dry = agent.cli("release", "--all", "--dry-run", "--format", "json")
+        assert quota(guest) == pytest.approx(0.5)
+        done = agent.cli("release", "--all", "--format", "json")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(dry.stdout) == json.loads(done.stdout)
+        changes = json.loads(done.stdout)["changes"]
+        name, other = guest.spec.name, victim.spec.name
+        assert f"{name} vCPU 0: pCPUs 0-1, no quota" in changes
+        assert f"{other}: leaves the idle class" in changes
+        assert (quota(guest), affinity(guest), idle(victim)) == (None, {FAST, SLOW}, False)
+    finally:
+        agent.stop()
+
+
+def test_release_works_when_the_state_folder_is_full(guests, tmp_path):
+    """Not a byte is free for the pause; a running agent leaves the instance alone all the same."""
+    folder = tmp_path / "agent"
+    (folder / "state").mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "amp-test", str(folder / "state")]
+    subprocess.run(mount, check=True)
+    agent = Agent(folder)
+    try:
+        guest = guests.guest("full", HALF, cpuset=str(SLOW))
+        agent.start()
+        fill(folder / "state/filler")
+
+        done = agent.cli("release", guest.spec.name)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        agent.next_cycle()
+        assert quota(guest) is None
+    finally:
+        agent.stop()
+        subprocess.run(["umount", "-l", str(folder / "state")], check=True)
+
+
+def test_a_lock_that_another_process_keeps_is_named(guests, agent):
+    """The agent logs the holder and the guard acts in its place; a command gives up."""
+    guest = guests.guest("booked", HALF, cpuset=str(SLOW))
+    agent.start()
+    with (agent.state_path / "cycle.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (cgroup(guest) / "cpu.cfs_quota_us").write_text("-1")
+
+        until(lambda: "holds" in agent.log.read_text(), 10, "the holder's name in the log")
+        refused = agent.cli("pause", guest.spec.name, "--ttl", "9")
+        until(lambda: quota(guest) == pytest.approx(0.5), LEASE_S + 20, "the guard")
+
+    assert f"process {os.getpid()} (" in agent.log.read_text()
+    assert refused.returncode == 2
+    assert f"process {os.getpid()} (" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_foreign_changes_of_the_idle_class_and_of_bursts_are_repaired_and_counted(guests, agent):
+    """Each by its cause; after three repairs within a minute the instance is left alone."""
+    booked = guests.guest("booked", HALF, cpuset=str(SLOW))
+    victim = guests.guest("victim", cpuset=str(SLOW))
+    agent.start()
+    until(lambda: idle(victim), 5, "the idle class")
+
+    burst = cgroup(booked) / "cpu.cfs_burst_us"
+    burst.write_text(str(int((cgroup(booked) / "cpu.cfs_quota_us").read_text())))
+    for count in (1, 2, 3):
+        (cgroup(victim).parent / "cpu.idle").write_text("0")
+        until(lambda: idle(victim), 5, "the repair")
+        agent.next_cycle()
+        assert agent.metric("amp_enforcement_drift_total", cause="idle") == count
+    (cgroup(victim).parent / "cpu.idle").write_text("0")
+    agent.next_cycle(3)
+    assert not idle(victim)
+    until(lambda: burst.read_text().strip() == "0", 20, "the end of the burst")
+    agent.next_cycle()
+    assert agent.metric("amp_enforcement_drift_total", cause="burst") == 1

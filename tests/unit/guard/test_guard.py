@@ -1,0 +1,324 @@
+"""The guard on a fake node: what it writes, what it never writes, and when it ends."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+import amp_nova
+from amp_nova.agent.loop import Loop
+from amp_nova.guard import lease, record
+from amp_nova.guard.__main__ import Watch
+from amp_nova.guard.restore import found, restore
+from amp_nova.host.records import Records
+from amp_nova.host.writer import Conditions, Writer
+from tests.fakehost import Node, put, resource
+
+NAME, OTHER = "instance-00000001", "instance-00000002"
+HALF = {"amp:pref_core": "0.5"}
+SLOW, FAST = {0, 1}, {2, 3}
+
+
+class Guarded:
+    """A fake node with a booked and a best-effort instance, after one cycle of the agent."""
+
+    def __init__(self, tmp_path, monkeypatch, version):
+        self.state = tmp_path / "state"
+        self.root = tmp_path / "host"
+        self.root.mkdir()
+        self.node = Node(self.root, monkeypatch, version)
+        self.node.kernel.pcpus = frozenset(range(4))
+        self.node.start(NAME, specs=HALF)
+        self.node.start(OTHER, pid=4100)
+        self.weights = {}
+        for name in (NAME, OTHER):
+            self.node.host.idle(name)
+            group = self.node.host.group(name, "emulator").parent
+            file = group / ("cpu.weight" if version == 2 else "cpu.shares")
+            put(file, 100)
+            self.weights[name] = file
+        self.cycle()
+        self.lease = lease.Lease(self.state, 10.0)
+        self.lease.renew()
+        self.watch = Watch(self.state, str(self.root / "proc"))
+
+    def cycle(self):
+        """One cycle of an agent that has just started."""
+        node = self.node
+        node.sensor.reread()
+        records = Records(self.state, node.sensor)
+        writer = Writer(node.sensor, Conditions(lambda: node.paused, records=records))
+        return Loop(node.sensor, writer).cycle()
+
+    def expire(self):
+        """The lease ends now."""
+        (self.state / lease.LEASE).write_text("1")
+
+    def idle(self, name=OTHER):
+        return self.node.host.idle(name).read_text().strip() == "1"
+
+    def place(self, index=0, pid=4000):
+        return self.node.kernel.affinity[self.node.host.tid(index, pid)]
+
+    def move(self, pcpus, index=0):
+        self.node.kernel.affinity[self.node.host.tid(index)] = set(pcpus)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def host(request, tmp_path, monkeypatch):
+    """A guarded node of either cgroup version."""
+    return Guarded(tmp_path, monkeypatch, request.param)
+
+
+def limit_ms(host, index=0):
+    """The limit of a vCPU as a share of a core."""
+    quota, period = host.node.host.limit(NAME, index).split()
+    return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+def test_nothing_is_written_while_the_lease_is_renewed(host):
+    """It sleeps until the lease would expire."""
+    writes = host.node.kernel.writes
+
+    wait_s, go_on = host.watch.poll()
+
+    assert go_on
+    assert 9.0 < wait_s <= 10.0
+    assert host.node.kernel.writes == writes
+    assert host.idle()
+
+
+def test_when_it_expires_best_effort_gets_what_it_had_and_bookings_stay(host):
+    """Out of the idle class and off its place; the booking keeps its limit, and weighs more."""
+    host.expire()
+
+    assert host.watch.poll() == (1.0, True)
+
+    assert not host.idle()
+    assert host.place(pid=4100) == SLOW | FAST
+    assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
+    assert {n: int(f.read_text()) for n, f in host.weights.items()} == {NAME: 800, OTHER: 100}
+    assert lease.expirations(host.state) == 1
+
+
+def test_a_change_by_somebody_else_after_that_is_not_fought_over(host):
+    """Only the first poll of an expired lease writes."""
+    host.expire()
+    host.watch.poll()
+    host.node.host.idle(OTHER).write_text("1\n")
+    writes = host.node.kernel.writes
+
+    for _ in range(3):
+        host.watch.poll()
+
+    assert host.node.kernel.writes == writes
+    assert lease.expirations(host.state) == 1
+
+
+def test_the_limit_follows_a_vcpu_that_is_moved_later(host):
+    """By Nova or an operator: the limit is that of the core type it is on."""
+    host.expire()
+    host.watch.poll()
+
+    host.move(FAST)
+    host.watch.poll()
+
+    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
+
+
+@pytest.mark.parametrize("place", [SLOW, FAST, {2}, SLOW | FAST, {1, 2}])
+@pytest.mark.parametrize("quota", ["5000 20000", "10000 20000", "max 100000"])
+def test_a_half_finished_move_is_completed_or_undone(host, place, quota):
+    """Whatever the agent had done when it died: one core type, and its limit."""
+    group = host.node.host.group(NAME, "vcpu0")
+    if host.node.host.version == 2:
+        put(group / "cpu.max", quota)
+    else:
+        put(group / "cpu.cfs_quota_us", quota.split()[0].replace("max", "-1"))
+        put(group / "cpu.cfs_period_us", quota.split()[1])
+    host.move(place)
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.place() <= SLOW or host.place() <= FAST
+    assert limit_ms(host) == pytest.approx(0.5 if host.place() <= SLOW else 0.25)
+    if place <= SLOW or place <= FAST:
+        assert host.place() == place
+
+
+def test_a_burst_above_the_quota_does_not_keep_the_limit_from_being_set(host):
+    """The kernel refuses a quota below the burst."""
+    name = "cpu.max.burst" if host.node.host.version == 2 else "cpu.cfs_burst_us"
+    put(host.node.host.group(NAME, "vcpu0") / name, 9000)
+    host.move(FAST)
+    host.expire()
+
+    host.watch.poll()
+
+    assert (host.node.host.group(NAME, "vcpu0") / name).read_text() == "0\n"
+    assert limit_ms(host) == pytest.approx(0.25)
+    written = [n for n, _ in host.node.kernel.written]
+    assert written.index(name) < len(written) - 1
+
+
+def test_a_thread_id_that_another_thread_has_now_is_never_written(host):
+    """Nor is its group: the record is of the thread that was there."""
+    host.move(FAST, 1)
+    host.node.host.reuse(1)
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.place(1) == FAST
+    assert limit_ms(host, 1) == pytest.approx(0.5)  # as the agent left it
+
+
+def test_a_group_that_another_group_has_replaced_is_never_written(host):
+    """The same path is not enough."""
+    group = host.node.host.group(NAME, "vcpu0")
+    group.rename(group.with_name("gone"))
+    host.node.host.group(NAME, "vcpu0")
+    host.move(FAST)
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.node.host.limit(NAME, 0).split()[0] in ("max", "-1")
+
+
+@pytest.mark.parametrize("until_s", [None, 4e9, "nonsense"])
+def test_what_an_operator_has_paused_is_left_alone(host, until_s):
+    """Also by a pause that cannot be read."""
+    put(host.state / f"holds/{resource(OTHER)}.json", json.dumps({"until_s": until_s, "why": "x"}))
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.idle()
+
+
+def test_it_ends_when_nothing_is_left_to_guard(host):
+    """The records of domains that ended are removed."""
+    host.node.host.stop(NAME)
+    host.node.host.stop(OTHER, pid=4100)
+    host.expire()
+
+    assert host.watch.poll() == (1.0, False)
+    assert list((host.state / record.FOLDER).iterdir()) == []
+    assert lease.expirations(host.state) == 0
+
+
+def test_a_record_of_other_processes_than_this_machines_is_not_used(host):
+    """As one that a test or another root left."""
+    host.expire()
+    writes = host.node.kernel.writes
+
+    assert Watch(host.state).poll() == (1.0, False)
+    assert host.node.kernel.writes == writes
+
+
+def test_a_lease_that_is_renewed_again_ends_the_guards_part(host):
+    """And the next expiration is counted as another one."""
+    host.expire()
+    host.watch.poll()
+    host.lease.renew()
+    assert host.lease.taken_over()
+    assert not host.lease.taken_over()
+    host.watch.poll()
+    host.cycle()
+    assert host.idle()
+
+    host.expire()
+    host.watch.poll()
+
+    assert not host.idle()
+    assert lease.expirations(host.state) == 2
+
+
+def test_a_failure_is_tried_again_and_said_once(host, capsys):
+    """The other domains do not wait for it."""
+    host.node.kernel.refuse = {"cpu.idle": 30}
+    host.expire()
+    for _ in range(3):
+        host.watch.poll()
+    host.node.kernel.refuse = {}
+    host.watch.poll()
+
+    assert not host.idle()
+    assert capsys.readouterr().err.count("Read-only file system") == 1
+
+
+def test_release_restores_what_was_found_before_the_first_agent(host):
+    """However many agents came after it, and whatever the guard did since."""
+    host.cycle()
+    host.expire()
+    host.watch.poll()
+    folder = host.state / record.FOLDER
+
+    for _, domain in record.load_all(folder):
+        assert restore(domain, found).left == []
+
+    assert host.node.host.limit(NAME).split()[0] in ("max", "-1")
+    assert [host.place(i, p) for i in (0, 1) for p in (4000, 4100)] == [SLOW | FAST] * 4
+    assert {int(f.read_text()) for f in host.weights.values()} == {100}
+    assert not host.idle()
+
+
+def test_dry_run_of_a_restore_lists_the_same_and_writes_nothing(host):
+    """The idle class included."""
+    folder, writes = host.state / record.FOLDER, host.node.kernel.writes
+    domains = [domain for _, domain in record.load_all(folder)]
+
+    dry = [restore(d, found, dry_run=True) for d in domains]
+
+    assert host.node.kernel.writes == writes
+    assert dry == [restore(d, found) for d in domains]
+    assert f"{OTHER}: leaves the idle class" in sum((d.changes for d in dry), [])
+
+
+def test_a_domain_found_in_the_idle_class_returns_to_it_by_release_alone(host):
+    """It is never safe."""
+    domain = record.load(host.state / record.FOLDER, resource(OTHER))
+    host.node.host.idle(OTHER).write_text("0\n")
+    operators = replace(domain, idle=True)
+
+    restore(operators, lambda vcpu, now: now)
+    assert not host.idle()
+    restore(operators, found)
+    assert host.idle()
+
+
+def test_the_guard_imports_the_standard_library_only():
+    """Without site-packages, it loads nothing of amp-nova but itself."""
+    code = (
+        "import sys; import amp_nova.guard.__main__ as m; "
+        "print([n for n in sys.modules if n.startswith('amp_nova') "
+        "and not n.startswith('amp_nova.guard') and n != 'amp_nova'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-sSP", "-c", code],
+        env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_program_ends_at_once_with_nothing_to_guard(tmp_path):
+    """Exit status 0; a folder that cannot be written is bad input."""
+    command = [sys.executable, "-m", "amp_nova.guard", "--state-path"]
+    there = subprocess.run([*command, tmp_path], timeout=60, check=False)
+    (tmp_path / "file").touch()
+    bad = subprocess.run(
+        [*command, tmp_path / "file/x"], timeout=60, check=False, capture_output=True, text=True
+    )
+
+    assert (there.returncode, bad.returncode) == (0, 2)
+    assert "cannot be written (Not a directory)" in bad.stderr

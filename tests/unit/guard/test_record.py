@@ -1,0 +1,93 @@
+"""Records: what is written is what is read, and nothing else is taken for a record."""
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amp_nova.guard import record
+from amp_nova.guard.record import Domain, Limit, Safe, State, Vcpu
+
+PCPUS = st.frozensets(st.integers(0, 512), max_size=6)
+LIMITS = st.builds(
+    Limit, st.none() | st.integers(1000, 10**6), st.integers(1000, 10**6), st.integers(0, 10**6)
+)
+SAFE = st.builds(
+    Safe,
+    st.none() | PCPUS,
+    st.lists(st.tuples(PCPUS, LIMITS), max_size=3).map(tuple),
+    st.booleans(),
+)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NUMBERS = st.integers(0, 2**64 - 1)
+VCPUS = st.builds(
+    Vcpu, TEXT, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
+    st.builds(State, LIMITS, PCPUS), SAFE,
+)  # fmt: skip
+DOMAINS = st.builds(
+    Domain, st.uuids().map(str), TEXT, TEXT, TEXT, TEXT, TEXT, NUMBERS, st.booleans(),
+    st.integers(0, 10000), st.dictionaries(st.integers(0, 99), VCPUS, max_size=3),
+)  # fmt: skip
+
+
+@given(DOMAINS)
+def test_what_is_written_is_what_is_read(tmp_path_factory, domain):
+    """Every field, whatever a tenant named the instance; twice is as once."""
+    folder = tmp_path_factory.mktemp("records")
+    for _ in range(2):
+        record.save(folder, domain)
+
+    assert record.load(folder, domain.resource) == domain
+    assert list(record.load_all(folder)) == [(domain.resource, domain)]
+    assert [p.name for p in folder.iterdir()] == [f"{domain.resource}.json"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one good record, of the instance ``vm``."""
+    record.save(tmp_path, Domain("vm", "name", "", "/proc/1", "2"))
+    return tmp_path
+
+
+def test_a_write_that_fails_leaves_the_old_record(folder, monkeypatch):
+    """And no half-written file."""
+
+    def full(_fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        record.save(folder, Domain("vm", "other", "", "/proc/1", "2"))
+
+    assert record.load(folder, "vm").name == "name"
+    assert [p.name for p in folder.iterdir()] == ["vm.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "1", "null", '{"version": 2}', '{"version": 1}', "[" * 100000]
+)
+def test_what_is_no_record_is_said_and_not_used(folder, text):
+    """The other records are."""
+    (folder / "bad.json").write_text(text)
+    os.chmod(folder / "bad.json", 0o600)
+
+    found = dict(record.load_all(folder))
+
+    assert isinstance(found["bad"], ValueError)
+    assert isinstance(found["vm"], Domain)
+
+
+def test_a_record_that_somebody_else_may_have_written_is_not_used(folder):
+    """By its mode, by a link, or by the name of another instance."""
+    text = (folder / "vm.json").read_text()
+    (folder / "open.json").write_text(json.dumps({**json.loads(text), "resource": "open"}))
+    os.chmod(folder / "open.json", 0o666)
+    (folder / "link.json").symlink_to(folder / "vm.json")
+    (folder / "copy.json").write_text(text)
+    os.chmod(folder / "copy.json", 0o600)
+
+    found = dict(record.load_all(folder))
+
+    assert {name for name, what in found.items() if isinstance(what, Domain)} == {"vm"}
