@@ -31,7 +31,7 @@ class Records:
         """Reads what earlier agents recorded, so that nothing of it is recorded anew."""
         self.folder = state_path / record.FOLDER
         self._sensor = sensor
-        self._safe: SafeStates = {}
+        self._safe: SafeStates | None = None
         self._states: dict[str, dict[int, SafeState]] = {}
         """The safe states that are recorded, all and by instance."""
         self._known: dict[str, record.Domain] = {}
@@ -60,7 +60,7 @@ class Records:
         Returns:
             The vCPUs and instances that must not be changed because they could not be recorded.
         """
-        safe = self._safe if safe is None else safe
+        safe = self._safe or {} if safe is None else safe
         new = [k for k in keys if self._recorded.get(k) != self._present(k)]
         new_idle = [r for r in idle if r not in self._known]
         same = safe is self._safe or safe == self._safe
@@ -116,18 +116,18 @@ class Records:
         if before is not None and (before.process, before.started) != threads.process:
             before = None
         made = before or _domain(about[0], threads, states)
-        vcpus = {}
+        vcpus, recorded = {}, {}
         for index in threads.by_index:
             present = self._present((resource, index))
             if present is not None:
                 known, state = made.vcpus.get(index), states.get(index)
                 if (vcpu := _vcpu(present, known, state)) is not None:
-                    vcpus[index] = vcpu
-                    self._recorded[resource, index] = present
+                    vcpus[index], recorded[resource, index] = vcpu, present
         made = replace(made, vcpus=vcpus)
         if made != before:
             record.save(self.folder, made)
         self._known[resource], self._states[resource] = made, states
+        self._recorded.update(recorded)
 
 
 class Recorded(NamedTuple):

@@ -231,3 +231,35 @@ def test_old_repairs_are_forgotten():
 def test_no_repairs_at_all():
     """An operator may want none: the instance is excluded at once."""
     assert Backoff().repaired(7.0, 0).excluded_until_s == 7.0 + EXCLUDED_S
+
+
+def test_a_burst_is_a_foreign_change():
+    """The kernel would refuse a lower quota because of it."""
+    quota = Quota(hosts.limit(0.5))
+    now = now_at((0, 1), hosts.limit(0.5))._replace(burst_us=1000)
+
+    assert differences(expected(quota=quota), now) == ("burst",)
+    assert differences(expected(quota=None), now) == ()
+
+
+def test_the_idle_class_is_repaired_a_few_times_then_left_alone(host, watch):
+    """Somebody takes a best-effort instance out of it again and again."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), idle=True)
+    for count in (1, 2, 3):
+        host.domains["vm"].idle = True
+        watch.expect(host.observe(), entitlement)
+        host.domains["vm"].idle = False
+        assert not excluded(watch, host)
+        assert watch.state.counts == {"idle": count}
+    watch.expect(host.observe(), entitlement)
+
+    assert excluded(watch, host)
+
+
+def test_after_the_guard_acted_nothing_is_a_foreign_change(host, watch):
+    """What is found then is adopted."""
+    watch.state = watch.state.adopting()
+    meddle(host)
+
+    assert not excluded(watch, host)
+    assert dict(watch.state.counts) == {}

@@ -279,7 +279,7 @@ def test_dry_run_of_a_restore_lists_the_same_and_writes_nothing(host):
 
     assert host.node.kernel.writes == writes
     assert dry == [restore(d, found) for d in domains]
-    assert f"{OTHER}: leaves the idle class" in sum((d.changes for d in dry), [])
+    assert any(f"{OTHER}: leaves the idle class" in d.changes for d in dry)
 
 
 def test_a_domain_found_in_the_idle_class_returns_to_it_by_release_alone(host):

@@ -33,3 +33,13 @@ def test_empty_name_is_unknown():
     """A script's empty variable does not name an instance that has no name in Nova."""
     with pytest.raises(AmpError, match="no instance '' on this host"):
         resolve("", {"uuid": ("instance-00000001", "")})
+
+
+@pytest.mark.parametrize("name", ["instance-0000002a", "71a28349-0d3e-4a6f-8a3c-2f4f3a9f6a10"])
+def test_a_display_name_never_stands_for_another_instance(name):
+    """A tenant may call an instance like one that has just left this host: that names nothing."""
+    here = {"uuid-1": ("instance-00000001", name)}
+
+    with pytest.raises(AmpError, match=f"no instance '{name}'"):
+        resolve(name, here)
+    assert resolve(name, here | {"uuid-2": (name, "web")}) == "uuid-2"

@@ -1,9 +1,12 @@
 """Lock files of the state folder."""
 
+import os
+import subprocess
+
 import pytest
 
-from amp_nova.agent.operator.locks import locked
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.agent.operator.locks import holder, locked
+from amp_nova.exceptions import ConfigInvalid, Locked
 
 
 def test_second_agent_is_refused(tmp_path):
@@ -40,3 +43,48 @@ def test_state_path_that_cannot_be_written_is_one_sentence(tmp_path):
         f"[agent] state_path {where} cannot be written (Not a directory): run this as root or set "
         "another folder"
     )
+
+
+def test_waiting_ends_and_names_the_holder(tmp_path):
+    """Any program may have it, like ``flock``; the file says nothing of who that is."""
+    path = tmp_path / "cycle.lock"
+    command = ["flock", path, "sh", "-c", "echo there; exec sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout.readline() == b"there\n"
+            with pytest.raises(Locked) as caught, locked(tmp_path, "cycle.lock", wait_s=0.1):
+                pass
+        finally:
+            other.kill()
+
+    assert str(caught.value) == (
+        f"another process is changing limits for 0.1 s: process {other.pid} (flock) holds {path}"
+    )
+
+
+def test_a_lock_that_is_given_up_in_time_is_taken(tmp_path):
+    """Without the whole wait."""
+    with (
+        subprocess.Popen(["flock", tmp_path / "cycle.lock", "sleep", "0.2"]),
+        locked(tmp_path, "cycle.lock", wait_s=60),
+    ):
+        pass
+
+
+def test_a_stopped_holder_is_said_to_be_stopped(tmp_path):
+    """Ctrl-Z during a command: nothing else shows it."""
+    lock, proc = tmp_path / "x", tmp_path / "proc"
+    lock.touch()
+    (proc / "77").mkdir(parents=True)
+    inode = os.stat(lock).st_ino
+    (proc / "locks").write_text(
+        "1: POSIX  ADVISORY  WRITE 66 fe:00:1 0 EOF\n"
+        f"2: FLOCK  ADVISORY  WRITE 77 fe:00:{inode} 0 EOF\n"
+        f"2: -> FLOCK  ADVISORY  WRITE 88 fe:00:{inode} 0 EOF\n"
+    )
+    (proc / "77/comm").write_text("amp-nova\n")
+    (proc / "77/stat").write_text("77 (amp-nova) T 1")
+
+    assert holder(lock, proc) == "process 77 (amp-nova, stopped)"
+    (proc / "locks").write_text("")
+    assert holder(lock, proc) == "a process that /proc/locks does not name"

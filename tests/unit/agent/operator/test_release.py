@@ -1,5 +1,8 @@
 """Releasing instances: their flavors' state is restored, and the agent does not change it again."""
 
+import os
+import sys
+
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -152,3 +155,44 @@ def test_io_threads_that_the_agent_moved_go_home(setup, io_host):
     assert (done.names, done.changes, done.left) == ((NAME,), (f"{NAME}: I/O threads",), ())
     assert setup.node.kernel.affinity[io_host] == {0, 1, 2, 3}
     assert setup.paused() == {resource(NAME): WHY}
+
+
+def test_release_needs_no_libvirt(setup, monkeypatch):
+    """What was recorded is enough, by any of the instance's names; an unknown one is refused."""
+    setup.node.start(specs=HALF)
+    setup.node.start("other", pid=4100)
+    idle = setup.node.host.idle("other")
+    Service(setup.conf()).once()
+    assert idle.read_text() == "1\n"
+    monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
+    monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
+
+    with pytest.raises(AmpError, match=r"no instance 'x'.*libvirt's Python binding is missing"):
+        release(setup.conf(), ["x"])
+    dry = release(setup.conf(), None, dry_run=True)
+    done = release(setup.conf(), [NAME, "other"])
+
+    assert done == dry
+    assert "other: leaves the idle class" in done.changes
+    assert idle.read_text() == "0\n"
+    assert setup.node.host.limit().split()[0] == "max"
+    assert set(setup.node.kernel.affinity[setup.node.host.tid(0)]) == {0, 1, 2, 3}
+    assert not list((setup.state / "records").iterdir())
+
+
+def test_release_works_without_space_for_the_pause(setup, monkeypatch):
+    """The record makes way for it; where that does not suffice, it is a leftover."""
+    setup.node.start(specs=HALF)
+    Service(setup.conf()).once()
+    folder, replace = setup.state / "records", os.replace
+
+    def full(fresh, path):
+        if list(folder.iterdir()):
+            raise OSError(28, "No space left on device")
+        replace(fresh, path)
+
+    monkeypatch.setattr(os, "replace", full)
+    done = release(setup.conf(), [NAME])
+
+    assert (done.left, setup.paused()) == ((), {resource(NAME): WHY})
+    assert setup.node.host.limit().split()[0] == "max"

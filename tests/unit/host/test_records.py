@@ -1,0 +1,173 @@
+"""What the agent records before it changes anything, on a fake node."""
+
+import os
+
+import pytest
+
+from amp_nova.agent.loop import Loop
+from amp_nova.guard import record
+from amp_nova.guard.record import Limit, State
+from amp_nova.host.records import Records
+from amp_nova.host.writer import Conditions, Writer
+from tests.fakehost import Node, put, resource
+
+NAME = "instance-00000001"
+R = resource(NAME)
+HALF = {"amp:pref_core": "0.5"}
+EVERYWHERE = frozenset(range(4))
+
+
+class Agent:
+    """An agent on a fake node that has just started."""
+
+    def __init__(self, node, state):
+        node.sensor.reread()
+        self.node, self.state = node, state
+        self.records = Records(state, node.sensor)
+        writer = Writer(node.sensor, Conditions(lambda: node.paused, records=self.records))
+        self.loop = Loop(node.sensor, writer)
+
+    def recorded(self, name=NAME):
+        return record.load(self.state / record.FOLDER, resource(name))
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A fake node with one booked instance."""
+    found = Node(tmp_path / "host", monkeypatch)
+    found.kernel.pcpus = EVERYWHERE
+    found.start(specs=HALF)
+    return found
+
+
+@pytest.fixture
+def start(node, tmp_path):
+    """Starts an agent, the next one each time."""
+    return lambda: Agent(node, tmp_path / "state")
+
+
+def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypatch):
+    """Quota, period, affinity and idle class, of both vCPUs, with what tells them from others."""
+    put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
+    seen = []
+    agent, write = start(), node.kernel.write
+
+    def spy(*arguments):
+        seen.append(agent.recorded())
+        write(*arguments)
+
+    monkeypatch.setattr("amp_nova.host.cgroup.groups._write", spy)
+    agent.loop.cycle()
+
+    first = seen[0]
+    assert first.vcpus[0].found == State(Limit(30000, 50000), EVERYWHERE)
+    assert first.vcpus[1].found == State(Limit(None), EVERYWHERE)
+    assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
+    assert (first.started, first.vcpus[0].started) == ("77", "77")
+    assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
+
+
+def test_a_later_start_never_overwrites_what_was_found(node, start):
+    """Not even when limits have changed by then."""
+    first = start()
+    first.loop.cycle()
+    before = first.recorded()
+    put(node.host.group(NAME, "vcpu0") / "cpu.max", "7000 20000")
+
+    second = start()
+    second.loop.cycle()
+
+    assert second.recorded() == before
+
+
+def test_another_process_is_recorded_anew(node, start):
+    """The instance was stopped and started: what was found of the old one says nothing."""
+    agent = start()
+    agent.loop.cycle()
+    node.host.stop()
+    node.host.start(NAME, pid=4200, began=99)
+    put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
+    node.sensor.reread()
+
+    agent.loop.cycle()
+
+    assert agent.recorded().started == "99"
+    assert agent.recorded().vcpus[0].found.limit == Limit(30000, 50000)
+
+
+def test_an_idle_cycle_writes_no_record(node, start):
+    """The file stays the very same one."""
+    agent = start()
+    agent.loop.cycle()
+    path = agent.records.folder / f"{R}.json"
+    before = path.stat().st_ino, path.stat().st_mtime_ns
+
+    for _ in range(3):
+        agent.loop.cycle()
+
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
+
+
+def test_what_cannot_be_recorded_is_not_changed(node, start, monkeypatch):
+    """A full disk: the failure says so, and the next cycle tries again."""
+
+    def full(_folder, _domain):
+        raise OSError(28, "No space left on device")
+
+    agent = start()
+    writes = node.kernel.writes
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "save", full)
+        failures = agent.loop.cycle().outcome.failures
+
+    assert node.kernel.writes == writes
+    assert {f.reason for f in failures.values()} == {"unrecorded"}
+    assert "No space left on device" in failures[R, 0].message
+    assert agent.loop.cycle().outcome.failures == {}
+    assert agent.recorded() is not None
+
+
+def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node, start, tmp_path):
+    """An upgrade: what is as the agent would have it was an agent's work."""
+    start().loop.cycle()
+    (tmp_path / "state" / record.FOLDER / f"{R}.json").unlink()
+
+    agent = start()
+    agent.loop.cycle()
+
+    assert agent.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+
+
+def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
+    """Its record stays, and its safe state is the one before the agent."""
+    start().loop.cycle()
+    node.libvirt.define(NAME, specs={})
+    agent = start()
+    agent.loop.cycle()
+
+    assert agent.recorded().vcpus[0].safe.limits == ()
+    assert agent.recorded().vcpus[0].found.limit == Limit(None)
+
+
+def test_the_pcpus_found_follow_the_definition(node, start):
+    """Nova has pinned the vCPU elsewhere since: that is what a release restores."""
+    agent = start()
+    agent.loop.cycle()
+    node.libvirt.define(NAME, specs=HALF, cpuset="2-3")
+
+    agent.loop.cycle()
+
+    assert agent.recorded().vcpus[0].found.pcpus == {2, 3}
+
+
+def test_the_record_of_an_instance_that_ended_is_removed(node, start):
+    """With the next one that is written."""
+    agent = start()
+    agent.loop.cycle()
+    node.host.stop()
+    node.libvirt.known.clear()
+    node.start("other", pid=4100, specs=HALF)
+
+    agent.loop.cycle()
+
+    assert [name for name, _ in record.load_all(agent.records.folder)] == [resource("other")]
