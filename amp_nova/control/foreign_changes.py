@@ -41,8 +41,8 @@ class ForeignChanges:
     ``expected`` and ``in_force`` are of the last cycle. Of the last comparison are the
     ``incarnations``, where vCPUs were kept before somebody ``moved`` them, the ``instances`` that
     somebody changed (libvirt names by UUID), and those that are ``excluded`` for now, with the
-    reason. ``counts``: foreign changes so far, by cause (``CAUSES``); ``idle``: which instances were
-    put into the idle class, or kept out of it, in the last cycle.
+    reason. ``counts``: foreign changes so far, by cause (``CAUSES``); ``idle``: which instances
+    were put into the idle class, or kept out of it, in the last cycle.
     """
 
     expected: Entitlements = field(default_factory=dict)

@@ -65,7 +65,7 @@ def instances(
 ) -> tuple[Instance, ...]:
     """The instances as the control stage sees them; the last four as in ``Instance``."""
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
-    for (resource, index), (pcpus, _, allowed, uncounted) in now.items():
+    for (resource, index), (pcpus, _, allowed, uncounted, _) in now.items():
         vcpus[resource].append(VcpuFacts(index, pcpus, allowed, uncounted))
     found = []
     for resource, known in bookings.items():
