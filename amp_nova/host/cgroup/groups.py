@@ -78,7 +78,7 @@ class VcpuGroup:
         self.version = version
         self._fds: list[int] = []
         self._kept: dict[str, int] = {}
-        self._burst = "cpu.max.burst" if version == 2 else "cpu.cfs_burst_us"
+        self._burst = f"{path}/{'cpu.max.burst' if version == 2 else 'cpu.cfs_burst_us'}"
         names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         try:
             self._fds.append(os.open(path / "cpu.stat", os.O_RDONLY))
@@ -124,15 +124,20 @@ class VcpuGroup:
     def read_burst(self) -> int:
         """Read ``burst_us`` again; kernels before 5.14 have no such file."""
         try:
-            self.burst_us = int((self.path / self._burst).read_bytes())
+            fd = os.open(self._burst, os.O_RDONLY)
         except FileNotFoundError:
             self.throttled_ns()  # fails if the group is gone
+            return 0
+        try:
+            self.burst_us = int(os.read(fd, 32))
+        finally:
+            os.close(fd)
         return self.burst_us
 
     def forbid_burst(self) -> None:
         """Set the burst to 0: the kernel refuses a quota below it."""
         if self.read_burst():
-            self._put(self._burst, "0")
+            _write(Path(self._burst), "0")
             self.burst_us = 0
 
     def bandwidth(self) -> Bandwidth | None:
