@@ -110,7 +110,7 @@ class Loop:
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
         idle = {resource: reading.idle for resource, reading in readings.items()}
-        state = self._decided(state, seen, now, idle)
+        state = _adopted(self._decided(state, seen, now, idle), now)
         safe = memo(safe_states, state.entitlements, seen.topology)
         wanted = replace(memo(changes, now, idle, state.entitlements), safe=safe)
         clock.append(self._stopwatch())
@@ -194,13 +194,11 @@ class Loop:
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
-        placed, easing = adoption.eased(placed, now, state.easing)
         return replace(
             state,
             policy=policy,
             packed=memo(homes.Packed.pcpus, packed),
             kept_free=packed.kept_free,
-            easing=easing,
             entitlements=placed,
         )
 
@@ -261,6 +259,14 @@ class Loop:
             failures=dict(Counter(totals.failures) + fast.failed),
             drift=dict(state.foreign.counts),
         )
+
+
+def _adopted(state: State, now: Allocations) -> State:
+    """The state with limits that approach what is wanted from what was found."""
+    if state.easing is not None and not state.easing:
+        return state
+    eased, left = adoption.eased(state.entitlements, now, state.easing)
+    return replace(state, entitlements=eased, easing=left)
 
 
 def _known(state: State, key: VcpuKey) -> Known:
