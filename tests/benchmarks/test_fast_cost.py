@@ -69,17 +69,16 @@ class Busy:
 
 
 def spent(tick: Callable[[], object], tick_s: float) -> tuple[float, float]:
-    """CPU share of one core, and mean microseconds per tick, with a tick every ``tick_s``."""
+    """CPU share of one core with a tick every ``tick_s``, and mean microseconds per tick."""
     took, begin, cpu_s = [], time.monotonic(), time.thread_time()
     due = begin
-    # Late ticks are skipped and not caught up on, as by the service.
+    # Late ticks are skipped and not caught up on, as by the service; the share is as without them.
     while (due := max(due + tick_s, time.monotonic())) < begin + WATCH_S:
         time.sleep(max(0.0, due - time.monotonic()))
         before = time.perf_counter()
         tick()
         took.append(time.perf_counter() - before)
-    wall_s = time.monotonic() - begin
-    return (time.thread_time() - cpu_s) / wall_s, sum(took) / len(took) * 1e6
+    return (time.thread_time() - cpu_s) / len(took) / tick_s, sum(took) / len(took) * 1e6
 
 
 def host_of(lab: Lab, state_path: Path) -> tuple[Any, Any]:
