@@ -191,6 +191,23 @@ AGENT = (
         ),
     ),
     Panel(
+        "Since helper threads last did their work",
+        "A report was sent, Placement was up to date, the exporter could be asked.",
+        "s",
+        (
+            Query(
+                f"time() - amp_thread_last_success_timestamp_seconds{{{ON}}}",
+                "{{thread}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Restarts of helper threads, per minute",
+        "Of threads that ended or hung.",
+        "short",
+        (Query(per_minute("amp_thread_restarts_total", "thread"), "{{thread}}"),),
+    ),
+    Panel(
         "Calls to libvirt, per minute",
         "Few while nothing changes.",
         "short",
