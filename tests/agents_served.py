@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
@@ -52,6 +53,7 @@ class Agent:
         status.calibration = Calibrated(time.time() - 86400.0, {"slow": 0.01, "fast": 0.03})
         status.hypervisor_up, status.libvirt_calls, status.lateness_s = True, 12, 0.001
         status.counters = {("perf", ""): 1}
+        status.lease = LeaseStatus(9.5, 0)
         status.threads = (ThreadStatus("exporter", 0, time.time()),)
         self.address, self.port = self.exporter.start_http("127.0.0.1", 0)
 

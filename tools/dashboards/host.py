@@ -191,6 +191,19 @@ AGENT = (
         ),
     ),
     Panel(
+        "Lease",
+        "What was left of the lease when a cycle last renewed it. If it runs out, the guard "
+        "applies the safe state.",
+        "s",
+        (Query(f"amp_lease_remaining_seconds{{{ON}}}", "left"),),
+    ),
+    Panel(
+        "Expired leases",
+        "How often the guard applied the safe state, in the time shown.",
+        "none",
+        (Query(f"increase(amp_lease_expirations_total{{{ON}}}[$__range])", "expired"),),
+    ),
+    Panel(
         "Since helper threads last did their work",
         "A report was sent, Placement was up to date, the exporter could be asked.",
         "s",
