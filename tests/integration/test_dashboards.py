@@ -130,7 +130,7 @@ def filled(server, expression, choice):
     return text
 
 
-@pytest.mark.parametrize(("panel", "expression"), panels())
+@pytest.mark.parametrize(("panel", "expression"), [*panels()])
 def test_every_query_has_data(server, panel, expression, record_property):
     """In the panel of at least one of the hosts and instances."""
     until_s, found = time.monotonic() + 15.0, [0]
