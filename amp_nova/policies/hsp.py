@@ -64,11 +64,12 @@ class HspPolicy:
         if self.per_vcpu:
             return deficit.by_shares(view, by_rank(shared, ranked_vcpus(shared, gain)), accounts)
         found, types = instances(view, speedups, accounts), view.topology.core_types
+        reach = {name: i.whole_speedup(types, 2.0) - 1.0 for name, i in found.items()}
 
         def of_whole(vcpu: VcpuView) -> float | None:
             """Its part of what all big cores together add to the instance's speed."""
-            own, reach = gain(vcpu), found[vcpu.key[0]].whole_speedup(types, 2.0) - 1.0
-            return None if own is None else own * reach
+            own = gain(vcpu)
+            return None if own is None else own * reach[vcpu.key[0]]
 
         return deficit.by_shares(
             view, by_rank(shared, ranked_instances(shared, of_whole)), accounts

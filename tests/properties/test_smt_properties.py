@@ -13,7 +13,7 @@ from amp_nova.control.conversion import CARRIED_MAX_S, FULL_SPEED, after
 from amp_nova.hardware.effective_speed import SMT_MODES, effective_speed, for_admission
 from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import HostView
-from amp_nova.policies.placing.assignment import vcpus_per_pcpu
+from amp_nova.policies.placing.places import vcpus_per_pcpu
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase

@@ -2,10 +2,7 @@
 
 A policy says how strongly each vCPU claims each core type. This module turns claims into pCPUs:
 
-1. Each active vCPU gets one place. A pCPU offers places in proportion to the time that bookings
-   leave it. With fewer vCPUs than pCPUs, the fastest pCPUs offer them. Hardware threads of idle
-   cores come first: a second busy thread slows the first one down, and so may add less to the host
-   than an idle slower core.
+1. Each active vCPU gets one place; ``places`` says how many each pCPU offers.
 2. From the fastest core type down, the strongest claims win the places. An incumbent, a vCPU that
    is on the type already, loses its place only to a claim that is stronger by more than a
    threshold, and only while the view's ``moves_max`` allows it.
@@ -22,103 +19,22 @@ among them, so best-effort vCPUs must be free to get out of the way and to use i
 Cost: ``N log N`` for N vCPUs.
 """
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from amp_nova.hardware.effective_speed import effective_speed, slowing_siblings
 from amp_nova.model.observation import VcpuKey
-from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.model.topology import PCpu
 from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing.places import usable_types, vcpus_per_pcpu
 
 Claims = Mapping[VcpuKey, Sequence[float]]
 """How strongly each vCPU claims each core type, slowest type first, in the policy's own unit."""
-_SHARE_MIN_RATIO = 0.6
-"""An empty faster pCPU comes before a slower one whose next place gets more time, if the place on
-the faster pCPU gets at least this part of it."""
 SPARE_MIN_CORES = 0.25
 """How far below and above its capacity two pCPUs must be loaded for a vCPU to change over."""
 TIME_MIN_CORES = 0.05
 """A pCPU to which bookings leave less than this is not used."""
 _NOISE = 1e-9
-
-
-@dataclass(slots=True)
-class _Places:
-    """The next places on the pCPUs of a core type, as a heap.
-
-    Entries: minus the time that the next place gets, whether a sibling is taken, id, vCPUs so far.
-    """
-
-    core_type: CoreType
-    heap: list[tuple[float, bool, int, int]]
-
-    def worth(self) -> float:
-        """What the next place adds to the host, in reference cores, while its pCPU is empty."""
-        time, beside, *_ = self.heap[0]
-        alone = effective_speed(self.core_type) or 1.0
-        shared = effective_speed(self.core_type, 1.0) or 1.0
-        return -time * (2.0 * shared - alone if beside else alone)
-
-    def refresh(self, taken: Counter[int], siblings: Mapping[int, tuple[int, ...]]) -> None:
-        """Bring the first entry up to date with the siblings that were taken since."""
-        while not self.heap[0][1]:
-            time, _, pcpu, vcpus = self.heap[0]
-            if not any(taken[s] for s in siblings.get(pcpu, ())):
-                break
-            heapq.heapreplace(self.heap, (time, True, pcpu, vcpus))
-
-
-def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
-    """How many of ``count`` vCPUs each pCPU takes; not to be changed."""
-    free = ((p.id, max(0.0, view.free_cores.get(p.id, 0.0))) for p in view.topology.pcpus)
-    return _vcpus_per_pcpu(view.topology, tuple(free), count)
-
-
-@lru_cache(maxsize=4)  # asked several times in a decision
-def _vcpus_per_pcpu(
-    topology: Topology, free_cores: tuple[tuple[int, float], ...], count: int
-) -> Counter[int]:
-    types: list[_Places] = []
-    siblings = slowing_siblings(topology)
-    for core_type in topology.core_types:
-        ids = topology.pcpus_of(core_type.name)
-        heap = [(-cores, False, p, 0) for p, cores in free_cores if p in ids]
-        heapq.heapify(heap)
-        if heap:
-            types.append(_Places(core_type, heap))
-    taken: Counter[int] = Counter()
-    for _ in range(count):
-        for places in types if siblings else ():
-            places.refresh(taken, siblings)
-        heap = _next(types).heap
-        time, beside, pcpu, vcpus = heap[0]
-        free = -time * (vcpus + 1)
-        heapq.heapreplace(heap, (-free / (vcpus + 2), beside, pcpu, vcpus + 1))
-        taken[pcpu] += 1
-    return taken
-
-
-def _next(types: Sequence[_Places]) -> _Places:
-    """The core type of the next place: the fastest with an empty pCPU, else that with most time.
-
-    An empty pCPU whose sibling is taken gives way to an empty one that adds more to the host.
-    Where the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on
-    a faster type is always the better place. Claims depend on that.
-    """
-    most = -min([places.heap[0][0] for places in types])
-    empty = [
-        places
-        for places in reversed(types)
-        if places.heap[0][3] == 0 and -places.heap[0][0] >= _SHARE_MIN_RATIO * most
-    ]
-    if empty and empty[0].heap[0][1]:
-        return max(empty, key=_Places.worth)
-    if empty:
-        return empty[0]
-    return next(places for places in types if -places.heap[0][0] >= most - _NOISE)
 
 
 @dataclass(slots=True)
@@ -192,7 +108,9 @@ class _Assignment:
         waiting = list(keys)
         for crowding in sorted(set(places.values())):
             here = {p for p, count in places.items() if count == crowding}
-            lag_s = {k: self.lag_s[k] for k in waiting if self.vcpus[k].allowed & here}
+            lag_s = {
+                k: self.lag_s[k] for k in waiting if not here.isdisjoint(self.vcpus[k].allowed)
+            }
             incumbents = {k for k in lag_s if _pinned_to(self.vcpus[k]) in here}
             unlimited = MoveAllowance(float("inf"))
             won = _winners(lag_s, incumbents, crowding * len(here), 0.0, unlimited)
@@ -311,14 +229,15 @@ def assign(
     types = view.topology.core_types
     ids = [view.topology.pcpus_of(t.name) for t in types]
     now = {k: view.topology.only_type(v.pcpus) for k, v in vcpus.items()}
+    usable = usable_types(view, vcpus.values())
     places = vcpus_per_pcpu(view, len(vcpus))
     assignment = _Assignment(view, vcpus, Counter(places), {k: lag_s.get(k, 0.0) for k in vcpus})
     allowance = MoveAllowance(float("inf") if view.moves_max is None else view.moves_max)
     waiting = sorted(vcpus)
     for at in reversed(range(len(types))):
-        able = [k for k in waiting if vcpus[k].allowed & ids[at]]
+        able = [k for k in waiting if at in usable[k]]
         # A vCPU that may use no slower core type has the strongest claim of all.
-        confined = {k for k in able if not any(vcpus[k].allowed & slower for slower in ids[:at])}
+        confined = {k for k in able if min(usable[k]) == at}
         strength = {k: float("inf") if k in confined else claims[k][at] for k in able}
         incumbents = {k for k in able if now[k] is types[at]}
         count = sum(places[p] for p in ids[at])

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
-from amp_nova.policies.placing.assignment import vcpus_per_pcpu
+from amp_nova.policies.placing.places import usable_types, vcpus_per_pcpu
 
 ACTIVE_MIN_RATIO = 0.02
 """A vCPU whose demand in the last interval was below this share of the time is idle."""
@@ -57,11 +57,7 @@ def is_active(vcpu: VcpuView) -> bool:
 def shared_capacity(view: HostView) -> SharedCapacity:
     """The active vCPUs of a host, and what bookings leave of the pCPUs that these can fill."""
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
-    types = {
-        v.key: frozenset(at for at, ids in enumerate(pcpus) if ids & v.allowed)
-        for v in view.vcpus
-        if is_active(v)
-    }
+    types = usable_types(view, filter(is_active, view.vcpus))
     vcpus = [v for v in view.vcpus if types.get(v.key)]
     taken = vcpus_per_pcpu(view, len(vcpus))
     cores = tuple(

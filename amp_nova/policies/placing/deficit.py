@@ -135,10 +135,10 @@ def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
         kept[vcpu.key] = account
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
-            claims[vcpu.key] = tuple(
+            claims[vcpu.key] = [
                 owed / rate + d * view.interval_s
                 for owed, d in zip(account.owed_s, due, strict=True)
-            )
+            ]
     if not view.asymmetric:
         return Decision({}, kept)
     places = assign(view, claims, {k: a.lag_s for k, a in kept.items()})

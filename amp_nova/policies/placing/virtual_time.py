@@ -9,8 +9,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from amp_nova.policies.api import HostView, VcpuView
-from amp_nova.policies.placing.assignment import vcpus_per_pcpu
 from amp_nova.policies.placing.core_shares import wanted_to_run
+from amp_nova.policies.placing.places import vcpus_per_pcpu
 
 Name = TypeVar("Name", bound=Hashable)
 DISTANCE_MAX_S = 60.0
