@@ -138,7 +138,9 @@ def _chosen(instances: list[str] | None, host: _Host) -> list[str]:
 def _changed(reading: DomainReading) -> bool:
     """Whether a limit or affinity of an instance is amp-nova's to restore."""
     booked = any(k.startswith("amp:") for k in reading.domain.specs)
-    return booked or any(v.pcpus < v.allowed for v in reading.vcpus)
+    # A limit that the definition does not have is an older agent's, whatever it booked then.
+    limited = any(v.bandwidth for v in reading.vcpus) and not reading.domain.limited_elsewhere
+    return booked or limited or any(v.pcpus < v.allowed for v in reading.vcpus)
 
 
 def _restore(host: _Host, uuid: str, dry_run: bool) -> tuple[list[str], list[str], bool]:

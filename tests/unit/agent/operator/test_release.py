@@ -196,3 +196,16 @@ def test_release_works_without_space_for_the_pause(setup, monkeypatch):
 
     assert (done.left, setup.paused()) == ((), {resource(NAME): WHY})
     assert setup.node.host.limit().split()[0] == "max"
+
+
+def test_a_limit_without_record_and_booking_is_released_as_the_definition_says(setup):
+    """Left by an agent older than the records, whose booking line was removed since."""
+    setup.node.start()
+    group = setup.node.host.group(NAME, "vcpu0")
+    (group / "cpu.max").write_text("10000 20000\n")
+
+    done = release(setup.conf(), None)
+
+    assert done.names == (NAME,)
+    assert done.changes == (f"{NAME} vCPU 0: no quota",)
+    assert setup.node.host.limit().split()[0] == "max"
