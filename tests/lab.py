@@ -171,8 +171,8 @@ class Agent:
         """Start it and wait until it has finished a cycle."""
         with self.log.open("w") as log:
             self.process = subprocess.Popen(self.command(prefix=prefix), stderr=log)
-        until(lambda: "metrics at " in self.log.read_text(), 20, "the agent's start")
-        self.url = self.log.read_text().split("metrics at ")[1].split()[0]
+        until(lambda: "page at " in self.log.read_text(), 20, "the agent's start")
+        self.url = self.log.read_text().split("page at ")[1].split(",")[0] + "metrics"
         until(self.cycles, 20, "a cycle")
         return self
 
