@@ -52,7 +52,8 @@ class Entry(NamedTuple):
 
     def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
         """A new window."""
-        return self._replace(position=position, since_ns=now_ns, first=reading, measured=False)
+        counters, profile = self.counters, self.profile
+        return Entry(self.incarnation, position, now_ns, reading, counters, False, profile)
 
     def lasts(self, domain: Domain, position: int | None, now_ns: int) -> bool:
         """Whether its window still goes on: of this process, on this core type."""
@@ -105,7 +106,7 @@ def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> P
     """Add the counters of an observation, close windows that are full, forget what is gone."""
     start = _for_platform(before, seen.topology.core_types, settings)
     positions: dict[frozenset[int], int | None] = {}
-    window_ns = settings.window_ns
+    known, now_ns, window_ns = start.entries, seen.time_ns, settings.window_ns
     changed: dict[VcpuKey, Entry] = {}
     full: dict[VcpuKey, VcpuReading] = {}
     for domain in seen.domains:
@@ -116,14 +117,14 @@ def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> P
             if reading.pcpus not in positions:
                 positions[reading.pcpus] = seen.topology.position(reading.pcpus)
             key, position = (resource, reading.index), positions[reading.pcpus]
-            entry = start.entries.get(key)
-            if entry is None or not entry.lasts(domain.domain, position, seen.time_ns):
+            entry = known.get(key)
+            if entry is None or not entry.lasts(domain.domain, position, now_ns):
                 changed[key] = entry = _begun(entry, domain, reading, position, seen)
-            if not entry.measured and seen.time_ns - entry.since_ns >= window_ns:
+            if not entry.measured and now_ns - entry.since_ns >= window_ns:
                 full[key] = reading
     alive = {d.domain.resource for d in seen.domains}
     # One that could not be read just now is kept.
-    entries = {k: e for k, e in {**start.entries, **changed}.items() if k[0] in alive}
+    entries = {k: e for k, e in {**known, **changed}.items() if k[0] in alive}
     profiles = replace(start, entries=entries)
     return _closed(profiles, full, seen) if full else profiles
 
