@@ -131,6 +131,8 @@ def home(tmp_path_factory) -> Path:
 [topology]
 core_type = fast 0 2.0
 core_type = slow {",".join(map(str, range(1, count)))}
+smt_busy_factor = fast 0.55
+smt_busy_factor = slow 0.6
 calibration_file = {folder}/calibration.json
 [agent]
 state_path = {folder}

@@ -11,8 +11,12 @@ from amp_nova.agent import wiring
 
 EVERY_LIST = """
 [topology]
-core_type = fast 0 2.0
-core_type = slow 1
+core_type = fast 0-1 2.0
+core_type = slow 2-3
+siblings = 0-1
+siblings = 2-3
+smt_busy_factor = fast 0.55
+smt_busy_factor = slow 0.6
 [agent]
 state_path = {state}
 booking = web-* amp:pref_core=0.5
@@ -48,7 +52,9 @@ def test_lists_have_every_line_once(home, monkeypatch, program):
 
     found = conf.load()
 
-    assert found.topology.core_type == ["fast 0 2.0", "slow 1"]
+    assert found.topology.core_type == ["fast 0-1 2.0", "slow 2-3"]
+    assert found.topology.siblings == ["0-1", "2-3"]
+    assert found.topology.smt_busy_factor == ["fast 0.55", "slow 0.6"]
     assert found.agent.booking == ["web-* amp:pref_core=0.5", "db-* amp:weight=2"]
     assert found.agent.coefficients_of == ["web-* fixed", "db-* adaptive"]
     assert found.agent.policy_parameter == ["max_slowdown=0.3"]
@@ -66,13 +72,13 @@ def test_the_folder_of_further_files_is_read_once(home, monkeypatch):
 
 
 def test_topology_works_with_the_default_file_alone(home, tmp_path):
-    """The command as it is typed, on a recorded machine with two pCPUs."""
+    """The command as it is typed, on a recorded machine with four pCPUs."""
     cpus = tmp_path / "root/sys/devices/system/cpu"
-    for number in range(2):
+    for number in range(4):
         (cpus / f"cpu{number}/topology").mkdir(parents=True)
         (cpus / f"cpu{number}/topology/thread_siblings_list").write_text(f"{number}\n")
     for name in ("online", "present", "possible"):
-        (cpus / name).write_text("0-1\n")
+        (cpus / name).write_text("0-3\n")
     (tmp_path / "root/proc").mkdir()
     (tmp_path / "root/proc/cpuinfo").write_text("")
     with Path(home, "amp-nova.conf").open("a") as config:
