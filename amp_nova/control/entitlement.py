@@ -16,8 +16,8 @@ from typing import Literal
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import burst, conversion, homes, ips_limit
-from amp_nova.control.context import UNLIMITED, Context
-from amp_nova.control.conversion import Lately, Needs
+from amp_nova.control.context import UNLIMITED, Context, Current
+from amp_nova.control.conversion import FULL_SPEED, Lately, Needs
 from amp_nova.control.homes import Home, Instance, Vcpu, VcpuFacts
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
@@ -116,15 +116,19 @@ def _nothing(vcpu: Vcpu) -> Entitlement:
 def _limit_of(
     request: Demand, core_type: CoreType, topology: Topology, share_cores: float | None = None
 ) -> Bandwidth | None:
-    """The limit that is worth a booking on a core type, or that of a larger share.
-
-    The period is that of the fastest type wherever the vCPU runs: a move between core types then is
-    one write, and every write gives away up to one period's quota.
-    """
-    greatest = max(t.coefficient or 0.0 for t in topology.core_types)
+    """The limit that is worth a booking on a core type, or that of a larger share."""
     share = share_cores or need_cores(request, core_type)
     assert share is not None  # callers pass types with a coefficient only
-    return bandwidth(share, period_us(min(1.0, request.refcores / greatest)))
+    return bandwidth(share, _period_us(request, topology))
+
+
+def _period_us(request: Demand, topology: Topology) -> int:
+    """The period is that of the fastest type wherever the vCPU runs.
+
+    A move between core types then is one write; every write gives away up to one period's quota.
+    """
+    greatest = max(t.coefficient or 0.0 for t in topology.core_types)
+    return period_us(min(1.0, request.refcores / greatest))
 
 
 def _home(request: Demand, core_type: CoreType, pcpu: int | None, context: Context) -> Home:
@@ -152,12 +156,12 @@ def _in_refcores(vcpu: Vcpu, request: Demand, context: Context) -> Entitlement:
     note = _note(request, coefficient or 0.0, None if soft else limit, context)
     now = context.current.get(vcpu.key, UNLIMITED)
     quota = Quota(limit)
-    if not soft and limit is not None and note is None:
-        if vcpu.instance.booking.burst_s:
-            quota = _with_burst(vcpu, request.refcores, home, limit, context)
-        elif now.lately is not None:
-            needs = Needs(request.refcores, limit.cores, home.cores or 0.0)
-            quota = Quota(_converted(needs, now.lately, now.bandwidth, limit))
+    bursts = bool(vcpu.instance.booking.burst_s)
+    if bursts and not soft and limit is not None and note is None:
+        quota = _with_burst(vcpu, request.refcores, home, limit, context)
+    elif now.lately is not None and not (bursts or soft or note):
+        needs = Needs(request.refcores, limit.cores if limit else 1.0, home.cores or 0.0)
+        quota = Quota(_converted(needs, now, _period_us(request, topology)))
     return replace(
         _nothing(vcpu),
         pcpus=pcpus,
@@ -177,14 +181,13 @@ def _reason(request: Demand, home: Home, coefficient: float, lately: Lately | No
     return f"{reason}, a whole core" if home.whole_core else reason
 
 
-def _converted(
-    needs: Needs, lately: Lately, now: Bandwidth | None, limit: Bandwidth
-) -> Bandwidth | None:
+def _converted(needs: Needs, now: Current, period: int) -> Bandwidth | None:
     """The limit by the speed of the last cycles."""
-    share = conversion.share(needs, lately, now)
-    if share is None and (now is None or now.period_us == limit.period_us):
-        return now
-    return bandwidth(needs.cores if share is None else share, limit.period_us)
+    limit = now.bandwidth
+    share = conversion.share(needs, now.lately or FULL_SPEED, limit)
+    if share is None and (limit is None or limit.period_us == period):
+        return limit
+    return bandwidth(needs.cores if share is None else share, period)
 
 
 def _with_burst(

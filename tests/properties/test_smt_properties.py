@@ -232,6 +232,17 @@ def test_a_booking_is_kept_at_any_clock(phases, booked):
     assert found["vm"] == pytest.approx(1.0, abs=0.01)
 
 
+def test_a_whole_core_is_limited_where_its_clock_gives_more_than_is_booked():
+    """At 1.25 times the clock, a booking of the whole coefficient takes 0.8 of the core."""
+    host = smt_host(1)
+    fast = replace(host.core_types[0], clock_hz=2.0 * CLOCK_HZ, clock_calibrated=True)
+    host = replace(host, core_types=(fast,))
+
+    found = delivered(host, [guest("vm", pref_core="2")], clocks={"fast": [ClockPhase(9.0, 1.25)]})
+
+    assert found["vm"] == pytest.approx(1.0, abs=0.01)
+
+
 def test_two_threads_that_overlap_at_random():
     """Each of two vCPUs needs the share x with 2 x (1 - 0.38 x) = 1; ignored, each gets 0.81."""
     host = smt_host(1)
