@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def check_private(path: str | Path) -> None:
-    """Refuse a file that others can read or anybody but its owner can change.
+    """Refuse a file that others can read or that anybody but its owner can change.
 
-    A group may read it, so that an administrator's group can be given access (0640).
+    A group may read it (0640), and a deployment tool's user may own it.
 
     Raises:
         OSError: it cannot be examined.
@@ -20,7 +20,6 @@ def check_private(path: str | Path) -> None:
             f"{path} holds credentials and is open to others (mode "
             f"{stat.S_IMODE(seen.st_mode):04o}): run chmod 0640 {path}"
         )
-    _check_owner(path, seen)
 
 
 def check_trusted(path: str | Path) -> None:
@@ -36,9 +35,5 @@ def check_trusted(path: str | Path) -> None:
             f"{path} can be changed by others (mode {stat.S_IMODE(seen.st_mode):04o}): run chmod "
             f"go-w {path}"
         )
-    _check_owner(path, seen)
-
-
-def _check_owner(path: str | Path, seen: os.stat_result) -> None:
     if seen.st_uid not in (0, os.geteuid()):
         raise ValueError(f"{path} belongs to user {seen.st_uid}: run chown root {path}")

@@ -1,9 +1,11 @@
 """The topology of a machine with its configuration and calibration."""
 
+import os
+
 import pytest
 
 from amp_nova import conf as options
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware.coefficients import with_coefficients
 from amp_nova.host.calibration import provenance
 from amp_nova.host.machine import load_topology
@@ -76,3 +78,21 @@ def test_the_reference_core_may_be_offline(conf, tmp_path):
     assert topology.reference == "e-core"
     assert topology.core_type("p-core").coefficient is None
     assert any("coefficient of p-core" in w for w in topology.warnings)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o602])
+def test_a_calibration_that_others_can_change_is_refused(calibrated, mode):
+    """It decides what guests receive."""
+    os.chmod(calibrated.topology.calibration_file, mode)
+
+    with pytest.raises(CalibrationInvalid, match=r"can be changed by others .*: run chmod go-w"):
+        load_topology(calibrated)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_calibration_of_another_user_is_refused(calibrated):
+    """Its owner could change it."""
+    os.chown(calibrated.topology.calibration_file, 12345, 0)
+
+    with pytest.raises(CalibrationInvalid, match="belongs to user 12345: run chown root"):
+        load_topology(calibrated)
