@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from amp_nova.guard import lease, record, target
+from amp_nova.guard import kernel, lease, record, target
 from amp_nova.guard.restore import restore
 
 POLL_S = 1.0
@@ -60,6 +60,14 @@ def cycle_lock(state_path: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def in_idle_class(domain: record.Domain) -> bool:
+    """Whether a domain runs in the idle class now."""
+    try:
+        return kernel.idle(domain) is True
+    except OSError:  # it has just ended
+        return False
+
+
 class Watch:
     """Applies the safe state once per expired lease, then follows vCPUs that are moved."""
 
@@ -87,8 +95,10 @@ class Watch:
                 lease.count_expiration(self._state_path)
                 say("the lease has expired: no agent finishes its cycles; applying the safe state")
                 self._places = {}
-            for domain in domains:
-                self._guard(domain, first)
+            precedence = first and any(map(in_idle_class, domains))
+            # Bookings first: they must not be without precedence for a moment.
+            for domain in sorted(domains, key=lambda d: not d.booked):
+                self._guard(domain, first, precedence)
         return POLL_S, bool(domains)
 
     def _domains(self) -> list[record.Domain]:
@@ -107,12 +117,12 @@ class Watch:
                     record.forget(folder, resource)
         return found
 
-    def _guard(self, domain: record.Domain, first: bool) -> None:
+    def _guard(self, domain: record.Domain, first: bool, precedence: bool) -> None:
         if paused(self._state_path, domain.resource):
             return
         if not first and not any(self._moved(v) for v in domain.vcpus.values()):
             return  # somebody else may have changed a limit on purpose: that is not fought over
-        done = restore(domain, target.safe)
+        done = restore(domain, target.safe, precedence=precedence)
         if done.left:  # it is tried again in the next poll
             for line in (*done.changes, *done.left):
                 self._say_once(line)

@@ -26,10 +26,13 @@ class Done:
     """Whether a vCPU changes, and not the idle class alone."""
 
 
-def restore(domain: Domain, wanted: Target, *, dry_run: bool = False) -> Done:
+def restore(
+    domain: Domain, wanted: Target, *, dry_run: bool = False, precedence: bool = False
+) -> Done:
     """Restore a domain. Targets that are gone, or are others by now, are left alone.
 
-    The idle class goes first: in it a guest may get nothing at all.
+    The idle class goes first: in it a guest may get nothing at all. ``precedence``: bookings get
+    weight, because best effort leaves the idle class.
     """
     done = Done()
 
@@ -46,7 +49,8 @@ def restore(domain: Domain, wanted: Target, *, dry_run: bool = False) -> Done:
             done.left.append(f"{who} cannot be read: {exc}")
 
     attempt(domain.name, lambda: _idle(domain, wanted is found, done, dry_run))
-    attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
+    if wanted is found or precedence:
+        attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
         attempt(who, lambda v=vcpu, w=who: _vcpu(w, v, wanted, done, dry_run))  # type: ignore[misc]

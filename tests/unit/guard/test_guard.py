@@ -106,6 +106,16 @@ def test_when_it_expires_best_effort_gets_what_it_had_and_bookings_stay(host):
     assert lease.expirations(host.state) == 1
 
 
+def test_bookings_get_no_weight_where_best_effort_was_not_in_the_idle_class(host):
+    """As the operator wants it with ``best_effort_yields = false``: nothing changes."""
+    host.node.host.idle(OTHER).write_text("0\n")
+    host.expire()
+
+    host.watch.poll()
+
+    assert {int(f.read_text()) for f in host.weights.values()} == {100}
+
+
 def test_a_change_by_somebody_else_after_that_is_not_fought_over(host):
     """Only the first poll of an expired lease writes."""
     host.expire()
