@@ -1,0 +1,140 @@
+"""The machine of ``tools/vm``: a systemd unit, real guests, and what the kernel says about them."""
+
+import json
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from tests.guests.guest import Guest, GuestSpec
+
+UNIT = "amp-nova-agent.service"
+IMAGE = Path("/job/guest/guest.bin")
+
+
+def sh(command, check=True):
+    """Run a shell command; its output."""
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def until(condition, timeout_s=60.0, what="the condition"):
+    """Wait for a condition; fail if it is not met in time. The machine may be emulated."""
+    end = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"no sign of {what} within {timeout_s} s"
+        time.sleep(0.1)
+    return found
+
+
+class Machine:
+    """The host that the tests run on."""
+
+    def __init__(self):
+        self.conn = libvirt.open("qemu:///system")
+        self.guests = []
+
+    def guest(self, name, **specs):
+        """Start a guest that computes without end."""
+        extra = {f"amp:{key}": value for key, value in specs.items()}
+        spec = GuestSpec(name=name, specs=extra or None)
+        guest = Guest(self.conn, spec, IMAGE).wait(120)
+        self.guests.append(guest)
+        return guest
+
+    def clear(self):
+        """Destroy all guests."""
+        while self.guests:
+            self.guests.pop().close()
+
+    def reconnect(self):
+        """Connect again after libvirtd was restarted."""
+        self.conn = until(lambda: _open(), 60, "libvirtd")
+        for guest in self.guests:
+            guest.domain = self.conn.lookupByName(guest.spec.name)
+
+    def status(self):
+        """The answer of ``amp-nova status``, by domain; empty while no agent answers."""
+        out = sh("amp-nova status --format json", check=False)
+        return {i["domain"]: i for i in json.loads(out)} if out.startswith("[") else {}
+
+    def enforced(self, *guests):
+        """Wait until every booking has a limit."""
+        for guest in guests:
+            until(lambda guest=guest: quota(guest) is not None, 60, f"a limit of {guest.spec.name}")
+
+    def metric(self, name, **labels):
+        """The sum of the samples of this name and labels."""
+        with urllib.request.urlopen("http://127.0.0.1:9178/metrics", timeout=20) as reply:
+            lines = reply.read().decode().splitlines()
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith((name + "{", name + " ")) and all(w in line for w in wanted)
+        )
+
+
+def _open():
+    try:
+        return libvirt.open("qemu:///system")
+    except libvirt.libvirtError:
+        return None
+
+
+def group(guest):
+    """The cgroup of vCPU 0, found through /proc."""
+    for task in Path(f"/proc/{guest.pid}/task").iterdir():
+        if (task / "comm").read_text().startswith("CPU 0/"):
+            path = (task / "cgroup").read_text().strip().split("::")[1]
+            return Path("/sys/fs/cgroup") / path.lstrip("/")
+    raise AssertionError("vCPU 0 has no thread")
+
+
+def quota(guest):
+    """The limit in force in cores, read from the kernel; ``None`` without one."""
+    amount, period = (group(guest) / "cpu.max").read_text().split()
+    return None if amount == "max" else int(amount) / int(period)
+
+
+def idle(guest):
+    """Whether the domain runs in the idle class."""
+    found = group(guest)
+    while not found.name.endswith(".scope"):
+        found = found.parent
+    return (found / "cpu.idle").read_text().strip() == "1"
+
+
+def main_pid():
+    """The agent's process, 0 if there is none."""
+    return int(sh(f"systemctl show -P MainPID {UNIT}"))
+
+
+def received(guest, seconds):
+    """CPU time per second that vCPU 0 received."""
+    began, before = time.monotonic(), guest.cpu_ns()[0]
+    time.sleep(seconds)
+    return (guest.cpu_ns()[0] - before) / 1e9 / (time.monotonic() - began)
+
+
+@pytest.fixture(scope="session")
+def machine():
+    """The machine with the agent's unit running."""
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    made = Machine()
+    sh(f"systemctl start {UNIT}")
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def host(machine):
+    """The machine without guests, its agent running."""
+    sh(f"systemctl start {UNIT}")
+    until(lambda: sh("amp-nova status >/dev/null 2>&1 && echo up", check=False), 90, "the agent")
+    yield machine
+    machine.clear()

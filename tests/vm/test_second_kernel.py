@@ -1,0 +1,131 @@
+"""cgroup version 2, systemd and libvirt's scopes, in the order of an operator's life."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.vm.conftest import UNIT, group, idle, main_pid, quota, received, sh, until
+
+PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/pip -q --disable-pip-version-check"
+
+pytestmark = pytest.mark.skipif(
+    not Path("/job/run").exists(), reason="runs in the machine of tools/vm"
+)
+
+
+def test_the_machine_is_what_it_claims_to_be():
+    """Otherwise the rest proves nothing."""
+    assert sh("stat -fc %T /sys/fs/cgroup") == "cgroup2fs"
+    assert sh("ps -o comm= -p 1") == "systemd"
+    found = json.loads(sh("amp-nova topology --format json"))
+    assert {t["name"] for t in found["core_types"]} == {"fast", "slow"}
+
+
+def test_an_upgrade_with_guests_running(host):
+    """First, so that the other tests are of the newer wheel: the limit stays in force."""
+    booked = host.guest("booked", pref_core="0.5")
+    host.enforced(booked)
+    before, old = quota(booked), sh(f"{PIP} show amp-nova | grep ^Version")
+
+    sh(f"{PIP} install --find-links /job/wheels /job/wheels/new/*.whl")
+    assert quota(booked) == before
+    sh(f"systemctl restart {UNIT}")
+    until(lambda: host.status(), 90, "the new agent")
+    assert quota(booked) == before
+    assert sh(f"{PIP} show amp-nova | grep ^Version") != old
+
+
+def test_bookings_are_enforced_through_cpu_max(host):
+    """Half a reference core on the slow core, a quarter of one beside it."""
+    half, quarter = host.guest("half", pref_core="0.5"), host.guest("quarter", pref_core="0.25")
+    host.enforced(half, quarter)
+    time.sleep(3)
+
+    for guest, booked in ((half, 0.5), (quarter, 0.25)):
+        core_type = host.status()[guest.spec.name]["vcpus"][0]["core_type"]
+        worth = {"fast": 2.0, "slow": 1.0}[core_type]
+        got = received(guest, 20) * worth / booked
+        print(f"{guest.spec.name} on {core_type}: delivered over booked {got:.3f}")
+        assert got == pytest.approx(1.0, abs=0.03)
+
+
+def test_best_effort_runs_in_the_idle_class_and_returns_to_it_after_a_daemon_reload(host):
+    """systemd sets cpu.idle of libvirt's scopes back when it reloads."""
+    booked, other = host.guest("booked", pref_core="0.5"), host.guest("other")
+    host.enforced(booked)
+    until(lambda: idle(other), 30, "the idle class")
+
+    sh("systemctl daemon-reload")
+    until(lambda: idle(other), 15, "the idle class after daemon-reload")
+    assert quota(booked) is not None
+
+
+def test_a_killed_agent_is_restarted_and_the_limit_stays(host):
+    """The unit restarts it; the guest notices nothing."""
+    booked = host.guest("booked", pref_core="0.5")
+    host.enforced(booked)
+    before, pid = quota(booked), main_pid()
+
+    sh(f"systemctl kill -s KILL {UNIT}")
+    assert quota(booked) == before
+    until(lambda: main_pid() not in (0, pid), 30, "another agent")
+    until(lambda: host.status(), 60, "its first cycle")
+    assert quota(booked) == before
+
+
+def test_a_stopped_agent_is_replaced(host):
+    """The watchdog: an agent that completes no cycles does not stay."""
+    if sh(f"systemctl show -P WatchdogUSec {UNIT}") in ("0", "infinity"):
+        pytest.skip("the unit has no watchdog")
+    pid = main_pid()
+    os.kill(pid, signal.SIGSTOP)
+
+    until(lambda: main_pid() not in (0, pid), 180, "another agent")
+    until(lambda: host.status(), 60, "its first cycle")
+
+
+def test_a_cpu_goes_offline_and_comes_back(host):
+    """A booking keeps its capacity on the core type that is left."""
+    booked = host.guest("booked", pref_core="0.5")
+    host.enforced(booked)
+    online = Path("/sys/devices/system/cpu/cpu1/online")
+    online.write_text("0")
+    try:
+        until(lambda: quota(booked) == pytest.approx(0.25), 30, "the fast core's limit")
+    finally:
+        online.write_text("1")
+    until(lambda: host.status()["booked"]["vcpus"][0]["note"] is None, 30, "a booking that is kept")
+
+
+def test_libvirtd_restarts(host):
+    """Neither the agent nor the booking ends with it."""
+    booked = host.guest("booked", pref_core="0.5")
+    host.enforced(booked)
+    pid = main_pid()
+
+    sh("systemctl restart libvirtd")
+    host.reconnect()
+    later = host.guest("later", pref_core="0.25")
+    host.enforced(later)
+    assert main_pid() == pid
+    assert quota(booked) is not None
+
+
+def test_removal_leaves_nothing(host):
+    """As the guide says: release, disable, remove."""
+    booked, other = host.guest("booked", pref_core="0.5"), host.guest("other")
+    host.enforced(booked)
+    until(lambda: idle(other), 30, "the idle class")
+
+    print(sh("amp-nova release --all"))
+    sh(f"systemctl disable --now {UNIT} 2>&1")
+    sh(f"{PIP} uninstall -y amp-nova")
+    assert quota(booked) is None
+    assert not idle(other)
+    affinity = os.sched_getaffinity(booked.pid)
+    assert affinity == set(range(os.cpu_count() or 0))
+    assert group(booked).exists()
