@@ -10,7 +10,7 @@ import pytest
 
 from tests.vm.conftest import UNIT, group, idle, main_pid, quota, received, sh, until
 
-PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/pip -q --disable-pip-version-check"
+PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/python -m pip -q --disable-pip-version-check"
 
 pytestmark = pytest.mark.skipif(
     not Path("/job/run").exists(), reason="runs in the machine of tools/vm"
@@ -31,7 +31,7 @@ def test_an_upgrade_with_guests_running(host):
     host.enforced(booked)
     before, old = quota(booked), sh(f"{PIP} show amp-nova | grep ^Version")
 
-    sh(f"{PIP} install --find-links /job/wheels /job/wheels/new/*.whl")
+    sh(f"{PIP} install --no-deps --upgrade /job/wheels/new/*.whl")
     assert quota(booked) == before
     sh(f"systemctl restart {UNIT}")
     until(lambda: host.status(), 90, "the new agent")
