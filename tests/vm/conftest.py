@@ -12,6 +12,7 @@ import pytest
 from tests.guests.guest import Guest, GuestSpec
 
 UNIT = "amp-nova-agent.service"
+GUARD = "amp-nova-guard.service"
 IMAGE = Path("/job/guest/guest.bin")
 
 

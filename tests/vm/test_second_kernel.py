@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import UNIT, group, idle, main_pid, quota, received, sh, until
+from tests.vm.conftest import GUARD, UNIT, group, idle, main_pid, quota, received, sh, until
 
 PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/python -m pip -q --disable-pip-version-check"
 
@@ -29,14 +29,16 @@ def test_an_upgrade_with_guests_running(host):
     """First, so that the other tests are of the newer wheel: the limit stays in force."""
     booked = host.guest("booked", pref_core="0.5")
     host.enforced(booked)
-    before, old = quota(booked), sh(f"{PIP} show amp-nova | grep ^Version")
+    before, old = quota(booked), sh("amp-nova --version")
 
     sh(f"{PIP} install --no-deps --upgrade /job/wheels/new/*.whl")
+    sh("install -m 0644 -t /etc/systemd/system /job/etc/amp-nova/*.service")
+    sh("systemctl daemon-reload")
     assert quota(booked) == before
-    sh(f"systemctl restart {UNIT}")
+    sh(f"systemctl enable --now {GUARD} 2>&1; systemctl restart {UNIT}")
     until(lambda: host.status(), 90, "the new agent")
     assert quota(booked) == before
-    assert sh(f"{PIP} show amp-nova | grep ^Version") != old
+    assert sh("amp-nova --version") != old
 
 
 def test_bookings_are_enforced_through_cpu_max(host):
@@ -121,8 +123,9 @@ def test_removal_leaves_nothing(host):
     host.enforced(booked)
     until(lambda: idle(other), 30, "the idle class")
 
-    print(sh("amp-nova release --all"))
     sh(f"systemctl disable --now {UNIT} 2>&1")
+    print(sh("amp-nova release --all"))
+    sh(f"systemctl disable --now {GUARD} 2>&1")
     sh(f"{PIP} uninstall -y amp-nova")
     assert quota(booked) is None
     assert not idle(other)
