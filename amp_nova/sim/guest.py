@@ -30,7 +30,7 @@ class Alone:
         paired = zip(self._shares, turn.speeds, strict=False)
         rate = sum(share * speed for share, speed in paired) if turn.wants else 0.0
         left = self._work_ref_s - self._progress_ref_s
-        if rate * passed_s >= left:
+        if rate > 0.0 and rate * passed_s >= left:
             self._progress_ref_s, self._done = self._work_ref_s, True
             self._took_s += left / rate
         else:
