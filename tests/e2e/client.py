@@ -211,6 +211,8 @@ class Cloud:
         return self.create(image, flavor, host).wait()
 
     def clear(self) -> None:
-        """Delete all servers that were made."""
+        """Delete all servers that were made, at the same time."""
+        for server in self._servers:
+            self.sdk.compute.delete_server(server.id, ignore_missing=True)
         while self._servers:
             self._servers.pop().delete()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, HOSTS, LOG, SLOW
+from tests.e2e.cloud.layout import FAST, HOSTS
 from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
 
@@ -87,18 +86,3 @@ def test_a_deleted_server_leaves_no_trace(cloud, image):
     until(lambda: not any(s[1].get("resource") == gone.id for s in samples(FAST)), str(left), 3)
     assert metric(FAST, "amp_vcpu_booked_refcores", resource=stays.id) == REFCORES
     assert neighbour.quota_cores() is not None
-
-
-def test_instructions_are_not_promised_where_nothing_counts_them(cloud, image):
-    """Nova keeps an ``amp:ips`` flavor; hosts that could not calibrate Ips take no server of it."""
-    flavor = cloud.flavor("instructions", {"amp:ips": "100M"})
-
-    server = cloud.create(image, flavor, SLOW).wait("ERROR")
-
-    shown = openstack("flavor", "show", flavor, "--format", "value", "--column", "properties")
-    assert "amp:ips" in shown
-    assert "No valid host" in server.show()["fault"]["message"]
-    said = [
-        line for line in (LOG / "nova-scheduler.log").read_text().splitlines() if server.id in line
-    ]
-    assert any("it is not calibrated for Ips bookings" in line for line in said)

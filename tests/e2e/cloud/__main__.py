@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from tests.e2e.cloud import configuration, controllers, hosts
+from tests.e2e.cloud import configuration, controllers, hosts, stock
 from tests.e2e.cloud.layout import HOSTS, LOG, PORTS, RUN, STATE
 from tests.e2e.cloud.processes import Failed, listens, running, started, step, stop
 
@@ -43,9 +43,12 @@ def up() -> None:
     step("computes", controllers.wait_for_computes)
     hosts.slow_down()
     step("calibration of both hosts", hosts.calibrate)
-    step("agents", *(lambda host=host: hosts.start_agent(host) for host in HOSTS))
+    agents = [lambda host=host: hosts.start_agent(host) for host in HOSTS]
+    step("agents and Prometheus", controllers.start_prometheus, *agents)
+    step("image and flavors", stock.fill)
     hosts.make_way()
-    print(f"{time.monotonic() - began_s:7.1f} s  in all; . {STATE}/openrc", file=sys.stderr)
+    print(f"{time.monotonic() - began_s:7.1f} s  in all", file=sys.stderr)
+    print(stock.WELCOME)
 
 
 def down() -> None:

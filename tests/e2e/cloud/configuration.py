@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.cloud.layout import (
     ADDRESS,
     BIN,
@@ -14,6 +16,7 @@ from tests.e2e.cloud.layout import (
     PASSWORD,
     PORTS,
     REGION,
+    ROOT,
     STATE,
     Host,
 )
@@ -191,6 +194,8 @@ def compute(host: Host) -> Sections:
             "use_cow_images": False,
             # The guests here do not answer to ACPI: waiting longer would change nothing.
             "shutdown_timeout": 1,
+            # Bookings limit how many guests a core takes.
+            "cpu_allocation_ratio": 32.0,
             # file_backed_memory insists on these two.
             "ram_allocation_ratio": 1.0,
             "reserved_host_memory_mb": 0,
@@ -222,7 +227,24 @@ def agent(host: Host) -> Sections:
         "agent": {"state_path": host.folder / "amp-nova"},
         "nova": {"cpu_shared_set": host.cpu},
         "reports": {"transport_url": BUS},
+        "placement": {"enabled": True, **client("amp-nova")},
+        # Every guest has the plugin, so a host without a guest counts as well.
+        "counters": {"source": "tcg"},
         "exporter": {"address": ADDRESS, "port": host.metrics_port},
+    }
+
+
+def prometheus() -> object:
+    """One job, whose label ``host`` is what ``openstack amp`` goes by, and the rules if any."""
+    targets = [
+        {"targets": [f"{ADDRESS}:{host.metrics_port}"], "labels": {"host": host.name}}
+        for host in HOSTS
+    ]
+    rules = ROOT / "etc/amp-nova/prometheus"
+    return {
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "5s"},
+        "scrape_configs": [{"job_name": "amp-nova", "static_configs": targets}],
+        "rule_files": [str(rules / name) for name in ("rules.yaml", "alerts.yaml")],
     }
 
 
@@ -243,6 +265,7 @@ def write_all() -> None:
         write(ETC / f"nova/compute-{host.name}.conf", compute(host))
         write(host.agent_conf, agent(host))
         host.agent_conf.chmod(0o640)  # it holds the password of the message bus
+    (ETC / "prometheus.yaml").write_text(yaml.safe_dump(prometheus()))
     shipped = BIN.parent / "etc"
     for paste in ("glance/glance-api-paste.ini", "neutron/api-paste.ini", "nova/api-paste.ini"):
         shutil.copy(shipped / paste, ETC / paste)

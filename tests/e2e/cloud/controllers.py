@@ -203,7 +203,13 @@ def fill_catalogue() -> None:
         user = identity.create_user(name=name, password=PASSWORD, domain_id=domain.id)
         for role in roles:
             identity.assign_project_role_to_user(project, user, role)
-    types = {"placement": "placement", "glance": "image", "nova": "compute", "neutron": "network"}
+    types = {
+        "placement": "placement",
+        "glance": "image",
+        "nova": "compute",
+        "neutron": "network",
+        "prometheus": "prometheus",
+    }
     for name, kind in types.items():
         service = identity.create_service(name=name, type=kind)
         url = f"http://{ADDRESS}:{PORTS[name]}{'/v2.1' if name == 'nova' else ''}"
@@ -240,3 +246,15 @@ def wait_for_computes() -> None:
 
     until(up, "the computes", 90)
     _fill("nova-manage", "nova/nova.conf", ["cell_v2", "discover_hosts"])
+
+
+def start_prometheus() -> None:
+    """Prometheus, which scrapes both agents."""
+    command = [
+        "prometheus",
+        f"--config.file={ETC}/prometheus.yaml",
+        f"--storage.tsdb.path={STATE}/prometheus",
+        f"--web.listen-address={ADDRESS}:{PORTS['prometheus']}",
+    ]
+    start("prometheus", command)
+    until(lambda: listens(PORTS["prometheus"]), "Prometheus")

@@ -16,7 +16,7 @@ BIN = Path(sys.prefix) / "bin"
 ADDRESS = "127.0.0.1"
 _BASE = int(os.environ.get("MINICLOUD_PORT", "21300"))
 _SERVICES = ("rabbitmq", "distribution", "epmd", "database")
-_APIS = ("keystone", "placement", "glance", "nova", "neutron")
+_APIS = ("keystone", "placement", "glance", "nova", "neutron", "prometheus")
 PORTS = {name: _BASE + i for i, name in enumerate((*_SERVICES, *_APIS))}
 
 PASSWORD = "minicloud"
