@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from amp_nova.guard import kernel, record
 from amp_nova.guard.record import Limit, Safe, State, Vcpu
+from amp_nova.host.cgroup.groups import GONE
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model.allocation import Failure, SafeState, SafeStates
@@ -115,19 +116,30 @@ class Records:
         before = self._known.get(resource)
         if before is not None and (before.process, before.started) != threads.process:
             before = None
-        made = before or _domain(about[0], threads, states)
-        vcpus, recorded = {}, {}
-        for index in threads.by_index:
-            present = self._present((resource, index))
-            if present is not None:
-                known, state = made.vcpus.get(index), states.get(index)
-                if (vcpu := _vcpu(present, known, state)) is not None:
-                    vcpus[index], recorded[resource, index] = vcpu, present
-        made = replace(made, vcpus=vcpus)
+        try:
+            made = before or _domain(about[0], threads, states)
+            vcpus = self._vcpus(made, states, threads)
+        except OSError as exc:
+            if exc.errno in GONE:  # it has just ended, and what would be written to with it
+                return
+            raise
+        made = replace(made, vcpus={index: vcpu for index, (vcpu, _) in vcpus.items()})
         if made != before:
             record.save(self.folder, made)
         self._known[resource], self._states[resource] = made, states
-        self._recorded.update(recorded)
+        self._recorded |= {(resource, index): present for index, (_, present) in vcpus.items()}
+
+    def _vcpus(
+        self, made: record.Domain, states: dict[int, SafeState], threads: VcpuThreads
+    ) -> dict[int, "tuple[Vcpu, Recorded]"]:
+        found = {}
+        for index in threads.by_index:
+            present = self._present((made.resource, index))
+            if present is not None:
+                vcpu = _vcpu(present, made.vcpus.get(index), states.get(index))
+                if vcpu is not None:
+                    found[index] = vcpu, present
+        return found
 
 
 class Recorded(NamedTuple):

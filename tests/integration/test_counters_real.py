@@ -18,7 +18,11 @@ def counted(guest, seconds=1.5):
     from tests.guests.guest import INSTRUCTIONS_PER_ROUND
 
     def both():
-        return guest.instructions(), guest.rounds()
+        # Both of one moment: another round in between means that this process was interrupted.
+        while True:
+            rounds, instructions = guest.rounds(), guest.instructions()
+            if guest.rounds() == rounds:
+                return instructions, rounds
 
     before, rounds_before = both()
     time.sleep(seconds)

@@ -183,11 +183,11 @@ def test_series_end_with_their_instance(guests, agent):
 
 
 def test_two_agents_do_not_share_a_host(guests, agent):
-    """The second one says why in one sentence, and exits with 2."""
+    """The second one says why in one sentence; its unit tries again."""
     agent.start()
 
     second = subprocess.run(agent.command(), capture_output=True, text=True, check=False)
 
-    assert second.returncode == 2
+    assert second.returncode == 1
     assert "another amp-nova-agent runs here" in second.stderr
     assert "Traceback" not in second.stderr

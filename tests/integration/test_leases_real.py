@@ -156,7 +156,7 @@ def test_release_works_when_the_state_folder_is_full(guests, tmp_path):
     """Not a byte is free for the pause; a running agent leaves the instance alone all the same."""
     folder = tmp_path / "agent"
     (folder / "state").mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "amp-test", str(folder / "state")]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=0755", "amp-test", str(folder / "state")]
     subprocess.run(mount, check=True)
     agent = Agent(folder)
     try:
