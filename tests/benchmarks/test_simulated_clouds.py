@@ -42,7 +42,6 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import hosts
 from tests.benchmarks.scale import scaled
-from tests.host_reports import NOW_S
 from tests.packing import PackingHost
 
 objects.register_all()
@@ -331,7 +330,7 @@ def request(instance):
 
 def run(way, count, per_host, policy, seed, server):
     """One cloud through the script; the mean of some looks while instances come and go."""
-    states = server.states = HostStates(report_server.CONF, lambda: 0.0, lambda: NOW_S)
+    states = server.states = HostStates(report_server.CONF, lambda: 0.0)
     cloud, seen = Cloud(way, count, policy, seed, states), []
     for at, (what, instance) in enumerate(script(count, per_host, seed)):
         getattr(cloud, what)(instance)
