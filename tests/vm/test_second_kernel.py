@@ -87,7 +87,8 @@ def test_a_stopped_agent_is_replaced(host):
     os.kill(pid, signal.SIGSTOP)
 
     until(lambda: main_pid() not in (0, pid), 180, "another agent")
-    until(lambda: host.status(), 60, "its first cycle")
+    until(lambda: host.answers(), 60, "its first cycle")
+    assert sh(f"systemctl show -P NRestarts {UNIT}") != "0"
 
 
 def test_a_cpu_goes_offline_and_comes_back(host):
