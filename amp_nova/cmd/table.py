@@ -146,9 +146,14 @@ def show_document(form: str, document: object) -> None:
 
         print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
     else:
-        import json
+        print(as_json(document))
 
-        print(json.dumps(document, indent=2))
+
+def as_json(document: object) -> str:
+    """Plain data as JSON; raises ``ValueError`` for a number that JSON does not have."""
+    import json
+
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from amp_nova.guard import kernel, target
 from amp_nova.guard.record import Domain, State, Vcpu
@@ -53,7 +54,7 @@ def restore(
         attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
-        attempt(who, lambda v=vcpu, w=who: _vcpu(w, v, wanted, done, dry_run))  # type: ignore[misc]
+        attempt(who, partial(_vcpu, who, vcpu, wanted, done, dry_run))
     return done
 
 

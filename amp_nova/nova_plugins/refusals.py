@@ -21,15 +21,8 @@ class Refusals:
         self._lock = threading.Lock()
         self._logged_s: dict[tuple[str, str], float] = {}
         self.by_host: Counter[tuple[str, str]] = Counter()
-        """By host and kind; ``NOBODY`` sent what names no host."""
-
-    @property
-    def by_kind(self) -> Counter[str]:
-        """By kind: old, unknown_host, version, malformed, oversized."""
-        found: Counter[str] = Counter()
-        for (_, kind), count in list(self.by_host.items()):
-            found[kind] += count
-        return found
+        """By host and kind: old, unknown_host, version, malformed, oversized. ``NOBODY`` sent what
+        names no host."""
 
     def add(self, node: str, kind: str, why: object) -> None:
         """Count a refusal; log it once a minute for each host and kind."""

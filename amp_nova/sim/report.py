@@ -1,6 +1,5 @@
 """The result of a scenario: what is measured for every guest, and the same as JSON."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 
@@ -110,8 +109,3 @@ def rounded(value: object) -> object:
     if isinstance(value, list):
         return [rounded(v) for v in value]
     return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
-
-
-def to_json(result: object) -> str:
-    """The JSON of a result or of a list of them; equal results give equal bytes."""
-    return json.dumps(rounded(result), indent=2, allow_nan=False)

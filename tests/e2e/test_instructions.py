@@ -25,7 +25,7 @@ def booked(ratio):
     return ratio * INSTRUCTIONS_PER_ROUND / IPS
 
 
-def settled(server):
+def enforced(server):
     """The server's process, once its agent governs it by what it counts."""
     process = server.process()
     until(lambda: process.quota_cores() is not None, "the limit", 10)
@@ -36,7 +36,7 @@ def settled(server):
 def test_the_same_instructions_per_second_on_both_hosts(cloud, image, figure):
     """Whatever the core is worth: booked, counted, exported and kept within a few percent."""
     servers = [cloud.boot(image, FLAVOR, host) for host in HOSTS]
-    processes = [settled(server) for server in servers]
+    processes = [enforced(server) for server in servers]
 
     windows = measure(processes, 10)
 
@@ -58,7 +58,7 @@ def test_the_same_instructions_per_second_on_both_hosts(cloud, image, figure):
 def test_a_live_migration_there_and_back_keeps_the_instructions(cloud, image, figure):
     """Counting starts anew on arrival; from the second after it the booking is kept."""
     server = cloud.boot(image, FLAVOR, FAST)
-    settled(server)
+    enforced(server)
     for source, destination in ((FAST, SLOW), (SLOW, FAST)):
         with Track(server) as track:
             time.sleep(3)
@@ -91,7 +91,7 @@ def test_instructions_beyond_every_core_are_refused(cloud, image):
 def test_the_client_shows_what_is_booked_and_counted(cloud, image):
     """``openstack amp server show`` has the claim, and what Prometheus scraped."""
     server = cloud.boot(image, FLAVOR, SLOW)
-    settled(server)
+    enforced(server)
     time.sleep(5)  # scrapes are 2 s apart
 
     shown = openstack("amp", "server", "show", server.id, "-f", "value", "-c", "booking")

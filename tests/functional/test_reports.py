@@ -6,6 +6,7 @@ import nova.rpc
 import oslo_messaging
 
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
@@ -53,8 +54,8 @@ class ReportsTest(CloudTestCase):
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
-    def test_malformed_reports_are_rejected(self):
-        """Later reports are still received."""
+    def cast(self, *reports):
+        """Send reports as an agent does."""
         target = oslo_messaging.Target(
             exchange=topics.EXCHANGE,
             topic=topics.SCHEDULERS,
@@ -63,30 +64,26 @@ class ReportsTest(CloudTestCase):
             fanout=True,
         )
         client = oslo_messaging.get_rpc_client(nova.rpc.TRANSPORT, target)
-        for malformed in ("{}", None, "x" * (2 << 20), {"version": 1}):
-            client.cast({}, "report", snapshot=malformed)
-        self.wait_until(lambda: self.states.rejected.by_kind.total() == 4, "all are rejected")
+        for report in reports:
+            client.cast({}, "report", snapshot=report)
 
-        assert self.states.rejected.by_kind == {"malformed": 3, "oversized": 1}
+    def test_malformed_reports_are_rejected(self):
+        """Later reports are still received."""
+        self.cast("{}", None, "x" * (2 << 20), {"version": 1})
+        self.wait_until(lambda: self.states.rejected.by_host.total() == 4, "all are rejected")
+
+        refused = {(NOBODY, "malformed"): 3, (NOBODY, "oversized"): 1}
+        assert self.states.rejected.by_host == refused
         self.boot(self.flavor(pref_core="1"))
         self.cycle()
 
     def test_a_host_that_nova_does_not_have_is_refused(self):
         """It is looked up in Nova's database by its whole name; it is counted and logged."""
-        target = oslo_messaging.Target(
-            exchange=topics.EXCHANGE,
-            topic=topics.SCHEDULERS,
-            namespace=topics.NAMESPACE,
-            version=topics.RPC_VERSION,
-            fanout=True,
-        )
-        client = oslo_messaging.get_rpc_client(nova.rpc.TRANSPORT, target)
-        for name in ("host", "host1%", "stranger"):
-            report = encode(host_report(node=name))
-            client.cast({}, "report", snapshot=report)
-        self.wait_until(lambda: self.states.rejected.by_kind.total() == 3, "all are refused")
+        names = ("host", "host1%", "stranger")
+        self.cast(*(encode(host_report(node=name)) for name in names))
+        self.wait_until(lambda: self.states.rejected.by_host.total() == 3, "all are refused")
 
-        assert self.states.rejected.by_kind == {"unknown_host": 3}
+        assert self.states.rejected.by_host == {(name, "unknown_host"): 1 for name in names}
         assert self.states.entry("stranger") is None
         assert self.states.entry("host1") is not None
         assert "Nova has no host stranger" in self.stdlog.logger.output

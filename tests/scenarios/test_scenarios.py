@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from amp_nova.cmd import agent_options
+from amp_nova.cmd.table import as_json
 from amp_nova.sim import report
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios import scenario
@@ -34,7 +35,7 @@ def test_the_contract(name):
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
 
     result = json.loads(
-        report.to_json(run(scenario.load(HERE / f"{name}.yaml", agent_options.read)))
+        as_json(report.rounded(run(scenario.load(HERE / f"{name}.yaml", agent_options.read))))
     )
 
     assert set(expected["vms"]) == set(result["vms"])

@@ -120,7 +120,9 @@ class WebServer:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=REQUEST_BYTES_MAX)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport: asyncio.BaseTransport | None = None
+        transport: asyncio.Transport | None = None
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine runs in one
         try:
             async with asyncio.timeout(CONNECTION_S):
                 transport, _ = await loop.connect_accepted_socket(
@@ -128,7 +130,7 @@ class WebServer:
                 )
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 head = await reader.readuntil(b"\r\n\r\n")
-                self._open[asyncio.current_task()] = True  # type: ignore[index]
+                self._open[task] = True
                 writer.write(await self._answer(head))
                 await writer.drain()
                 writer.close()
@@ -146,7 +148,7 @@ class WebServer:
             if transport is None:
                 client.close()
             else:
-                transport.abort()  # type: ignore[attr-defined]  # it is a stream's
+                transport.abort()
 
     def _current(self) -> web_access.Access:
         """What the web configuration file says now; the last valid one if it is broken."""

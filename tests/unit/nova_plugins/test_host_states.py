@@ -4,6 +4,7 @@ import pytest
 
 from amp_nova.nova_plugins import host_states, options, refusals
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.wire.encoding import encode
 from tests.host_reports import NOW_S, host_report, instance, request
@@ -45,7 +46,7 @@ def test_the_newest_report_counts(states):
     assert not receive(states, sequence=2)
 
     assert set(states.entry("host1").report.by_uuid) == {"a"}
-    assert states.rejected.by_kind == {"old": 2}
+    assert states.rejected.by_host == {("host1", "old"): 2}
     assert states.entry("host2") is None
 
 
@@ -74,7 +75,8 @@ def test_an_unusable_report_is_rejected_counted_and_logged(states, caplog, repor
     for _ in range(3):
         assert not states.accept(report)
 
-    assert states.rejected.by_kind == {kind: 3}
+    sender = "stranger" if kind == "unknown_host" else NOBODY
+    assert states.rejected.by_host == {(sender, kind): 3}
     assert len(caplog.records) == 1
     assert kind in caplog.text
     assert states.entry("host1") is None

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from amp_nova.agent.loop import Settings
+from amp_nova.cmd.table import as_json
 from amp_nova.control.context import Terms
 from amp_nova.sim import report
 from amp_nova.sim.run import moments, run
@@ -37,7 +38,9 @@ def test_edges_stay_together_at_short_cycles():
 
 def test_the_result_has_the_keys_of_the_contract():
     """Keys and their order are those of the interface; unknown values are null."""
-    result = json.loads(report.to_json(run(scenario(guest("free"), guest("b", pref_core="0.5")))))
+    result = json.loads(
+        as_json(report.rounded(run(scenario(guest("free"), guest("b", pref_core="0.5")))))
+    )
 
     assert list(result) == [
         "scenario",
@@ -135,7 +138,8 @@ def test_equal_seeds_give_equal_bytes():
     """All randomness comes from the seed."""
     guests = [guest(f"vm{i}", utilization=0.3 + i / 10) for i in range(5)]
     texts = [
-        report.to_json(run(scenario(*guests, policy="credit", seed=seed))) for seed in (1, 1, 2)
+        as_json(report.rounded(run(scenario(*guests, policy="credit", seed=seed))))
+        for seed in (1, 1, 2)
     ]
 
     assert texts[0] == texts[1] != texts[2]
