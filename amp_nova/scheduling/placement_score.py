@@ -4,21 +4,22 @@ Best-effort vCPUs share what bookings leave, by the same computation as the host
 (``policies.placing.core_shares``); a booking makes that share smaller. Speeds are in reference
 cores: a workload of sensitivity ``x`` runs at ``1 + x (coefficient - 1)`` on a core type, so 0 is
 entirely memory-bound work and 1 is work that gains all that the hardware offers (kwon2011,
-section 2.1).
+section 2.1). Where the policy treats an instance as one program, so does the score: what counts is
+what its runnable vCPUs gain together from the fast cores of the host (saez2015, section 2.2).
 """
 
 import math
 from bisect import insort_left
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from amp_nova.model.observation import VcpuKey
+from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import VcpuView
 from amp_nova.policies.placing import core_shares
 from amp_nova.profiling.hints import HINTS
-from amp_nova.wire.host_report import HostReport, ReportedInstance, Speedup
+from amp_nova.wire.host_report import PER_VCPU, HostReport, ReportedInstance, Speedup
 
 UNKNOWN = HINTS["medium"]
 """Sensitivity of an instance without measurement and hint."""
@@ -30,8 +31,10 @@ FAST_CORE_COST_RATIO = 0.5
 """Cost of a booking that a reference core could hold on a faster one, over what it books: the fast
 core could serve an instance that no slower core can."""
 RANKING_POLICIES = frozenset({"amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair", "amp-r-fair"})
-"""Policies that give fast cores mainly to those that gain most; all others count as sharing
-evenly."""
+"""Policies that give fast cores mainly to those that gain most; all others count as sharing."""
+WHOLE_POLICIES = frozenset({"hsp", "acfs", "prop-sp", "eqp"})
+"""Policies that go by the speedup of the whole instance, unless the report says otherwise. Those
+that share do so in proportion to it, all other policies by vCPU."""
 GAIN_MAX = 4.0
 """Gains beyond this many reference cores per vCPU count as this."""
 
@@ -58,8 +61,24 @@ class PlacementScore:
     speed: float
 
 
-Group = tuple[float, int]
-"""The sensitivity of an instance's best-effort vCPUs, and how many there are."""
+class Group(NamedTuple):
+    """The best-effort vCPUs of an instance."""
+
+    sensitivity: float
+    vcpus: int
+    reach: float = 1.0
+    """What a workload of sensitivity 1 would gain from the fast cores if the instance were alone on
+    the host, in reference cores per vCPU; 1 where every vCPU counts by itself."""
+
+    @property
+    def rank(self) -> float:
+        """The gain by which policies order instances."""
+        return self.sensitivity * self.reach
+
+    @property
+    def speed_alone(self) -> float:
+        """The speed per vCPU, alone on the host, by which policies share among instances."""
+        return 1.0 + self.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +88,11 @@ class BestEffortDemand:
     topology: Topology
     cores: tuple[float, ...]
     vcpus: tuple[VcpuView, ...]
-    sensitivities: Mapping[VcpuKey, float]
+    instances: Mapping[str, Group]
     ranked: bool
+    whole: bool = False
     groups: tuple[Group, ...] | None = None
-    """By instance, where all vCPUs are alike but for their sensitivity; descending."""
+    """The instances, where all vCPUs are alike but for their sensitivity; descending."""
     throughput: float = 0.0
 
 
@@ -115,28 +135,23 @@ def best_effort_demand(
     cores = tuple(
         sum(max(0.0, free) for free in free_cores.get(t.name, ())) for t in topology.core_types
     )
-    vcpus, known = [], {}
+    policy, _, parameters = report.policy.partition(":")
+    whole = policy in WHOLE_POLICIES and parameters != PER_VCPU
+    vcpus: list[VcpuView] = []
+    found = {}
     for instance in report.instances:
-        own = measured_sensitivity(instance, topology)
-        if own is None:
-            own = hinted_sensitivity(instance.hint, topology)
-        for vcpu in instance.vcpus:
-            if vcpu.booked:
-                continue
-            key = (instance.resource, vcpu.index)
-            view = VcpuView(
-                key,
-                vcpu.allowed,
-                vcpu.allowed,
-                instance.weight,
-                demand_ratio=vcpu.utilization_ratio,
-            )
-            if core_shares.is_active(view):
-                vcpus.append(view)
-                known[key] = UNKNOWN if own is None else own
-    ranked = report.policy in RANKING_POLICIES
-    groups = _groups(vcpus, known, topology)
-    demand = BestEffortDemand(topology, cores, tuple(vcpus), known, ranked, groups)
+        active = _active(instance)
+        if active:
+            own = measured_sensitivity(instance, topology)
+            if own is None:
+                own = hinted_sensitivity(instance.hint, topology)
+            reach = _reach(topology, active) if whole else 1.0
+            known = UNKNOWN if own is None else own
+            found[instance.resource] = Group(known, len(active), reach)
+            vcpus += active
+    groups = tuple(sorted(found.values(), key=_order)) if _alike(vcpus, topology) else None
+    ranked = policy in RANKING_POLICIES
+    demand = BestEffortDemand(topology, cores, tuple(vcpus), found, ranked, whole, groups)
     return replace(demand, throughput=_throughput(demand)[0])
 
 
@@ -161,16 +176,53 @@ def score(
     return PlacementScore(gain / (booked + new.best_effort or 1.0), speed)
 
 
-def _groups(
-    vcpus: Sequence[VcpuView], known: Mapping[VcpuKey, float], topology: Topology
-) -> tuple[Group, ...] | None:
-    """Best-effort vCPUs by instance; ``None`` where weights or allowed core types differ."""
+def _active(instance: ReportedInstance) -> list[VcpuView]:
+    """The best-effort vCPUs of an instance that want to run."""
+    views = (
+        VcpuView(
+            (instance.resource, v.index),
+            v.allowed,
+            v.allowed,
+            instance.weight,
+            demand_ratio=v.utilization_ratio,
+        )
+        for v in instance.vcpus
+        if not v.booked
+    )
+    return [view for view in views if core_shares.is_active(view)]
+
+
+def _alike(vcpus: Iterable[VcpuView], topology: Topology) -> bool:
+    """Whether all vCPUs have the same weight and may use every core type."""
     everywhere = frozenset(range(len(topology.core_types)))
-    if any(v.weight != 1.0 or _positions(v, topology) != everywhere for v in vcpus):
-        return None
-    counts = Counter(v.key[0] for v in vcpus)
-    levels = {v.key[0]: known[v.key] for v in vcpus}
-    return tuple(sorted(((levels[uuid], n) for uuid, n in counts.items()), reverse=True))
+    return all(v.weight == 1.0 and _positions(v, topology) == everywhere for v in vcpus)
+
+
+def _order(group: Group) -> float:
+    return -group.rank
+
+
+def _reach(topology: Topology, vcpus: Sequence[VcpuView]) -> float:
+    """``Group.reach`` of an instance with these active vCPUs."""
+    usable = vcpus[0].allowed.union(*(v.allowed for v in vcpus[1:]))
+    counts = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
+    wanted = [1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus]
+    return _reach_alone(topology, counts, running_at_a_time(wanted))
+
+
+def _reach_alone(topology: Topology, counts: Sequence[int], running: float) -> float:
+    alone = alone_shares(counts, running)
+    extra = ((t.coefficient or 1.0) - 1.0 for t in topology.core_types)
+    return math.fsum(a * e for a, e in zip(alone, extra, strict=True)) / math.fsum(alone)
+
+
+def _group_of(demand: BestEffortDemand, new: NewInstance) -> Group:
+    """The new instance, whose vCPUs may use every pCPU and always want to run."""
+    reach, topology = 1.0, demand.topology
+    if demand.whole:
+        counts = [len(topology.pcpus_of(t.name)) for t in topology.core_types]
+        reach = _reach_alone(topology, counts, new.best_effort)
+    return Group(new.sensitivity, new.best_effort, reach)
 
 
 def _throughput(demand: BestEffortDemand, new: NewInstance | None = None) -> tuple[float, float]:
@@ -198,28 +250,41 @@ def _by_instance(
     groups = list(present)
     mine: Group | None = None
     if new is not None and new.best_effort:
-        mine = (new.sensitivity, new.best_effort)
-        insort_left(groups, mine, key=lambda group: (-group[0], -group[1]))
-    count = sum(n for _, n in groups)
+        mine = _group_of(demand, new)
+        insort_left(groups, mine, key=_order)
+    count = sum(group.vcpus for group in groups)
     each = min(1.0, math.fsum(demand.cores) / count) if count else 0.0
-    order = groups
-    if not demand.ranked and count:
+    order, merged = groups, not (demand.ranked or demand.whole) and count > 0
+    if merged:
         # All get equal shares: one instance with the mean sensitivity.
-        order = [(math.fsum(x * n for x, n in groups) / count, count)]
-    missing, idle = [each] * len(order), list(demand.cores)
+        order = [Group(math.fsum(g.sensitivity * g.vcpus for g in groups) / count, count)]
+    missing, idle = [each * group.vcpus for group in order], list(demand.cores)
     total = own = 0.0
     for at in reversed(range(len(idle))):
-        for place, group in enumerate(order):
-            x, n = group
-            share = min(missing[place], idle[at] / n)
-            if share <= 0.0:
+        for place, cores in enumerate(_divided(demand, order, idle[at], missing)):
+            if cores <= 0.0:
                 continue
-            missing[place] -= share
-            idle[at] = max(0.0, idle[at] - share * n)
-            total += share * n * (1.0 + x * extra[at])
-            if mine is not None and (group is mine or not demand.ranked):
-                own += share * mine[1] * (1.0 + mine[0] * extra[at])
+            group = order[place]
+            missing[place] -= cores
+            idle[at] = max(0.0, idle[at] - cores)
+            total += cores * (1.0 + group.sensitivity * extra[at])
+            if mine is not None and (merged or group is mine):
+                part = cores * mine.vcpus / group.vcpus
+                own += part * (1.0 + mine.sensitivity * extra[at])
     return total, own, idle
+
+
+def _divided(
+    demand: BestEffortDemand, order: Sequence[Group], cores: float, missing: Sequence[float]
+) -> Sequence[float]:
+    """Cores of a type for each instance: in order, or in proportion to their speed alone."""
+    if not demand.ranked and demand.whole:
+        return core_shares.water_fill(cores, missing, [g.speed_alone for g in order])
+    taken = []
+    for wanted in missing:
+        taken.append(min(wanted, cores))
+        cores -= taken[-1]
+    return taken
 
 
 def _by_vcpu(
@@ -227,17 +292,19 @@ def _by_vcpu(
 ) -> tuple[float, float, list[float]]:
     """Throughput of all vCPUs and of the new instance's, and idle cores, as policies share them."""
     pcpus = frozenset(p.id for p in demand.topology.pcpus)
-    vcpus, known = list(demand.vcpus), dict(demand.sensitivities)
-    for index in range(new.best_effort if new else 0):
-        assert new is not None
-        vcpus.append(VcpuView(("", index), pcpus, pcpus, new.weight))
-        known["", index] = new.sensitivity
+    vcpus, known = list(demand.vcpus), dict(demand.instances)
+    if new is not None and new.best_effort:
+        known[""] = _group_of(demand, new)
+        vcpus += [VcpuView(("", i), pcpus, pcpus, new.weight) for i in range(new.best_effort)]
     each = min(1.0, math.fsum(demand.cores) / len(vcpus)) if vcpus else 0.0
     types = {v.key: _positions(v, demand.topology) for v in vcpus}
     shared = core_shares.SharedCapacity(tuple(vcpus), demand.cores, each, types)
     if demand.ranked:
-        groups = core_shares.ranked_instances(shared, lambda v: known[v.key])
+        groups = core_shares.ranked_instances(shared, lambda v: known[v.key[0]].rank)
         shares = core_shares.distribute(shared, groups)
+    elif demand.whole:
+        proportion = {name: group.speed_alone / group.vcpus for name, group in known.items()}
+        shares = core_shares.evenly(shared, lambda v: v.weight * proportion[v.key[0]])
     else:
         shares = core_shares.evenly(shared)
     total = own = 0.0
@@ -245,7 +312,7 @@ def _by_vcpu(
     for key, amounts in shares.items():
         speed = 0.0
         for at, amount in enumerate(amounts):
-            speed += amount * (1.0 + known[key] * extra[at])
+            speed += amount * (1.0 + known[key[0]].sensitivity * extra[at])
             idle[at] -= amount
         total += speed
         own += speed if key[0] == "" else 0.0

@@ -17,6 +17,7 @@ from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model import cpulist
+from amp_nova.wire.host_report import PER_VCPU
 
 
 class Outbound:
@@ -53,7 +54,8 @@ class Outbound:
         known = self._info or self._start()
         if known is None:
             return
-        self._info = info = replace(known, counters=counters, policy=cycle.policy)
+        policy = _policy(self._conf.agent, cycle.policy)
+        self._info = info = replace(known, counters=counters, policy=policy)
         if self._publisher is not None:
             self._publisher.offer(cycle, info)
         if self._inventory is not None:
@@ -99,6 +101,13 @@ class Outbound:
             self._inventory = Inventory(self._placement, node)
             self._inventory.start()
         return replace(self.admits, node=node)
+
+
+def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
+    """The policy in force, with the parameter that matters to schedulers."""
+    given = {line.replace(" ", "").lower() for line in options.policy_parameter}
+    compares_vcpus = in_force == options.policy and PER_VCPU in given
+    return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force
 
 
 def _bookable(text: str | None) -> frozenset[int] | None:

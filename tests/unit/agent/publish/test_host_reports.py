@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("oslo_config")
 
+from amp_nova import conf
 from amp_nova.agent import helper_threads
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_reports import HostInfo, Publisher
+from amp_nova.agent.publish.outbound import Outbound
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.wire.encoding import decode
@@ -119,3 +121,21 @@ def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):
     assert healthy.healthy
     assert not unhealthy.healthy
     assert unhealthy.instances == healthy.instances
+
+
+@pytest.mark.parametrize(("in_force", "said"), [("acfs", "acfs:per_vcpu=true"), ("none", "none")])
+def test_a_policy_that_compares_vcpus_says_so(tmp_path, monkeypatch, bus, in_force, said):
+    """Schedulers divide fast cores as the policy in force does, also after it was dropped."""
+    message_bus = pytest.importorskip("amp_nova.agent.publish.message_bus")
+    monkeypatch.setattr(message_bus, "connect", lambda conf: object())
+    monkeypatch.setattr(message_bus, "MessageBus", lambda transport, node: bus)
+    path = tmp_path / "amp-nova.conf"
+    lines = ["[agent]", "policy = acfs", "policy_parameter = per_vcpu = True", "[reports]"]
+    path.write_text("\n".join([*lines, "transport_url = fake://"]))
+    path.chmod(0o640)
+    outbound = Outbound(conf.load(files=[str(path)]), lambda: "host1")
+
+    outbound.publish(replace(cycle(best_effort()), policy=in_force))
+
+    assert bus.next().policy == said
+    outbound.stop()
