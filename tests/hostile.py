@@ -112,7 +112,10 @@ def _web_access(text: str) -> None:
     web_access.load(str(_file("web.yml", text)))
 
 
-SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*[!e][!c][!t].yaml"))[:6]
+SCENARIOS = [
+    Path(__file__).parent / "scenarios" / f"{name}.yaml"
+    for name in ("burst", "clock", "duty-cycle", "hot-thread", "ips", "serial-sections")
+]
 
 
 @functools.cache

@@ -1,19 +1,22 @@
 """One guest in the simulator: what it does over time, and what it would achieve on its own."""
 
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 
 from amp_nova.hardware.relative_speed import alone_shares
 from amp_nova.model.observation import Domain
 from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import CounterModel, Counting, Hardware
+from amp_nova.sim.programs.barrier import Barriers
 from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import Turn, Workload, turns
+from amp_nova.sim.scenarios.turns import CYCLE_S, Turn, turns
+from amp_nova.sim.scenarios.workload import Workload
 from amp_nova.sim.vcpu import SimVcpu
 
 
 class Alone:
-    """What a guest would do without other guests, per vCPU."""
+    """What a guest whose vCPUs do all the same would do without other guests, per vCPU."""
 
     def __init__(self, shares: Sequence[float], work_ref_s: float | None) -> None:
         """``shares`` of its time that each vCPU spends on each core type, slowest first."""
@@ -44,7 +47,7 @@ class Alone:
 
 
 class Behaviour:
-    """The turns of a guest's workload: the present one, the next one, and its counter rates."""
+    """The turns of a workload: the present one, the next one, and its counter rates."""
 
     def __init__(
         self,
@@ -52,18 +55,23 @@ class Behaviour:
         started_s: float,
         shift_s: float,
         model: CounterModel,
-        alone: Sequence[float],
+        alone: Sequence[Alone] = (),
     ) -> None:
-        """``alone``: time of each vCPU on each core type if the guest were alone on the host."""
+        """``shift_s`` is where in its cycle of running and sleeping it starts.
+
+        ``alone``: what the guest would do alone, to be kept up to date.
+        """
+        self.workload = workload
         self.model = model
+        self.started_s = started_s
         self._since_s = started_s
         self._turns: Iterator[Turn] = turns(workload, shift_s)
         self.turn = next(self._turns)
         self.rates = model.rates(self.turn)
         self.upcoming = next(self._turns, None)
-        slowest = (1.0, *(0.0 for _ in alone[1:]))
-        self.alone = tuple(Alone(shares, workload.work_ref_s) for shares in (slowest, alone))
-        """Alone on cores of the slowest type only, and alone on the host."""
+        self.vcpus: list[SimVcpu] = []
+        """Those that behave so, in step."""
+        self._alone = alone
 
     def next(self, now_s: float) -> None:
         """Begin the upcoming turn; the vCPUs' counters must be up to date."""
@@ -75,7 +83,7 @@ class Behaviour:
 
     def accrue(self, now_s: float) -> None:
         """Bring what it would do alone up to date."""
-        for alone in self.alone:
+        for alone in self._alone:
             alone.accrue(self.turn, now_s - self._since_s)
         self._since_s = now_s
 
@@ -84,52 +92,61 @@ class SimGuest:
     """A guest on the simulated host."""
 
     def __init__(
-        self, guest: Guest, started_s: float, shift_s: float, hardware: Hardware, counting: Counting
+        self, guest: Guest, started_s: float, seed: int, hardware: Hardware, counting: Counting
     ) -> None:
-        """``shift_s`` is where in its cycle of running and sleeping the guest starts."""
+        """``seed`` decides where in their cycles of running and sleeping its vCPUs start."""
         self.guest = guest
         self.domain = Domain(guest.name, guest.name, len(guest.booking.vcpus), guest.specs)
         self.started_s = started_s
         self.completed_s: float | None = None
         self.removed = False
         self.idle_class = False
-        self.vcpus: list[SimVcpu] = []
-        model = CounterModel(hardware, counting, guest.name, guest.workload.ipc)
-        alone = _alone(guest, hardware.topology)
-        self.behaviour = Behaviour(guest.workload, started_s, shift_s, model, alone)
-        self._barriers = 0
-
-    def target_ref_s(self, barriers: int) -> float:
-        """Progress at which a vCPU that passed this many barriers waits or is done."""
-        workload = self.guest.workload
-        barrier, work = workload.barrier_ref_s, workload.work_ref_s
-        return min(
-            math.inf if barrier is None else (barriers + 1) * barrier,
-            math.inf if work is None else work,
+        self.alone = tuple(
+            Alone(alone_shares(pcpus, len(guest.booking.vcpus)), guest.workload.work_ref_s)
+            for pcpus in alone_pcpus(guest, hardware.topology)
+            if guest.workload.even
         )
+        """Alone on cores of the slowest type only, and alone on the host; if it is even."""
+        chance = random.Random(f"{seed} {guest.name}")
+        self.behaviours: list[Behaviour] = []
+        for number, workload in enumerate(guest.workload.different(len(guest.booking.vcpus))):
+            name = f"{guest.name} {number}" if number else guest.name
+            model = CounterModel(hardware, counting, name, workload.ipc)
+            shift_s = chance.uniform(0.0, CYCLE_S)
+            self.behaviours.append(Behaviour(workload, started_s, shift_s, model, self.alone))
+        self.vcpus: list[SimVcpu] = []
 
-    def reached(self, vcpu: SimVcpu, now_s: float) -> list[SimVcpu]:
+    def start(self, order: int, pcpus: frozenset[int]) -> None:
+        """Add its vCPUs, which may run on these pCPUs; the first one is started in this order."""
+        for index in range(len(self.guest.booking.vcpus)):
+            behaviour = self.behaviours[min(index, len(self.behaviours) - 1)]
+            vcpu = SimVcpu(self, behaviour, index, order + index, pcpus)
+            behaviour.vcpus.append(vcpu)
+            self.vcpus.append(vcpu)
+        program = Barriers(self.vcpus)
+        for vcpu in self.vcpus:
+            vcpu.work.program = program
+
+    def reached(self, vcpu: SimVcpu, now_s: float) -> Iterable[SimVcpu]:
         """A vCPU reached its target: returns those that now start or stop running."""
-        work = vcpu.work
-        work.progress_ref_s = work.target_ref_s
-        if work.target_ref_s == self.guest.workload.work_ref_s:
-            work.done = True
-        else:
-            work.blocked = True
+        assert vcpu.work.program is not None
+        affected = vcpu.work.program.reached(vcpu, now_s)
         if all(v.work.done for v in self.vcpus):
             self.completed_s = now_s
-        if not all(v.work.done or v.work.blocked for v in self.vcpus):
-            return [vcpu]
-        self._barriers += 1
-        for waiting in (v.work for v in self.vcpus):
-            waiting.blocked = False
-            if not waiting.done:
-                waiting.target_ref_s = self.target_ref_s(self._barriers)
-        return self.vcpus
+        return affected
+
+    def speed(self, now_s: float) -> float:
+        """Mean speed of its vCPUs while it had work; their counters must be up to date."""
+        ended_s = now_s if self.completed_s is None else self.completed_s
+        took_s = (ended_s - self.started_s) * len(self.vcpus)
+        return sum(v.work.progress_ref_s for v in self.vcpus) / took_s if took_s else 0.0
 
 
-def _alone(guest: Guest, topology: Topology) -> tuple[float, ...]:
-    """Time of each vCPU on each core type without other guests; ``amp:core_type`` binds."""
-    only = guest.booking.core_type
-    pcpus = [len(topology.pcpus_of(t.name)) * (only in (None, t.name)) for t in topology.core_types]
-    return alone_shares(pcpus, len(guest.booking.vcpus))
+def alone_pcpus(guest: Guest, topology: Topology) -> tuple[Sequence[int], Sequence[int]]:
+    """How many pCPUs of each core type it has alone: one of the slowest per vCPU, or the host's.
+
+    ``amp:core_type`` binds on the host.
+    """
+    types, only = topology.core_types, guest.booking.core_type
+    slowest = [len(guest.booking.vcpus), *(0 for _ in types[1:])]
+    return slowest, [len(topology.pcpus_of(t.name)) * (only in (None, t.name)) for t in types]

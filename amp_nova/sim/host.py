@@ -13,12 +13,12 @@ from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure, St
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
+from amp_nova.sim.alone import alone_speeds
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
 from amp_nova.sim.guest import SimGuest
 from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Clocks
 from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import CYCLE_S
 from amp_nova.sim.speeds import PCpuSpeeds
 from amp_nova.sim.timeline import HostScheduler, Timeline
 from amp_nova.sim.vcpu import Meter, SimVcpu
@@ -84,14 +84,12 @@ class SimHost:
 
     def add(self, guest: Guest) -> None:
         """Start a guest. It gets pCPUs once time advances, so the loop can limit it before."""
-        shift_s = random.Random(f"{self._seed} {guest.name}").uniform(0.0, CYCLE_S)
-        added = SimGuest(guest, self.now_s, shift_s, self._hardware, self._counting)
+        added = SimGuest(guest, self.now_s, self._seed, self._hardware, self._counting)
         self._guests[guest.name] = added
-        for booked in guest.booking.vcpus:
-            self._started += 1
-            vcpu = SimVcpu(added, booked.index, self._started, self._pcpus)
-            added.vcpus.append(vcpu)
-            if guest.start_on is not None:
+        added.start(self._started + 1, self._pcpus)
+        self._started += len(added.vcpus)
+        if guest.start_on is not None:
+            for vcpu, booked in zip(added.vcpus, guest.booking.vcpus, strict=True):
                 self._start_on(vcpu, guest.start_on, stays=booked.kind != "best_effort")
         self._timeline.start(added)
 
@@ -142,7 +140,7 @@ class SimHost:
         found = {}
         for key in keys:
             guest = self._guests.get(key[0])
-            if guest is None or not guest.behaviour.model.type_names or key[1] >= len(guest.vcpus):
+            if guest is None or not self._counting.works or key[1] >= len(guest.vcpus):
                 continue
             vcpu = guest.vcpus[key[1]]
             vcpu.accrue(self.now_s)
@@ -176,14 +174,11 @@ class SimHost:
         """What a guest achieved so far."""
         guest = self._guests[name]
         meters = self.meters(name)
-        guest.behaviour.accrue(self.now_s)
-        slowest, alone = guest.behaviour.alone
-        ended_s = self.now_s if guest.completed_s is None else guest.completed_s
-        took_s = (ended_s - guest.started_s) * len(meters)
+        alone_slowest, alone = alone_speeds(guest, self.topology, self._seed, self.now_s)
         return Outcome(
-            speed=sum(m.progress_ref_s for m in meters) / took_s if took_s else 0.0,
-            alone=alone.speed,
-            alone_slowest=slowest.speed,
+            speed=guest.speed(self.now_s),
+            alone=alone,
+            alone_slowest=alone_slowest,
             completion_s=guest.completed_s,
             meters=meters,
             migrations=sum(v.moves.total for v in guest.vcpus),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
-from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.guest import Behaviour, SimGuest
 from amp_nova.sim.speeds import PCpuSpeeds
 from amp_nova.sim.vcpu import Share, SimVcpu
 
@@ -46,7 +46,7 @@ class Timeline:
         self._clock_changes = speeds.clock_changes()
         self._shares: dict[SimVcpu, Share] = {}
         """Of all runnable vCPUs, where their speeds vary."""
-        self._events: list[tuple[float, int, int, int, SimGuest | SimVcpu | Clock]] = []
+        self._events: list[tuple[float, int, int, int, Behaviour | SimVcpu | Clock]] = []
         self._stale: dict[SimVcpu, None] = {}
         """vCPUs that may have to start or stop running."""
         self._expect_clock()
@@ -54,7 +54,8 @@ class Timeline:
     def start(self, guest: SimGuest) -> None:
         """Begin a guest's turns; its vCPUs run once time advances."""
         self._stale.update(dict.fromkeys(guest.vcpus))
-        self._expect_turn(guest)
+        for behaviour in guest.behaviours:
+            self._expect_turn(behaviour)
 
     def stop(self, guest: SimGuest) -> None:
         """End a guest for good."""
@@ -71,7 +72,7 @@ class Timeline:
             self.now_s = max(self.now_s, self._events[0][0])
             while self._events and self._events[0][0] <= self.now_s:
                 *_, version, what = heapq.heappop(self._events)
-                if isinstance(what, SimGuest):
+                if isinstance(what, Behaviour):
                     self._turn(what)
                 elif not isinstance(what, SimVcpu):
                     self._clock(what)
@@ -88,20 +89,20 @@ class Timeline:
         self._speeds.set_clocks(ratios)
         self._expect_clock()
 
-    def _turn(self, guest: SimGuest) -> None:
-        if guest.removed:
+    def _turn(self, behaviour: Behaviour) -> None:
+        if behaviour.vcpus[0].guest.removed:
             return
-        for vcpu in guest.vcpus:
+        for vcpu in behaviour.vcpus:
             if vcpu.counters.runnable:
                 vcpu.accrue(self.now_s)
             self._stale[vcpu] = None
-        guest.behaviour.next(self.now_s)
-        self._expect_turn(guest)
+        behaviour.next(self.now_s)
+        self._expect_turn(behaviour)
 
-    def _expect_turn(self, guest: SimGuest) -> None:
-        if (upcoming := guest.behaviour.upcoming) is not None:
-            at_s = guest.started_s + upcoming.at_s
-            heapq.heappush(self._events, (at_s, TURN, guest.vcpus[0].order, 0, guest))
+    def _expect_turn(self, behaviour: Behaviour) -> None:
+        if (upcoming := behaviour.upcoming) is not None:
+            at_s = behaviour.started_s + upcoming.at_s
+            heapq.heappush(self._events, (at_s, TURN, behaviour.vcpus[0].order, 0, behaviour))
 
     def _reached(self, vcpu: SimVcpu) -> None:
         vcpu.accrue(self.now_s)

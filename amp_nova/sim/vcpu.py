@@ -1,13 +1,15 @@
 """One vCPU in the simulator: where it runs, what it counts and how far its work is."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts, Sample, VcpuReading
 
 if TYPE_CHECKING:
-    from amp_nova.sim.guest import SimGuest
+    from amp_nova.sim.guest import Behaviour, SimGuest
 
 
 @dataclass(slots=True)
@@ -72,14 +74,24 @@ class Counters:
     cache_misses: float = 0.0
 
 
+class Program(Protocol):
+    """Decides when vCPUs wait, and how much work they do next."""
+
+    def reached(self, vcpu: "SimVcpu", now_s: float) -> "Iterable[SimVcpu]":
+        """A vCPU reached its target: returns those that now start or stop running."""
+        ...
+
+
 @dataclass(slots=True)
 class Work:
-    """How far the work of a vCPU is, in seconds alone on the slowest core type."""
+    """What a vCPU does, and how far it is, in seconds alone on the slowest core type."""
 
-    target_ref_s: float
-    """Progress at which it waits at a barrier or is done."""
+    behaviour: "Behaviour"
     full_speed_s: list[float]
     """CPU time by core type, less what busy siblings and slow clocks cost."""
+    program: Program | None = None
+    target_ref_s: float = math.inf
+    """Progress at which its program decides what is next."""
     progress_ref_s: float = 0.0
     blocked: bool = False
     done: bool = False
@@ -90,7 +102,14 @@ class Work:
 class SimVcpu:
     """A vCPU of a simulated guest."""
 
-    def __init__(self, guest: "SimGuest", index: int, order: int, pcpus: frozenset[int]) -> None:
+    def __init__(
+        self,
+        guest: "SimGuest",
+        behaviour: "Behaviour",
+        index: int,
+        order: int,
+        pcpus: frozenset[int],
+    ) -> None:
         """``order`` in which vCPUs were started breaks ties repeatably."""
         self.guest = guest
         self.key = (guest.guest.name, index)
@@ -100,9 +119,9 @@ class SimVcpu:
         self.bandwidth: Bandwidth | None = None
         self.limit_cores = 1.0
         self.moves = Moves()
-        types = len(guest.behaviour.rates)
+        types = len(behaviour.rates)
         self.counters = Counters([0.0] * types, guest.started_s)
-        self.work = Work(guest.target_ref_s(0), [0.0] * types)
+        self.work = Work(behaviour, [0.0] * types)
 
     @property
     def idle_class(self) -> bool:
@@ -113,12 +132,12 @@ class SimVcpu:
     def wants(self) -> bool:
         """Whether it has something to run."""
         work = self.work
-        return self.guest.behaviour.turn.wants and not work.done and not work.blocked
+        return work.behaviour.turn.wants and not work.done and not work.blocked
 
     @property
     def speed(self) -> float:
         """Speed of its work now, over that on the slowest core type."""
-        speeds = self.guest.behaviour.turn.speeds
+        speeds = self.work.behaviour.turn.speeds
         return sum(r.cores * r.kept_ratio * speeds[r.position] for r in self.counters.rates)
 
     def accrue(self, now_s: float) -> None:
@@ -128,7 +147,7 @@ class SimVcpu:
         counters.since_s = now_s
         if not counters.runnable or passed <= 0.0:
             return
-        behaviour = self.guest.behaviour
+        behaviour = self.work.behaviour
         speeds, gains = behaviour.turn.speeds, behaviour.rates
         cycles_noise, misses_noise = behaviour.model.noise(), behaviour.model.noise()
         runs = speed = 0.0
@@ -167,7 +186,7 @@ class SimVcpu:
         )
 
     def _counts(self) -> Counts | None:
-        counters, names = self.counters, self.guest.behaviour.model.type_names
+        counters, names = self.counters, self.work.behaviour.model.type_names
         if not names:
             return None
         ran = tuple((name, round(s * 1e9)) for name, s in zip(names, counters.run_s, strict=True))

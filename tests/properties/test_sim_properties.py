@@ -49,8 +49,9 @@ def workloads(draw, topology):
         )
     )
     work = draw(st.sampled_from([None, None, 2.5]))
-    barrier = draw(st.sampled_from([None, None, 0.3]))
-    return Workload(phases, work, barrier)
+    barrier = draw(st.sampled_from([None, None, 0.3, (0.0, 0.7)]))
+    each = st.builds(lambda w: Workload(phases, w, barrier), st.sampled_from([None, 0.5, 3.1]))
+    return Workload(phases, work, barrier, vcpus=tuple(draw(st.lists(each, max_size=2))))
 
 
 @st.composite

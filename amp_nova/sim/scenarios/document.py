@@ -75,6 +75,11 @@ class Value:
         """Whether it is ``null``, ``~`` or empty."""
         return str(self.node.tag).endswith(":null")
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
     def entries(self, expected: str = "a mapping of keys to values") -> dict[str, "Value"]:
         """The values of a mapping by key; a duplicate key is an error."""
         if not isinstance(self.node, yaml.MappingNode):

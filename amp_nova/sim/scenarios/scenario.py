@@ -16,9 +16,10 @@ from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import document, hosts
+from amp_nova.sim.scenarios import workload as workloads
 from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.hosts import NO_CLOCKS, RATE_LEAST, RATE_MOST, STEP_MIN_S, Clocks
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Clocks
+from amp_nova.sim.scenarios.workload import Workload
 
 VCPUS_MAX = 4096
 DURATION_MAX_S = 31 * 86_400.0
@@ -133,75 +134,7 @@ def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left:
     if "start_on" in keys:
         start_on = keys["start_on"].one_of(types, "a core type of the host")
     if "workload" in keys:
-        workload = _workload(keys["workload"], topology)
+        workload = workloads.read(keys["workload"], topology, vcpus)
     else:
-        workload = Workload((Phase(_coefficients(topology)),))
+        workload = workloads.usual(topology)
     return Guest(name, booking, workload, specs, start_on)
-
-
-def _workload(value: Value, topology: Topology) -> Workload:
-    keys = value.fields(("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases"))
-    usual = _phase(keys, topology, Phase(_coefficients(topology)))
-    phases = [usual]
-    if "phases" in keys:
-        phases = []
-        for item in keys["phases"].items("a list of phases"):
-            fields = item.fields(("for_s", "speedup", "utilization", "ipc_ratio"), ("for_s",))
-            phases.append(_phase(fields, topology, usual))
-        if not phases:
-            raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
-    work, barrier = keys.get("work_refcore_s"), keys.get("barrier_s")
-    return Workload(
-        tuple(phases),
-        work.number(0, above=True) if work else None,
-        barrier.number(STEP_MIN_S) if barrier else None,
-        _by_type(keys["ipc"], topology) if "ipc" in keys else {},
-    )
-
-
-def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase:
-    speeds, utilization, for_s = keys.get("speedup"), keys.get("utilization"), keys.get("for_s")
-    ipc_ratio = keys.get("ipc_ratio")
-    return Phase(
-        _speeds(speeds, topology) if speeds else usual.speeds,
-        utilization.number(0, 1) if utilization else usual.utilization_ratio,
-        for_s.number(STEP_MIN_S) if for_s else usual.for_s,
-        ipc_ratio.number(RATE_LEAST, RATE_MOST) if ipc_ratio else usual.ipc_ratio,
-    )
-
-
-def _coefficients(topology: Topology) -> tuple[float, ...]:
-    """Speeds of a workload that gains exactly what the coefficients say."""
-    known = [t.coefficient or 1.0 for t in topology.core_types]
-    return tuple(c / known[0] for c in known)
-
-
-def _by_type(value: Value, topology: Topology) -> dict[str, float]:
-    """Numbers by core type."""
-    types = [t.name for t in topology.core_types]
-    found = {}
-    for key, number in value.entries("a mapping of core types to numbers").items():
-        if key not in types:
-            raise number.wrong(
-                f"{value.path} names core type '{key}', which is not on this host: "
-                f"it has {', '.join(types)}"
-            )
-        found[key] = number.number(RATE_LEAST, RATE_MOST)
-    return found
-
-
-def _speeds(value: Value, topology: Topology) -> tuple[float, ...]:
-    """Speeds on every core type over the slowest, which may be left out."""
-    given = _by_type(value, topology)
-    slowest = topology.core_types[0].name
-    if not given:
-        return _coefficients(topology)
-    if given.get(slowest, 1.0) != 1.0:
-        raise value.wrong(
-            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
-            "type, the slowest: give 1 or leave it out"
-        )
-    for core_type in topology.core_types[1:]:
-        if core_type.name not in given:
-            raise value.wrong(f"{value.path} has no '{core_type.name}': add it")
-    return tuple(given.get(t.name, 1.0) for t in topology.core_types)

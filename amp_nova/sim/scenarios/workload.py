@@ -1,11 +1,15 @@
-"""What runs in a guest: its speed on each core type, and when it wants a pCPU."""
+"""What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-CYCLE_S = 0.1
-"""Length of one cycle of running and sleeping."""
+from amp_nova.model.topology import Topology
+from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST, STEP_MIN_S
+
+KEYS = ("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases")
+"""What one vCPU does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,58 +32,136 @@ class Workload:
     """What every vCPU of a guest does: its phases in turn, repeated.
 
     Work is counted in seconds alone on the slowest core type. ``work_ref_s``: work of each vCPU,
-    ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work.
-    ``ipc``: instructions per cycle by core type, if given.
+    ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work; of
+    several values the next one holds after every barrier, and the first follows the last.
+    ``ipc``: instructions per cycle by core type, if given. ``vcpus``: what vCPU 0, 1, ... does
+    instead; the last one holds for all vCPUs after it.
     """
 
     phases: tuple[Phase, ...]
     work_ref_s: float | None = None
-    barrier_ref_s: float | None = None
+    barrier_ref_s: float | tuple[float, ...] | None = None
     ipc: Mapping[str, float] = field(default_factory=dict)
+    vcpus: "tuple[Workload, ...]" = ()
+
+    def different(self, vcpus: int) -> "tuple[Workload, ...]":
+        """What the first of so many vCPUs do; the others do the same as the last of these."""
+        return self.vcpus[:vcpus] or (self,)
+
+    @property
+    def barriers_ref_s(self) -> tuple[float, ...]:
+        """Work before each of the barriers, in turn; empty without barriers."""
+        between = self.barrier_ref_s
+        if between is None:
+            return ()
+        return between if isinstance(between, tuple) else (between,)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether vCPUs wait for each other."""
+        return any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
+
+    @property
+    def even(self) -> bool:
+        """Whether all vCPUs do the same all the time."""
+        return not self.vcpus and len(self.barriers_ref_s) < 2
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """From ``at_s`` on: whether the guest wants pCPUs, and its speed on each core type."""
-
-    at_s: float
-    wants: bool
-    speeds: tuple[float, ...]
-    ipc_ratio: float = 1.0
+def usual(topology: Topology) -> Workload:
+    """A workload that always runs and gains what the coefficients say."""
+    return Workload((Phase(_coefficients(topology)),))
 
 
-def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of a workload in order of time, from 0.
-
-    ``shift_s`` is where in its cycle of running and sleeping the guest starts.
-    """
-    lasts_s = math.fsum(p.for_s for p in workload.phases)
-    rounds = 0
-    while True:
-        start = rounds * lasts_s if rounds else 0.0
-        for phase in workload.phases:
-            yield from _turns(phase, start, shift_s)
-            if phase.for_s == math.inf:
-                return
-            start += phase.for_s
-        rounds += 1
+def read(value: Value, topology: Topology, vcpus: int) -> Workload:
+    """The workload of a VM with so many vCPUs."""
+    keys = value.fields((*KEYS, "vcpus"))
+    if (own := keys.pop("vcpus", None)) is None:
+        return _read(keys, topology)
+    entries = own.items("a list of what vCPU 0, 1, ... does instead")
+    if not 0 < len(entries) <= vcpus:
+        raise own.wrong(
+            f"{own.path} has {len(entries)} entries for {vcpus} vCPUs: give one to {vcpus}"
+        )
+    each = tuple(_read({**keys, **entry.fields(KEYS)}, topology) for entry in entries)
+    return replace(_read(keys, topology), vcpus=each)
 
 
-def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
-    wanted = phase.utilization_ratio
-    if wanted in (0.0, 1.0):
-        yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)
-        return
-    end_s = start_s + phase.for_s
-    cycle = math.floor((start_s + shift_s) / CYCLE_S)
-    at_s = start_s
-    while at_s < end_s:
-        # Multiplied rather than added up, so that the pattern does not drift in long runs.
-        sleeps_s = (cycle + wanted) * CYCLE_S - shift_s
-        if at_s < sleeps_s:
-            yield Turn(at_s, True, phase.speeds, phase.ipc_ratio)
-            at_s = sleeps_s
-        if at_s < end_s:
-            yield Turn(at_s, False, phase.speeds, phase.ipc_ratio)
-        cycle += 1
-        at_s = max(at_s, cycle * CYCLE_S - shift_s)
+def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
+    always = _phase(keys, topology, usual(topology).phases[0])
+    phases = [always]
+    if "phases" in keys:
+        phases = []
+        for item in keys["phases"].items("a list of phases"):
+            fields = item.fields(("for_s", "speedup", "utilization", "ipc_ratio"), ("for_s",))
+            phases.append(_phase(fields, topology, always))
+        if not phases:
+            raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
+    work = keys.get("work_refcore_s")
+    return Workload(
+        tuple(phases),
+        work.number(0, above=True) if work else None,
+        _barriers(keys["barrier_s"]) if "barrier_s" in keys else None,
+        _by_type(keys["ipc"], topology) if "ipc" in keys else {},
+    )
+
+
+def _barriers(value: Value) -> float | tuple[float, ...]:
+    """Work before a barrier, or before each of several in turn."""
+    if not value.is_list:
+        return value.number(STEP_MIN_S)
+    found = []
+    for item in value.items():
+        found.append(item.number(0))
+        if 0.0 < found[-1] < STEP_MIN_S:
+            raise item.refused(f"0, or a number of at least {STEP_MIN_S:g}")
+    if not any(found):
+        raise value.wrong(f"{value.path} has no work: give a number above 0, or null")
+    return tuple(found)
+
+
+def _phase(keys: Mapping[str, Value], topology: Topology, usual: Phase) -> Phase:
+    speeds, utilization, for_s = keys.get("speedup"), keys.get("utilization"), keys.get("for_s")
+    ipc_ratio = keys.get("ipc_ratio")
+    return Phase(
+        _speeds(speeds, topology) if speeds else usual.speeds,
+        utilization.number(0, 1) if utilization else usual.utilization_ratio,
+        for_s.number(STEP_MIN_S) if for_s else usual.for_s,
+        ipc_ratio.number(RATE_LEAST, RATE_MOST) if ipc_ratio else usual.ipc_ratio,
+    )
+
+
+def _coefficients(topology: Topology) -> tuple[float, ...]:
+    """Speeds of a workload that gains exactly what the coefficients say."""
+    known = [t.coefficient or 1.0 for t in topology.core_types]
+    return tuple(c / known[0] for c in known)
+
+
+def _by_type(value: Value, topology: Topology) -> dict[str, float]:
+    """Numbers by core type."""
+    types = [t.name for t in topology.core_types]
+    found = {}
+    for key, number in value.entries("a mapping of core types to numbers").items():
+        if key not in types:
+            raise number.wrong(
+                f"{value.path} names core type '{key}', which is not on this host: "
+                f"it has {', '.join(types)}"
+            )
+        found[key] = number.number(RATE_LEAST, RATE_MOST)
+    return found
+
+
+def _speeds(value: Value, topology: Topology) -> tuple[float, ...]:
+    """Speeds on every core type over the slowest, which may be left out."""
+    given = _by_type(value, topology)
+    slowest = topology.core_types[0].name
+    if not given:
+        return _coefficients(topology)
+    if given.get(slowest, 1.0) != 1.0:
+        raise value.wrong(
+            f"{value.path} is {given[slowest]:g} on '{slowest}', but speeds are relative to that "
+            "type, the slowest: give 1 or leave it out"
+        )
+    for core_type in topology.core_types[1:]:
+        if core_type.name not in given:
+            raise value.wrong(f"{value.path} has no '{core_type.name}': add it")
+    return tuple(given.get(t.name, 1.0) for t in topology.core_types)

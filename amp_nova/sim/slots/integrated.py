@@ -73,7 +73,7 @@ class IntegratedSlots:
         self._factor = {p: gain(types, at) or 1.0 for p, at in board.type_of.items()}
         """SF: the coefficient of each core over that of the slowest type."""
         self._size = {g.name: len(g.booking.vcpus) for g in guests}
-        self._parallel = {g.name for g in guests if g.workload.barrier_ref_s is not None}
+        self._parallel = {g.name for g in guests if g.workload.parallel}
         self.resources: dict[VcpuKey, float] = {v.key: 0.0 for v in self._view.vcpus}
         """The SR of each vCPU."""
         self._first = dict(policy.first_places(self._view)[1])

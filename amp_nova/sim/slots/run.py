@@ -50,7 +50,7 @@ class SlotCores:
 
     def sleep(self, vcpu: SimVcpu) -> None:
         """A vCPU has nothing to run; one at a barrier spins."""
-        if vcpu.work.blocked and vcpu.guest.behaviour.turn.wants:
+        if vcpu.work.blocked and vcpu.work.behaviour.turn.wants:
             return
         self._board.leave(vcpu)
         if all(v.work.done for v in vcpu.guest.vcpus):
@@ -80,7 +80,7 @@ class SlotCores:
         """End a slot and debit the vCPUs that had a core."""
         for vcpu in self._board:
             # A guest that went to sleep spins no more.
-            if vcpu.work.blocked and not vcpu.guest.behaviour.turn.wants:
+            if vcpu.work.blocked and not vcpu.work.behaviour.turn.wants:
                 self._board.leave(vcpu)
         for pcpu, runner in self._board.running.items():
             if runner is not None:

@@ -128,6 +128,22 @@ def test_phases_inherit_from_the_workload(tmp_path):
     ]
 
 
+def test_vcpus_inherit_from_the_workload(tmp_path):
+    """An entry gives only what differs."""
+    made = load(
+        tmp_path,
+        ONE_VM + "    vcpus: 3\n    workload:\n      utilization: 0.5\n      work_refcore_s: 7\n"
+        "      vcpus: [{barrier_s: [0, 2]}, {utilization: 1, barrier_s: 1}]\n",
+    )
+
+    first, second = made.guests[0].workload.different(3)
+    assert [(w.phases[0].utilization_ratio, w.work_ref_s) for w in (first, second)] == [
+        (0.5, 7.0),
+        (1.0, 7.0),
+    ]
+    assert (first.barriers_ref_s, second.barriers_ref_s) == ((0.0, 2.0), (1.0,))
+
+
 def test_bookings_are_read_as_written(tmp_path):
     """Extra specs need no quotes: their text is kept."""
     text = ONE_VM + "    vcpus: 2\n    extra_specs: {amp:pref_core: 0.50, amp:pref_core.1: 1.5}\n"
@@ -207,6 +223,22 @@ FAULTS = {
     "busier than always": (WORKLOAD + "{utilization: 1.1}\n", "of at least 0 and at most 1"),
     "no work": (WORKLOAD + "{work_refcore_s: 0}\n", "give a number above 0"),
     "tiny barriers": (WORKLOAD + "{barrier_s: 1e-9}\n", "of at least 0.001"),
+    "tiny work before a barrier": (
+        WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
+        "0, or a number of at least",
+    ),
+    "no work before barriers": (WORKLOAD + "{barrier_s: [0, 0]}\n", "barrier_s has no work"),
+    "no barriers": (WORKLOAD + "{barrier_s: []}\n", "barrier_s has no work"),
+    "no vCPU's workload": (WORKLOAD + "{vcpus: []}\n", "has 0 entries for 1 vCPUs: give one to 1"),
+    "workloads of too many": (WORKLOAD + "{vcpus: [{}, {}]}\n", "vcpus has 2 entries for 1 vCPUs"),
+    "a number of workloads": (
+        WORKLOAD + "{vcpus: 2}\n",
+        "vcpus is '2': give a list of what vCPU 0",
+    ),
+    "vCPUs of a vCPU": (
+        WORKLOAD + "{vcpus: [{vcpus: []}]}\n",
+        "'vcpus' is not a key of .*vcpus.0.",
+    ),
     "speed of nothing": (WORKLOAD + "{speedup: {gold: 2}}\n", "core type 'gold', which is not on"),
     "slowest is faster": (WORKLOAD + "{speedup: {fast: 2, slow: 2}}\n", "give 1 or leave it out"),
     "speed is negative": (WORKLOAD + "{speedup: {fast: -2}}\n", "give a number of at least 0.001"),

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from amp_nova.sim.scenarios.workload import Phase, Workload, turns
+from amp_nova.sim.scenarios.turns import turns
+from amp_nova.sim.scenarios.workload import Phase, Workload
 
 
 def wanted_s(workload, until_s, shift_s=0.0):
