@@ -12,7 +12,7 @@ from amp_nova.cmd.table import Table, cell
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
-from amp_nova.sim.report import Result
+from amp_nova.sim.report import Result, ResultWithPower
 from amp_nova.sim.scenarios import scenario
 from amp_nova.sim.slots import run as slots
 
@@ -94,4 +94,9 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
         f"({result.cross_llc_migrations} between caches), "
         f"fast cores idle {cell(result.fast_idle_ratio)}"
     )
+    if isinstance(result, ResultWithPower):
+        host += (
+            f", power {cell(result.power_w)} W, "
+            f"performance per watt {cell(result.performance_per_watt)}"
+        )
     return [head, ""], ["", host]

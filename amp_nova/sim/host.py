@@ -17,11 +17,13 @@ from amp_nova.sim.alone import alone_speeds
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
 from amp_nova.sim.guest import SimGuest
-from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Clocks
+from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.speeds import PCpuSpeeds
 from amp_nova.sim.timeline import HostScheduler, Timeline
 from amp_nova.sim.vcpu import Meter, SimVcpu
+
+NOTHING_MORE = Machine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,11 @@ class SimHost:
         reference_ips: float | None = None,
         counting: Counting | None = None,
         scheduler: HostScheduler | None = None,
-        clocks: Clocks = NO_CLOCKS,
+        machine: Machine = NOTHING_MORE,
     ) -> None:
         """``reference_ips``: actual speed of the reference core, even if the topology has none.
 
-        ``scheduler`` replaces the host's own; ``clocks``: the clock phases of core types, by name.
+        ``scheduler`` replaces the host's own; ``machine``: its clocks and so on.
         """
         self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
@@ -68,7 +70,7 @@ class SimHost:
         self._preference = sorted(self._pcpus)
         random.Random(f"{seed} pcpus").shuffle(self._preference)
         own = Cores({p.id: p.llc for p in topology.pcpus}, self._preference)
-        speeds = PCpuSpeeds(topology, clocks)
+        speeds = PCpuSpeeds(topology, machine.clocks)
         self._timeline = Timeline(own if scheduler is None else scheduler, speeds)
         for guest in guests:
             self.add(guest)

@@ -1,7 +1,7 @@
 """The result of a scenario: what is measured for every guest, and the same as JSON."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
 
 from amp_nova.accounting import slowdown as slowdown_
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -42,6 +42,16 @@ class Result:
     vms: dict[str, VmResult]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultWithPower(Result):
+    """The whole run on a host whose power is given."""
+
+    energy_j: float
+    power_w: float
+    performance_per_watt: float | None
+    """Sum of the speeds of all vCPUs, over the slowest core type, per watt."""
+
+
 def of_run(
     scenario: Scenario, policy: str, host: SimHost, delivered: Mapping[str, Delivered]
 ) -> Result:
@@ -58,7 +68,7 @@ def of_run(
     fastest = scenario.topology.core_types[-1].name
     fast_s = len(scenario.topology.pcpus_of(fastest)) * scenario.duration_s
     busy_s = sum(m.run_s[-1] for o in outcomes.values() for m in o.meters)
-    return Result(
+    result = Result(
         scenario=scenario.name,
         policy=policy,
         duration_s=scenario.duration_s,
@@ -69,6 +79,23 @@ def of_run(
         cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes.values()),
         fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),
         vms=vms,
+    )
+    return _with_power(result, scenario, outcomes.values()) if scenario.machine.power else result
+
+
+def _with_power(result: Result, scenario: Scenario, outcomes: Collection[Outcome]) -> Result:
+    energy_j = 0.0
+    for at, core_type in enumerate(scenario.topology.core_types):
+        power = scenario.machine.power[core_type.name]
+        all_s = len(scenario.topology.pcpus_of(core_type.name)) * scenario.duration_s
+        busy_s = sum(m.run_s[at] for o in outcomes for m in o.meters)
+        energy_j += power.idle_w * all_s + (power.busy_w - power.idle_w) * busy_s
+    work_ref_s = sum(m.progress_ref_s for o in outcomes for m in o.meters)
+    return ResultWithPower(
+        **{f.name: getattr(result, f.name) for f in fields(result)},
+        energy_j=energy_j,
+        power_w=energy_j / scenario.duration_s,
+        performance_per_watt=work_ref_s / energy_j if energy_j else None,
     )
 
 

@@ -73,7 +73,7 @@ def run(
         scenario.guests,
         scenario.seed,
         scenario.reference_ips,
-        clocks=scenario.clocks,
+        machine=scenario.machine,
     )
     loop = Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
     windows = {

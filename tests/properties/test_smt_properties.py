@@ -16,7 +16,7 @@ from amp_nova.policies.api import HostView
 from amp_nova.policies.placing.places import vcpus_per_pcpu
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase
+from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.scenarios.workload import Phase
 from tests.hosts import smt_host
@@ -178,7 +178,7 @@ def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient)
 
 def delivered(host, guests, smt="shared", clocks=None, duration_s=180.0, policy="none"):
     """Delivered over booked capacity of each guest, as the simulated hardware gave it."""
-    made = Scenario("made", duration_s, host, tuple(guests), policy, clocks=clocks or {})
+    made = Scenario("made", duration_s, host, tuple(guests), policy, machine=Machine(clocks or {}))
     result = run(made, settings=Settings(Terms(smt=smt)))
     return {name: vm.delivered_ratio for name, vm in result.vms.items()}
 

@@ -1,8 +1,8 @@
-"""The host of a scenario: core types, pCPUs, hardware threads and clocks."""
+"""The host of a scenario: core types, pCPUs, hardware threads, clocks and power."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,8 +17,12 @@ FACTOR_LEAST = 0.1
 CLOCK_LEAST, CLOCK_MOST = 0.05, 5.0
 CLOCK_HZ = 1e9
 """Calibrated clock of the reference core on a host whose clocks change."""
+WATTS_MOST = 1e4
 STEP_MIN_S = 0.001
 """Minimum length of a phase and of the work between two barriers: each costs an event."""
+REQUIRED = ("name", "count", "coefficient")
+KEYS = (*REQUIRED, "llc", "threads_per_core", "smt_busy_factor", "clock", "idle_w", "busy_w")
+"""Keys of a core type."""
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -34,22 +38,45 @@ Clocks = Mapping[str, Sequence[ClockPhase]]
 NO_CLOCKS: Clocks = MappingProxyType({})
 
 
-def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Clocks]:
-    """The pCPUs of a host, and the phases of their clocks."""
+class Power(NamedTuple):
+    """What each pCPU of a core type takes, in watts, while it idles and while it runs."""
+
+    idle_w: float
+    busy_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a host has that no topology says; ``power`` by core type, of all or of none."""
+
+    clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
+    power: Mapping[str, Power] = field(default_factory=dict)
+
+
+def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Machine]:
+    """The pCPUs of a host, and what else there is."""
     types: dict[str, CoreType] = {}
     caches: list[tuple[str, int]] = []
     clocks: dict[str, Sequence[ClockPhase]] = {}
+    power: dict[str, Power] = {}
     for value in host["core_types"].items("a list of core types"):
         core_type, llcs = _core_type(value, PCPUS_MAX - len(caches), reference_ips)
         if core_type.name in types:
             raise value.wrong(f"core type '{core_type.name}' is given twice")
         types[core_type.name] = core_type
         caches += [(core_type.name, llc) for llc in llcs]
-        phases = value.entries().get("clock")
-        if phases is not None and not phases.is_null:
-            clocks[core_type.name] = _clock(phases)
+        keys = value.fields(KEYS)
+        if "clock" in keys:
+            clocks[core_type.name] = _clock(keys["clock"])
+        if "idle_w" in keys or "busy_w" in keys:
+            power[core_type.name] = _power(value)
     if not types:
         raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
+    if power and len(power) < len(types):
+        lacking = next(name for name in types if name not in power)
+        raise host["core_types"].wrong(
+            f"core type '{lacking}' has no idle_w and busy_w, and others have: add them"
+        )
     slowest_first = tuple(sorted(types.values(), key=lambda t: t.coefficient or 0.0))
     first = {llc: number for number, (_, llc) in reversed(list(enumerate(caches)))}
     threads = _threads(types, [name for name, _ in caches])
@@ -57,7 +84,7 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
     reference = slowest_first[0].name
     if "reference" in host:
         reference = _reference(host["reference"], types)
-    return Topology(slowest_first, pcpus, reference, "scenario"), clocks
+    return Topology(slowest_first, pcpus, reference, "scenario"), Machine(clocks, power)
 
 
 def _threads(types: Mapping[str, CoreType], names: Sequence[str]) -> list[tuple[int, ...]]:
@@ -82,6 +109,13 @@ def _clock(value: Value) -> tuple[ClockPhase, ...]:
     return tuple(phases)
 
 
+def _power(value: Value) -> Power:
+    """What a core type takes."""
+    keys = value.fields(KEYS, ("idle_w", "busy_w"))
+    idle_w = keys["idle_w"].number(0, WATTS_MOST)
+    return Power(idle_w, keys["busy_w"].number(idle_w, WATTS_MOST))
+
+
 def _reference(value: Value, types: Mapping[str, CoreType]) -> str:
     """The reference core type: one with coefficient 1, or one of another host."""
     name = value.text()
@@ -103,9 +137,7 @@ def _core_type(
     value: Value, pcpus_left: int, reference_ips: float | None
 ) -> tuple[CoreType, Sequence[int]]:
     """A core type and the last-level cache of each of its cores."""
-    required = ("name", "count", "coefficient")
-    optional = ("llc", "threads_per_core", "smt_busy_factor", "clock")
-    keys = value.fields((*required, *optional), required)
+    keys = value.fields(KEYS, REQUIRED)
     name = keys["name"].text()
     if not _CORE_TYPE.fullmatch(name):
         raise keys["name"].refused("letters, digits, '-', '_' and '.', at most 64")

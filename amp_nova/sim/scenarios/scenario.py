@@ -18,7 +18,7 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import document, hosts
 from amp_nova.sim.scenarios import workload as workloads
 from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Clocks
+from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.workload import Workload
 
 VCPUS_MAX = 4096
@@ -55,7 +55,7 @@ class Scenario:
     seed: int = 0
     reference_ips: float | None = None
     ips_controller: str = "default"
-    clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
+    machine: Machine = field(default_factory=Machine)
     agent: Settings = field(default_factory=Settings)
 
 
@@ -83,7 +83,7 @@ def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario
     agent = keys["agent"].entries() if "agent" in keys else {}
     controller = {k: agent.pop(k) for k in ("ips_controller",) if k in agent}
     settings = {k: read(v) for k, read in SETTINGS.items() if (v := {**keys, **controller}.get(k))}
-    topology, clocks = hosts.read(host, ips)
+    topology, machine = hosts.read(host, ips)
     guests: dict[str, Guest] = {}
     vcpus_left = VCPUS_MAX
     for value in keys["vms"].items("a list of VMs"):
@@ -96,7 +96,7 @@ def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",
         reference_ips=ips,
-        clocks=clocks,
+        machine=machine,
         agent=agent_options(agent),
         **settings,
     )

@@ -116,7 +116,12 @@ def run(scenario: Scenario, policy: Policy) -> Result:
     board = Board(scenario.topology)
     cores = SlotCores(board, scheduler(policy, scenario, board))
     host = SimHost(
-        scenario.topology, scenario.guests, scenario.seed, scenario.reference_ips, scheduler=cores
+        scenario.topology,
+        scenario.guests,
+        scenario.seed,
+        scenario.reference_ips,
+        scheduler=cores,
+        machine=scenario.machine,
     )
     slot = 0
     while host.now_s < scenario.duration_s:

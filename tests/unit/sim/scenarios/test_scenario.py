@@ -223,6 +223,15 @@ FAULTS = {
     "busier than always": (WORKLOAD + "{utilization: 1.1}\n", "of at least 0 and at most 1"),
     "no work": (WORKLOAD + "{work_refcore_s: 0}\n", "give a number above 0"),
     "tiny barriers": (WORKLOAD + "{barrier_s: 1e-9}\n", "of at least 0.001"),
+    "power of one core type": (
+        ONE_VM.replace("2.0}", "2.0, idle_w: 1, busy_w: 2}"),
+        "line 5: core type 'slow' has no idle_w and busy_w, and others have: add them",
+    ),
+    "half of power": (ONE_VM.replace("2.0}", "2.0, idle_w: 1}"), "has no 'busy_w': add it"),
+    "more power when idle": (
+        ONE_VM.replace("2.0}", "2.0, idle_w: 3, busy_w: 2}"),
+        "line 5: .*busy_w is '2': give a number of at least 3 and at most 10000",
+    ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
         "0, or a number of at least",
