@@ -54,7 +54,7 @@ def rates(guests: Any, length_s: float) -> dict[str, float]:
 
 def alone(guests: Any, cpu: int) -> dict[str, float]:
     """Rounds a second of each guest with one core to itself."""
-    found = {}
+    found: dict[str, float] = {}
     for name, guest in guests.items():
         others = [g for n, g in guests.items() if n != name]
         for other in others:
@@ -107,6 +107,73 @@ def test_who_gets_the_fast_core(guests: Any, tmp_path: Path, policy: str) -> Non
             f"mean progress {sum(progress.values()) / 2:.3f}, unfairness "
             f"{max(slowdown.values()) / min(slowdown.values()):.3f}, "
             f"{moved * 60 / WATCH_S:.0f} moves a minute",
+        )
+        assert agent.cli("release", "--all").returncode == 0
+    finally:
+        agent.stop()
+
+
+MIX = {"pair": 2, "one": 1, "two": 1}
+
+
+@pytest.fixture(scope="module")
+def mix(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One guest with two vCPUs and two with one, which all compute."""
+    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, 0.5):
+        yield {
+            name: lab.guest(name, cpuset=f"{FAST},{SLOW}", vcpus=vcpus)
+            for name, vcpus in MIX.items()
+        }
+
+
+def per_guest(guests: Any, length_s: float) -> dict[str, float]:
+    """Rounds a second of every guest, over all its vCPUs."""
+    before = {name: sum(guest.rounds()) for name, guest in guests.items()}
+    began = time.monotonic()
+    time.sleep(length_s)
+    took_s = time.monotonic() - began
+    return {name: (sum(g.rounds()) - before[name]) / took_s for name, g in guests.items()}
+
+
+def alone_on_this_host(guests: Any) -> dict[str, float]:
+    """Rounds a second of each guest while the others stand still; one vCPU has the fast core."""
+    found: dict[str, float] = {}
+    for name, guest in guests.items():
+        others = [g for n, g in guests.items() if n != name]
+        for other in others:
+            other.domain.suspend()
+        for vcpu in range(guest.spec.vcpus):
+            guest.pin(vcpu, [FAST, SLOW][vcpu : vcpu + 1], 2)
+        time.sleep(0.2)
+        found |= per_guest({name: guest}, ALONE_S)
+        for vcpu in range(guest.spec.vcpus):
+            guest.pin(vcpu, [FAST, SLOW], 2)
+        for other in others:
+            other.domain.resume()
+    return found
+
+
+@pytest.mark.parametrize("policy", scaled(["credit", "acfs", "eqp", "rr", "hsp"], ["acfs"]))
+def test_two_vcpus_beside_single_ones(mix: Any, tmp_path: Path, policy: str) -> None:
+    """Slowdown of every guest against being alone on this host, and unfairness (saez2015).
+
+    All have speedup 2, so alone the singles run at 2 and the pair at 3, and equal slowdown is 7/3.
+    """
+    alone = alone_on_this_host(mix)
+    more = f"cycle_s = 0.5\npolicy = {policy}\npolicy_interval_s = {INTERVAL_S}\n"
+    agent = Agent(tmp_path, 2.0, more).start("chrt", "--rr", "1")
+    try:
+        time.sleep(WARM_UP_S)
+        moved = moves(agent)
+        speeds = per_guest(mix, WATCH_S)
+        moved = moves(agent) - moved
+        slowdown = {name: alone[name] / speeds[name] for name in mix}
+        progress = sum(speeds[name] / alone[name] for name in mix)
+        print(
+            f"\n{policy:8s} slowdown",
+            *(f"{name} {value:.2f}," for name, value in slowdown.items()),
+            f"unfairness {max(slowdown.values()) / min(slowdown.values()):.3f}, speeds over "
+            f"those alone sum to {progress:.3f}, {moved * 60 / WATCH_S:.0f} moves a minute",
         )
         assert agent.cli("release", "--all").returncode == 0
     finally:
