@@ -19,7 +19,7 @@ from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
-from amp_nova.control import adoption, foreign_changes, homes, ips_controller
+from amp_nova.control import adoption, foreign_changes, homes, ips_controller, one_limit
 from amp_nova.control.changes import changes
 from amp_nova.control.context import Context, Current, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
@@ -38,6 +38,9 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
+PER_VCPU = homes.pack, entitle, bookings.none_refused
+PER_INSTANCE = one_limit.pack, one_limit.entitle, bookings.refused
+"""How bookings are decided: with a limit for each vCPU, and with one for all of an instance's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,8 @@ class Loop:
         """The state with what every vCPU is entitled to from now on."""
         terms, memo = self._settings.terms, self._memo
         topology = memo(for_admission, seen.topology, terms.smt)
-        excluded = {**state.foreign.excluded, **seen.paused}
+        pack, decide, refused = PER_INSTANCE if terms.one_limit else PER_VCPU
+        excluded = {**refused(state.bookings), **state.foreign.excluded, **seen.paused}
         # vCPUs that somebody else moved are packed where they were before.
         moved = {
             key: now[key]._replace(pcpus=pcpus)
@@ -181,12 +185,10 @@ class Loop:
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
         places = {**now, **moved} if moved else now
         instances = memo(bookings.instances, state.bookings, places, idle, excluded, own)
-        packed = memo(
-            homes.pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed
-        )
+        packed = memo(pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed)
         current = self._current(state, now, speeds_vary=seen.topology.speeds_vary)
         context = Context(topology, terms, packed, current, state.kept_free)
-        entitlements = memo(entitle, instances, context)
+        entitlements = memo(decide, instances, context)
         policy = policy_runner.decide(
             state.policy, self._settings.policy, seen, entitlements, partial(_known, state)
         )

@@ -10,24 +10,29 @@ from amp_nova.control.context import Terms
 from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings
 from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
+SP_S = {"cgroup": 0.1, "libvirt": 0.5}
+"""Default sampling period by writer: a write through libvirt costs a thousand times as much."""
+
 
 def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     """The loop's settings, as configured."""
     agent = conf.agent
+    by_libvirt = agent.writer == "libvirt"
     miss = DEFAULT_MISS if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
     return Settings(
         Terms(
             agent.reserve_ratio,
             one_pcpu=agent.affinity == "pcpu",
-            idle_class=agent.best_effort_yields,
+            idle_class=agent.best_effort_yields and not by_libvirt,
             ips_fallback=agent.ips_fallback,
             cycle_s=agent.cycle_s,
             smt=agent.smt,
+            one_limit=by_libvirt,
         ),
         own_coefficients.choice(agent.coefficients, agent.coefficients_of),
         ProfileSettings(miss, agent.policy_interval_s),
         PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
-        IpsSettings(sp_s=agent.sp_s),
+        IpsSettings(sp_s=agent.sp_s or SP_S[agent.writer]),
         agent.drift_repairs_max,
         dry_run,
     )

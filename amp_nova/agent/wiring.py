@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import resource
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +18,29 @@ from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE
+from amp_nova.host.cgroup.backend import CgroupBackend
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
 from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.io.node import IoHost
+from amp_nova.host.libvirt.backend import LibvirtBackend
 from amp_nova.host.libvirt.domain_xml import Fallback
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.machine import load_topology
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs.tree import online_mask
-from amp_nova.host.writer import Conditions, Writer
+from amp_nova.host.writer import Backend, Conditions, Writer
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
 from amp_nova.profiling.io_overlap import Rule
+
+BACKENDS: dict[str, Callable[[Hypervisor], Backend]] = {
+    "cgroup": lambda _hypervisor: CgroupBackend(),
+    "libvirt": LibvirtBackend,
+}
+"""What the writer writes through, by ``[agent] writer``."""
 
 
 def fallbacks(lines: list[str]) -> list[Fallback]:
@@ -62,6 +71,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         agent.libvirt_timeout_s,
         agent.resync_s,
         wake.set if wake else lambda: None,
+        writable=agent.writer == "libvirt",
     )
     online = OnlineTopology(lambda: load_topology(conf), lambda: online_mask(conf.topology.root))
     return LibvirtSensor(
@@ -78,7 +88,8 @@ def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
     state_path = Path(conf.agent.state_path)
     lock = functools.partial(locks.locked, state_path, locks.CYCLE)
     paused, records = Pauses(state_path).current, Records(state_path, sensor)
-    return Writer(sensor, Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records))
+    conditions = Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records)
+    return Writer(sensor, conditions, BACKENDS[conf.agent.writer](sensor.hypervisor))
 
 
 def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
@@ -88,7 +99,12 @@ def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
 
 
 def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) -> IoWork:
-    """What moves I/O threads, as configured."""
+    """What moves I/O threads, as configured; ``ConfigInvalid`` if the writer cannot."""
+    if conf.agent.io_work == "slow" and conf.agent.writer == "libvirt":
+        raise ConfigInvalid(
+            "[agent] io_work = slow: I/O threads are not moved through libvirt; "
+            "set io_work = report, or writer = cgroup"
+        )
     how = IoSettings(
         conf.agent.io_work,
         conf.agent.io_sensitive == "fast",

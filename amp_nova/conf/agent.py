@@ -17,6 +17,20 @@ agent uses too much CPU time (see ``amp_cycle_duration_seconds``); start with 2.
 """,
     ),
     cfg.StrOpt(
+        "writer",
+        default="cgroup",
+        choices=[
+            ("cgroup", "each vCPU's own CPU cgroup, and the affinity of its thread"),
+            ("libvirt", "libvirt's CPU tuning of the running domain; one quota per domain"),
+        ],
+        help="""
+The interface that limits and affinities are written through. ``libvirt`` is for hosts where the
+agent may not write cgroups, and for limits that ``virsh schedinfo`` and ``virsh vcpupin`` show. It
+is a thousand times slower, cannot keep bookings that differ between the vCPUs of an instance, and
+its values travel with a live migration. Run ``amp-nova release --all`` before you change it.
+""",
+    ),
+    cfg.StrOpt(
         "libvirt_uri",
         default="qemu:///system",
         help="""
@@ -170,13 +184,13 @@ memory latency of the platform; by default the agent uses a rough guess.
     ),
     cfg.FloatOpt(
         "sp_s",
-        default=0.1,
         min=0.05,
         max=1.0,
         help="""
 Sampling period, in seconds, of bookings in instructions per second. The counters of these vCPUs
 are read once per period, or eight times while their work changes. A longer period costs less CPU
-time and follows changes of a guest's work more slowly; try 0.2 where hundreds of them run.
+time and follows changes of a guest's work more slowly; try 0.2 where hundreds of them run. By
+default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
 """,
     ),
     cfg.StrOpt(

@@ -18,7 +18,8 @@ class Terms:
     ``idle_class``: put best effort into the idle class while there are bookings; ``ips_fallback``:
     what limits a vCPU whose instructions nothing counts, ``nominal`` or ``none``; ``cycle_s``: the
     time in which banked time is spent; without ``enforce`` bookings are only accounted; ``smt``:
-    how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``).
+    how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``);
+    ``one_limit``: all vCPUs of an instance have the same limit.
     """
 
     reserve_ratio: float = 0.0
@@ -28,6 +29,7 @@ class Terms:
     cycle_s: float = 1.0
     enforce: bool = True
     smt: str = "shared"
+    one_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

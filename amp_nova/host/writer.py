@@ -1,20 +1,18 @@
 """The only module that changes the host: CPU bandwidth limits, affinities, and idle flags.
 
-Limits and affinities are set in the vCPU's own cgroup and thread, within what libvirt allows.
-Nothing enters libvirt's definition, so nothing travels with a live migration to a host where it
-would be wrong.
-
 Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
-same thread of the same process, and is read back.
+same thread of the same process, and is read back. What it is made through is a back end: the
+vCPU's own cgroup and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
-from amp_nova.exceptions import ActuationFailed, ConfigInvalid, Locked
-from amp_nova.host.cgroup.groups import GONE, READ_ONLY
+from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable, Locked
+from amp_nova.host.cgroup.backend import CgroupBackend
+from amp_nova.host.cgroup.groups import GONE, READ_ONLY, DomainGroup
 from amp_nova.host.cgroup.period_start import at_period_start
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
@@ -56,12 +54,43 @@ class Conditions:
     records: Records | None = None
 
 
+class Backend(Protocol):
+    """What limits and affinities are written through.
+
+    ``in_definition``: what it writes is also in libvirt's live definition of the domain.
+    """
+
+    in_definition: bool
+
+    def take(self, key: VcpuKey, thread: VcpuThread, step: Step) -> None:
+        """One write; a limit is read back.
+
+        Raises ``OSError``, ``ActuationFailed`` or ``HypervisorUnavailable``.
+        """
+        ...
+
+    def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
+        """Put a domain into the idle class or take it out; raises the same."""
+        ...
+
+
 class Writer:
     """Writes what was decided to the threads that a sensor found."""
 
-    def __init__(self, sensor: LibvirtSensor, conditions: Conditions | None = None) -> None:
+    def __init__(
+        self,
+        sensor: LibvirtSensor,
+        conditions: Conditions | None = None,
+        backend: Backend | None = None,
+    ) -> None:
         self._sensor = sensor
         self._conditions = conditions or Conditions()
+        self._backend: Backend = backend or CgroupBackend()
+
+    @property
+    def in_definition(self) -> bool:
+        """Whether what it writes is also in libvirt's definition, and is undone there."""
+        return self._backend.in_definition
 
     def apply(self, changes: Changes) -> Outcome:
         """Make changes, each on its own; a vCPU that is gone is not a failure.
@@ -184,10 +213,15 @@ class Writer:
         try:
             for step in steps:
                 thread.verify()
-                _write_step(thread, step)
+                thread.written()
+                if not _in_force(thread, step):
+                    self._backend.take(key, thread, step)
+                _check(thread, step)
                 thread.verify()
         except ActuationFailed as exc:
             return Failure("refused", str(exc))
+        except HypervisorUnavailable as exc:
+            return Failure("libvirt", f"vCPU {key[1]} cannot be changed: {exc}")
         except OSError as exc:
             if exc.errno in GONE:
                 if (threads := self._sensor.threads(key[0])) is not None:
@@ -202,7 +236,7 @@ class Writer:
         if threads is None or threads.domain is None:
             return None
         try:
-            threads.domain.set_idle(idle)
+            self._backend.set_idle(threads.domain, idle=idle)
         except ActuationFailed as exc:
             return Failure("refused", str(exc))
         except OSError as exc:
@@ -212,26 +246,21 @@ class Writer:
         return None
 
 
-def _write_step(thread: VcpuThread, step: Step) -> None:
-    """One write; ``ActuationFailed`` when the kernel made something else of it."""
-    thread.written()
-    if step.pcpus is None:
-        if step.bandwidth is not None:
-            thread.group.forbid_burst()
-        if thread.group.bandwidth() != step.bandwidth:  # an equal one would refill the group
-            thread.group.set_bandwidth(step.bandwidth)
-        return
-    move_thread(thread.tid, step.pcpus)
-    if thread.pcpus() != step.pcpus:
+def _in_force(thread: VcpuThread, step: Step) -> bool:
+    """Whether a limit is in force already, and no burst beside it."""
+    if step.pcpus is not None:
+        return False
+    burst = step.bandwidth is not None and thread.group.read_burst()
+    return not burst and thread.group.bandwidth() == step.bandwidth
+
+
+def _check(thread: VcpuThread, step: Step) -> None:
+    """``ActuationFailed`` if an affinity is another one all the same; backends check limits."""
+    if step.pcpus is not None and thread.pcpus() != step.pcpus:
         raise ActuationFailed(
             f"vCPU {thread.index} is kept on pCPUs {sorted(thread.pcpus())} instead of "
             f"{sorted(step.pcpus)}: its cpuset does not contain them all"
         )
-
-
-def move_thread(tid: int, pcpus: frozenset[int]) -> None:
-    """Set the affinity of a thread; ``OSError`` (``GONE``) once it has ended."""
-    os.sched_setaffinity(tid, pcpus)
 
 
 def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:

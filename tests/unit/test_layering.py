@@ -91,19 +91,21 @@ MADE_BY = {
     "Step": ("control/changes.py", "host/writer.py", "sim/host.py"),
 }
 
-# Rule 3: one writer. Only these files call what changes a limit, an affinity, a priority or an
-# idle flag. The guard is the one exception: it writes what is recorded while there is no agent, so
-# it must not depend on the agent's writer.
+# Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
+# priority or an idle flag. The guard is the one exception: it writes what is recorded while there
+# is no agent, so it must not depend on the agent's writer.
 CALLED_BY = {
-    "set_bandwidth": ("host/writer.py",),
-    "forbid_burst": ("host/writer.py",),
+    "set_bandwidth": ("host/cgroup/backend.py",),
+    "forbid_burst": ("host/cgroup/backend.py",),
     "set_weight": ("guard/restore.py",),
-    "set_idle": ("host/writer.py", "guard/restore.py"),
-    "sched_setaffinity": ("host/writer.py", "guard/kernel.py"),
+    "set_idle": ("host/writer.py", "host/cgroup/backend.py", "guard/restore.py"),
+    "sched_setaffinity": ("host/cgroup/backend.py", "guard/kernel.py"),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),
-    "setSchedulerParametersFlags": (),
+    "pinVcpuFlags": ("host/libvirt/backend.py",),
+    "setSchedulerParametersFlags": ("host/libvirt/backend.py",),
+    "setMetadata": ("host/libvirt/backend.py",),
 }
 
 # Rule 4: sizes, in lines that are not blank; docstrings of functions do not count.
@@ -424,7 +426,7 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
     root = tree_of(
         tmp_path,
         control__entitlement="Entitlement(1)\nQuota(2)",
-        host__writer="import os\nos.sched_setaffinity(1, {2})\ngroup.set_bandwidth(None)",
+        host__cgroup__backend="import os\nos.sched_setaffinity(1, {2})\ng.set_bandwidth(None)",
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",

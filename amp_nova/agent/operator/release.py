@@ -34,7 +34,10 @@ class Released:
 
 
 class _Writer(Protocol):
-    """Undoes what no record is of."""
+    """Undoes what no record is of, and what is in libvirt's definition."""
+
+    @property
+    def in_definition(self) -> bool: ...
 
     def undo_lines(self, reading: DomainReading) -> list[str]: ...
 
@@ -147,14 +150,15 @@ def _restore(host: _Host, uuid: str, dry_run: bool) -> tuple[list[str], list[str
     """The changes, the leftovers, and whether more than the idle class was managed."""
     reading, domain = host.here.get(uuid), host.recorded.get(uuid)
     managed = uuid in host.moved
-    if domain is not None:
+    through_libvirt = reading is not None and host.writer is not None and host.writer.in_definition
+    if domain is not None and not through_libvirt:
         done = restore(domain, found, dry_run=dry_run)
         changes, left = done.changes, done.left
         managed |= done.vcpus or any(v.safe.limits for v in domain.vcpus.values())
     elif reading is not None and host.writer is not None:
         changes = host.writer.undo_lines(reading)
         left = [] if dry_run else list(host.writer.release(reading))
-        managed |= _changed(reading)
+        managed |= _changed(reading) or domain is not None
     if uuid in host.moved and host.io_host is not None:
         name = host.names()[uuid][0]
         changes.append(f"{name}: I/O threads")

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from amp_nova.control import one_limit
 from amp_nova.control.homes import Instance, VcpuFacts
 from amp_nova.control.own_coefficients import Choice
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
@@ -54,6 +55,17 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
     varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
     adaptive = choice.adaptive_for(domain, booking.adaptive)
     return InstanceBooking(domain, booking, problem, varies, adaptive)
+
+
+def none_refused(_bookings: Bookings) -> dict[str, str]:
+    """Where every vCPU has a limit of its own, any booking can be kept."""
+    return {}
+
+
+def refused(bookings: Bookings) -> dict[str, str]:
+    """Why instances cannot be kept where one limit serves all vCPUs, by UUID."""
+    found = {r: one_limit.refusal(known.booking) for r, known in bookings.items()}
+    return {resource: why for resource, why in found.items() if why is not None}
 
 
 def instances(

@@ -164,6 +164,10 @@ class VcpuGroup:
             self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
         else:
             self._set_v1(wanted)
+        self.check(wanted)
+
+    def check(self, wanted: Bandwidth | None) -> None:
+        """Read the limit again after a write; ``ActuationFailed`` when the kernel has another."""
         self._quota = b""
         found = self.bandwidth()
         if found != wanted:

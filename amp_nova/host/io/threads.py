@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
+from amp_nova.host.cgroup.backend import move_thread
 from amp_nova.host.cgroup.groups import path_of
 from amp_nova.host.vcpu_threads import started
-from amp_nova.host.writer import move_thread
 from amp_nova.profiling.io_overlap import IoThread
 
 _VCPU = re.compile(r"CPU \d+/")

@@ -10,13 +10,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import libvirt
 
 from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.host.libvirt.mark import URI
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,6 +33,8 @@ EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
 )
 _OPEN, _LIST = "open", "list"
+WRITE = "write "
+"""Names of calls that change a domain begin so; its UUID follows."""
 _loop_lock = threading.Lock()
 _loop_running = False
 
@@ -75,6 +78,24 @@ class NotYet(HypervisorUnavailable):
     """The call is running and its deadline has not passed: a later cycle takes the answer."""
 
 
+class _News:
+    """Passes events on that say something new; ``expected``: what this agent set, by domain."""
+
+    def __init__(self, changed: Callable[[str | None], None]) -> None:
+        self.changed = changed
+        self.expected: dict[str, dict[str, object]] = {}
+
+    def event(self, uuid: str, details: tuple[Any, ...]) -> None:
+        expected = self.expected.get(uuid)
+        if expected is not None:
+            told = details[0] if details else None
+            if isinstance(told, dict) and told.items() <= expected.items():
+                return
+            if URI in details:  # amp-nova's own metadata
+                return
+        self.changed(uuid)
+
+
 class Connection:
     """One connection to the hypervisor at ``uri``.
 
@@ -82,7 +103,14 @@ class Connection:
     closed the connection and any domain may have changed.
     """
 
-    def __init__(self, uri: str, timeout_s: float, changed: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        timeout_s: float,
+        changed: Callable[[str | None], None],
+        *,
+        writable: bool = False,
+    ) -> None:
         self.calls = 0
         """Calls made to libvirt."""
         self.cycle_wait_s = math.inf
@@ -90,7 +118,8 @@ class Connection:
         self._left_s = math.inf
         self._uri = uri
         self._timeout_s = timeout_s
-        self._changed = changed
+        self._news = _News(changed)
+        self._writable = writable
         self._conn: Any = None
         self._retry_s = 0.0
         self._late: dict[str, tuple[Future[Any], float]] = {}
@@ -152,17 +181,29 @@ class Connection:
             self._left_s = max(0.0, self._left_s - (time.monotonic() - now_s))
         return outcome
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left of the time that this cycle may wait."""
+        return self._left_s <= 0.0
+
     def late(self, name: str) -> bool:
         """Whether the last call of this name missed its deadline."""
         return name in self._late
 
     def answered(self) -> set[str]:
         """Names of the late calls that have returned by now."""
-        return {name for name, (call, _) in self._late.items() if name != _OPEN and call.done()}
+        done = {name for name, (call, _) in self._late.items() if name != _OPEN and call.done()}
+        return {name for name in done if not name.startswith(WRITE)}
 
     def keep(self, names: Collection[str]) -> None:
         """Forget the late calls of all other names."""
-        self._late = {n: call for n, call in self._late.items() if n == _OPEN or n in names}
+        kept = {_OPEN, *names, *(WRITE + uuid for uuid in names)}
+        self._late = {name: call for name, call in self._late.items() if name in kept}
+        self._news.expected = {u: told for u, told in self._news.expected.items() if u in names}
+
+    def expect(self, uuid: str, told: Mapping[str, object]) -> None:
+        """An event of a domain that says no more than this is no news from now on."""
+        self._news.expected[uuid] = {**self._news.expected.get(uuid, {}), **told}
 
     def drop(self) -> None:
         """Close the connection, without waiting for libvirt."""
@@ -182,7 +223,7 @@ class Connection:
         return self._conn
 
     def _open(self) -> Any:
-        conn = libvirt.openReadOnly(self._uri)  # the agent changes nothing through libvirt
+        conn = (libvirt.open if self._writable else libvirt.openReadOnly)(self._uri)
         with contextlib.suppress(libvirt.libvirtError):  # not every driver supports it
             conn.setKeepAlive(KEEPALIVE_S, KEEPALIVE_MISSES)
         with contextlib.suppress(libvirt.libvirtError):
@@ -194,14 +235,14 @@ class Connection:
                 LOG.warning("libvirt does not report events of kind %d: %s", event, exc)
         return conn
 
-    def _on_event(self, _conn: Any, domain: Any, *_details: Any) -> None:
-        self._changed(domain.UUIDString())
+    def _on_event(self, _conn: Any, domain: Any, *details: Any) -> None:
+        self._news.event(domain.UUIDString(), details)
 
     def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
         if conn is not self._conn:  # it was given up before
             return
         self._conn = None
-        self._changed(None)
+        self._news.changed(None)
         LOG.warning("libvirt closed the connection (reason %d)", reason)
 
 

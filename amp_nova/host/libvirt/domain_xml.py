@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from amp_nova.flavor.extra_specs import NAMESPACE
-from amp_nova.host.libvirt import io_definition
+from amp_nova.host.libvirt import io_definition, mark
 from amp_nova.host.libvirt.io_definition import IoDefinition
+from amp_nova.host.libvirt.mark import NO_MARK, Mark
 from amp_nova.model.cpulist import parse_cpuset
 from amp_nova.model.observation import Domain
 
@@ -29,13 +30,14 @@ class Fallback:
 class DomainXml:
     """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
-    ``None``: not restricted.
+    ``None``: not restricted. What ``mark`` says that amp-nova set itself is left out of them.
     """
 
     domain: Domain
     cpuset: frozenset[int] | None
     pins: dict[int, frozenset[int]]
     io: IoDefinition = field(default_factory=IoDefinition)
+    mark: Mark = NO_MARK
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -73,6 +75,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
             if fnmatch.fnmatchcase(name, fallback.pattern):
                 specs = {**specs, **fallback.specs}
                 break
+    ours = mark.read(root)
     instance = f"metadata/{NOVA}instance"
     domain = Domain(
         resource=uuid,
@@ -84,13 +87,13 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         flavor=_text(root, f"{instance}/{NOVA}flavor", "name"),
         flavor_id=_text(root, f"{instance}/{NOVA}flavor", "id"),
         image=_text(root, f"{instance}/{NOVA}root[@type='image']", "uuid"),
-        limited_elsewhere=_limited(root),
-        weighted_elsewhere=root.find("cputune/shares") is not None,
+        limited_elsewhere=_limited(root) and not ours.quota,
+        weighted_elsewhere=root.find("cputune/shares") is not None and not ours.shares,
     )
     cpuset = _text(root, "vcpu", "cpuset")
     pins = {
         int(pin.get("vcpu") or -1): parse_cpuset(pin.get("cpuset") or "")
         for pin in root.iterfind("cputune/vcpupin")
     }
-    io = io_definition.parse(root)
-    return DomainXml(domain, parse_cpuset(cpuset) if cpuset else None, pins, io)
+    io, pins = io_definition.parse(root), ours.original(pins)
+    return DomainXml(domain, parse_cpuset(cpuset) if cpuset else None, pins, io, ours)

@@ -6,16 +6,24 @@ A cycle without events makes no call to libvirt; a periodic listing finds lost e
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from amp_nova.exceptions import HypervisorUnavailable, sentence
-from amp_nova.host.libvirt.connection import Connection, NotYet
+from amp_nova.host.libvirt.connection import WRITE, Connection, NotYet
 from amp_nova.host.libvirt.domain_xml import DomainXml, Fallback, parse
 from amp_nova.model.observation import Domain
 
 LOG = logging.getLogger(__name__)
+
+
+class _Known(NamedTuple):
+    """One running domain: its id, its definition, and libvirt's handle of it."""
+
+    number: int
+    xml: DomainXml
+    handle: Any
 
 
 class Hypervisor:
@@ -29,10 +37,12 @@ class Hypervisor:
         resync_s: float = 10.0,
         wake: Callable[[], None] = lambda: None,
         wanted: Callable[[str], bool] = lambda _name: True,
+        *,
+        writable: bool = False,
     ) -> None:
         self.available = False
         """Whether libvirt answered the last time."""
-        self._connection = Connection(uri, timeout_s, self._on_change)
+        self._connection = Connection(uri, timeout_s, self._on_change, writable=writable)
         self._fallbacks = tuple(fallbacks)
         self._resync_s = resync_s
         self._wake = wake
@@ -40,7 +50,7 @@ class Hypervisor:
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._due_s = 0.0
-        self._known: dict[str, tuple[int, DomainXml]] | None = None
+        self._known: dict[str, _Known] | None = None
 
     @property
     def calls(self) -> int:
@@ -79,7 +89,42 @@ class Hypervisor:
             if self.available:
                 LOG.warning("%s; continuing with the domains known so far", exc)
             self.available = False
-        return {uuid: xml for uuid, (_, xml) in (self._known or {}).items()}
+        return {uuid: known.xml for uuid, known in (self._known or {}).items()}
+
+    def definition(self, uuid: str) -> DomainXml:
+        """A domain's definition as last read."""
+        return self._here(uuid).xml
+
+    def number(self, uuid: str) -> int:
+        """The id of a running domain, another one at each start."""
+        return self._here(uuid).number
+
+    def change(self, uuid: str, write: Callable[[Any], None], told: Mapping[str, object]) -> None:
+        """Change a domain by ``write``; ``told``: what libvirt's event of that will say.
+
+        The definition is not read again for such an event. A change that libvirt has not finished
+        in time goes on: the next one waits for its end.
+
+        Raises:
+            HypervisorUnavailable: it failed, or has not finished in time.
+        """
+        handle, name = self._here(uuid).handle, WRITE + uuid
+        if self._connection.exhausted:
+            raise NotYet("libvirt has no time left in this cycle; the next one goes on")
+        self._connection.expect(uuid, told)
+
+        def function() -> None:
+            write(handle)
+
+        if self._connection.late(name):
+            self._connection.call(name, function)
+        self._connection.call(name, function)
+
+    def _here(self, uuid: str) -> _Known:
+        known = (self._known or {}).get(uuid)
+        if known is None:
+            raise HypervisorUnavailable("libvirt does not list its domain any more")
+        return known
 
     def _on_change(self, uuid: str | None) -> None:
         """A domain changed or, without a UUID, the connection was closed."""
@@ -115,18 +160,18 @@ class Hypervisor:
         for domain in active:
             uuid, number = domain.UUIDString(), domain.ID()
             before = known.get(uuid)
-            if before is not None and before[0] == number and uuid not in changed:
-                found[uuid] = before
+            if before is not None and before.number == number and uuid not in changed:
+                found[uuid] = before._replace(handle=domain)
                 continue
             if uuid in events and self._connection.late(uuid):
                 self._read_again(uuid)  # the answer under way may be older than the event
             if (xml := self._describe(domain, before)) is not None:
-                found[uuid] = (number, xml)
+                found[uuid] = _Known(number, xml, domain)
         self._known = found
         self._connection.keep({domain.UUIDString() for domain in active})
         self.available = True
 
-    def _describe(self, domain: Any, known: tuple[int, DomainXml] | None) -> DomainXml | None:
+    def _describe(self, domain: Any, known: _Known | None) -> DomainXml | None:
         """A domain's XML, or what is known of it if it does not answer in time."""
         name, uuid = domain.name(), domain.UUIDString()
         late = self._connection.late(uuid)
@@ -142,7 +187,7 @@ class Hypervisor:
                 LOG.log(level, "%s: %s", name, exc)
             if not self._connection.late(uuid):  # it failed
                 self._read_again(uuid)
-            return known[1] if known else None
+            return known.xml if known else None
 
     def _read_again(self, uuid: str) -> None:
         """Read a domain's definition in the next cycle."""

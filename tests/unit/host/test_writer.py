@@ -9,6 +9,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator.locks import locked
+from amp_nova.host.cgroup.backend import CgroupBackend
 from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.model.allocation import Change, Changes, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
@@ -129,7 +130,10 @@ def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, mon
 
     steps = []
     monkeypatch.setattr(f"{WRITER}.at_period_start", at_period_start)
-    monkeypatch.setattr(f"{WRITER}._write_step", lambda thread, step: steps.append(step))
+    monkeypatch.setattr(
+        CgroupBackend, "take", lambda _self, _key, _thread, step: steps.append(step)
+    )
+    monkeypatch.setattr(f"{WRITER}._check", lambda _thread, _step: None)
     node.start()
     node.see()
     node.sensor.thread((R, 1)).group.set_bandwidth(LIMIT)

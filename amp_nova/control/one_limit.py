@@ -1,0 +1,102 @@
+"""Bookings where one limit serves all vCPUs of an instance, as libvirt's own does.
+
+All its vCPUs then have to run on one core type. What needs a limit for each vCPU is not enforced:
+bookings that differ, and those whose limits change with what each vCPU does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from amp_nova.control import entitlement, homes
+from amp_nova.control.context import Context
+from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.control.homes import Instance, Packed
+from amp_nova.flavor.extra_specs import Booking
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import Topology
+
+REMEDY = (
+    "libvirt has one quota for all vCPUs of an instance: use [agent] writer = cgroup on such "
+    "hosts, or instances with one vCPU"
+)
+
+
+def refusal(booking: Booking) -> str | None:
+    """Why a booking cannot be kept with one limit; ``None`` if it can."""
+    if len(booking.vcpus) < 2 or not booking.booked:
+        return None
+    if len({(v.refcores, v.ips) for v in booking.vcpus}) > 1:
+        return f"the bookings of its vCPUs differ, and {REMEDY}"
+    if booking.vcpus[0].ips is not None:
+        return f"each of its vCPUs books instructions per second, and {REMEDY}"
+    if booking.burst_s:
+        return f"each of its vCPUs may burst (amp:burst_s), and {REMEDY}"
+    return None
+
+
+def pack(
+    instances: Sequence[Instance],
+    topology: Topology,
+    reserve_ratio: float,
+    one_pcpu: bool,
+    before: Mapping[VcpuKey, int | None],
+) -> Packed:
+    """``homes.pack``, with all vCPUs of an instance on one core type.
+
+    An instance that the packing splits is packed again on each core type in turn, from the slowest,
+    until all its vCPUs find capacity. If they nowhere do, it is over-booked on the fastest.
+    """
+    rest = (topology, reserve_ratio, one_pcpu, before)
+    found = homes.pack(instances, *rest)
+    chosen = list(instances)
+    for i, instance in enumerate(instances):
+        if instance.excluded is not None or len(_types(instance, found, topology)) < 2:
+            continue
+        for core_type in topology.core_types:
+            there = replace(instance.booking, core_type=core_type.name)
+            chosen[i] = instance._replace(booking=there)
+            found = homes.pack(chosen, *rest)
+            if all((instance.resource, v.number) in found.packing.placed for v in instance.vcpus):
+                break
+    return found
+
+
+def _types(instance: Instance, packed: Packed, topology: Topology) -> set[str]:
+    placed = packed.packing.placed
+    keys = [(instance.resource, v.number) for v in instance.vcpus]
+    types = [topology.type_of(placed[key]) for key in keys if key in placed]
+    return {t.name for t in types if t is not None}
+
+
+def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
+    """``entitlement.entitle``, with the greatest limit of an instance's vCPUs for all of them.
+
+    Their limits differ a little where siblings slow some of them down.
+    """
+    entitlements = entitlement.entitle(instances, context)
+    greatest: dict[str, Bandwidth | None] = {}
+    several = set()
+    for (resource, _), made in entitlements.items():
+        if made.quota is not None:
+            limit = made.quota.bandwidth
+            if resource not in greatest:
+                greatest[resource] = limit
+            elif limit != (known := greatest[resource]):
+                several.add(resource)
+                both = None if limit is None or known is None else max(known, limit, key=_cores)
+                greatest[resource] = both
+    if not several:
+        return entitlements
+    return {
+        key: _with(made, greatest[key[0]]) if key[0] in several else made
+        for key, made in entitlements.items()
+    }
+
+
+def _cores(limit: Bandwidth) -> float:
+    return limit.cores
+
+
+def _with(made: Entitlement, limit: Bandwidth | None) -> Entitlement:
+    return made if made.quota is None else replace(made, quota=replace(made.quota, bandwidth=limit))

@@ -1,0 +1,37 @@
+"""The writer's default back end: a vCPU's own CPU cgroup, and the affinity of its thread.
+
+Nothing enters libvirt's definition, so nothing travels with a live migration to a host where it
+would be wrong.
+"""
+
+import os
+
+from amp_nova.host.cgroup.groups import DomainGroup
+from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.model.allocation import Step
+from amp_nova.model.observation import VcpuKey
+
+
+class CgroupBackend:
+    """Writes within what libvirt allows, a few microseconds a time."""
+
+    in_definition = False
+
+    def take(self, _key: VcpuKey, thread: VcpuThread, step: Step) -> None:
+        """One write; ``ActuationFailed`` when the kernel made something else of it."""
+        if step.pcpus is not None:
+            move_thread(thread.tid, step.pcpus)
+            return
+        if step.bandwidth is not None:
+            thread.group.forbid_burst()
+        if thread.group.bandwidth() != step.bandwidth:  # an equal one would refill the group
+            thread.group.set_bandwidth(step.bandwidth)
+
+    def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
+        """Put a domain into the idle class or take it out; ``ActuationFailed`` if it stays."""
+        group.set_idle(idle)
+
+
+def move_thread(tid: int, pcpus: frozenset[int]) -> None:
+    """Set the affinity of a thread; ``OSError`` (``GONE``) once it has ended."""
+    os.sched_setaffinity(tid, pcpus)

@@ -1,0 +1,121 @@
+"""The writer's other back end: libvirt's own CPU tuning, for hosts where cgroups are not touched.
+
+``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags``, always of the live domain
+and never of its persistent definition. libvirt has one quota for all vCPUs of a domain.
+
+libvirt has no idle class. In its place a domain that is limited gets CPU shares: as the limit keeps
+it from taking more than its booking, they cost its neighbours nothing, and nothing has to be taken
+back when the agent ends.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import libvirt
+
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.host.cgroup.groups import PERIOD_US, DomainGroup
+from amp_nova.host.libvirt import mark
+from amp_nova.host.libvirt.hypervisor import Hypervisor
+from amp_nova.host.libvirt.mark import Mark
+from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.model import cpulist
+from amp_nova.model.allocation import Step
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import VcpuKey
+
+SHARES = {1: 1024, 2: 100}
+"""libvirt's ``cpu_shares`` of a domain that has none of its own, by version of the cgroups."""
+PRECEDENCE = 8
+"""How many times that a limited domain gets: enough for 0.8 of a core beside two busy neighbours,
+and not so much that what works for the domains starves."""
+LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+Write = Callable[[libvirt.virDomain], None]
+
+
+class LibvirtBackend:
+    """Writes through libvirt, a few milliseconds a time."""
+
+    in_definition = True
+
+    def __init__(self, hypervisor: Hypervisor) -> None:
+        self._hypervisor = hypervisor
+        self._marks: dict[str, tuple[int, Mark]] = {}
+        """The marks as last written, with the id of the running domain."""
+
+    def take(self, key: VcpuKey, thread: VcpuThread, step: Step) -> None:
+        """One write; a limit is that of every vCPU of the domain."""
+        if step.pcpus is not None:
+            self._pin(key, step.pcpus)
+        else:
+            self._limit(key[0], thread, step.bandwidth)
+
+    def set_idle(self, _group: DomainGroup, *, idle: bool) -> None:
+        """``ActuationFailed``: libvirt has no idle class."""
+        raise ActuationFailed(
+            f"libvirt cannot {'set' if idle else 'end'} the idle class that another agent used: "
+            "do so with [agent] writer = cgroup"
+        )
+
+    def _limit(self, resource: str, thread: VcpuThread, wanted: Bandwidth | None) -> None:
+        if burst_us := thread.group.burst_us:
+            raise ActuationFailed(
+                f"vCPU {thread.index} has a burst of {burst_us} us, which libvirt cannot end"
+            )
+        definition = self._hypervisor.definition(resource)
+        ours, tunables = self._mark(resource), _bandwidth(thread, wanted)
+        made = replace(ours, quota=True)
+        if not definition.domain.weighted_elsewhere and (wanted is not None or ours.shares):
+            made = replace(made, shares=True)
+            usual = SHARES[thread.group.version]
+            tunables = {"cpu_shares": usual * (PRECEDENCE if wanted else 1), **tunables}
+
+        def write(domain: libvirt.virDomain) -> None:
+            _write_mark(domain, ours, made)
+            domain.setSchedulerParametersFlags(tunables, LIVE)
+
+        told = {f"cputune.{name}": value for name, value in tunables.items()}
+        self._write(resource, write, told, made)
+        thread.group.check(wanted)
+
+    def _pin(self, key: VcpuKey, pcpus: frozenset[int]) -> None:
+        resource, index = key
+        ours = self._mark(resource)
+        made = ours.pinned(index, pcpus, self._hypervisor.definition(resource).pins.get(index))
+        cpumap = tuple(pcpu in pcpus for pcpu in range(max(pcpus) + 1))
+
+        def write(domain: libvirt.virDomain) -> None:
+            _write_mark(domain, ours, made)
+            domain.pinVcpuFlags(index, cpumap, LIVE)
+
+        self._write(resource, write, {f"cputune.vcpupin{index}": cpulist.show(pcpus)}, made)
+
+    def _mark(self, resource: str) -> Mark:
+        number, known = self._marks.get(resource, (-1, mark.NO_MARK))
+        if number == self._hypervisor.number(resource):
+            return known
+        return self._hypervisor.definition(resource).mark
+
+    def _write(self, resource: str, write: Write, told: Mapping[str, object], made: Mark) -> None:
+        self._hypervisor.change(resource, write, told)
+        self._marks[resource] = self._hypervisor.number(resource), made
+
+
+def _write_mark(domain: libvirt.virDomain, now: Mark, wanted: Mark) -> None:
+    """First, so that nothing is ever set without being marked."""
+    if wanted != now:
+        kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+        domain.setMetadata(kind, wanted.xml(), mark.PREFIX, mark.URI, LIVE)
+
+
+def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:
+    """The tunables of a limit, in an order that passes by the lower of both ratios."""
+    now = thread.group.bandwidth()
+    if wanted is None:
+        return {"vcpu_quota": -1, "vcpu_period": PERIOD_US}
+    quota, period = {"vcpu_quota": wanted.quota_us}, {"vcpu_period": wanted.period_us}
+    if now is not None and now.period_us == wanted.period_us:
+        return quota  # every write refills the group
+    if now is None or now.quota_us * now.period_us < wanted.quota_us * wanted.period_us:
+        return {**period, **quota}
+    return {**quota, **period}
