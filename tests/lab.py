@@ -22,6 +22,11 @@ from amp_nova.agent.cycle import STAGES
 FAST, SLOW = 0, 1
 """The CPU at full speed, and the one that is slowed down."""
 
+WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
+"""What the agents of tests that do not choose write through."""
+both_writers = pytest.mark.parametrize("writer", ["cgroup", "libvirt"])
+"""Runs a test with an agent that writes cgroups, and with one that writes through libvirt."""
+
 
 def why_not() -> str | None:
     """Why real guests cannot run here; ``None`` if they can."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import SLOW, Agent, Lab, opened
+from tests.lab import SLOW, WRITER, Agent, Lab, opened
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +26,14 @@ def guests(lab: Lab) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
+def writer() -> str:
+    """The ``[agent] writer`` of the test's agent; ``tests.lab.both_writers`` runs it with each."""
+    return WRITER
+
+
+@pytest.fixture
+def agent(lab: Lab, tmp_path: Path, writer: str) -> Iterator[Agent]:
     """An agent, not started yet; stopped with the test."""
-    made = Agent(tmp_path / "agent")
+    made = Agent(tmp_path / "agent", more=f"writer = {writer}\n")
     yield made
     made.stop()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.lab import FAST, SLOW, affinity, cgroup, quota, until
+from tests.lab import FAST, SLOW, affinity, both_writers, cgroup, quota, until
 
 HALF = {"amp:pref_core": "0.5"}
 
@@ -22,6 +22,7 @@ def shares(guests, seconds=2.0):
     ]
 
 
+@both_writers
 def test_the_same_booking_is_the_same_capacity_on_both_core_types(guests, agent):
     """Without the agent a fast core does far more work; with it each gets half a reference core."""
     fast = guests.guest("fast", HALF, cpuset=str(FAST))
@@ -53,6 +54,7 @@ def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
     assert quota(guest, 1) == pytest.approx(0.8, rel=0.002)
 
 
+@both_writers
 def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
     """A vCPU that may run anywhere is kept on one core type: the slow one if that suffices."""
     guest = guests.guest("free", HALF)
@@ -67,6 +69,7 @@ def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
     assert "slow" in row
 
 
+@both_writers
 def test_a_move_by_nova_or_an_operator_is_followed_at_once(guests, agent):
     """When libvirt pins the vCPU to the other core type, the limit follows within a second."""
     guest = guests.guest("mover", HALF, cpuset=f"{FAST},{SLOW}", pins={0: str(FAST)})
@@ -101,6 +104,7 @@ def test_emulator_threads_are_not_limited(guests, agent):
     assert (emulator / "cpu.cfs_quota_us").read_text().strip() == "-1"
 
 
+@both_writers
 def test_nothing_is_written_in_the_steady_state(guests, agent):
     """Once bookings are in force; and libvirt is asked for its list of domains at most."""
     guests.guest("steady", HALF, cpuset=str(SLOW))
@@ -126,6 +130,7 @@ def test_a_best_effort_guest_is_left_alone_without_a_policy(guests, agent):
     assert agent.metric("amp_writes_total") == 0
 
 
+@both_writers
 def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
     """The default policy: while there is a core for each vCPU, the fast one is in use."""
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
@@ -150,6 +155,7 @@ def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):
     assert agent.metric(why, domain=guest.spec.name) == 1
 
 
+@both_writers
 def test_release_restores_what_the_flavor_alone_asks_for(guests, agent):
     """No limit and no affinity, and the agent changes nothing until the instance is resumed."""
     guest = guests.guest("release", HALF, cpuset=f"{FAST},{SLOW}")
@@ -182,6 +188,7 @@ def test_pause_lets_an_operator_work_by_hand(guests, agent):
     until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 12, "the limit after the pause")
 
 
+@both_writers
 def test_a_foreign_change_is_repaired_and_counted(guests, agent):
     """A limit that something else wrote is replaced within a cycle and counted as drift."""
 
@@ -195,6 +202,7 @@ def test_a_foreign_change_is_repaired_and_counted(guests, agent):
     assert agent.metric("amp_enforcement_drift_total", cause="quota") == 1
 
 
+@both_writers
 def test_a_quota_in_the_definition_stays(guests, agent):
     """If libvirt's definition has a quota of its own, it stays and is reported."""
     cputune = "<period>50000</period><quota>30000</quota>"
@@ -234,6 +242,7 @@ def test_dry_run_prints_changes_and_makes_none(guests, agent):
     assert quota(guest) is None
 
 
+@both_writers
 def test_neighbours_without_a_booking_take_nothing_from_it(guests, agent):
     """Two guests that use all they can get share a CPU with a booking of 0.8 of it."""
     booked = guests.guest("booked", {"amp:pref_core": "0.8"}, cpuset=str(SLOW))
