@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.e2e.cloud import hosts
-from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
+from tests.e2e.cloud.layout import FAST, HOSTS, SLOW, WRITER
 from tests.e2e.cloud.processes import stop, until
 from tests.e2e.test_bookings import HALF, REFCORES, measure
 from tests.e2e.track import Track
@@ -20,7 +20,8 @@ def test_a_live_migration_there_and_back_keeps_the_booking(
 ):
     """Every second after an arrival has the booked capacity, and no moment is without a limit.
 
-    The guest takes all it can get; on busy hosts so does a neighbour on either of them.
+    The guest takes all it can get; on busy hosts so does a neighbour on either of them. A limit of
+    libvirt's travels with the guest and is corrected within a cycle; no other ever does.
     """
     server = cloud.boot(image, cloud.flavor("half", HALF), FAST)
     server.process()
@@ -39,23 +40,26 @@ def test_a_live_migration_there_and_back_keeps_the_booking(
         busy = ", busy hosts" if neighbours else ""
         early_ms = 1000 * track.limited_before_s(destination)
         pause_ms = 1000 * track.pause_s(source, destination)
+        right = REFCORES / speeds[destination.name]
+        wrong_s = track.wrong_s(destination, right)
         by_second = "  ".join(f"{w.number}: {r:.3f}" for w, r in zip(windows, ratios, strict=True))
         rounds = "  ".join(str(w.rounds) for w in windows)
         figure(
             f"live migration {source.name} to {destination.name}{busy}: limit in force "
-            f"{early_ms:.0f} ms before the guest ran there, after a pause of {pause_ms:.0f} ms\n"
+            f"{early_ms:.0f} ms before the guest ran there, after a pause of {pause_ms:.0f} ms; "
+            f"the source's was in force there for {1000 * wrong_s:.0f} ms ({WRITER})\n"
             f"  delivered over booked by second, 0 begins with the arrival: {by_second}\n"
             f"  rounds of work by second: {rounds}"
         )
         assert track.unlimited_s(destination) == 0
+        assert wrong_s <= (1.0 if WRITER == "libvirt" else 0.0)
         for window, ratio in zip(windows, ratios, strict=True):
             # A guest that is paused wants nothing.
             wanted = 1 - track.pause_s(source, destination) if window.number == -1 else 1
             assert ratio < 1.05, by_second
             # On one core beside a neighbour, all services, libvirt and QEMU's own threads at work.
             assert ratio > wanted - (0.2 if neighbours else 0.1), by_second
-        quotas = {s.quota_cores for s in track.samples[destination.name]} - {None}
-        assert list(quotas) == [pytest.approx(REFCORES / speeds[destination.name], rel=0.01)]
+        assert track.samples[destination.name][-1].quota_cores == pytest.approx(right, rel=0.01)
 
 
 def _booked_on(server, speeds):

@@ -86,6 +86,16 @@ class Track:
         limited = (s.time_s for s in self.samples[host.name] if s.quota_cores is not None)
         return self.arrived_s(host) - next(limited)
 
+    def wrong_s(self, host: Host, right_cores: float) -> float:
+        """How long after the guest began to run there a limit of another host was in force."""
+        arrived_s = self.arrived_s(host)
+        wrong = (
+            s.time_s
+            for s in self.samples[host.name]
+            if s.quota_cores is not None and abs(s.quota_cores / right_cores - 1) > 0.01
+        )
+        return max(0.0, max(wrong, default=arrived_s) - arrived_s)
+
     def pause_s(self, source: Host, destination: Host) -> float:
         """How long the guest ran nowhere."""
         *before, last = self.samples[source.name]

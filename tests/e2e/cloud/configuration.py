@@ -18,6 +18,7 @@ from tests.e2e.cloud.layout import (
     REGION,
     ROOT,
     STATE,
+    WRITER,
     Host,
 )
 
@@ -224,7 +225,7 @@ def agent(host: Host) -> Sections:
             "reference": "slow",
             "calibration_file": host.calibration,
         },
-        "agent": {"state_path": host.folder / "amp-nova"},
+        "agent": {"state_path": host.folder / "amp-nova", "writer": WRITER},
         "nova": {"cpu_shared_set": host.cpu},
         "reports": {"transport_url": BUS},
         "placement": {"enabled": True, **client("amp-nova")},

@@ -13,6 +13,9 @@ ETC, LOG, RUN = STATE / "etc", STATE / "log", STATE / "run"
 INSTANCES, INSTANCES_BACKING = STATE / "instances", STATE / "instances.backing"
 BIN = Path(sys.prefix) / "bin"
 
+WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
+"""What the agents of the cloud write through, when it is brought up and in its tests."""
+
 ADDRESS = "127.0.0.1"
 _BASE = int(os.environ.get("MINICLOUD_PORT", "21300"))
 _SERVICES = ("rabbitmq", "distribution", "epmd", "database")

@@ -449,3 +449,97 @@ def test_reconnecting_is_not_tried_in_every_cycle(daemon, monkeypatch):
             found.domains()
 
     assert found.calls == 1
+
+
+def write(found, function=lambda _handle: None, **told):
+    """Change the domain ``one``, whose event will tell this."""
+    names = {f"cputune.{name}": value for name, value in told.items()}
+    found.change(resource("one"), function, names)
+
+
+def writable(daemon, monkeypatch, **more):
+    """A hypervisor whose connection may write; its domains are known."""
+    monkeypatch.setattr(libvirt, "open", daemon.open)
+    monkeypatch.setattr(libvirt, "openReadOnly", None)
+    found = Hypervisor("fake", resync_s=60, writable=True, **more)
+    found.domains()
+    return found
+
+
+def test_an_event_of_an_own_change_is_no_news(daemon, monkeypatch):
+    """Neither the tunables as they were set nor amp-nova's metadata; anything else is."""
+    woken = threading.Event()
+    found = writable(daemon, monkeypatch, wake=woken.set)
+    one, event = daemon.domains[0], daemon.connections[0].on_event
+
+    write(found, vcpu_quota=5000, vcpu_period=20000)
+    write(found, vcpupin0="3")
+    event(None, one, {"cputune.vcpu_quota": 5000}, None)
+    event(None, one, {"cputune.vcpupin0": "3"}, None)
+    event(None, one, 2, "urn:amp-nova:tuning:1", None)
+
+    assert not woken.is_set()
+    event(None, one, {"cputune.vcpu_quota": 6000}, None)
+    assert woken.is_set()
+    woken.clear()
+    event(None, one, 2, "http://openstack.org/xmlns/libvirt/nova/1.1", None)
+    assert woken.is_set()
+
+
+def test_a_late_change_is_waited_for_before_the_next_one(daemon, monkeypatch):
+    """libvirt holds the domain's lock, as during a migration: the order of changes stays."""
+    found, may, done = writable(daemon, monkeypatch, timeout_s=5), threading.Event(), []
+    found.limit_wait(SHORT_S)
+
+    def late(_handle):
+        may.wait(30)
+        done.append("first")
+
+    found.domains()
+    with pytest.raises(HypervisorUnavailable):
+        write(found, late)
+    found.domains()
+    with pytest.raises(HypervisorUnavailable, match="not answered yet"):
+        write(found, lambda _handle: done.append("second"))
+    assert done == []
+    may.set()
+    until(lambda: done, "the late change")
+    found.domains()
+    write(found, lambda _handle: done.append("third"))
+
+    assert done == ["first", "third"]
+
+
+def test_no_change_begins_in_a_cycle_that_has_no_time_left(daemon, monkeypatch):
+    """It is made in the next one, instead of piling up."""
+    found = writable(daemon, monkeypatch)
+    found.limit_wait(0.0)
+    found.domains()
+
+    with pytest.raises(HypervisorUnavailable, match="the next one goes on"):
+        write(found)
+
+
+def test_changes_go_through_the_present_connection(daemon, monkeypatch):
+    """After libvirt was restarted, a domain's handle is a new one."""
+    found, handles = writable(daemon, monkeypatch), []
+    daemon.connections[0].on_close(None, 0, None)
+    old, new = daemon.domains[0], FakeDomain("one", 1)
+    daemon.domains[0] = new
+    found._on_change(None)
+    found.domains()
+
+    write(found, handles.append)
+
+    assert handles == [new] != [old]
+
+
+def test_a_domain_that_is_gone_cannot_be_changed(daemon, monkeypatch):
+    """The reason is one sentence."""
+    found = writable(daemon, monkeypatch)
+    del daemon.domains[0]
+    found._on_change(resource("one"))
+    found.domains()
+
+    with pytest.raises(HypervisorUnavailable, match="does not list its domain any more"):
+        write(found)

@@ -1,0 +1,256 @@
+"""Limits and affinities through libvirt, on a fake host: a FAKE libvirt writes its cgroups."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402
+from amp_nova.host.libvirt import mark  # noqa: E402
+from amp_nova.host.libvirt.backend import LibvirtBackend  # noqa: E402
+from amp_nova.host.libvirt.mark import URI, Mark, Pin  # noqa: E402
+from amp_nova.host.writer import Conditions, Writer  # noqa: E402
+from amp_nova.model.allocation import Change, Changes, Outcome, Step  # noqa: E402
+from amp_nova.model.bandwidth import Bandwidth  # noqa: E402
+from tests.fakehost import FakeLibvirt, Node, limit, nova_xml, put, resource  # noqa: E402
+
+NAME = "instance-00000001"
+R = resource(NAME)
+LIMIT = Bandwidth(5000, 20000)
+ON_3 = Step(pcpus=frozenset({3}))
+
+
+class FakeHandle:
+    """A FAKE of libvirt's handle of a domain, which does what libvirt does to cgroups and threads."""
+
+    def __init__(self, node):
+        self.node = node
+        self.calls = []
+        self.error = None
+
+    def setSchedulerParametersFlags(self, tunables, flags):  # noqa: N802  # libvirt's name
+        """Every vCPU has the same limit afterwards."""
+        self._call("tune", dict(tunables), flags)
+        for folder in self.node.host.group(NAME, "emulator").parent.glob("vcpu*"):
+            quota, period = limit(folder)
+            period = tunables.get("vcpu_period", period)
+            quota = tunables.get("vcpu_quota", quota)
+            unlimited = "max" if self.node.host.version == 2 else -1
+            quota = unlimited if quota == -1 else quota
+            if self.node.host.version == 2:
+                put(folder / "cpu.max", f"{quota} {period}")
+            else:
+                put(folder / "cpu.cfs_quota_us", quota)
+                put(folder / "cpu.cfs_period_us", period)
+
+    def pinVcpuFlags(self, index, cpumap, flags):  # noqa: N802  # libvirt's name
+        """The thread may run on these."""
+        self._call("pin", (index, cpumap), flags)
+        kept = {pcpu for pcpu, wanted in enumerate(cpumap) if wanted}
+        self.node.kernel.affinity[self.node.host.tid(index)] = kept
+
+    def setMetadata(self, kind, text, prefix, uri, flags):  # noqa: N802  # libvirt's name
+        """Remember the mark."""
+        assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", URI)
+        text = text.replace("<tuning", f'<x:tuning xmlns:x="{URI}"').replace("<pin", "<x:pin")
+        text = nova_xml(metadata=text.replace("</tuning", "</x:tuning"))
+        self._call("mark", mark.read(ET.fromstring(text)), flags)
+
+    def _call(self, what, about, flags):
+        assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE  # never the persistent definition
+        if self.error:
+            raise self.error
+        self.calls.append((what, about))
+
+    def made(self, what):
+        """What it was called with, in order."""
+        return [about for name, about in self.calls if name == what]
+
+
+class Libvirt(FakeLibvirt):
+    """A FAKE of a ``Hypervisor`` that changes domains."""
+
+    def __init__(self, node):
+        super().__init__()
+        self.handle, self.running = FakeHandle(node), 1
+
+    def definition(self, uuid):
+        """As last read."""
+        return self.known[uuid]
+
+    def number(self, _uuid):
+        """Another one at each start."""
+        return self.running
+
+    def change(self, _uuid, write, _told):
+        """At once."""
+        write(self.handle)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def node(request, tmp_path, monkeypatch):
+    """A fake node of either cgroup version, whose writer writes through libvirt."""
+    found = Node(tmp_path, monkeypatch, request.param)
+    found.libvirt = found.sensor.hypervisor = Libvirt(found)
+    writer = Writer(found.sensor, Conditions(), LibvirtBackend(found.libvirt))
+    found.writer = writer
+    return found
+
+
+def apply(node, *changes):
+    """Apply changes of vCPUs: index and steps."""
+    return node.writer.apply(Changes(tuple(Change((R, i), steps) for i, *steps in changes)))
+
+
+def test_changes_are_made_and_marked_first(node):
+    """A limit with precedence beside it, and a pin."""
+    node.start()
+    node.see()
+
+    assert apply(node, (0, ON_3, Step(bandwidth=LIMIT))) == Outcome()
+
+    usual = {1: 1024, 2: 100}[node.host.version]
+    pins = {0: Pin(frozenset({3}), None)}
+    assert node.libvirt.handle.calls == [
+        ("mark", Mark(pins=pins)),
+        ("pin", (0, (False, False, False, True))),
+        ("mark", Mark(quota=True, shares=True, pins=pins)),
+        ("tune", {"cpu_shares": 8 * usual, "vcpu_period": 20000, "vcpu_quota": 5000}),
+    ]
+    assert node.see().vcpus[0].bandwidth == LIMIT
+    assert node.see().vcpus[0].pcpus == {3}
+    assert not node.kernel.written  # nothing but libvirt writes
+
+
+def test_one_call_limits_all_vcpus(node):
+    """The second vCPU has the limit already."""
+    node.start()
+    node.see()
+
+    assert apply(node, (0, Step(bandwidth=LIMIT)), (1, Step(bandwidth=LIMIT))) == Outcome()
+
+    assert len(node.libvirt.handle.made("tune")) == 1
+    assert [v.bandwidth for v in node.see().vcpus] == [LIMIT, LIMIT]
+
+
+@pytest.mark.parametrize(
+    ("now", "to", "order"),
+    [
+        (Bandwidth(5000, 20000), Bandwidth(6000, 20000), ["vcpu_quota"]),
+        (Bandwidth(5000, 20000), Bandwidth(6000, 50000), ["vcpu_period", "vcpu_quota"]),
+        (Bandwidth(6000, 50000), Bandwidth(5000, 20000), ["vcpu_quota", "vcpu_period"]),
+        (None, Bandwidth(5000, 20000), ["vcpu_period", "vcpu_quota"]),
+        (Bandwidth(5000, 20000), None, ["vcpu_quota", "vcpu_period"]),
+    ],
+)
+def test_limits_pass_by_the_lower_ratio(node, now, to, order):
+    """libvirt writes the tunables one by one; an unchanged period is not written again."""
+    node.start()
+    node.see()
+    apply(node, (0, Step(bandwidth=now)))
+
+    assert apply(node, (0, Step(bandwidth=to))) == Outcome()
+
+    tunables = node.libvirt.handle.made("tune")[-1]
+    assert [name for name in tunables if name != "cpu_shares"] == order
+    assert node.see().vcpus[0].bandwidth == to
+
+
+def test_shares_of_the_definition_stay(node):
+    """Nova's ``quota:cpu_shares`` is its own."""
+    node.start(cputune="<shares>2048</shares>")
+    node.see()
+
+    apply(node, (0, Step(bandwidth=LIMIT)))
+
+    (tunables,) = node.libvirt.handle.made("tune")
+    assert "cpu_shares" not in tunables
+    assert node.libvirt.handle.made("mark") == [Mark(quota=True)]
+
+
+def test_release_puts_libvirts_values_back(node):
+    """No quota, the kernel's period, usual shares, the pin that was there; all remain marked."""
+    node.start(vcpus=1, cpuset="0-3", cputune='<vcpupin vcpu="0" cpuset="2-3"/>')
+    node.host.kernel.affinity[node.host.tid(0)] = {2, 3}
+    node.see()
+    apply(node, (0, ON_3, Step(bandwidth=LIMIT)))
+
+    assert node.release() == ()
+
+    usual = {1: 1024, 2: 100}[node.host.version]
+    tune, pin = node.libvirt.handle.made("tune")[-1], node.libvirt.handle.made("pin")[-1]
+    assert tune == {"cpu_shares": usual, "vcpu_quota": -1, "vcpu_period": 100000}
+    assert pin == (0, (False, False, True, True))
+    assert node.libvirt.handle.made("mark")[-1].original({0: frozenset({2, 3})}) == {0: {2, 3}}
+    assert node.see().vcpus[0].bandwidth is None
+    assert node.see().vcpus[0].pcpus == {2, 3}
+
+
+def test_a_later_agent_goes_by_the_mark(node):
+    """What an agent before it, or on another host, set is amp-nova's to change and to undo."""
+    text = f'<a:tuning xmlns:a="{URI}" quota="yes" shares="yes"><a:pin vcpu="0" cpuset="3"/></a:tuning>'
+    tuned = (
+        "<shares>8192</shares><period>20000</period><quota>5000</quota>"
+        '<vcpupin vcpu="0" cpuset="3"/>'
+    )
+    node.start(vcpus=1, metadata=text, cputune=tuned, cpuset="0-3")
+    node.host.kernel.affinity[node.host.tid(0)] = {3}
+
+    seen = node.see()
+
+    assert not seen.domain.limited_elsewhere
+    assert seen.vcpus[0].allowed == {0, 1, 2, 3}
+    assert apply(node, (0, Step(bandwidth=LIMIT))) == Outcome()
+    assert node.release() == ()
+    assert node.libvirt.handle.made("pin") == [(0, (True,) * 4)]
+
+
+def test_a_refusal_of_libvirt_is_a_failure_of_the_vcpu(node):
+    """In libvirt's words, counted apart."""
+    node.start()
+    node.see()
+    node.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
+
+    outcome = apply(node, (0, Step(bandwidth=LIMIT)))
+
+    failure = outcome.failures[R, 0]
+    assert (failure.reason, failure.message) == (
+        "libvirt",
+        "vCPU 0 cannot be changed: libvirt at test: access denied",
+    )
+
+
+def test_a_limit_that_reads_back_otherwise_is_a_failure(node, monkeypatch):
+    """libvirt said yes, and the kernel has something else."""
+    node.start()
+    node.see()
+    monkeypatch.setattr(FakeHandle, "setSchedulerParametersFlags", lambda *_: None)
+
+    failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
+
+    assert failure.reason == "refused"
+    assert "no limit after the limit 5000/20000 us was set" in failure.message
+
+
+def test_a_burst_is_reported(node):
+    """libvirt 9 has no tunable for it, so nothing can end it."""
+    node.start()
+    burst = "cpu.max.burst" if node.host.version == 2 else "cpu.cfs_burst_us"
+    put(node.host.group(NAME, "vcpu0") / burst, 2000)
+    node.see()
+
+    failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
+
+    assert failure.message == "vCPU 0 has a burst of 2000 us, which libvirt cannot end"
+
+
+def test_the_idle_class_is_not_libvirts(node):
+    """It is left over from an agent that wrote cgroups, and the remedy says so."""
+    put(node.host.idle(), 1)
+    node.start()
+
+    (left,) = node.release()
+
+    assert "libvirt cannot end the idle class" in left
+    assert "[agent] writer = cgroup" in left
