@@ -184,6 +184,7 @@ memory latency of the platform; by default the agent uses a rough guess.
     ),
     cfg.FloatOpt(
         "sp_s",
+        sample_default=0.1,
         min=0.05,
         max=1.0,
         help="""

@@ -22,7 +22,7 @@ ON_3 = Step(pcpus=frozenset({3}))
 
 
 class FakeHandle:
-    """A FAKE of libvirt's handle of a domain, which does what libvirt does to cgroups and threads."""
+    """A FAKE of libvirt's handle of a domain: it does what libvirt does to cgroups and threads."""
 
     def __init__(self, node):
         self.node = node
@@ -189,7 +189,8 @@ def test_release_puts_libvirts_values_back(node):
 
 def test_a_later_agent_goes_by_the_mark(node):
     """What an agent before it, or on another host, set is amp-nova's to change and to undo."""
-    text = f'<a:tuning xmlns:a="{URI}" quota="yes" shares="yes"><a:pin vcpu="0" cpuset="3"/></a:tuning>'
+    pin = '<a:pin vcpu="0" cpuset="3"/>'
+    text = f'<a:tuning xmlns:a="{URI}" quota="yes" shares="yes">{pin}</a:tuning>'
     tuned = (
         "<shares>8192</shares><period>20000</period><quota>5000</quota>"
         '<vcpupin vcpu="0" cpuset="3"/>'
