@@ -50,9 +50,8 @@ def pack(
     rest = (topology, reserve_ratio, one_pcpu, before)
     found = homes.pack(instances, *rest)
     chosen = list(instances)
-    for i, instance in enumerate(instances):
-        if instance.excluded is not None or len(_types(instance, found, topology)) < 2:
-            continue
+    while (i := _split(chosen, found, topology)) is not None:
+        instance = chosen[i]
         for core_type in topology.core_types:
             there = replace(instance.booking, core_type=core_type.name)
             chosen[i] = instance._replace(booking=there)
@@ -60,6 +59,14 @@ def pack(
             if all((instance.resource, v.number) in found.packing.placed for v in instance.vcpus):
                 break
     return found
+
+
+def _split(instances: Sequence[Instance], packed: Packed, topology: Topology) -> int | None:
+    """The first instance whose vCPUs were packed onto several core types."""
+    for i, instance in enumerate(instances):
+        if instance.excluded is None and len(_types(instance, packed, topology)) > 1:
+            return i
+    return None
 
 
 def _types(instance: Instance, packed: Packed, topology: Topology) -> set[str]:
