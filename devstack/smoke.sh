@@ -34,11 +34,9 @@ set -u
 trap remove EXIT
 # Extra specs are validated from 2.86 on; openrc asks for less.
 export OS_COMPUTE_API_VERSION=2.96
-address=${AMP_NOVA_METRICS:-http://$(hostname -I | awk '{ print $1 }'):9178/metrics}
-if ! curl -fsS "$address" >"$folder/metrics" 2>/dev/null; then
-    address=http://127.0.0.1:9178/metrics
-    curl -fsS "$address" >"$folder/metrics" || fail "no agent answers at $address"
-fi
+# From what stack.sh left for openrc, as is SERVICE_HOST.
+address=${AMP_NOVA_METRICS:-http://$HOST_IP:9178/metrics}
+curl -fsS "$address" >"$folder/metrics" || fail "no agent answers at $address"
 
 # A disk whose boot sector loops: the guest always wants to run. Glance insists on a partition.
 disk() {
@@ -67,14 +65,17 @@ id=$(openstack server show "$name" -f value -c id)
 domain=$(openstack server show "$name" -f value -c OS-EXT-SRV-ATTR:instance_name)
 say "server $id runs as $domain"
 
-claimed=$(openstack resource provider allocation show "$id" -f value -c resources 2>/dev/null || true)
-[[ -z "$claimed" || "$claimed" == *CUSTOM_AMP_MREFCORE* ]] || fail "Placement holds no claim: $claimed"
+properties=$(openstack flavor show "$name" -f value -c properties)
+claimed=$(openstack resource provider allocation show "$id" -f value -c resources)
+[[ "$properties" != *CUSTOM_AMP_MREFCORE* || "$claimed" == *CUSTOM_AMP_MREFCORE* ]] ||
+    fail "Placement holds no claim of what flavor $name books: $claimed"
 
 cpu_ns() { sudo virsh domstats --vcpu "$domain" | awk -F= '$1 ~ /vcpu.0.time/ { print $2 }'; }
 
 metric() {
-    curl -fsS "$address" | awk -v id="resource=\"$id\"" -v metric="$1" \
-        'index($1, metric "{") == 1 && index($0, id) { print $NF; exit }'
+    curl -fsS "$address" >"$folder/metrics"
+    awk -v id="resource=\"$id\"" -v metric="$1" \
+        'index($1, metric "{") == 1 && index($0, id) { print $NF; exit }' "$folder/metrics"
 }
 
 for _ in $(seq 30); do
@@ -96,6 +97,13 @@ awk -v used="$((after_ns - before_ns))" -v wall="$((ended - began))" -v quota="$
         exit !(share > low && share < high && ratio > low && ratio < high)
     }' || fail "what the server received is not what it booked"
 
+prometheus=$(openstack endpoint list --service prometheus -f value -c URL 2>/dev/null || true)
+if [ -n "$prometheus" ]; then
+    query="amp_vcpu_delivered_ratio{resource=\"$id\"}"
+    curl -fsS --get --data-urlencode "query=$query" "$prometheus/api/v1/query" >"$folder/series"
+    grep -q '"value":' "$folder/series" || fail "Prometheus at $prometheus has no series of $query"
+    say "Prometheus at $prometheus has it too"
+fi
 openstack amp server show "$name"
 openstack amp capacity show --flavor "$name"
 openstack server delete --wait "$name"
