@@ -76,12 +76,18 @@ def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, fl
     types without a coefficient are left out.
     """
     slowed = slowing_siblings(topology)
+    if not slowed:
+        return {
+            t.name: t.coefficient * len(pcpus & topology.pcpus_of(t.name))
+            for t in topology.core_types
+            if t.coefficient is not None
+        }
     found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
     for pcpu in pcpus:
         core_type = topology.type_of(pcpu)
         if core_type is None or core_type.coefficient is None:
             continue
-        threads = 1 + len(slowed.get(pcpu, ()) if slowed else ())
+        threads = 1 + len(slowed.get(pcpu, ()))
         shared = effective_speed(core_type, 1.0 if threads > 1 else 0.0) or 0.0
         found[core_type.name] += max(shared, core_type.coefficient / threads)
     return found

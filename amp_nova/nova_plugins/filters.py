@@ -125,6 +125,7 @@ class _FitQuery:
         self._states = states
         self._request = request
         self._key = cache_key(request)
+        self._quick_fit = host_fit.quick_fit_of(request)
         self._resource = resource
         self._oldest_s = states.oldest_s()
         self._stale_report = options.stale_report
@@ -156,7 +157,7 @@ class _FitQuery:
             return host_fit.fit(entry.headroom_for(self._resource), self._request)
         found = entry.fits.get(self._key)
         if found is None:
-            found = host_fit.quick_fit(entry.headroom, self._request)
+            found = self._quick_fit(entry.headroom)
             if found is None:
                 if not self._repacks_left:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")

@@ -20,8 +20,9 @@ from amp_nova.nova_plugins import report_order
 from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.host_fit import Headroom, HostFit, Request
-from amp_nova.scheduling.placement_score import BestEffortDemand, PlacementScore
+from amp_nova.scheduling.placement_score import PlacementScore
 from amp_nova.scheduling.sensitivity_history import SensitivityHistory
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport, ReportedInstance

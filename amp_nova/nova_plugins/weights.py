@@ -10,14 +10,17 @@ from typing import Any
 from nova.scheduler import utils, weights
 
 from amp_nova.flavor.extra_specs import Booking, best_effort
+from amp_nova.model.topology import Topology
 from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
+from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity
 
 NEUTRAL = PlacementScore(1.0, 1.0)
+NOT_CALIBRATED = Topology((), (), "", "")
 
 
 class _ScoreQuery:
@@ -36,6 +39,11 @@ class _ScoreQuery:
         self._sensitivity = None if known is None else round(known, 2)
         self._fit_key = host_states.cache_key(self._request)
         self._score_key = host_states.cache_key(self._booking, self._sensitivity)
+        self._quick_fit = host_fit.quick_fit_of(self._request)
+        in_ips = any(v.ips is not None for v in self._request.vcpus)
+        by_speedup = self._sensitivity is None and isinstance(self._booking.efficiency, float)
+        # What does not depend on a host's calibration is computed once, not for each host.
+        self._new = None if in_ips or by_speedup else self._new_instance(NOT_CALIBRATED)
 
     def score(self, entry: Entry | None) -> PlacementScore:
         """The score of a host, cached in its entry."""
@@ -43,20 +51,21 @@ class _ScoreQuery:
             return NEUTRAL
         found = entry.scores.get(self._score_key)
         if found is None:
-            found = remember(entry.scores, self._score_key, self._compute(entry))
+            new = self._new or self._new_instance(entry.report.topology)
+            fit = entry.fits.get(self._fit_key) or self._quick_fit(entry.headroom)
+            found = placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
+            remember(entry.scores, self._score_key, found)
         return found
 
-    def _compute(self, entry: Entry) -> PlacementScore:
+    def _new_instance(self, topology: Topology) -> NewInstance:
         booking, own = self._booking, self._sensitivity
         if own is None:
-            own = placement_score.hinted_sensitivity(booking.efficiency, entry.report.topology)
+            own = hinted_sensitivity(booking.efficiency, topology)
         if own is None:
-            own = placement_score.UNKNOWN
-        demands = host_fit.requested_demands(self._request, entry.report)
+            own = UNKNOWN
+        booked = host_fit.requested_refcores(self._request, topology)
         best_effort = len(booking.vcpus) - len(self._request.vcpus)
-        new = NewInstance(best_effort, tuple(d.refcores for d in demands), own, booking.weight)
-        fit = entry.fits.get(self._fit_key) or host_fit.quick_fit(entry.headroom, self._request)
-        return placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
+        return NewInstance(best_effort, booked, own, booking.weight)
 
 
 class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
@@ -66,15 +75,19 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._server = report_server.shared()
+        self._multiplier = self._configured()
+
+    def _configured(self) -> float:
+        return float(getattr(CONF.amp_scheduler, self.option))
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The multiplier from the metadata of the host's aggregates, else the configured one."""
-        multiplier = getattr(CONF.amp_scheduler, self.option)
-        return float(utils.get_weight_multiplier(host_state, self.option, multiplier))
+        return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         """The scores of all hosts; the booking is read once for all of them."""
         self._server.start()
+        self._multiplier = self._configured()  # looked up once, not for each host
         states = self._server.states
         query = _ScoreQuery(states, weight_properties)
         return [

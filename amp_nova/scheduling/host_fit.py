@@ -7,15 +7,16 @@ beside it. Only a host whose free capacity is large enough in sum but fragmented
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import Option
 from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack, shared_cores
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
-from amp_nova.hardware.effective_speed import bookable_refcores
+from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
@@ -34,12 +35,19 @@ def request_of(booking: Booking) -> Request:
     return Request(tuple(v for v in booking.vcpus if v.kind != "best_effort"), booking.core_type)
 
 
-@dataclass(frozen=True, slots=True)
-class FreeCapacity:
+class Thread(NamedTuple):
+    """What a pCPU is worth while its siblings run; 0 if that is not known, or nothing."""
+
+    refcores: float
+    ips: float
+
+
+class FreeCapacity(NamedTuple):
     """Free cores of each bookable pCPU of one calibrated core type, ascending."""
 
     core_type: CoreType
     free_cores: tuple[float, ...]
+    thread: Thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,12 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
     return sorted(found, key=_largest_first)
 
 
+def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
+    """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
+    booked = (_refcores(v.refcores, v.ips, topology) for v in request.vcpus)
+    return tuple(sorted((b for b in booked if b is not None), reverse=True))
+
+
 def _largest_first(demand: Demand) -> float:
     return -demand.refcores
 
@@ -128,7 +142,7 @@ def headroom_of(
         if (found := _first_fit(free, (demand,), report.reserve_ratio)) is None:
             complete = False
         else:
-            free = tuple(replace(f, free_cores=found[1][f.core_type.name]) for f in free)
+            free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
     return Headroom(report, tuple(demands), free, complete, capacity - _sum_refcores(demands))
@@ -163,10 +177,13 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     topology = report.topology
     return tuple(
         FreeCapacity(
-            t, tuple(sorted(free_cores[p] for p in topology.pcpus_of(t.name) & report.bookable))
+            t,
+            tuple(sorted(free_cores[p] for p in topology.pcpus_of(t.name) & report.bookable)),
+            Thread(t.coefficient * kept, (t.nominal_ips or 0.0) * kept),
         )
         for t in topology.core_types
         if t.coefficient is not None
+        for kept in (kept_ratio(t.smt_busy_factor, 1.0),)
     )
 
 
@@ -232,6 +249,36 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
         free = max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     return None
+
+
+def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
+    """``quick_fit`` for one request and many hosts.
+
+    Where all vCPUs book the same, the fullest pCPUs with room for one each are found by a look at
+    the one that comes last.
+    """
+    count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
+    if len(booked) != 1:
+        return lambda headroom: quick_fit(headroom, request)
+    ((refcores, ips),) = booked
+    amount, wanted = refcores or ips or 0.0, request.core_type
+    fits: dict[str, HostFit] = {}
+
+    def answer(headroom: Headroom) -> HostFit | None:
+        for core_type, free, thread in headroom.free if headroom.complete else ():
+            worth = thread.refcores if ips is None else thread.ips
+            if not free or not worth or wanted not in (None, core_type.name):
+                continue
+            enough = amount / worth - TOLERANCE
+            if free[-1] < enough:
+                continue  # none of them has a place here
+            if len(free) < count or free[-count] < enough:
+                break
+            name = core_type.name
+            return fits.get(name) or fits.setdefault(name, HostFit((name,) * count))
+        return quick_fit(headroom, request)
+
+    return answer
 
 
 def repacked_fit(headroom: Headroom, request: Request) -> HostFit:

@@ -3,7 +3,7 @@
 import statistics
 from typing import TypeVar
 
-from amp_nova.scheduling.placement_score import measured_sensitivity
+from amp_nova.scheduling.sensitivity import measured_sensitivity
 from amp_nova.wire.host_report import HostReport
 
 K = TypeVar("K")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
-from amp_nova.scheduling.host_fit import fit, headroom_of, request_of
+from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of, request_of
 from amp_nova.wire.encoding import decode
 from tests.hosts import smt_host, topology
 from tests.packing import PackingHost
@@ -58,7 +58,10 @@ def test_the_filter_passes_a_host_if_and_only_if_the_agent_can_pack_it(host, eve
                 agent.remove(sorted(agent.domains)[event % len(agent.domains)])
             continue
         vcpus, specs = event
-        found = fit(headroom_of(decode(agent.report())), request_of(parse(specs, vcpus)))
+        headroom = headroom_of(decode(agent.report()))
+        request = request_of(parse(specs, vcpus))
+        found = fit(headroom, request)
+        assert quick_fit_of(request)(headroom) == quick_fit(headroom, request)
         after = copy.deepcopy(agent)
         name = str(uuid.uuid5(uuid.NAMESPACE_DNS, str(number)))  # in no order
         after.add(name, specs, vcpus)

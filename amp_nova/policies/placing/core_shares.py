@@ -44,14 +44,14 @@ class SharedCapacity:
     """Positions of the core types that each vCPU may use."""
 
 
-def wanted_to_run(vcpu: VcpuView) -> bool:
+def wanted_to_run(demand_ratio: float | None) -> bool:
     """Whether a vCPU had demand in the last interval; one without history counts as if it had."""
-    return vcpu.demand_ratio is None or vcpu.demand_ratio >= ACTIVE_MIN_RATIO
+    return demand_ratio is None or demand_ratio >= ACTIVE_MIN_RATIO
 
 
 def is_active(vcpu: VcpuView) -> bool:
     """Whether a vCPU takes part in the decision: it had demand and has not fallen asleep since."""
-    return wanted_to_run(vcpu) and not vcpu.asleep
+    return wanted_to_run(vcpu.demand_ratio) and not vcpu.asleep
 
 
 def shared_capacity(view: HostView) -> SharedCapacity:

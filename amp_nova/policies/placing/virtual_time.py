@@ -24,7 +24,7 @@ def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | N
     it: compared with running alone, neither was slowed down. Nor does a vCPU that sleeps count.
     """
     types = len(view.topology.core_types)
-    counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v)]
+    counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v.demand_ratio)]
     ran_s = [math.fsum(v.cpu_s[at] for v in counted) for at in range(types)]
     # Never below what they ran: the counters are not read at the same instant.
     wanted = math.fsum(1.0 if v.demand_ratio is None else v.demand_ratio for v in counted)

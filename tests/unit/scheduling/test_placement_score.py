@@ -9,14 +9,12 @@ from msgspec import structs
 
 from amp_nova.model import cpulist
 from amp_nova.profiling import hints
-from amp_nova.scheduling import placement_score
 from amp_nova.scheduling.host_fit import headroom_of
-from amp_nova.scheduling.placement_score import (
-    NewInstance,
-    best_effort_demand,
+from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand, score
+from amp_nova.scheduling.sensitivity import (
+    SENSITIVITY_MAX,
     hinted_sensitivity,
     measured_sensitivity,
-    score,
     sensitivity,
 )
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
@@ -149,7 +147,7 @@ def test_sensitivity_makes_speedups_comparable_between_hosts():
     """With a coefficient of 2, a speedup of 1.5 is half of what is possible."""
     assert sensitivity(Speedup(1.5), ONE_EACH) == pytest.approx(0.5)
     assert sensitivity(Speedup(0.9), ONE_EACH) == 0.0
-    assert sensitivity(Speedup(9.0), ONE_EACH) == placement_score.SENSITIVITY_MAX
+    assert sensitivity(Speedup(9.0), ONE_EACH) == SENSITIVITY_MAX
     assert sensitivity(Speedup(1.5), hosts.topology({"slow": (2, 1.0)})) is None
     assert hinted_sensitivity("high", ONE_EACH) == hints.HINTS["high"]
     assert hinted_sensitivity(1.5, ONE_EACH) == pytest.approx(0.5)
@@ -191,7 +189,7 @@ def test_an_instance_that_may_not_use_fast_cores_leaves_them():
         [{"slow": (2, 1.0), "fast": (1, 2.0)}, {"a": (1, 1.0), "b": (2, 1.5), "c": (1, 3.0)}]
     ),
 )
-def test_by_instance_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy, types):
+def test_from_sums_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy, types):
     """The short cut for vCPUs that are alike computes what the policies' own functions do."""
     topology = hosts.topology(types)
     allowed = frozenset(p.id for p in topology.pcpus)
@@ -199,12 +197,13 @@ def test_by_instance_and_by_vcpu_the_score_is_the_same(present, vcpus, own, poli
         best_effort(f"i{n}", s and 1.0 + (s - 1.0) * 0.5, count, allowed)
         for n, (s, count) in enumerate(present)
     ]
-    by_instance = demand_of(*there, topology=topology, policy=policy)
-    by_vcpu = replace(by_instance, groups=None)
+    in_sum = demand_of(*there, topology=topology, policy=policy)
+    by_vcpu = replace(in_sum, order=None)
     new = NewInstance(vcpus, sensitivity=own)
 
-    one, other = score(by_instance, new), score(by_vcpu, new)
+    one, other = score(in_sum, new), score(by_vcpu, new)
 
-    assert by_instance.groups is not None
+    assert in_sum.order is not None
+    assert score(by_vcpu, NewInstance(0)).gain == pytest.approx(0.0, abs=1e-9)
     assert one.gain == pytest.approx(other.gain, abs=1e-9)
     assert one.speed == pytest.approx(other.speed, abs=1e-9)

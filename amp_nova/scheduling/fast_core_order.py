@@ -1,0 +1,71 @@
+"""Best-effort instances in the order in which a policy gives them fast cores, with sums along it.
+
+From the sums, the throughput of a host follows without a look at every instance.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+
+class Group(NamedTuple):
+    """The best-effort vCPUs of an instance."""
+
+    sensitivity: float
+    vcpus: int
+    reach: float = 1.0
+    """What a workload of sensitivity 1 would gain from the fast cores if the instance were alone on
+    the host, in reference cores per vCPU; 1 where every vCPU counts by itself."""
+
+    @property
+    def rank(self) -> float:
+        """The gain by which policies order instances."""
+        return self.sensitivity * self.reach
+
+    @property
+    def speed_alone(self) -> float:
+        """The speed per vCPU, alone on the host, by which policies share among instances."""
+        return 1.0 + self.rank
+
+
+class FastCoreOrder(NamedTuple):
+    """Groups by rank, highest first.
+
+    ``counts`` and ``sums``: how many vCPUs precede each group, and the sum of their sensitivities;
+    the last of both are those of all groups.
+    """
+
+    groups: Sequence[Group]
+    counts: Sequence[int]
+    sums: Sequence[float]
+
+    def sum_of(self, vcpus: float) -> float:
+        """The sum of the sensitivities of the first ``vcpus``, of which the last may be a part."""
+        at = bisect_right(self.counts, vcpus) - 1
+        if at == len(self.groups):
+            return self.sums[-1]
+        return self.sums[at] + (vcpus - self.counts[at]) * self.groups[at].sensitivity
+
+    def preceding(self, group: Group) -> int:
+        """How many vCPUs another group has before it; it comes before those of its rank."""
+        return self.counts[bisect_left(self.groups, -group.rank, key=_falling_rank)]
+
+    def evenly(self) -> "FastCoreOrder":
+        """All vCPUs as one group, which shares each core type evenly."""
+        vcpus = self.counts[-1]
+        return in_order([Group(self.sums[-1] / vcpus, vcpus)] if vcpus else [])
+
+
+def in_order(groups: Iterable[Group]) -> FastCoreOrder:
+    """The order of some groups."""
+    found = tuple(sorted(groups, key=_falling_rank))
+    return FastCoreOrder(
+        found,
+        tuple(accumulate((g.vcpus for g in found), initial=0)),
+        tuple(accumulate((g.vcpus * g.sensitivity for g in found), initial=0.0)),
+    )
+
+
+def _falling_rank(group: Group) -> float:
+    return -group.rank
