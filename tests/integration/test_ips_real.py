@@ -40,7 +40,9 @@ def free_ips(lab):
     return found
 
 
-@pytest.mark.parametrize("booked", [0.05, 0.3, 0.8])
+@pytest.mark.parametrize(
+    ("booked", "writer"), [(0.05, "cgroup"), (0.3, "cgroup"), (0.8, "cgroup"), (0.3, "libvirt")]
+)
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
 

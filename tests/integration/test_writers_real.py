@@ -1,0 +1,109 @@
+"""The writer's libvirt back end on real guests: what differs from writing cgroups."""
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.lab import FAST, SLOW, Agent, affinity, cgroup, quota, until
+from tests.relay import relayed
+
+HALF = {"amp:pref_core": "0.5"}
+NOBODY = 65534
+
+
+@pytest.fixture
+def writer():
+    """Every agent here writes through libvirt."""
+    return "libvirt"
+
+
+def test_limits_and_pins_are_libvirts_own(guests, agent):
+    """As ``virsh schedinfo`` and ``virsh vcpupin`` show them, in the live definition alone."""
+    guest = guests.guest("seen", HALF)
+
+    agent.start()
+
+    found = guest.domain.schedulerParameters()
+    assert (found["vcpu_quota"], found["vcpu_period"]) == (10000, 20000)
+    assert found["cpu_shares"] == 8192
+    assert guest.domain.vcpuPinInfo()[0] == (False, True)
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
+
+
+def test_bookings_that_differ_between_vcpus_are_refused(guests, agent):
+    """libvirt has one quota for both: nothing is changed, and status says why."""
+    guest = guests.guest("differ", {**HALF, "amp:pref_core.1": "0.8"}, vcpus=2)
+    same = guests.guest("same", HALF, vcpus=2, cpuset=str(FAST))
+
+    agent.start()
+
+    assert [quota(guest, 0), quota(guest, 1)] == [None, None]
+    assert [quota(same, 0), quota(same, 1)] == [pytest.approx(0.25, rel=0.002)] * 2
+    for command in (("status",), ("explain", guest.spec.name)):
+        said = agent.cli(*command).stdout
+        assert "the bookings of its vCPUs differ" in said
+        assert "[agent] writer = cgroup" in said
+
+
+def test_an_agent_that_lost_its_state_goes_by_the_mark(guests, lab, agent, tmp_path):
+    """What its predecessor set is not taken for the definition's own, and is released."""
+    guest = guests.guest("marked", HALF, cpuset=f"{FAST},{SLOW}")
+    agent.start()
+    assert affinity(guest) == {SLOW}
+    agent.stop()
+
+    later = Agent(tmp_path / "later", more="writer = libvirt\n")
+    try:
+        later.start()
+        later.next_cycle()
+        assert quota(guest) == pytest.approx(0.5, rel=0.002)
+        assert "quota of its own" not in later.cli("status").stdout
+        assert later.metric("amp_writes_total") == 0
+        released = later.cli("release", guest.spec.name)
+    finally:
+        later.stop()
+
+    assert (released.returncode, released.stderr) == (0, "")
+    assert (quota(guest), affinity(guest)) == (None, {FAST, SLOW})
+    assert guest.domain.schedulerParameters()["cpu_shares"] == 1024
+
+
+@pytest.fixture
+def unprivileged(lab):
+    """An agent that runs as nobody, without a capability, with a way to libvirt."""
+    folder = Path(tempfile.mkdtemp(prefix="amp-nova-nobody-"))
+    folder.chmod(0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    with relayed(folder / "libvirt", NOBODY) as uri:
+        made = Agent(folder / "agent", more=f"writer = libvirt\nlibvirt_uri = {uri}\n")
+        for path in (folder / "agent", made.config):
+            os.chown(path, NOBODY, NOBODY)
+        try:
+            yield made
+        finally:
+            made.stop()
+            shutil.rmtree(folder)
+
+
+def test_an_unprivileged_agent_holds_a_booking(guests, unprivileged):
+    """It cannot write cgroups or affinities itself: libvirt does both for it."""
+    guest = guests.guest("nobody", HALF, cpuset=f"{FAST},{SLOW}")
+    agent = unprivileged
+    user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+
+    agent.start(*user, "--bounding-set=-all")
+
+    about = Path(f"/proc/{agent.process.pid}/status").read_text()
+    assert re.search(r"^Uid:\s+65534\s+65534", about, re.M)
+    assert re.search(r"^CapBnd:\s+0{16}$", about, re.M)
+    assert (cgroup(guest) / "cpu.cfs_quota_us").stat().st_uid == 0
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
+    assert affinity(guest) == {SLOW}
+    guest.pin(0, [FAST], 2)
+    until(lambda: quota(guest) == pytest.approx(0.25, rel=0.002), 3, "the fast core's limit")
+    agent.next_cycle()
+    assert agent.metric("amp_actuation_failures_total") is None
