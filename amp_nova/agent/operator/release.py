@@ -86,12 +86,15 @@ def release(
         host, left = _observe(conf)
         known = host.names()
         for uuid in _chosen(instances, host):
-            made, failed, managed = _restore(host, uuid, dry_run)
-            changes += made
-            left += failed
+            made, failed, managed = _restore(host, uuid, dry_run=True)
             if managed or instances is not None:
                 names.append(known[uuid][0])
+                # First: libvirt tells a running agent of every change as it is made.
                 left += [] if dry_run else _exclude(state_path, uuid, known[uuid][0])
+            if not dry_run:
+                made, failed, _ = _restore(host, uuid, dry_run=False)
+            changes += made
+            left += failed
             if not (dry_run or failed):
                 _forget(state_path, uuid)
     return Released(tuple(names), tuple(changes), tuple(left))
@@ -146,7 +149,7 @@ def _changed(reading: DomainReading) -> bool:
     return booked or limited or any(v.pcpus < v.allowed for v in reading.vcpus)
 
 
-def _restore(host: _Host, uuid: str, dry_run: bool) -> tuple[list[str], list[str], bool]:
+def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[str], bool]:
     """The changes, the leftovers, and whether more than the idle class was managed."""
     reading, domain = host.here.get(uuid), host.recorded.get(uuid)
     managed = uuid in host.moved
