@@ -98,3 +98,33 @@ def test_removed_calibration_has_no_age(setup):
     conf.set_override("calibration_file", str(setup.tmp_path / "gone.json"), "topology")
 
     assert wiring.calibrated(conf, reports.topology()) == (None, {})
+
+
+def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
+    """One limit per instance, no idle class, and a sampling period that suits slow writes."""
+    conf = setup.conf(writer="libvirt")
+
+    found = settings.read(conf)
+
+    assert (found.terms.one_limit, found.terms.idle_class, found.ips.sp_s) == (True, False, 0.5)
+    conf.set_override("sp_s", 0.2, "agent")
+    assert settings.read(conf).ips.sp_s == 0.2
+    assert settings.read(setup.conf()).ips.sp_s == 0.1
+
+
+@pytest.mark.parametrize(("writer", "in_definition"), [("cgroup", False), ("libvirt", True)])
+def test_the_writer_is_the_configured_one(setup, writer, in_definition):
+    """``release`` goes by whether its values are in libvirt's definition."""
+    conf = setup.conf(writer=writer)
+
+    made = wiring.make_writer(conf, wiring.make_sensor(conf))
+
+    assert made.in_definition is in_definition
+
+
+def test_io_threads_are_not_moved_through_libvirt(setup):
+    """The sentence names both options and the remedy."""
+    conf = setup.conf(writer="libvirt", io_work="slow")
+
+    with pytest.raises(ConfigInvalid, match=r"io_work = slow.*set io_work = report, or writer"):
+        wiring.make_io_work(conf, wiring.make_sensor(conf), dry_run=False)
