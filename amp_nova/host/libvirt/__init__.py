@@ -1,1 +1,1 @@
-"""Domains as libvirt defines them: connection, life-cycle events and domain XML."""
+"""Domains as libvirt defines them: connection, events and domain XML; and changing them there."""
