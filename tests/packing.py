@@ -2,7 +2,8 @@
 
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.publish.host_reports import HostInfo, host_report
+from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_reports import host_report
 from amp_nova.agent.state import bookings
 from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle

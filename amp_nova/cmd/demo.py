@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.table import aligned, number
 from amp_nova.cmd.terminal import redrawn

@@ -3,6 +3,10 @@
 import math
 from collections.abc import Collection
 
+PER_VCPU = "per_vcpu=true"
+"""Follows the name of a policy and a colon, where this parameter makes it compare vCPUs instead of
+instances."""
+
 
 def at_least(name: str, value: float, minimum: float) -> None:
     """Raise ``ValueError`` unless the value is a finite number of at least ``minimum``."""

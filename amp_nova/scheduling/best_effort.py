@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time
 from amp_nova.model.topology import Topology
+from amp_nova.policies.parameters import PER_VCPU
 from amp_nova.policies.placing import core_shares
 from amp_nova.scheduling import fast_core_order
 from amp_nova.scheduling.fast_core_order import FastCoreOrder, Group
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, measured_sensitivity
 from amp_nova.wire.host_report import (
-    PER_VCPU,
     HostReport,
     ReportedInstance,
     ReportedVcpu,

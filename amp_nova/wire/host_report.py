@@ -26,10 +26,6 @@ Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Number = Annotated[float, Meta(ge=0, le=1e18)]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 
-PER_VCPU = "per_vcpu=true"
-"""Follows the name of a policy and a colon, where this parameter makes it compare vCPUs instead of
-instances."""
-
 
 @functools.lru_cache(maxsize=1024)
 def pcpus_of(text: str) -> frozenset[int]:

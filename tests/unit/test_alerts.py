@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.sim.demo import Show
 from tests.monitoring import PROMETHEUS, ROOT, program, rules
 

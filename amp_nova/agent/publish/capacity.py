@@ -6,7 +6,7 @@ Reasons are short words to count and alert by; ``amp-nova explain`` has the sent
 from collections.abc import Mapping
 
 from amp_nova.agent.cycle import Cycle, VcpuRecord
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 
 
 def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:

@@ -18,7 +18,7 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.metrics import AgentStatus, families
 from amp_nova.agent.publish.rows import Distribution
 from amp_nova.agent.publish.web_server import Page, Route, WebServer, bind

@@ -9,7 +9,6 @@ import random
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,10 +16,10 @@ from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.flavor.extra_specs import best_effort, examine
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
-from amp_nova.model.topology import Topology
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -30,26 +29,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 GAP_LEAST_S = 1.0
 """Least time between two reports: a burst of changes makes one report a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostInfo:
-    """What a report says beside what a cycle found; ``bookable=None`` means all pCPUs.
-
-    ``smt``: how bookings share the hardware threads of a core.
-    """
-
-    node: str
-    bookable: frozenset[int] | None = None
-    reserve_ratio: float = 0.0
-    policy: str = "none"
-    counters: str | None = None
-    smt: str = "shared"
-
-    def bookable_of(self, topology: Topology) -> frozenset[int]:
-        """The online pCPUs that new instances may use."""
-        online = frozenset(p.id for p in topology.pcpus)
-        return online if self.bookable is None else online & self.bookable
 
 
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:

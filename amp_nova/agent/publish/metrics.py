@@ -26,7 +26,7 @@ from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.io_work import IoDomain, IoReport
 from amp_nova.agent.publish import capacity
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.rows import Distribution, Labels, Row
 from amp_nova.control.foreign_changes import CAUSES as CHANGED
 

@@ -6,24 +6,28 @@ Both are optional, work in threads of their own, and publish the latest cycle.
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.helper_threads import HelperThread
-from amp_nova.agent.publish.host_reports import HostInfo, Publisher
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model import cpulist
-from amp_nova.wire.host_report import PER_VCPU
+from amp_nova.policies.parameters import PER_VCPU
+
+if TYPE_CHECKING:
+    from amp_nova.agent.publish.host_reports import Publisher
 
 
 class Outbound:
     """Publishes every cycle. Starts with the first one that knows the host's name.
 
-    oslo.messaging and keystoneauth are slow to import, and not installed where they are not used.
+    Imports what is configured only: oslo.messaging and keystoneauth need not be installed, and an
+    agent that publishes nothing is smaller.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
@@ -90,6 +94,7 @@ class Outbound:
         except HypervisorUnavailable:
             return None
         if self._transport is not None:
+            from amp_nova.agent.publish.host_reports import Publisher
             from amp_nova.agent.publish.message_bus import MessageBus
 
             bus = MessageBus(self._transport, node)

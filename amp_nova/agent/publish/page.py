@@ -18,7 +18,7 @@ from amp_nova.agent.publish.history import (
     in_refcores,
     lost_ref_s,
 )
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.page_instances import complaints, is_booked, label, over
 from amp_nova.agent.publish.page_style import STYLE
 

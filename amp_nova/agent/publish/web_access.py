@@ -17,8 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.private_files import check_private
 
@@ -61,6 +59,8 @@ def load(path: str | None) -> Access:
     """
     if not path:
         return ANYBODY
+    import yaml  # half a MiB, which most agents can do without
+
     try:
         check_private(path)
         document = yaml.safe_load(Path(path).read_text())

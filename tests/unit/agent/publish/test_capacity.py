@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.capacity import headroom_refcores, problems, unenforced
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost

@@ -11,7 +11,8 @@ pytest.importorskip("oslo_config")
 from amp_nova import conf
 from amp_nova.agent import helper_threads
 from amp_nova.agent.publish import host_reports
-from amp_nova.agent.publish.host_reports import HostInfo, Publisher
+from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_reports import Publisher
 from amp_nova.agent.publish.outbound import Outbound
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.profiling.vcpu_profile import VcpuProfile

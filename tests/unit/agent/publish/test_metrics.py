@@ -18,7 +18,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
 from amp_nova.model.topology import CoreType

@@ -12,7 +12,7 @@ from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.charts import figure, nice_top
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.history import History
-from amp_nova.agent.publish.host_reports import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.page import View, render
 from amp_nova.sim.host import SimHost
 from tests import reports
