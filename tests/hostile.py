@@ -114,7 +114,7 @@ def _web_access(text: str) -> None:
 
 SCENARIOS = [
     Path(__file__).parent / "scenarios" / f"{name}.yaml"
-    for name in ("burst", "clock", "duty-cycle", "hot-thread", "ips", "serial-sections")
+    for name in ("clock", "hot-thread", "ips", "latency", "power", "serial-sections", "transfers")
 ]
 
 

@@ -35,6 +35,15 @@ COLUMNS = {
     "slowdown": "slowdown",
     "done at s": "completion_s",
 }
+COLUMNS_OF_SOME = {
+    "I/O byte/s": "io_bytes_s",
+    "usage": "combined_usage_ratio",
+    "requests": "requests_completed",
+    "p50 s": "latency_p50_s",
+    "p95 s": "latency_p95_s",
+    "p99 s": "latency_p99_s",
+}
+"""Shown where a VM of the scenario has them."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -71,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
     name = wanted.policy if args.policy is None else args.policy
     policy = plugins.load_policy(name, **settings)
     result = simulate(wanted, policy)
-    rows = [
-        [{"name": vm, **asdict(found)}[key] for key in COLUMNS.values()]
-        for vm, found in result.vms.items()
-    ]
-    table.show(args, Table(list(COLUMNS), rows), report.rounded(result), _around(result))
+    vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
+    some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}
+    columns = COLUMNS | some
+    rows = [[vm.get(key) for key in columns.values()] for vm in vms]
+    table.show(args, Table(list(columns), rows), report.rounded(result), _around(result))
     return 0
 
 

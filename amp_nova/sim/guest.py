@@ -8,7 +8,7 @@ from amp_nova.hardware.relative_speed import alone_shares
 from amp_nova.model.observation import Domain
 from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import CounterModel, Counting, Hardware
-from amp_nova.sim.programs.barrier import Barriers
+from amp_nova.sim.programs.begin import begin
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.turns import CYCLE_S, Turn, turns
 from amp_nova.sim.scenarios.workload import Workload
@@ -107,12 +107,12 @@ class SimGuest:
             if guest.workload.even
         )
         """Alone on cores of the slowest type only, and alone on the host; if it is even."""
-        chance = random.Random(f"{seed} {guest.name}")
+        self._chance = random.Random(f"{seed} {guest.name}")
         self.behaviours: list[Behaviour] = []
         for number, workload in enumerate(guest.workload.different(len(guest.booking.vcpus))):
             name = f"{guest.name} {number}" if number else guest.name
             model = CounterModel(hardware, counting, name, workload.ipc)
-            shift_s = chance.uniform(0.0, CYCLE_S)
+            shift_s = self._chance.uniform(0.0, CYCLE_S)
             self.behaviours.append(Behaviour(workload, started_s, shift_s, model, self.alone))
         self.vcpus: list[SimVcpu] = []
 
@@ -123,9 +123,7 @@ class SimGuest:
             vcpu = SimVcpu(self, behaviour, index, order + index, pcpus)
             behaviour.vcpus.append(vcpu)
             self.vcpus.append(vcpu)
-        program = Barriers(self.vcpus)
-        for vcpu in self.vcpus:
-            vcpu.work.program = program
+        begin(self.vcpus, self.guest.workload.requests, self._chance, self.started_s)
 
     def reached(self, vcpu: SimVcpu, now_s: float) -> Iterable[SimVcpu]:
         """A vCPU reached its target: returns those that now start or stop running."""

@@ -5,7 +5,7 @@ control loop.
 """
 
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from amp_nova.model import allocation
@@ -17,6 +17,7 @@ from amp_nova.sim.alone import alone_speeds
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
 from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.programs.requests import latencies_s
 from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.speeds import PCpuSpeeds
@@ -32,6 +33,7 @@ class Outcome:
 
     ``speed``: while it had work; ``alone``: without other guests; ``alone_slowest``: each vCPU with
     a core of that type to itself. ``completion_s``: when its last vCPU finished.
+    ``latencies_s`` of its requests that ended, in ascending order.
     """
 
     speed: float
@@ -41,6 +43,7 @@ class Outcome:
     meters: tuple[Meter, ...]
     migrations: int
     cross_llc_migrations: int
+    latencies_s: Sequence[float] = ()
 
 
 class SimHost:
@@ -185,4 +188,5 @@ class SimHost:
             meters=meters,
             migrations=sum(v.moves.total for v in guest.vcpus),
             cross_llc_migrations=sum(v.moves.cross_llc for v in guest.vcpus),
+            latencies_s=latencies_s(guest.vcpus[0]),
         )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from amp_nova.accounting import slowdown as slowdown_
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.sim.host import Outcome, SimHost
+from amp_nova.sim.programs.requests import percentile
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.windows import Delivered
 
@@ -24,6 +25,24 @@ class VmResult:
     delivered_ratio: float | None
     delivered_ratio_min: float | None
     delivered_ratio_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class VmResultWithIo(VmResult):
+    """A guest that transfers data; ``combined_usage_ratio`` is that of kumar2009."""
+
+    io_bytes_s: int
+    combined_usage_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class VmResultWithRequests(VmResult):
+    """A guest that serves requests; latencies are from arrival to end."""
+
+    requests_completed: int
+    latency_p50_s: float | None
+    latency_p95_s: float | None
+    latency_p99_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +76,11 @@ def of_run(
 ) -> Result:
     """The result of a run that has ended; ``delivered`` by the names of booked guests."""
     outcomes = {g.name: host.outcome(g.name) for g in scenario.guests}
-    vms = {
-        g.name: _of_guest(
-            g, outcomes[g.name], delivered.get(g.name, Delivered()), scenario.reference_ips
-        )
-        for g in scenario.guests
-    }
+    vms = {}
+    for guest in scenario.guests:
+        outcome, windows = outcomes[guest.name], delivered.get(guest.name, Delivered())
+        found = _of_guest(guest, outcome, windows, scenario.reference_ips)
+        vms[guest.name] = _extended(found, guest, outcome, scenario.duration_s)
     slowdowns = [v.slowdown for v in vms.values() if v.slowdown is not None]
     gains = [o.speed / o.alone_slowest - 1.0 for o in outcomes.values() if o.alone_slowest]
     fastest = scenario.topology.core_types[-1].name
@@ -114,6 +132,30 @@ def _of_guest(
         delivered_ratio_min=delivered.least,
         delivered_ratio_max=delivered.most,
     )
+
+
+def _extended(found: VmResult, guest: Guest, outcome: Outcome, wall_s: float) -> VmResult:
+    """The same with what only some guests have."""
+    given = {f.name: getattr(found, f.name) for f in fields(found)}
+    if guest.workload.requests is not None:
+        p50, p95, p99 = (percentile(outcome.latencies_s, ratio) for ratio in (0.5, 0.95, 0.99))
+        return VmResultWithRequests(
+            **given,
+            requests_completed=len(outcome.latencies_s),
+            latency_p50_s=p50,
+            latency_p95_s=p95,
+            latency_p99_s=p99,
+        )
+    bytes_s, usage_ratios = [], []
+    workloads = guest.workload.each(len(outcome.meters))
+    for workload, meter in zip(workloads, outcome.meters, strict=True):
+        if (io := workload.io) is not None:
+            bytes_s.append(meter.progress_ref_s / io.work_ref_s_per_byte / wall_s)
+            usage_ratios.append(sum(meter.run_s) / wall_s + bytes_s[-1] / io.line_bytes_s)
+    if not bytes_s:
+        return found
+    usage_ratio = sum(usage_ratios) / len(usage_ratios)
+    return VmResultWithIo(**given, io_bytes_s=round(sum(bytes_s)), combined_usage_ratio=usage_ratio)
 
 
 def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Simulated time: advances from event to event and keeps every vCPU's share up to date.
 
-An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, a barrier, or a
-clock that changes.
+An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, the end of a
+wait, or a clock that changes.
 Between two events all rates are constant, so results are exact.
 """
 
@@ -106,6 +106,8 @@ class Timeline:
 
     def _reached(self, vcpu: SimVcpu) -> None:
         vcpu.accrue(self.now_s)
+        if vcpu.work.done:
+            return
         for affected in vcpu.guest.reached(vcpu, self.now_s):
             affected.accrue(self.now_s)
             self._stale[affected] = None
@@ -141,9 +143,14 @@ class Timeline:
 
     def _forecast(self, vcpu: SimVcpu) -> None:
         work = vcpu.work
-        if work.target_ref_s == math.inf:
+        until_s = work.waits_until_s
+        if until_s is None and work.target_ref_s == math.inf:
             return
         work.version += 1
+        if until_s is not None:
+            if until_s < math.inf:
+                heapq.heappush(self._events, (until_s, REACHED, vcpu.order, work.version, vcpu))
+            return
         speed = vcpu.speed if vcpu.counters.runnable else 0.0
         left_ref_s = work.target_ref_s - work.progress_ref_s
         if speed > 0.0:

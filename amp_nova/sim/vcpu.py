@@ -77,8 +77,13 @@ class Counters:
 class Program(Protocol):
     """Decides when vCPUs wait, and how much work they do next."""
 
+    together: bool
+    """Whether they wait for each other, which a hypervisor's scheduler takes for running."""
+    spins: bool
+    """Whether they wait busily."""
+
     def reached(self, vcpu: "SimVcpu", now_s: float) -> "Iterable[SimVcpu]":
-        """A vCPU reached its target: returns those that now start or stop running."""
+        """A vCPU reached its target, or its wait ends: returns those that start or stop running."""
         ...
 
 
@@ -93,10 +98,16 @@ class Work:
     target_ref_s: float = math.inf
     """Progress at which its program decides what is next."""
     progress_ref_s: float = 0.0
-    blocked: bool = False
+    waits_until_s: float | None = None
+    """Until when it waits; infinity: for others; ``None``: it does not."""
     done: bool = False
     version: int = 0
     """Which forecast of reaching the target is the latest one."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for something else than a pCPU."""
+        return self.waits_until_s is not None
 
 
 class SimVcpu:
@@ -163,7 +174,8 @@ class SimVcpu:
         if runs < 1.0:
             counters.wait_s += (1.0 - runs) * passed
             counters.throttled_s += counters.throttled_ratio * passed
-        self.work.progress_ref_s += speed * passed
+        if self.work.waits_until_s is None:
+            self.work.progress_ref_s += speed * passed
 
     def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
         """Run with another share from now on, which is worth these ``rates``."""

@@ -20,6 +20,8 @@ def target_ref_s(workload: Workload, barriers: int) -> float:
 class Barriers:
     """The vCPUs of one guest. Those without barriers only finish their work."""
 
+    together, spins = True, False
+
     def __init__(self, vcpus: Sequence[SimVcpu]) -> None:
         self._vcpus = vcpus
         self._together = [v for v in vcpus if v.work.behaviour.workload.barriers_ref_s]
@@ -35,7 +37,7 @@ class Barriers:
         if work.target_ref_s == work.behaviour.workload.work_ref_s:
             work.done = True
         else:
-            work.blocked = True
+            work.waits_until_s = math.inf
         if not work.behaviour.workload.barriers_ref_s or not self._all_arrived():
             return [vcpu]
         for waiting in self._together:
@@ -50,7 +52,7 @@ class Barriers:
     def _release(self) -> None:
         self._passed += 1
         for vcpu in self._together:
-            vcpu.work.blocked = False
+            vcpu.work.waits_until_s = None
             if not vcpu.work.done:
                 workload = vcpu.work.behaviour.workload
                 vcpu.work.target_ref_s = target_ref_s(workload, self._passed)
@@ -60,7 +62,7 @@ class Barriers:
         while True:
             for vcpu in self._together:
                 idle = vcpu.work.target_ref_s <= vcpu.work.progress_ref_s
-                vcpu.work.blocked = idle and not vcpu.work.done
+                vcpu.work.waits_until_s = math.inf if idle and not vcpu.work.done else None
             if all(v.work.done for v in self._together) or not self._all_arrived():
                 return
             self._release()

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from amp_nova.model.topology import Topology
+from amp_nova.sim.scenarios import programs
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST, STEP_MIN_S
+from amp_nova.sim.scenarios.programs import Io, Requests
 
-KEYS = ("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases")
+KEYS = ("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases", "io")
 """What one vCPU does."""
 
 
@@ -35,7 +37,8 @@ class Workload:
     ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work; of
     several values the next one holds after every barrier, and the first follows the last.
     ``ipc``: instructions per cycle by core type, if given. ``vcpus``: what vCPU 0, 1, ... does
-    instead; the last one holds for all vCPUs after it.
+    instead; the last one holds for all vCPUs after it. ``io`` or ``requests`` decide when a vCPU
+    wants a pCPU and how much it does then.
     """
 
     phases: tuple[Phase, ...]
@@ -43,10 +46,17 @@ class Workload:
     barrier_ref_s: float | tuple[float, ...] | None = None
     ipc: Mapping[str, float] = field(default_factory=dict)
     vcpus: "tuple[Workload, ...]" = ()
+    io: Io | None = None
+    requests: Requests | None = None
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
         """What the first of so many vCPUs do; the others do the same as the last of these."""
         return self.vcpus[:vcpus] or (self,)
+
+    def each(self, vcpus: int) -> "list[Workload]":
+        """What each of so many vCPUs does."""
+        different = self.different(vcpus)
+        return [different[min(index, len(different) - 1)] for index in range(vcpus)]
 
     @property
     def barriers_ref_s(self) -> tuple[float, ...]:
@@ -64,7 +74,8 @@ class Workload:
     @property
     def even(self) -> bool:
         """Whether all vCPUs do the same all the time."""
-        return not self.vcpus and len(self.barriers_ref_s) < 2
+        waits = len(self.barriers_ref_s) > 1 or self.io or self.requests
+        return not self.vcpus and not waits
 
 
 def usual(topology: Topology) -> Workload:
@@ -74,16 +85,44 @@ def usual(topology: Topology) -> Workload:
 
 def read(value: Value, topology: Topology, vcpus: int) -> Workload:
     """The workload of a VM with so many vCPUs."""
-    keys = value.fields((*KEYS, "vcpus"))
-    if (own := keys.pop("vcpus", None)) is None:
-        return _read(keys, topology)
+    keys = value.fields((*KEYS, "vcpus", "requests"))
+    own, queue = keys.pop("vcpus", None), keys.pop("requests", None)
+    whole = _read(keys, topology)
+    if queue is not None:
+        whole = replace(whole, requests=programs.requests(queue))
+    if own is not None:
+        whole = replace(whole, vcpus=_each(own, keys, topology, vcpus))
+    for one in whole.different(vcpus):
+        _check(value, one, whole.requests)
+    return whole
+
+
+def _each(
+    own: Value, keys: Mapping[str, Value], topology: Topology, vcpus: int
+) -> tuple[Workload, ...]:
     entries = own.items("a list of what vCPU 0, 1, ... does instead")
     if not 0 < len(entries) <= vcpus:
         raise own.wrong(
             f"{own.path} has {len(entries)} entries for {vcpus} vCPUs: give one to {vcpus}"
         )
-    each = tuple(_read({**keys, **entry.fields(KEYS)}, topology) for entry in entries)
-    return replace(_read(keys, topology), vcpus=each)
+    return tuple(_read({**keys, **entry.fields(KEYS)}, topology) for entry in entries)
+
+
+def _check(value: Value, one: Workload, requests: Requests | None) -> None:
+    """Only one thing decides when a vCPU wants a pCPU."""
+    given = {
+        "requests": requests is not None,
+        "io": one.io is not None,
+        "work_refcore_s": one.work_ref_s is not None,
+        "barrier_s": one.barrier_ref_s is not None,
+        "utilization": any(p.utilization_ratio < 1.0 for p in one.phases),
+    }
+    names = [name for name, present in given.items() if present]
+    if len(names) > 1 and names[0] in ("requests", "io"):
+        raise value.wrong(
+            f"{value.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
+            "wants a CPU: remove one"
+        )
 
 
 def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
@@ -102,6 +141,7 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
         work.number(0, above=True) if work else None,
         _barriers(keys["barrier_s"]) if "barrier_s" in keys else None,
         _by_type(keys["ipc"], topology) if "ipc" in keys else {},
+        io=programs.io(keys["io"]) if "io" in keys else None,
     )
 
 

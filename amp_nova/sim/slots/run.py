@@ -50,7 +50,9 @@ class SlotCores:
 
     def sleep(self, vcpu: SimVcpu) -> None:
         """A vCPU has nothing to run; one at a barrier spins."""
-        if vcpu.work.blocked and vcpu.work.behaviour.turn.wants:
+        work = vcpu.work
+        assert work.program is not None
+        if work.blocked and work.program.together and work.behaviour.turn.wants:
             return
         self._board.leave(vcpu)
         if all(v.work.done for v in vcpu.guest.vcpus):

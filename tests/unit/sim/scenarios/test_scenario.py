@@ -232,6 +232,36 @@ FAULTS = {
         ONE_VM.replace("2.0}", "2.0, idle_w: 3, busy_w: 2}"),
         "line 5: .*busy_w is '2': give a number of at least 3 and at most 10000",
     ),
+    "I/O without a line": (
+        WORKLOAD + "{io: {cpu_s_per_byte: 1e-9}}\n",
+        "no 'line_bytes_s': add it",
+    ),
+    "too much overlap": (
+        WORKLOAD + "{io: {cpu_s_per_byte: 1e-9, line_bytes_s: 1e9, overlap: 2}}\n",
+        "overlap is '2': give a number of at least 0 and at most 1",
+    ),
+    "requests that cost nothing": (
+        WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 0}}\n",
+        "work_refcore_s is '0': give a number above 0",
+    ),
+    "strange arrivals": (
+        WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 1, arrivals: late}}\n",
+        "arrivals is 'late': give how requests arrive: poisson, regular",
+    ),
+    "requests and I/O": (
+        WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 1}, "
+        "io: {cpu_s_per_byte: 1e-9, line_bytes_s: 1e9}}\n",
+        "line 9: .* gives requests and io, but either of them decides .*: remove one",
+    ),
+    "I/O in phases": (
+        WORKLOAD + "{phases: [{for_s: 1, utilization: 0}], "
+        "io: {cpu_s_per_byte: 1e-9, line_bytes_s: 1e9}}\n",
+        "gives io and utilization",
+    ),
+    "requests of one vCPU": (
+        WORKLOAD + "{vcpus: [{requests: {per_s: 1, work_refcore_s: 1}}]}\n",
+        "'requests' is not a key of .*vcpus.0.",
+    ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
         "0, or a number of at least",

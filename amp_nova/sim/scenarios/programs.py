@@ -1,0 +1,63 @@
+"""What a workload waits for besides pCPUs: I/O and requests.
+
+Work is counted in seconds alone on the slowest core type.
+"""
+
+from dataclasses import dataclass
+
+from amp_nova.sim.scenarios.document import Value
+
+BYTES_MOST = 1e12
+REQUESTS_MOST = 1e6
+ARRIVALS = ("poisson", "regular")
+SERVICES = ("exponential", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class Io:
+    """What each vCPU transfers: work per byte, the speed of its line, and how far they overlap.
+
+    ``overlap_ratio`` is the part of the bytes that are computed on while others are on the line.
+    """
+
+    work_ref_s_per_byte: float
+    line_bytes_s: float
+    overlap_ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests that wait in one queue for the vCPUs of a guest, in order of arrival.
+
+    ``poisson``: whether they arrive at random, else evenly; ``exponential``: whether their work
+    varies at random around ``work_ref_s``, else it is the same.
+    """
+
+    per_s: float
+    work_ref_s: float
+    poisson: bool = True
+    exponential: bool = True
+
+
+def io(value: Value) -> Io:
+    """What a vCPU transfers."""
+    required = ("cpu_s_per_byte", "line_bytes_s")
+    keys = value.fields((*required, "overlap"), required)
+    return Io(
+        keys["cpu_s_per_byte"].number(1e-15, 1),
+        keys["line_bytes_s"].number(1, BYTES_MOST),
+        keys["overlap"].number(0, 1) if "overlap" in keys else 1.0,
+    )
+
+
+def requests(value: Value) -> Requests:
+    """The requests of a guest."""
+    required = ("per_s", "work_refcore_s")
+    keys = value.fields((*required, "arrivals", "service"), required)
+    arrivals, service = keys.get("arrivals"), keys.get("service")
+    return Requests(
+        keys["per_s"].number(1e-6, REQUESTS_MOST),
+        keys["work_refcore_s"].number(0, above=True),
+        arrivals is None or arrivals.one_of(ARRIVALS, "how requests arrive") == "poisson",
+        service is None or service.one_of(SERVICES, "how work varies") == "exponential",
+    )
