@@ -28,17 +28,25 @@ TYPES = (
     CoreType("fast", 2.0, "calibration", nominal_ips=4e9),
 )
 PCPUS = tuple(PCpu(i, "fast" if i < 2 else "slow", (i,), llc=0) for i in range(4))
+PROMISES = {"db": "shared-core", "batch": "crowded-core"}
+"""What instances promise by Sovereign Cloud Stack."""
 HOST = Topology(TYPES, PCPUS, "slow", "demo")
 
 
 class Host(SimHost):
-    """A simulated host whose instances belong to a project, as Nova's do."""
+    """A simulated host whose instances have a project and a flavor, as Nova's do."""
 
     def observe(self):
-        """What the simulated host shows, with the project."""
+        """What the simulated host shows, with Nova's metadata."""
         seen = super().observe()
-        named = (replace(d, domain=replace(d.domain, project="5ac0ffee")) for d in seen.domains)
+        named = (replace(d, domain=_of_nova(d.domain)) for d in seen.domains)
         return replace(seen, domains=tuple(named))
+
+
+def _of_nova(domain):
+    """The domain with what Nova's metadata say of its project and flavor."""
+    promise = {"scs:cpu-type": PROMISES[domain.name]} if domain.name in PROMISES else {}
+    return replace(domain, project="5ac0ffee", specs={**domain.specs, **promise})
 
 
 class Agent:

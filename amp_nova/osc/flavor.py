@@ -80,7 +80,7 @@ class SetFlavor(ShowOne):
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
         parser.add_argument("specs", metavar="KEY=VALUE", nargs="+", help=f"KEY is one of {keys}")
-        _add_claim(parser)
+        add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """The flavor as it is afterwards."""
@@ -101,7 +101,7 @@ class UnsetFlavor(ShowOne):
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         parser.add_argument("keys", metavar="KEY", nargs="*", help="such as amp:limit")
         parser.add_argument("--all", action="store_true", help="the whole booking and its claim")
-        _add_claim(parser)
+        add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """The flavor as it is afterwards."""
@@ -117,7 +117,8 @@ class UnsetFlavor(ShowOne):
         return _write(self.cloud, flavor, left, parsed_args)
 
 
-def _add_claim(parser: argparse.ArgumentParser) -> None:
+def add_claim(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what Placement claims."""
     parser.add_argument("--no-claim", action="store_true", help="claim nothing in Placement")
     parser.add_argument(
         "--reference-ips",
@@ -142,17 +143,8 @@ def _write(
     cloud: Cloud, flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace
 ) -> tuple[tuple[str, ...], tuple[object, ...]]:
     """Make ``own`` the flavor's ``amp:`` keys, and its claim the one that they need."""
-    others = {
-        key: value
-        for key, value in flavor.specs.items()
-        if key not in bookings.own_specs(flavor.specs)
-        and key not in bookings.claim_specs(flavor.specs)
-    }
-    wanted = {**others, **own}
-    wanted.update(_claim(wanted, flavor.vcpus, args))
-    cloud.set_specs(flavor, {k: v for k, v in wanted.items() if flavor.specs.get(k) != v})
-    for key in sorted(flavor.specs.keys() - wanted.keys()):
-        cloud.unset_spec(flavor, key)
+    wanted = with_claim(flavor, own, args)
+    write(cloud, flavor, wanted)
     booking = parse(wanted, flavor.vcpus)
     fields = {
         "name": flavor.name,
@@ -162,6 +154,28 @@ def _write(
         "properties": DictColumn(wanted),
     }
     return tuple(fields), tuple(fields.values())
+
+
+def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace) -> dict[str, str]:
+    """All extra specs of the flavor, with ``own`` as its ``amp:`` keys and the claim they need.
+
+    ``args``: those of ``add_claim``. Raises ``BookingInvalid`` for a booking that is not valid.
+    """
+    others = {
+        key: value
+        for key, value in flavor.specs.items()
+        if key not in bookings.own_specs(flavor.specs)
+        and key not in bookings.claim_specs(flavor.specs)
+    }
+    wanted = {**others, **own}
+    return {**wanted, **_claim(wanted, flavor.vcpus, args)}
+
+
+def write(cloud: Cloud, flavor: Flavor, wanted: Mapping[str, str]) -> None:
+    """Make ``wanted`` the flavor's extra specs."""
+    cloud.set_specs(flavor, {k: v for k, v in wanted.items() if flavor.specs.get(k) != v})
+    for key in sorted(flavor.specs.keys() - wanted.keys()):
+        cloud.unset_spec(flavor, key)
 
 
 def _claim(specs: Mapping[str, str], vcpus: int, args: argparse.Namespace) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Server:
             text = (PROMETHEUS / name).read_text()
             for window, shorter in SHORTER.items():
                 text = re.sub(window, shorter, text)
-            (folder / name).write_text(text.replace("interval: 5m", "interval: 1s"))
+            (folder / name).write_text(re.sub("interval: (5m|1h)", "interval: 1s", text))
         targets = [f"127.0.0.1:{port}" for port in ports]
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

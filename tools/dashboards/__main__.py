@@ -14,10 +14,11 @@ import cloud
 import host
 import instance
 import policy
+import scs
 from panels import to_json
 
 FOLDER = Path(__file__).resolve().parents[2] / "etc/amp-nova/grafana"
-DASHBOARDS = (cloud.DASHBOARD, host.DASHBOARD, instance.DASHBOARD, policy.DASHBOARD)
+DASHBOARDS = (cloud.DASHBOARD, host.DASHBOARD, instance.DASHBOARD, policy.DASHBOARD, scs.DASHBOARD)
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ from amp_nova.agent.publish import capacity
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.rows import Distribution, Labels, Row
 from amp_nova.control.foreign_changes import CAUSES as CHANGED
+from amp_nova.flavor import scs
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
@@ -229,6 +230,9 @@ ALL: tuple[Row[Snapshot], ...] = (
 INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("info", "amp_instance_info", "Name and flavor of an instance.",
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
+    Row("info", "amp_instance_scs_info", "What its flavor promises by Sovereign Cloud Stack.",
+        lambda d: {kind: 1} if (kind := scs.cpu_type(d.domain.flavor, d.domain.specs)) else None,
+        ("cpu_type",)),
     Row("histogram", "amp_instance_delivered_ratio",
         "Delivered over booked capacity of vCPUs, over minutes with demand.",
         _delivered_ratios),

@@ -1,0 +1,101 @@
+"""``openstack amp flavor scs``: bookings that keep what Sovereign Cloud Stack flavors promise."""
+
+import argparse
+import math
+from typing import Any
+
+from amp_nova.exceptions import BookingInvalid
+from amp_nova.flavor import scs
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.flavor.scs import Terms, Whole
+from amp_nova.osc import bookings
+from amp_nova.osc.cloud import Flavor
+from amp_nova.osc.command import Lister
+from amp_nova.osc.flavor import add_claim, with_claim, write
+
+HEADINGS = ("Flavor", "VCPUs", "CPU Type", "Booking", "Result", "Reason")
+
+
+class ScsFlavor(Lister):
+    """Book what flavors of Sovereign Cloud Stack promise (scs:cpu-type, or names as SCS-2V-4)
+
+    A booking that suffices stays, a smaller one is raised. Exit status 1 if a flavor is refused;
+    the others are set. Servers that exist keep the flavor as it was until they are resized.
+    """
+
+    _epilog = "example: openstack amp flavor scs --dry-run"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor scs``."""
+        parser.add_argument(
+            "flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all that promise"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="change nothing")
+        parser.add_argument(
+            "--core",
+            metavar="REFCORES",
+            type=_refcores,
+            default=1.0,
+            help="the core of which shared-core is a fifth, in reference cores; default 1",
+        )
+        for cpu_type in ("dedicated-thread", "dedicated-core"):
+            parser.add_argument(
+                f"--{cpu_type}",
+                metavar="TYPE=REFCORES",
+                type=_whole,
+                help=f"book all of a {cpu_type.removeprefix('dedicated-')} of this core type for "
+                f"{cpu_type}, such as fast=2.1; without it Nova has to pin such flavors",
+            )
+        add_claim(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Headings and one row per flavor."""
+        wholes = {
+            "dedicated-thread": parsed_args.dedicated_thread,
+            "dedicated-core": parsed_args.dedicated_core,
+        }
+        terms = Terms(parsed_args.core, {k: v for k, v in wholes.items() if v is not None})
+        names = parsed_args.flavors
+        if names:
+            flavors = [self.cloud.flavor(name) for name in names]
+        else:
+            flavors = [f for f in self.cloud.flavors() if _promises(f)]
+        return HEADINGS, [self._row(flavor, terms, parsed_args) for flavor in flavors]
+
+    def _row(self, flavor: Flavor, terms: Terms, args: argparse.Namespace) -> tuple[object, ...]:
+        promised = scs.cpu_type(flavor.name, flavor.specs)
+        try:
+            own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, terms)
+            wanted = with_claim(flavor, own, args)
+        except BookingInvalid as exc:
+            self.status = 1
+            return flavor.name, flavor.vcpus, promised, None, "refused", str(exc)
+        result = "unchanged"
+        if wanted != flavor.specs:
+            result = "would be set" if args.dry_run else "set"
+            if not args.dry_run:
+                write(self.cloud, flavor, wanted)
+        booking = bookings.described(parse(wanted, flavor.vcpus))
+        return flavor.name, flavor.vcpus, promised, booking, result, reason
+
+
+def _promises(flavor: Flavor) -> bool:
+    """Whether a flavor is one of Sovereign Cloud Stack, with a value that may be wrong."""
+    return scs.CPU_TYPE in flavor.specs or scs.cpu_type(flavor.name, flavor.specs) is not None
+
+
+def _refcores(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 1000.0 or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000")
+    return value
+
+
+def _whole(text: str) -> Whole:
+    core_type, equals, refcores = text.partition("=")
+    if not equals or not core_type:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=REFCORES, such as fast=2.1")
+    return Whole(core_type, _refcores(refcores))

@@ -1,0 +1,82 @@
+"""A promise that clouds make: 20 % of a core on a crowded host (doc/source/admin/scs.rst)."""
+
+import json
+import time
+
+from tests.e2e.client import openstack
+from tests.e2e.cloud.layout import SLOW
+from tests.e2e.cloud.processes import until
+from tests.e2e.conftest import metric, samples
+
+SHARED, CROWDED = "SCS-1V-1", "SCS-1L-1"
+PROMISED = 0.2
+EACH = 4
+"""As many servers of either flavor are on the host's one core."""
+WINDOW_S, WINDOWS = 10.0, 7
+"""More than a minute, which is what the service level counts."""
+
+
+def cores(servers):
+    """CPU time over wall time of each server, in windows."""
+    processes = [server.process() for server in servers]
+    time.sleep(3)  # the agent has seen all of them
+    found, before = [], [(time.monotonic(), p.cpu_s()) for p in processes]
+    for _ in range(WINDOWS):
+        time.sleep(WINDOW_S)
+        now = [(time.monotonic(), p.cpu_s()) for p in processes]
+        pairs = zip(before, now, strict=True)
+        found.append([(used - had) / (t - s) for (s, had), (t, used) in pairs])
+        before = now
+    return [[window[i] for window in found] for i in range(len(processes))]
+
+
+def crowd(cloud, image):
+    """Four servers of each flavor on the slow host, and what each of them gets."""
+    return [cloud.boot(image, f, SLOW) for f in (SHARED, CROWDED) for _ in range(EACH)]
+
+
+def minutes(suffix, **labels):
+    """Minutes of the service level that the agent counted, by server."""
+    return {
+        its["resource"]: value
+        for name, its, value in samples(SLOW)
+        if name == f"amp_instance_delivered_ratio{suffix}" and labels.items() <= its.items()
+    }
+
+
+def test_shared_cores_get_a_fifth_of_a_core_on_a_crowded_host(cloud, image, figure):
+    """Unbooked they get an eighth; booked by one command a fifth and more, and no fifth server."""
+    for name, cpu_type in ((SHARED, "shared-core"), (CROWDED, "crowded-core")):
+        cloud.flavor(name, {"scs:cpu-type": cpu_type})
+        openstack("amp", "flavor", "unset", name, "--all")
+    without = cores(crowd(cloud, image))
+    cloud.clear()
+
+    rows = json.loads(openstack("amp", "flavor", "scs", "-f", "json"))
+    again = json.loads(openstack("amp", "flavor", "scs", "-f", "json"))
+    servers = crowd(cloud, image)
+    refused = cloud.create(image, SHARED, SLOW).wait("ERROR")
+    got = cores(servers)
+
+    assert {row["Flavor"]: row["Result"] for row in rows} == {SHARED: "set", CROWDED: "unchanged"}
+    assert {row["Result"] for row in again} == {"unchanged"}
+    assert "No valid host" in refused.show()["fault"]["message"]
+    for title, found in (("not booked", without), ("booked", got)):
+        for name, windows in ((SHARED, found[:EACH]), (CROWDED, found[EACH:])):
+            each = sorted(sum(w) / len(w) for w in windows)
+            worst = min(min(w) for w in windows)
+            figure(
+                f"{EACH} {name}, {title}: {each[0]:.3f} to {each[-1]:.3f} of the core each, "
+                f"worst of {WINDOWS} windows of {WINDOW_S:g} s: {worst:.3f}"
+            )
+    assert max(sum(w) / len(w) for w in without) < PROMISED
+    for windows in got[:EACH]:
+        assert min(windows) >= PROMISED
+    shared = {server.id for server in servers[:EACH]}
+    until(lambda: minutes("_count").keys() >= shared, "a minute of every server", 90)
+    missed = minutes("_bucket", le="0.95")
+    figure(f"minutes that missed the promise: {sum(missed.values()):g} of {len(shared)} or more")
+    assert not any(missed[resource] for resource in shared)
+    for server in servers[:EACH]:
+        labels = {"resource": server.id, "cpu_type": "shared-core"}
+        assert metric(SLOW, "amp_instance_scs_info", **labels) == 1
