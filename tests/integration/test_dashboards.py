@@ -63,12 +63,13 @@ class Server:
         self._folder, self.address = folder, ""
 
     def wait(self):
-        """Until it answers; its log has the port that it took."""
+        """Until it answers queries; its log has the port that it took."""
         until_s = time.monotonic() + 30
         while time.monotonic() < until_s:
             log = (self._folder / "log").read_text()
             if found := re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log):
                 self.address = f"http://{found[1]}"
+            if "Server is ready to receive web requests" in log:
                 return
             assert self._process.poll() is None, log
             time.sleep(0.1)

@@ -1,0 +1,30 @@
+"""A real Prometheus that has scraped agents, for the services that read it."""
+
+import time
+
+import pytest
+
+from tests.agents_served import two_agents
+from tests.integration.test_dashboards import Server
+from tests.monitoring import program
+
+PERIOD_S = 10
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory):
+    """It has scraped both agents for longer than ``PERIOD_S``, and has minutes that were missed."""
+    program("prometheus")
+    with two_agents() as agents:
+        found = Server(tmp_path_factory.mktemp("prometheus"), [a.port for a in agents])
+        try:
+            found.wait()
+            until_s = time.monotonic() + 60
+            missed = f'rate(amp_instance_delivered_ratio_bucket{{le="0.95"}}[{PERIOD_S}s]) > 0'
+            while not found.series(missed):
+                assert time.monotonic() < until_s, "no minute was missed"
+                time.sleep(0.5)
+            time.sleep(PERIOD_S)
+            yield found
+        finally:
+            found.stop()
