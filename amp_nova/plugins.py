@@ -1,6 +1,7 @@
 """Loads best-effort policies by entry point, so that other packages can provide more."""
 
 import dataclasses
+import difflib
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,23 @@ def policies() -> tuple[str, ...]:
     return tuple(sorted(_installed()))
 
 
+def read_policy(text: str, /, **params: object) -> Policy:
+    """The policy of a text such as ``amp-r-fair:fair_ratio=0.35``; ``params`` go before its own.
+
+    Raises as ``load_policy``.
+    """
+    name, *given = text.split(":")
+    own: dict[str, object] = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or key in own:
+            raise ConfigInvalid(
+                f"policy '{text}' is not allowed: write NAME or NAME:KEY=VALUE, each key once"
+            )
+        own[key] = value
+    return load_policy(name, **{**own, **params})
+
+
 def load_policy(name: str, /, **params: object) -> Policy:
     """The policy of that name; ``params`` are its dataclass fields, as values or as text.
 
@@ -39,7 +57,11 @@ def load_policy(name: str, /, **params: object) -> Policy:
     """
     factory = _installed().get(name)
     if factory is None:
-        raise PolicyNotFound(f"no policy '{name}' is installed; known: {', '.join(policies())}")
+        near = difflib.get_close_matches(name, policies(), n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise PolicyNotFound(
+            f"no policy '{name}' is installed; known: {', '.join(policies())}{hint}"
+        )
     if isinstance(factory, BaseException):
         raise PolicyNotFound(f"policy '{name}' cannot be loaded: {factory}") from factory
     fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
     wanted = scenario.override(wanted, settings)
     name = wanted.policy if args.policy is None else args.policy
-    policy = plugins.load_policy(name, **settings)
+    policy = plugins.read_policy(name, **settings)
     result = simulate(wanted, policy)
     vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
     some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.plugins import load_policy
+from amp_nova.plugins import read_policy
 from amp_nova.policies.api import Policy
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
@@ -67,7 +67,7 @@ def run(
         policy=replace(settings.policy, seed=scenario.seed),
         ips=replace(settings.ips, controller=scenario.ips_controller),
     )
-    policy = policy or load_policy(scenario.policy)
+    policy = policy or read_policy(scenario.policy)
     host = SimHost(
         scenario.topology,
         scenario.guests,
