@@ -207,13 +207,14 @@ def conditions(
             core_type.coefficient if own is None else own,
             Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
-            _nominal(core_type),
+            nominal_of(core_type),
             core_type.nominal_ips,
         )
     return made
 
 
-def _nominal(core_type: CoreType) -> Nominal:
+def nominal_of(core_type: CoreType) -> Nominal:
+    """At what speed the CPU time of a core type is worth its coefficient."""
     if core_type.clock_hz is None and core_type.smt_busy_factor is None:
         return UNKNOWN
     return Nominal(core_type.clock_hz, core_type.clock_calibrated, core_type.smt_busy_factor)

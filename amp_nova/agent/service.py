@@ -203,7 +203,7 @@ class Service:
             answer = status.explain(cycle, resource)
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
-        return {"status": status.status(cycle)}
+        return {"status": status.status(cycle), "policy": cycle.policy}
 
 
 def _check_trusted(state_path: Path) -> None:

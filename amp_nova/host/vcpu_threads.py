@@ -94,6 +94,10 @@ class VcpuThread:
             self._pcpus = frozenset(now)
         return self._pcpus
 
+    def last_pcpu(self) -> int:
+        """The pCPU that it ran on last (``processor`` in ``/proc/PID/stat``, proc(5))."""
+        return int((self.task / "stat").read_text().rsplit(")", 1)[1].split()[36])
+
     def verify(self) -> None:
         """``OSError`` (``GONE``) unless this is still the thread it was when it was found.
 

@@ -44,8 +44,15 @@ def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
         "core_type": vcpu.entitlement.core_type,
         "pcpus": sorted(vcpu.reading.pcpus),
         "shortfall_refcore_s": dict(zip(CAUSES, account.shortfall_ref_s, strict=True)),
+        "speedup": _speedup(vcpu),
         "note": vcpu.failure or vcpu.entitlement.note,
     }
+
+
+def _speedup(vcpu: VcpuRecord) -> dict[str, Any] | None:
+    """What is known of its own speed on the fastest core type over the slowest."""
+    known = vcpu.profile.speedup
+    return known and {"ratio": known.value, "error": known.se, "source": known.source}
 
 
 def explain(cycle: Cycle, resource: str) -> dict[str, Any]:

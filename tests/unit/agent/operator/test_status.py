@@ -11,6 +11,8 @@ from amp_nova.control.entitlement import Quota
 from amp_nova.control.homes import Home
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import reports
 
 NAME = "instance-00000001"
@@ -21,6 +23,17 @@ def explained(*vcpus, **said):
     """The sentences about an instance with these vCPUs."""
     found = reports.cycle(reports.instance(*vcpus, **said))
     return status.explain(found, UUID)["because"]
+
+
+def test_a_speedup_comes_with_its_error():
+    """As the profile has it; nobody is told a speedup without knowing how sure it is."""
+    measured = VcpuProfile(speedup=Estimate(1.5, 0.02, "sampling"))
+    vcpu = replace(reports.booked(), profile=measured)
+
+    (found,) = status.status(reports.cycle(reports.instance(vcpu)))
+
+    expected = {"ratio": 1.5, "error": 0.02, "source": "sampling"}
+    assert found["vcpus"][0]["speedup"] == expected
 
 
 def test_status_has_every_figure_of_a_vcpu():
@@ -52,6 +65,7 @@ def test_status_has_every_figure_of_a_vcpu():
                     "frequency": 0.0,
                     "smt": 0.0,
                 },
+                "speedup": None,
                 "note": None,
             }
         ],
