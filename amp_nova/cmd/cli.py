@@ -39,8 +39,10 @@ COMMANDS: Mapping[str, Command] = {
     "resume": Command("pause", "manage an instance again that was paused or released"),
     "release": Command("pause", "restore what the flavor alone asks for"),
     "flavor": Command("flavor", "check the extra specs of a flavor"),
+    "record": Command("record", "write what this host's instances do as a scenario"),
     "simulate": Command("simulate", "run a scenario: a host, its guests and what they do"),
     "compare": Command("compare", "run several policies over scenarios, in one table"),
+    "whatif": Command("whatif", "what another policy, machine or booking would have delivered"),
     "reproduce": Command(
         "reproduce", "the papers' tables and figures, published values beside ours"
     ),

@@ -74,8 +74,18 @@ def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario
 
     ``agent_options`` reads the options under ``agent``, but for ``ips_controller``.
     """
-    keys = document.load(path).fields(
-        ("name", "duration_s", "seed", "host", "vms", "policy", "agent"),
+    return read(document.load(path), path.stem, agent_options)
+
+
+def read(
+    whole: Value, default_name: str, agent_options: AgentOptions = no_agent_options
+) -> Scenario:
+    """Read a scenario that is in memory; otherwise as ``load``.
+
+    ``recorded`` is not read here: it is what a recording has beside the scenario.
+    """
+    keys = whole.fields(
+        ("name", "duration_s", "seed", "host", "vms", "policy", "agent", "recorded"),
         ("duration_s", "host", "vms"),
     )
     host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
@@ -91,7 +101,7 @@ def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario
         vcpus_left -= len(guest.booking.vcpus)
         guests[guest.name] = guest
     return Scenario(
-        name=keys["name"].text() if "name" in keys else path.stem,
+        name=keys["name"].text() if "name" in keys else default_name,
         topology=topology,
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",

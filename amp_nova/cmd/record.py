@@ -1,0 +1,268 @@
+"""``amp-nova record``: what this host's instances do, as a scenario."""
+
+import argparse
+import contextlib
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oslo_config import cfg
+
+from amp_nova import conf as options
+from amp_nova.agent.operator import control_socket
+from amp_nova.agent.settings import read as read_settings
+from amp_nova.agent.wakeup import Wakeup
+from amp_nova.cmd.terminal import progress
+from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
+from amp_nova.model import cpulist
+from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.profiling.speedup import Estimate
+from amp_nova.sim.recording import file, machine
+from amp_nova.sim.recording.file import Surroundings
+from amp_nova.sim.recording.recorder import BUCKETS_MAX, Recorder, Recording
+from amp_nova.sim.scenarios.scenario import DURATION_MAX_S
+
+if TYPE_CHECKING:
+    from amp_nova.host.sensor import LibvirtSensor
+
+EPILOG = """examples:
+  amp-nova record --duration 10m -o host.yaml
+  amp-nova record --duration 1h --interval 1 -o host.yaml; amp-nova whatif host.yaml --policy hsp
+
+It changes nothing, and may run beside the agent, which knows the speedups best. Ctrl-C ends it
+early and writes what was recorded so far.
+"""
+UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+DURATION_LEAST_S = 2.0
+INTERVAL_LEAST_S, INTERVAL_MOST_S = 0.05, 60.0
+OPTIONS = (
+    "reserve_ratio",
+    "smt",
+    "affinity",
+    "coefficients",
+    "coefficients_of",
+    "miss_cycles",
+    "sp_s",
+    "ips_fallback",
+    "best_effort_yields",
+    "cycle_s",
+    "drift_repairs_max",
+    "policy_interval_s",
+    "policy_moves_max",
+)
+"""Options of ``[agent]`` that decide what instances get; a scenario has those that are set."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``record`` to the command line."""
+    parser = subparsers.add_parser(
+        "record",
+        description="Watch this host's instances for a while and write what they do as a scenario.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--duration", type=_duration_s, required=True, metavar="TIME", help="such as 90s, 10m, 1h"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the scenario file")
+    parser.add_argument(
+        "--interval",
+        type=_interval_s,
+        default=0.5,
+        metavar="S",
+        help="seconds between two readings; default: %(default)s",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument(
+        "--config-file", metavar="FILE", action="append", help="instead of the default files"
+    )
+    parser.set_defaults(run=run)
+
+
+def _duration_s(text: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text)
+    found = float(match[1]) * UNITS_S[match[2]] if match else 0.0
+    if not DURATION_LEAST_S <= found <= DURATION_MAX_S:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a time from {DURATION_LEAST_S:g} s to 31 d: write 90s, 10m or 1h"
+        )
+    return found
+
+
+def _interval_s(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not INTERVAL_LEAST_S <= found <= INTERVAL_MOST_S:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of seconds from {INTERVAL_LEAST_S:g} to {INTERVAL_MOST_S:g}"
+        )
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record and write (0), or say that no instance ran (1); ``AmpError`` for invalid input."""
+    if args.interval * 2 > args.duration:
+        raise ConfigInvalid(
+            f"--interval {args.interval:g} leaves less than two readings in {args.duration:g} s: "
+            "give a shorter one"
+        )
+    conf = options.load(files=args.config_file)
+    with _target(args.output, force=args.force) as write:
+        sensor = _sensor(conf)
+        recorder, recording = _record(args, conf, sensor)
+        progress("")
+        if recording is None or not recorder.instances:
+            print("amp-nova: no instance ran here: nothing was recorded", file=sys.stderr)
+            return 1
+        write(file.text(recording, _surroundings(conf, recording)))
+    count = len(recording.instances)
+    print(f"{count} instances over {recording.lasted_s:.0f} s, written to {args.output}")
+    return 0
+
+
+@contextlib.contextmanager
+def _target(path: str, *, force: bool) -> Iterator[Callable[[str], None]]:
+    """A function that writes the file, all of it or nothing; refuses before time is spent."""
+    target = Path(path)
+    exists = f"{path} exists: name another file, or pass --force to replace it"
+    if os.path.lexists(target) and not force:
+        raise ConfigInvalid(exists)
+    temporary: str | None = None
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+
+            def write(text: str) -> None:
+                out.write(text)
+                out.flush()
+                os.fchmod(handle, 0o644)  # nothing in it is secret
+                os.fsync(handle)
+                assert temporary is not None
+                if force:
+                    os.replace(temporary, target)
+                else:
+                    os.link(temporary, target)  # fails if somebody made it meanwhile
+
+            yield write
+    except FileExistsError as exc:
+        raise ConfigInvalid(exists) from exc
+    except OSError as exc:
+        raise ConfigInvalid(
+            f"{path} cannot be written ({exc.strerror or exc}): name another file with -o"
+        ) from exc
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _sensor(conf: cfg.ConfigOpts) -> "LibvirtSensor":
+    """The adapter that the agent reads this machine with; it writes nothing."""
+    try:
+        from amp_nova.agent import wiring
+    except ImportError as exc:
+        raise AmpError(
+            f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
+        ) from exc
+    wiring.raise_descriptor_limit()
+    return wiring.make_sensor(conf)
+
+
+def _record(
+    args: argparse.Namespace, conf: cfg.ConfigOpts, sensor: "LibvirtSensor"
+) -> tuple[Recorder, Recording | None]:
+    """Read until the time is over or somebody ends it."""
+    shared = _shared(conf)
+    seen = _observe(sensor, shared)
+    machine.check(seen.topology)
+    bucket_s = max(args.interval, args.duration / BUCKETS_MAX)
+    settings, reference_ips = read_settings(conf).profiles, machine.reference_ips(seen.topology)
+    recorder = Recorder(settings, bucket_s, reference_ips)
+    began_s = time.monotonic()
+    due_s = began_s
+    wake = Wakeup()
+    with wake.signals():  # Ctrl-C and SIGTERM end it early
+        recorder.add(seen)
+        while not wake.stopping and due_s - began_s < args.duration:
+            due_s = min(max(due_s + args.interval, time.monotonic()), began_s + args.duration)
+            wake.wait(max(0.0, due_s - time.monotonic()))
+            with contextlib.suppress(HypervisorUnavailable):  # a gap
+                recorder.add(_observe(sensor, shared))
+            left_s = args.duration - (time.monotonic() - began_s)
+            progress(f"{recorder.instances} instances, {max(0.0, left_s):.0f} s left")
+    return recorder, recorder.result()
+
+
+def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observation:
+    """What is there now, and where vCPUs run that may run on several core types."""
+    seen = sensor.observe()
+    topology = machine.bookable(seen.topology, shared)
+    domains = []
+    for domain in seen.domains:
+        vcpus = []
+        for reading in domain.vcpus:
+            thread = sensor.thread((domain.domain.resource, reading.index))
+            if thread is not None and topology.position(reading.pcpus) is None:
+                with contextlib.suppress(OSError):  # it has gone
+                    reading = replace(reading, last_pcpu=thread.last_pcpu())
+            vcpus.append(reading)
+        domains.append(replace(domain, vcpus=tuple(vcpus)))
+    return replace(seen, topology=topology, domains=tuple(domains))
+
+
+def _shared(conf: cfg.ConfigOpts) -> frozenset[int] | None:
+    """The pCPUs that Nova gives to instances; ``None``: all of them."""
+    text = conf.nova.cpu_shared_set
+    if text is None:
+        return None
+    try:
+        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
+    except ValueError as exc:
+        raise ConfigInvalid(
+            f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"
+        ) from exc
+
+
+def _surroundings(conf: cfg.ConfigOpts, recording: Recording) -> Surroundings:
+    """What the agent says, if one runs here."""
+    answer: Mapping[str, Any] | None
+    try:
+        answer = control_socket.query(Path(conf.agent.state_path), {"ask": "status"})
+    except AmpError as exc:
+        print(f"amp-nova: {exc}; going on without what it knows", file=sys.stderr)
+        answer = None
+    name = f"{socket.gethostname()} {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}"
+    if answer is None or "status" not in answer:
+        return Surroundings(name, ran=False)
+    policy = str(answer.get("policy", conf.agent.policy))
+    if policy == conf.agent.policy:
+        given = ["".join(line.split()) for line in conf.agent.policy_parameter]
+        policy = ":".join([policy, *given])
+    defaults = cfg.ConfigOpts()
+    options.register_opts(defaults)
+    defaults([], default_config_files=[], default_config_dirs=[])
+    changed = {
+        name: conf.agent[name] for name in OPTIONS if conf.agent[name] != defaults.agent[name]
+    }
+    return Surroundings(name, policy, changed, _published(answer))
+
+
+def _published(answer: Mapping[str, Any]) -> dict[VcpuKey, Estimate]:
+    """The speedups that the agent knows."""
+    found = {}
+    for instance in answer["status"]:
+        for vcpu in instance["vcpus"]:
+            if (known := vcpu.get("speedup")) is not None:
+                estimate = Estimate(known["ratio"], known["error"], known["source"])
+                found[instance["instance"], vcpu["index"]] = estimate
+    return found

@@ -1,0 +1,253 @@
+"""``amp-nova whatif``: a scenario as it is and as it would be, side by side."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amp_nova import plugins
+from amp_nova.cmd import agent_options, table
+from amp_nova.cmd.settings import pairs
+from amp_nova.cmd.table import Cell, Table, cell, formatted
+from amp_nova.cmd.terminal import progress
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.flavor.extra_specs import fault
+from amp_nova.policies.api import Policy
+from amp_nova.sim import run as simulation
+from amp_nova.sim import what_if
+from amp_nova.sim.report import Result, rounded
+from amp_nova.sim.scenarios import document, edit, recorded, scenario
+from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.scenario import Scenario
+from amp_nova.sim.what_if import PredictionErrors, Recorded
+
+EPILOG = """examples:
+  amp-nova record --duration 10m -o host.yaml
+  amp-nova whatif host.yaml --policy hsp
+  amp-nova whatif host.yaml --core-type fast=+2 --book web=0.5
+
+Any scenario will do; how far off the answer may be is known for recordings only. Several changes
+are made together; several policies are compared, each with all the other changes.
+"""
+HEADINGS = (
+    "what if",
+    "vm",
+    "recorded",
+    "progress",
+    "then",
+    "error",
+    "slowdown",
+    "slowdown then",
+    "delivered",
+    "delivered then",
+)
+LEGEND = """\
+progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
+slowdown: speed alone on this host over the speed it got. delivered: of what is booked.
+then: as it would be. error: standard error of 'then', from the errors of the measured speedups
+and from how far the simulation of the recorded time is from what was measured."""
+SHORT = 0.98
+"""A booking of which less than this is delivered does not fit."""
+CORES_MOST = 4096
+
+
+class Alternative(NamedTuple):
+    """One answer: what was changed, the result and its errors."""
+
+    label: str
+    result: Result
+    errors: PredictionErrors
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``whatif`` to the command line."""
+    parser = subparsers.add_parser(
+        "whatif",
+        description="Run a scenario as it is and as it would be with changes, and compare.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="such as a recording")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        dest="policies",
+        metavar="NAME[:KEY=VALUE...]",
+        help="another best-effort policy; may be repeated",
+    )
+    parser.add_argument(
+        "--core-type",
+        action="append",
+        default=[],
+        dest="cores",
+        metavar="NAME=+N|-N",
+        help="more or fewer cores of a type; may be repeated",
+    )
+    parser.add_argument(
+        "--book",
+        action="append",
+        default=[],
+        dest="bookings",
+        metavar="VM=REFCORES",
+        help="another booking of each vCPU of a VM, 0 for none; may be repeated",
+    )
+    table.add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer; raises ``AmpError`` for invalid input."""
+    whole = document.load(args.scenario)
+    as_it_is = _read(whole)
+    known = recorded.read(whole)
+    changed, changes = _changed(args, whole)
+    policies = _policies(args.policies, as_it_is, changes)
+    own = plugins.read_policy(as_it_is.policy)
+    progress("the scenario as it is")
+    as_is = simulation.run(as_it_is, own)
+    model = None if known is None else what_if.model_error(as_is, known)
+    answers = []
+    for number, (text, policy) in enumerate(policies, 1):
+        label = ", ".join([f"policy {text}"] * bool(text) + changes)
+        progress(f"{label} ({number} of {len(policies)})")
+        predicted = what_if.predict(_read, changed, policy, known)
+        answers.append(Alternative(label, predicted[0], what_if.error_of(predicted, model)))
+    progress("")
+    head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
+    said = [line for answer in answers for line in _message(as_is, answer)]
+    said.append(_sureness(known, model))
+    shown = Table(HEADINGS, _rows(as_is, answers, known), sections=True)
+    around = [head, ""], ["", *said, "", LEGEND]
+    table.show(args, shown, rounded(_document(as_is, answers, known, model)), around)
+    return 0
+
+
+def _read(whole: Value) -> Scenario:
+    return scenario.read(whole, Path(whole.file).stem, agent_options.read)
+
+
+def _changed(args: argparse.Namespace, whole: Value) -> tuple[Value, list[str]]:
+    """The scenario with other cores and bookings, and each change in words."""
+    changes = []
+    for name, text in pairs("--core-type", args.cores).items():
+        more = _cores(name, text)
+        whole = edit.with_cores(whole, name, more)
+        changes.append(f"{abs(more)} {'more' if more > 0 else 'fewer'} {name}")
+    for name, text in pairs("--book", args.bookings).items():
+        if text != "0" and (wrong := fault("amp:pref_core", text)):
+            raise ConfigInvalid(f"--book {name}={text} is not allowed: {wrong}; 0 books nothing")
+        whole = edit.with_booking(whole, name, text)
+        changes.append(f"{name} books {'nothing' if text == '0' else text}")
+    return whole, changes
+
+
+def _cores(name: str, text: str) -> int:
+    sign, digits = text[:1], text[1:]
+    if sign in ("+", "-") and digits.isascii() and digits.isdecimal() and len(digits) < 6:
+        more = int(text)
+        if 0 < abs(more) <= CORES_MOST:
+            return more
+    raise ConfigInvalid(
+        f"--core-type {name}={text} is not allowed: write {name}=+N or {name}=-N, with N from 1 to "
+        f"{CORES_MOST}"
+    )
+
+
+def _policies(
+    texts: Sequence[str], as_it_is: Scenario, changes: Sequence[str]
+) -> list[tuple[str, Policy]]:
+    """The policies to run, by how they were given; the scenario's own has no text."""
+    if len(set(texts)) < len(texts):
+        raise ConfigInvalid(f"--policy {max(texts, key=texts.count)} is given twice: remove one")
+    if not texts and not changes:
+        raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
+    if not texts:
+        return [("", plugins.read_policy(as_it_is.policy))]
+    return [(text, plugins.read_policy(text)) for text in texts]
+
+
+def _rows(
+    as_is: Result, answers: Sequence[Alternative], known: Recorded | None
+) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for label, result, errors in answers:
+        for name, then in result.vms.items():
+            now, error = as_is.vms[name], errors.vms[name]["progress_refcores"]
+            measured = known[name].measures if known and name in known else {}
+            rows.append(
+                [
+                    label,
+                    name,
+                    measured.get("progress_refcores"),
+                    now.progress_refcores,
+                    then.progress_refcores,
+                    Cell(error, _sure(error) or "-", numeric=True),
+                    now.slowdown,
+                    then.slowdown,
+                    formatted(now.delivered_ratio, ".3f"),
+                    formatted(then.delivered_ratio, ".3f"),
+                ]
+            )
+    return rows
+
+
+def _sure(error: float | None) -> str:
+    return "" if error is None else f"+-{round(error, 4):.2g}"
+
+
+def _message(as_is: Result, answer: Alternative) -> list[str]:
+    """What an answer says, in a line or two."""
+    totals = answer.errors.totals
+    parts = []
+    for name in ("throughput", "asp", "unfairness", "fast_idle_ratio"):
+        before, after = getattr(as_is, name), getattr(answer.result, name)
+        error = totals.get(name)
+        title = {"asp": "ASP", "fast_idle_ratio": "fast cores idle"}.get(name, name)
+        parts.append(f"{title} {cell(before)} -> {cell(after)} {_sure(error)}".rstrip())
+    lines = [f"{answer.label}: {', '.join(parts)}"]
+    short = {n: v.delivered_ratio for n, v in answer.result.vms.items()}
+    for name, ratio in short.items():
+        if ratio is not None and ratio < SHORT:
+            lines.append(f"{answer.label}: {name} would get {ratio:.0%} of its booking")
+    return lines
+
+
+def _sureness(known: Recorded | None, model: PredictionErrors | None) -> str:
+    """How well the simulation does of what was recorded."""
+    if known is None or model is None:
+        return "how far off this is, is not known: the scenario is not a recording"
+    found = {n: e for n, m in model.vms.items() if (e := m["progress_refcores"]) is not None}
+    if not found:
+        return "how far off this is, is not known: no progress was recorded"
+    worst = max(found, key=lambda name: found[name])
+    guessed = [n for n, vm in known.items() if any(g.error is None for g in vm.gains)]
+    said = (
+        f"of what was recorded, the simulation is {found[worst]:.1%} off for {worst}, "
+        "less for all others"
+    )
+    return f"{said}; speedups of {', '.join(guessed)} were never measured" if guessed else said
+
+
+def _document(
+    as_is: Result,
+    answers: Sequence[Alternative],
+    known: Recorded | None,
+    model: PredictionErrors | None,
+) -> dict[str, Any]:
+    measured = None
+    if known is not None:
+        vms = {name: dict(vm.measures) for name, vm in known.items()}
+        measured = {**what_if.totals(known), "vms": vms}
+    return {
+        "as_is": as_is,
+        "recorded": measured,
+        "model_error_ratio": None if model is None else _plain(model),
+        "would_be": [
+            {"change": a.label, "result": a.result, "error": _plain(a.errors)} for a in answers
+        ],
+    }
+
+
+def _plain(errors: PredictionErrors) -> dict[str, Any]:
+    return {**errors.totals, "vms": {name: dict(found) for name, found in errors.vms.items()}}

@@ -1,0 +1,5 @@
+"""What a host's instances did, as a scenario.
+
+It decides what an observed instance looks like to the simulator, and does not know how a host is
+observed or where the file goes.
+"""

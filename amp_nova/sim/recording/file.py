@@ -1,0 +1,271 @@
+"""A recording as the text of a scenario file, with what was recorded beside it."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from amp_nova.accounting import slowdown as slowdowns
+from amp_nova.accounting.slowdown import Recent, Shared
+from amp_nova.model import cpulist
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType, Topology
+from amp_nova.profiling.hints import hinted_speedup
+from amp_nova.profiling.speedup import Estimate
+from amp_nova.sim.recording import behaviour, machine
+from amp_nova.sim.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
+from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better
+from amp_nova.sim.scenarios.document import SIZE_MAX_BYTES
+
+PHASES_MAX = (24, 12, 6, 3, 1)
+"""Most phases of a vCPU: the first number with which the file is small enough."""
+UNSEEN_RATIO = 0.02
+"""A vCPU that ran for a greater part of its time where nobody saw it has no recorded progress."""
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a scenario has beside the instances.
+
+    ``agent``: options of ``[agent]`` that are not the defaults; ``published``: the speedups that
+    the agent knows; ``ran``: whether an agent ran.
+    """
+
+    name: str
+    policy: str = "none"
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[VcpuKey, Estimate] = field(default_factory=dict)
+    ran: bool = True
+
+
+def text(recording: Recording, around: Surroundings) -> str:
+    """The scenario file; raises ``TopologyUnknown`` where the host cannot be described."""
+    for phases_max in PHASES_MAX:
+        found = _text(recording, around, phases_max)
+        if len(found.encode()) <= SIZE_MAX_BYTES:
+            break
+    return found
+
+
+def _text(recording: Recording, around: Surroundings, phases_max: int) -> str:
+    notes = _notes(recording, around)
+    host = machine.host(recording.topology, notes)
+    made = _Instances(recording.topology, around, phases_max, notes)
+    vms, recorded = [], {}
+    names = _names(recording.instances.values())
+    for resource, instance in recording.instances.items():
+        gains = made.gains(resource, instance)
+        vms.append(made.vm(names[resource], instance, gains))
+        recorded[names[resource]] = made.recorded(instance, gains, recording.lasted_s)
+    document = {
+        "name": around.name,
+        "duration_s": round(recording.lasted_s, 3),
+        "policy": around.policy,
+        "host": host,
+        "vms": vms,
+        "recorded": {"lasted_s": round(recording.lasted_s, 3), "vms": recorded},
+    }
+    if around.agent:
+        document["agent"] = dict(around.agent)
+    lines = [f"# {line}" for line in _HEAD]
+    lines += [f"#  * {note}" for note in dict.fromkeys(notes)]
+    body = yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=110,
+    )
+    return "\n".join(lines) + "\n" + body
+
+
+_HEAD = (
+    "Written by amp-nova record, for amp-nova simulate, compare and whatif.",
+    "'recorded' is what was delivered; the simulator does not read it, whatif compares with it.",
+    "What the recording does not know, and what stands in for it:",
+    " * A vCPU is taken to want a CPU for the same share of time, however fast that is.",
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes values out where they occur twice, as scenarios have no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _notes(recording: Recording, around: Surroundings) -> list[str]:
+    notes = []
+    if not around.ran:
+        notes.append(
+            "No agent ran: bookings were not enforced, and the simulator enforces them. Linux "
+            "placed the vCPUs, as policy none does."
+        )
+    if recording.changed:
+        notes.append("pCPUs went on or off line meanwhile; the host is as it was at the start.")
+    return notes
+
+
+def _names(instances: Any) -> dict[str, str]:
+    """A name for every instance: Nova's where it is the only one of that name, else libvirt's."""
+    listed = list(instances)
+    shown = Counter(i.domain.display_name for i in listed)
+    names: dict[str, str] = {}
+    for instance in listed:
+        domain = instance.domain
+        candidates = [domain.name, domain.resource]
+        if shown[domain.display_name] == 1:
+            candidates.insert(0, domain.display_name)
+        taken = set(names.values())
+        fitting = (c for c in candidates if c not in taken and _NAME.fullmatch(c) and c.strip())
+        names[domain.resource] = next(fitting, f"instance {len(names) + 1}")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Instances:
+    """Describes instances; adds to ``notes`` what is assumed."""
+
+    topology: Topology
+    around: Surroundings
+    phases_max: int
+    notes: list[str]
+
+    @property
+    def _pcpus(self) -> frozenset[int]:
+        return frozenset(p.id for p in self.topology.pcpus)
+
+    @property
+    def types(self) -> tuple[CoreType, ...]:
+        return self.topology.core_types
+
+    def gains(self, resource: str, instance: RecordedInstance) -> list[Gain]:
+        """The speedup of every vCPU, from the recording or from the agent, whichever is better."""
+        hinted = hinted_speedup(instance.booking.efficiency, self.topology)
+        published = self.around.published
+        return [
+            behaviour.gain(better(vcpu.speedup, published.get((resource, index))), hinted)
+            for index, vcpu in enumerate(instance.vcpus)
+        ]
+
+    def vm(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> dict[str, Any]:
+        """The entry in ``vms``."""
+        found: dict[str, Any] = {"name": name, "vcpus": len(instance.vcpus)}
+        specs = self._specs(name, instance)
+        if specs:
+            found["extra_specs"] = specs
+        self._say(name, instance, gains)
+        each = [self._workload(instance, i, g) for i, g in enumerate(gains)]
+        while len(each) > 1 and each[-1] == each[-2]:
+            each.pop()
+        found["workload"] = each[0] if len(each) == 1 else {"vcpus": each}
+        began = {v.position for v in instance.vcpus}
+        if len(began) == 1 and (at := began.pop()) is not None:
+            found["start_on"] = self.types[at].name
+        return found
+
+    def _workload(self, instance: RecordedInstance, index: int, known: Gain) -> dict[str, Any]:
+        vcpu = instance.vcpus[index]
+        made = behaviour.workload(vcpu, self.types, known, self.phases_max)
+        ips = machine.reference_ips(self.topology)
+        if instance.booking.vcpus[index].ips is not None and ips is not None:
+            made = behaviour.with_instructions(made, vcpu, ips, known, self.types)
+        return made
+
+    def _specs(self, name: str, instance: RecordedInstance) -> dict[str, str]:
+        """The extra specs; where the definition leaves one core type only, that one."""
+        specs = {k: v for k, v in instance.domain.specs.items() if k.startswith("amp:")}
+        if instance.errors:
+            self.notes.append(f"{name}: its booking is invalid ({instance.errors[0]}): left out.")
+            specs = {}
+        if instance.booking.core_type not in (None, *(t.name for t in self.types)):
+            left = specs.pop("amp:core_type", None)
+            self.notes.append(f"{name}: amp:core_type={left} is not on this host: left out.")
+        allowed = frozenset[int]().union(*instance.allowed.values()) & self._pcpus
+        only = self.topology.only_type(allowed) if allowed else None
+        if only is not None and len(self.types) > 1 and "amp:core_type" not in specs:
+            specs["amp:core_type"] = only.name
+            self.notes.append(
+                f"{name}: its definition allows pCPUs {cpulist.show(allowed)} only; amp:core_type="
+                f"{only.name} stands for that."
+            )
+        elif only is None and allowed != self._pcpus:
+            self.notes.append(
+                f"{name}: its definition allows pCPUs {cpulist.show(allowed)} only; here it may "
+                "use all of the host."
+            )
+        return specs
+
+    def _say(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> None:
+        """Note what is not known of an instance."""
+        if len(self.types) > 1:
+            for source, why in (
+                (
+                    ASSUMED,
+                    "was never measured: null, which means that it gains what the coefficients say",
+                ),
+                (FLAVOR, "was never measured: it is what the flavor states (amp:efficiency)"),
+            ):
+                which = [i for i, g in enumerate(gains) if g.source == source]
+                if which:
+                    self.notes.append(f"{name}: the speedup of vCPU {cpulist.show(which)} {why}.")
+        if instance.late or instance.early:
+            self.notes.append(f"{name}: it was not there all the time; it sleeps for the rest.")
+
+    def recorded(
+        self, instance: RecordedInstance, gains: Sequence[Gain], lasted_s: float
+    ) -> dict[str, Any]:
+        """The entry in ``recorded.vms``: the numbers of the simulator's result, as measured."""
+        pairs = list(zip(instance.vcpus, gains, strict=True))
+        run_s = sum(sum(v.run_s) for v in instance.vcpus)
+        unseen = sum(v.elsewhere_s for v in instance.vcpus) > UNSEEN_RATIO * max(run_s, 1e-9)
+        speeds = [self._speed(v, g) / lasted_s for v, g in pairs]
+        delivered = instance.delivered
+        return {
+            "instance": instance.domain.resource,
+            "progress_refcores": None if unseen else _rounded(sum(speeds) / len(speeds)),
+            "fast_share": None
+            if unseen or not run_s
+            else _rounded(sum(v.run_s[-1] for v in instance.vcpus) / run_s),
+            "slowdown": None if unseen else _rounded(self._slowdown(instance, pairs)),
+            "delivered_ratio": _rounded(delivered.ratio),
+            "delivered_ratio_min": _rounded(delivered.least),
+            "delivered_ratio_max": _rounded(delivered.most),
+            "vcpus": [
+                {
+                    "cpu_s": {
+                        t.name: round(s, 3) for t, s in zip(self.types, v.run_s, strict=True)
+                    },
+                    "speedup": g.ratio,
+                    "speedup_error": g.error,
+                    "speedup_source": g.source,
+                }
+                for v, g in pairs
+            ],
+        }
+
+    def _speed(self, vcpu: RecordedVcpu, known: Gain) -> float:
+        """Its work, in seconds on the slowest core type."""
+        return sum(s * known.on(self.types, at) for at, s in enumerate(vcpu.full_speed_s))
+
+    def _slowdown(
+        self, instance: RecordedInstance, pairs: Sequence[tuple[RecordedVcpu, Gain]]
+    ) -> float | None:
+        only = instance.booking.core_type
+        counts = [
+            len(self.topology.pcpus_of(t.name)) * (only in (None, t.name)) for t in self.types
+        ]
+        shared = [
+            Shared(g.on(self.types, len(self.types) - 1), Recent(tuple(v.full_speed_s), v.demand_s))
+            for v, g in pairs
+        ]
+        return slowdowns.slowdown(shared, self.types, counts)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)

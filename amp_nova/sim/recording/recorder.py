@@ -1,0 +1,282 @@
+"""Adds up what the vCPUs of a host did, from one observation to the next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amp_nova.accounting.accounts import nominal_of
+from amp_nova.accounting.speed_loss import losses, siblings_busy
+from amp_nova.flavor.extra_specs import Booking, best_effort, examine
+from amp_nova.model.observation import (
+    Domain,
+    Observation,
+    Usage,
+    VcpuKey,
+    VcpuReading,
+    usage,
+)
+from amp_nova.model.topology import Topology
+from amp_nova.profiling import profiles
+from amp_nova.profiling.profiles import Profiles, ProfileSettings
+from amp_nova.profiling.speedup import Estimate
+from amp_nova.sim.recording.phases import Bucket
+from amp_nova.sim.vcpu import Meter
+from amp_nova.sim.windows import WINDOW_S, Delivered, Windows
+
+BUCKETS_MAX = 720
+"""Buckets of a recording: phases are no shorter than two of them."""
+
+
+@dataclass(slots=True)
+class RecordedVcpu:
+    """One vCPU. Times are in seconds; ``run_s`` and ``full_speed_s`` as in ``sim.vcpu.Meter``.
+
+    ``elsewhere_s``: time it ran without being seen on one core type. ``ipc``: instructions per
+    cycle by core type, where counted. ``speedup``: the most certain estimate, by ``measured``.
+    """
+
+    run_s: list[float]
+    full_speed_s: list[float]
+    wait_s: float = 0.0
+    throttled_s: float = 0.0
+    instructions: float = 0.0
+    elsewhere_s: float = 0.0
+    buckets: list[Bucket] = field(default_factory=list)
+    ipc: dict[str, float] = field(default_factory=dict)
+    speedup: Estimate | None = None
+    position: int | None = None
+    """Of the core type that it was first seen on."""
+
+    @property
+    def demand_s(self) -> float:
+        """How long it wanted to run."""
+        return sum(b.demand_s for b in self.buckets)
+
+    def meter(self) -> Meter:
+        """The same as the simulator counts it."""
+        return Meter(
+            tuple(self.run_s),
+            self.wait_s,
+            self.throttled_s,
+            instructions=self.instructions,
+            full_speed_s=tuple(self.full_speed_s),
+        )
+
+
+@dataclass(slots=True)
+class RecordedInstance:
+    """One instance. ``windows``: what it was owed and got, if it books capacity.
+
+    ``errors``: why its booking cannot be read. ``late``, ``early``: whether it came after the
+    beginning or went before the end.
+    """
+
+    domain: Domain
+    booking: Booking
+    errors: tuple[str, ...]
+    vcpus: list[RecordedVcpu]
+    allowed: dict[int, frozenset[int]]
+    windows: Windows | None
+    late: bool = False
+    early: bool = False
+
+    @property
+    def delivered(self) -> Delivered:
+        """Delivered over booked capacity; all ``None`` for best effort."""
+        return Delivered() if self.windows is None else self.windows.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded, by UUID. ``changed``: whether pCPUs went on or off line meanwhile."""
+
+    topology: Topology
+    lasted_s: float
+    instances: Mapping[str, RecordedInstance]
+    changed: bool
+
+
+class Recorder:
+    """Takes observations one after the other."""
+
+    def __init__(
+        self,
+        settings: ProfileSettings,
+        bucket_s: float,
+        reference_ips: float | None = None,
+    ) -> None:
+        """``bucket_s``: resolution in time; ``reference_ips``: speed of the reference core."""
+        self._settings, self._bucket_s, self._reference_ips = settings, bucket_s, reference_ips
+        self._profiles = Profiles()
+        self._first: Observation | None = None
+        self._last: Observation | None = None
+        self._readings: dict[VcpuKey, tuple[str, VcpuReading]] = {}
+        self._instances: dict[str, RecordedInstance] = {}
+        self._window_ns = 0
+        self._changed = False
+
+    @property
+    def instances(self) -> int:
+        """How many instances were seen so far."""
+        return len(self._instances)
+
+    def add(self, seen: Observation) -> None:
+        """Add the interval since the last observation."""
+        before, first = self._last, self._first
+        if first is None or before is None:
+            self._first, self._window_ns = seen, seen.time_ns
+            passed_s = 0.0
+        else:
+            self._changed |= seen.topology.pcpus != first.topology.pcpus
+            passed_s = (seen.time_ns - before.time_ns) / 1e9
+        self._profiles = profiles.advance(self._profiles, seen, self._settings)
+        new = {d.domain.resource: d.domain for d in seen.domains}
+        new = {r: domain for r, domain in new.items() if r not in self._instances}
+        for resource, found in new.items():
+            self._instances[resource] = self._begun(seen, found)
+        used = self._used(seen, passed_s)
+        there = {d.domain.resource for d in seen.domains}
+        for resource, instance in self._instances.items():
+            instance.early = resource not in there
+            for index, vcpu in enumerate(() if resource in new else instance.vcpus):
+                interval = used.get((resource, index))
+                if resource not in there:
+                    interval = Usage(passed_s, 0.0, 0.0, 0.0)
+                measured = self._profiles.of((resource, index)).sampled
+                _extend(vcpu.buckets, passed_s, interval, measured, self._bucket_s)
+        self._conclude(seen)
+        self._last = seen
+
+    def result(self) -> Recording | None:
+        """What was recorded; ``None`` before the second observation."""
+        first, last = self._first, self._last
+        if first is None or last is None or last.time_ns <= first.time_ns:
+            return None
+        lasted_s = (last.time_ns - first.time_ns) / 1e9
+        return Recording(first.topology, lasted_s, dict(self._instances), self._changed)
+
+    def _begun(self, seen: Observation, domain: Domain) -> RecordedInstance:
+        assert self._first is not None
+        types = len(self._first.topology.core_types)
+        late_s = (seen.time_ns - self._first.time_ns) / 1e9
+        booking, errors = examine(domain.specs, domain.vcpus)
+        if domain.problem is not None:
+            booking, errors = None, (domain.problem,)
+        known = booking or best_effort(domain.vcpus)
+        # Before it came it wanted nothing.
+        absent = Bucket(late_s, late_s, 0.0)
+        vcpus = [
+            RecordedVcpu([0.0] * types, [0.0] * types, buckets=[absent] if late_s else [])
+            for _ in range(domain.vcpus)
+        ]
+        windows = None
+        if known.booked:
+            windows = Windows(known, self._first.topology, self._reference_ips)
+        return RecordedInstance(domain, known, errors, vcpus, {}, windows, late=late_s > 0.0)
+
+    def _used(self, seen: Observation, passed_s: float) -> dict[VcpuKey, Usage]:
+        """What every vCPU did since the last observation, entered in its totals."""
+        found: dict[VcpuKey, tuple[VcpuReading, VcpuReading, Usage]] = {}
+        for domain in seen.domains:
+            instance = self._instances[domain.domain.resource]
+            for reading in domain.vcpus:
+                key = (domain.domain.resource, reading.index)
+                instance.allowed[reading.index] = reading.allowed
+                life, last = self._readings.get(key, ("", reading))
+                self._readings[key] = (domain.domain.incarnation, reading)
+                vcpu = instance.vcpus[reading.index]
+                if vcpu.position is None:
+                    vcpu.position = _position(seen.topology, reading)
+                if life != domain.domain.incarnation or not passed_s:
+                    continue
+                used = usage(last, reading, round(passed_s * 1e9))
+                if used is not None:
+                    found[key] = (last, reading, used)
+        ran = {key: used.run_s / passed_s for key, (_, _, used) in found.items()}
+        busy = siblings_busy(seen, ran) if ran and seen.topology.speeds_vary else {}
+        for key, (last, reading, used) in found.items():
+            used = used._replace(siblings_busy_ratio=busy.get(key, 0.0))
+            _enter(self._instances[key[0]].vcpus[key[1]], seen.topology, (last, reading), used)
+        return {key: used for key, (_, _, used) in found.items()}
+
+    def _conclude(self, seen: Observation) -> None:
+        """Close the windows of bookings every second, and keep the best estimates."""
+        names = [t.name for t in seen.topology.core_types]
+        closing_s = (seen.time_ns - self._window_ns) / 1e9
+        for resource, instance in self._instances.items():
+            if instance.windows is not None and closing_s >= WINDOW_S * 0.999:
+                instance.windows.close(tuple(v.meter() for v in instance.vcpus), closing_s)
+            for index, vcpu in enumerate(instance.vcpus):
+                entry = self._profiles.entries.get((resource, index))
+                if entry is None:
+                    continue
+                vcpu.speedup = better(vcpu.speedup, entry.profile.speedup)
+                vcpu.ipc.update(_ipc(names, seen.topology, entry))
+        if closing_s >= WINDOW_S * 0.999:
+            self._window_ns = seen.time_ns
+
+
+def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
+    """The estimate with the least standard error; what ran on both core types goes first."""
+    known = [e for e in (other, one) if e is not None]
+    return min(known, key=lambda e: (e.source != "sampling", e.se), default=None)
+
+
+def _ipc(
+    names: Sequence[str], topology: Topology, entry: profiles.Entry
+) -> Iterator[tuple[str, float]]:
+    """Instructions per cycle by core type; where cycles are not counted, as policies rank by."""
+    for at, known in enumerate(entry.counters.types):
+        coefficient = topology.core_types[at].coefficient
+        if known is not None and known.ipc is not None:
+            yield names[at], known.ipc
+        elif known is not None and coefficient:
+            yield names[at], known.ips.value / coefficient / 1e9
+
+
+def _position(topology: Topology, reading: VcpuReading) -> int | None:
+    """The place of the core type that a vCPU was on in ``core_types``; ``None``: not known."""
+    position = topology.position(reading.pcpus)
+    if position is None and reading.last_pcpu in reading.pcpus:
+        position = topology.position({reading.last_pcpu})
+    return position
+
+
+def _enter(
+    vcpu: RecordedVcpu, topology: Topology, readings: tuple[VcpuReading, ...], used: Usage
+) -> None:
+    """Add an interval; one in which the vCPU moved counts half on either core type."""
+    positions = [p for r in readings if (p := _position(topology, r)) is not None]
+    for at in positions:
+        core_type = topology.core_types[at]
+        run_s = used.run_s / len(positions)
+        lost = losses(used._replace(run_s=run_s), 1.0, nominal_of(core_type))
+        vcpu.run_s[at] += run_s
+        vcpu.full_speed_s[at] += run_s - lost.total_ref_s
+    if not positions:
+        vcpu.elsewhere_s += used.run_s
+    vcpu.wait_s += used.wait_s
+    vcpu.throttled_s += used.throttled_s
+    vcpu.instructions += used.instructions or 0.0
+
+
+def _extend(
+    buckets: list[Bucket],
+    passed_s: float,
+    used: Usage | None,
+    speedup: Estimate | None,
+    length_s: float,
+) -> None:
+    """Add an interval to the last bucket, or to a new one once that is full."""
+    if passed_s <= 0.0:
+        return
+    known_s, demand_s = (0.0, 0.0) if used is None else (passed_s, used.demand_s)
+    new = Bucket(passed_s, known_s, demand_s, speedup)
+    if buckets and buckets[-1].length_s < length_s * 0.999:
+        last = buckets.pop()
+        new = Bucket(
+            last.length_s + passed_s,
+            last.known_s + known_s,
+            last.demand_s + demand_s,
+            speedup or last.speedup,
+        )
+    buckets.append(new)

@@ -1,0 +1,237 @@
+"""``amp-nova whatif`` as its user sees it."""
+
+import json
+
+import pytest
+import yaml
+
+from amp_nova.cmd import cli
+
+RECORDING = {
+    "name": "recorded",
+    "duration_s": 30.0,
+    "policy": "hsp",
+    "host": {
+        "reference": "slow",
+        "core_types": [
+            {"name": "slow", "count": 2, "coefficient": 1.0, "llc": [0, 0]},
+            {"name": "fast", "count": 1, "coefficient": 2.0, "llc": [0]},
+        ],
+    },
+    "vms": [
+        {"name": "web", "extra_specs": {"amp:pref_core": "0.5"}, "workload": {"utilization": 1.0}},
+        {"name": "gains", "workload": {"speedup": {"fast": 1.9}}},
+        {"name": "waits", "workload": {"speedup": {"fast": 1.2}}, "start_on": "slow"},
+    ],
+    "recorded": {
+        "lasted_s": 30.0,
+        "vms": {
+            "web": {"progress_refcores": 0.5, "slowdown": 4.0, "delivered_ratio": 1.0},
+            "gains": {
+                "progress_refcores": 1.9,
+                "slowdown": 1.0,
+                "vcpus": [{"speedup": 1.9, "speedup_error": 0.1}],
+            },
+            "waits": {
+                "progress_refcores": 0.8,
+                "slowdown": 1.5,
+                "vcpus": [{"speedup": 1.2, "speedup_error": None}],
+            },
+        },
+    },
+}
+PLAIN = {key: value for key, value in RECORDING.items() if key != "recorded"}
+
+
+@pytest.fixture
+def ask(tmp_path, capsys):
+    """Runs it on a document; exit status, output, error."""
+
+    def ask_(*arguments, document=RECORDING):
+        path = tmp_path / "host.yaml"
+        path.write_text(yaml.safe_dump(document))
+        try:
+            status = cli.main(["whatif", str(path), *arguments])
+        except SystemExit as exc:
+            status = exc.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return ask_
+
+
+def answer(ask, *arguments, document=RECORDING):
+    status, out, err = ask(*arguments, "--format", "json", document=document)
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def progress(result):
+    return {name: vm["progress_refcores"] for name, vm in result["vms"].items()}
+
+
+def test_another_policy_side_by_side(ask):
+    """With hsp one has the fast core, once it is known to gain more; in turns both have half."""
+    found = answer(ask, "--policy", "rr")
+
+    assert progress(found["as_is"])["gains"] == pytest.approx(1.9, abs=0.1)
+    (then,) = found["would_be"]
+    assert then["change"] == "policy rr"
+    assert progress(then["result"])["gains"] < progress(found["as_is"])["gains"] - 0.2
+    assert progress(then["result"])["web"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_more_cores_and_another_booking_are_changed_together(ask):
+    """A fast core for each of the two, and twice the booking."""
+    found = answer(ask, "--core-type", "fast=+1", "--core-type", "slow=+1", "--book", "web=1")
+
+    (then,) = found["would_be"]
+    assert then["change"] == "1 more fast, 1 more slow, web books 1"
+    web = then["result"]["vms"]["web"]
+    assert (web["booked_refcores"], web["delivered_ratio"]) == (1.0, pytest.approx(1.0, abs=0.01))
+    assert progress(then["result"])["waits"] == pytest.approx(1.2, abs=0.02)
+
+
+def test_without_fast_cores_all_are_slow(ask):
+    """The type goes, and with it what the VMs say of it. Three share two cores."""
+    (then,) = answer(ask, "--core-type", "fast=-1", "--book", "web=0")["would_be"]
+
+    assert sum(progress(then["result"]).values()) == pytest.approx(2.0)
+    assert then["result"]["vms"]["web"]["booked_refcores"] is None
+
+
+def test_several_policies_each_have_a_section(ask):
+    """A table for people, in which each answer has its error."""
+    status, out, _ = ask("--policy", "rr", "--policy", "acfs:unfairness_factor=1.2")
+
+    assert status == 0
+    assert "policy rr\nvm" in out
+    assert "policy acfs:unfairness_factor=1.2\nvm" in out
+    assert "+-" in out
+    assert "speedups of waits were never measured" in out
+    rows = answer(ask, "--policy", "rr", "-c", "vm", "-c", "then")
+    assert [row["vm"] for row in rows] == ["web", "gains", "waits"]
+
+
+def test_the_error_has_both_parts(ask):
+    """What the simulation of the recorded time is off, and what the speedups may be off."""
+    errors = answer(ask, "--core-type", "fast=+1")["would_be"][0]["error"]
+
+    # waits was recorded 20 % below what is simulated; nobody measured its speedup, 1.0 to 2.0.
+    assert errors["vms"]["waits"]["progress_refcores"] > 0.8
+    # gains: 0.1 of 1.9 by its speedup, and 4 % between what is simulated and what was recorded.
+    assert errors["vms"]["gains"]["progress_refcores"] == pytest.approx(0.125, rel=0.2)
+    assert errors["vms"]["web"]["progress_refcores"] == pytest.approx(0.0, abs=0.02)
+    assert errors["throughput"] is not None
+
+
+def test_without_a_recording_the_error_is_not_known(ask):
+    """Said, and null for programs."""
+    status, out, _ = ask("--policy", "rr", document=PLAIN)
+    assert status == 0
+    assert "the scenario is not a recording" in out
+
+    found = answer(ask, "--policy", "rr", document=PLAIN)
+    assert found["recorded"] is None
+    assert found["would_be"][0]["error"]["vms"]["gains"]["progress_refcores"] is None
+
+
+def test_a_booking_that_does_not_fit_is_said(ask):
+    """Nothing on this host delivers 2 refcores twice."""
+    _, out, _ = ask("--book", "gains=2", "--book", "waits=2")
+
+    assert "of its booking" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say what is to change"),
+        (["--policy", "hps"], "did you mean 'hsp'?"),
+        (["--policy", "hsp:x"], "write NAME or NAME:KEY=VALUE"),
+        (["--policy", "hsp", "--policy", "hsp"], "hsp is given twice"),
+        (["--core-type", "fsat=+1"], "did you mean 'fast'?"),
+        (["--core-type", "fast"], "write KEY=VALUE"),
+        (["--core-type", "fast=2"], "write fast=+N or fast=-N"),
+        (["--core-type", "fast=+0"], "write fast=+N or fast=-N"),
+        (["--core-type", "fast=+99999999"], "write fast=+N or fast=-N"),
+        (["--core-type", "fast=+4096"], "4096"),
+        (["--core-type", "fast=-2"], "core type 'fast' has 1 cores"),
+        (["--core-type", "slow=-2"], "leave one core of it"),
+        (["--book", "wbe=1"], "did you mean 'web'?"),
+        (["--book", "web=much"], "--book web=much is not allowed"),
+        (["--book", "web=-1"], "--book web=-1 is not allowed"),
+        (["--book", "web"], "write KEY=VALUE"),
+        (["--book", "web=1", "--book", "web=2"], "web is given twice"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(ask, arguments, said):
+    """With the value, and what would be right."""
+    status, out, err = ask(*arguments)
+
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        "much",
+        {"vm": {}},
+        {"vms": []},
+        {"vms": {"web": 1}},
+        {"vms": {"web": {"progress": 1}}},
+        {"vms": {"web": {"progress_refcores": "fast"}}},
+        {"vms": {"web": {"vcpus": [{"speedup": 0}]}}},
+        {"vms": {"web": {"vcpus": {"speedup": 1}}}},
+    ],
+)
+def test_a_damaged_recording_is_refused_in_a_sentence(ask, recorded):
+    """It names the line; the scenario itself is still a scenario."""
+    status, _, err = ask("--policy", "rr", document={**PLAIN, "recorded": recorded})
+
+    assert status == 2
+    assert "host.yaml, line" in err
+    assert err.count("\n") == 1
+
+
+def test_vms_with_several_vcpus_and_hardware_threads(ask):
+    """A core comes with its hardware threads; each vCPU has a speedup of its own."""
+    document = {
+        **PLAIN,
+        "host": {
+            "core_types": [
+                {"name": "slow", "count": 2, "coefficient": 1.0},
+                {"name": "fast", "count": 2, "coefficient": 2.0, "threads_per_core": 2},
+            ]
+        },
+        "vms": [
+            {
+                "name": "two",
+                "vcpus": 2,
+                "workload": {
+                    "vcpus": [
+                        {"speedup": {"fast": 1.5}, "phases": [{"for_s": 5, "utilization": 1}]},
+                        {"speedup": None},
+                    ]
+                },
+            }
+        ],
+        "recorded": {
+            "vms": {
+                "two": {
+                    "progress_refcores": 1.75,
+                    "vcpus": [
+                        {"speedup": 1.5, "speedup_error": 0.1},
+                        {"speedup": None, "speedup_error": None},
+                    ],
+                }
+            }
+        },
+    }
+    (then,) = answer(ask, "--core-type", "fast=+1", document=document)["would_be"]
+
+    assert progress(then["result"])["two"] == pytest.approx(1.75, abs=0.05)
+    # The first may be 0.1 off, the second gain nothing at all.
+    assert then["error"]["vms"]["two"]["progress_refcores"] == pytest.approx(0.55, abs=0.1)
