@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import socket
@@ -20,7 +21,13 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.agent.settings import read as read_settings
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.cmd.terminal import progress
-from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable
+from amp_nova.exceptions import (
+    AmpError,
+    CalibrationInvalid,
+    ConfigInvalid,
+    HypervisorUnavailable,
+)
+from amp_nova.host.calibration import idleness
 from amp_nova.model import cpulist
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.profiling.speedup import Estimate
@@ -117,13 +124,13 @@ def run(args: argparse.Namespace) -> int:
         )
     conf = options.load(files=args.config_file)
     with _target(args.output, force=args.force) as write:
-        sensor = _sensor(conf)
+        sensor, busy = _sensor(conf), _BusyCores(conf)
         recorder, recording = _record(args, conf, sensor)
         progress("")
         if recording is None or not recorder.instances:
             print("amp-nova: no instance ran here: nothing was recorded", file=sys.stderr)
             return 1
-        write(file.text(recording, _surroundings(conf, recording)))
+        write(file.text(recording, _surroundings(conf, recording, busy.cores())))
     count = len(recording.instances)
     print(f"{count} instances over {recording.lasted_s:.0f} s, written to {args.output}")
     return 0
@@ -233,7 +240,32 @@ def _shared(conf: cfg.ConfigOpts) -> frozenset[int] | None:
         ) from exc
 
 
-def _surroundings(conf: cfg.ConfigOpts, recording: Recording) -> Surroundings:
+class _BusyCores:
+    """How many of the pCPUs that instances may use are busy, from now on."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._root, self._shared = conf.topology.root, _shared(conf)
+        self._before = self._ticks()
+
+    def cores(self) -> float | None:
+        """The mean since the beginning; ``None`` where the kernel does not say."""
+        after = self._ticks()
+        if not (self._before and after):
+            return None
+        found = idleness.load_between(self._before, after)
+        shared = found.keys() if self._shared is None else found.keys() & self._shared
+        return math.fsum(found[p].busy_ratio for p in shared)
+
+    def _ticks(self) -> dict[int, list[int]]:
+        try:
+            return idleness.ticks(self._root)
+        except CalibrationInvalid:
+            return {}
+
+
+def _surroundings(
+    conf: cfg.ConfigOpts, recording: Recording, busy_cores: float | None
+) -> Surroundings:
     """What the agent says, if one runs here."""
     answer: Mapping[str, Any] | None
     try:
@@ -243,7 +275,7 @@ def _surroundings(conf: cfg.ConfigOpts, recording: Recording) -> Surroundings:
         answer = None
     name = f"{socket.gethostname()} {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}"
     if answer is None or "status" not in answer:
-        return Surroundings(name, ran=False)
+        return Surroundings(name, ran=False, busy_cores=busy_cores)
     policy = str(answer.get("policy", conf.agent.policy))
     if policy == conf.agent.policy:
         given = ["".join(line.split()) for line in conf.agent.policy_parameter]
@@ -254,7 +286,7 @@ def _surroundings(conf: cfg.ConfigOpts, recording: Recording) -> Surroundings:
     changed = {
         name: conf.agent[name] for name in OPTIONS if conf.agent[name] != defaults.agent[name]
     }
-    return Surroundings(name, policy, changed, _published(answer))
+    return Surroundings(name, policy, changed, _published(answer), busy_cores=busy_cores)
 
 
 def _published(answer: Mapping[str, Any]) -> dict[VcpuKey, Estimate]:

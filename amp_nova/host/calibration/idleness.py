@@ -1,7 +1,7 @@
 """Load of the pCPUs at the moment: a calibration measures on idle ones."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +28,17 @@ def loads(
 
     Raises ``CalibrationInvalid`` if ``/proc/stat`` cannot be read.
     """
-    before = _ticks(root)
+    before = ticks(root)
     sleep(over_s)
+    return load_between(before, ticks(root))
+
+
+def load_between(
+    before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]
+) -> dict[int, Load]:
+    """Load of every pCPU between two readings of ``ticks``."""
     found = {}
-    for pcpu, now in _ticks(root).items():
+    for pcpu, now in after.items():
         then = before.get(pcpu)
         if then is None:  # came online in between
             continue
@@ -45,7 +52,11 @@ def loads(
     return found
 
 
-def _ticks(root: str) -> dict[int, list[int]]:
+def ticks(root: str) -> dict[int, list[int]]:
+    """The first eight counters of every online pCPU in ``/proc/stat`` (proc(5)).
+
+    Raises ``CalibrationInvalid`` if that cannot be read.
+    """
     path = Path(root, "proc/stat")
     found = {}
     try:

@@ -1,5 +1,6 @@
 """A recording as the text of a scenario file, with what was recorded beside it."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from amp_nova.sim.scenarios.document import SIZE_MAX_BYTES
 
 PHASES_MAX = (24, 12, 6, 3, 1)
 """Most phases of a vCPU: the first number with which the file is small enough."""
+OTHER_RATIO = 0.05
+"""Processes other than vCPUs are worth a note if they use more than this part of the pCPUs."""
 UNSEEN_RATIO = 0.02
 """A vCPU that ran for a greater part of its time where nobody saw it has no recorded progress."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,255}")
@@ -40,6 +43,8 @@ class Surroundings:
     agent: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[VcpuKey, Estimate] = field(default_factory=dict)
     ran: bool = True
+    busy_cores: float | None = None
+    """How many pCPUs were busy on average, with whatever; ``None``: not known."""
 
 
 def text(recording: Recording, around: Surroundings) -> str:
@@ -67,7 +72,11 @@ def _text(recording: Recording, around: Surroundings, phases_max: int) -> str:
         "policy": around.policy,
         "host": host,
         "vms": vms,
-        "recorded": {"lasted_s": round(recording.lasted_s, 3), "vms": recorded},
+        "recorded": {
+            "lasted_s": round(recording.lasted_s, 3),
+            "other_cores": _rounded(_other_cores(recording, around)),
+            "vms": recorded,
+        },
     }
     if around.agent:
         document["agent"] = dict(around.agent)
@@ -106,9 +115,23 @@ def _notes(recording: Recording, around: Surroundings) -> list[str]:
             "No agent ran: bookings were not enforced, and the simulator enforces them. Linux "
             "placed the vCPUs, as policy none does."
         )
+    other = _other_cores(recording, around)
+    if other is not None and other > OTHER_RATIO * len(recording.topology.pcpus):
+        notes.append(
+            f"Processes other than vCPUs kept {other:.2f} pCPUs busy; the simulator has none."
+        )
     if recording.changed:
         notes.append("pCPUs went on or off line meanwhile; the host is as it was at the start.")
     return notes
+
+
+def _other_cores(recording: Recording, around: Surroundings) -> float | None:
+    """How many pCPUs were busy with something else than vCPUs."""
+    if around.busy_cores is None:
+        return None
+    vcpus = [v for instance in recording.instances.values() for v in instance.vcpus]
+    ran_s = math.fsum(sum(v.run_s) + v.elsewhere_s for v in vcpus)
+    return max(0.0, around.busy_cores - ran_s / recording.lasted_s)
 
 
 def _names(instances: Any) -> dict[str, str]:

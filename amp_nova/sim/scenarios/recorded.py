@@ -40,7 +40,9 @@ def read(whole: Value) -> Mapping[str, RecordedVm] | None:
     value = next((v for k, v in whole.entries().items() if k == "recorded"), None)
     if value is None or value.is_null:
         return None
-    vms = value.fields(("lasted_s", "vms"), ("vms",))["vms"].entries("a mapping of VMs")
+    vms = value.fields(("lasted_s", "other_cores", "vms"), ("vms",))["vms"].entries(
+        "a mapping of VMs"
+    )
     return {name: _vm(vm) for name, vm in vms.items()}
 
 

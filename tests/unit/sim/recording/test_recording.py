@@ -287,3 +287,16 @@ def test_a_speedup_that_changes_begins_a_phase(tmp_path):
     found = phases([Bucket(1.0, 1.0, 1.0, e) for e in parts], 24)
 
     assert [(p.for_s, p.speedup.value) for p in found] == [(5.0, 1.2), (5.0, 1.9)]
+
+
+@pytest.mark.parametrize(("busy_cores", "said"), [(1.6, True), (1.02, False), (None, False)])
+def test_what_else_kept_the_host_busy_is_said(tmp_path, busy_cores, said):
+    """The simulator has no other processes, so a recording beside them is off."""
+    recording = recorded(scenario(guest("a"), duration_s=4.0))
+
+    text = file.text(recording, replace(AROUND, busy_cores=busy_cores))
+
+    assert ("Processes other than vCPUs kept 0.60 pCPUs busy" in text) is said
+    other = yaml.safe_load(text)["recorded"]["other_cores"]
+    assert other is None if busy_cores is None else other == pytest.approx(busy_cores - 1.0)
+    assert replayed(tmp_path, text).guests
