@@ -114,7 +114,16 @@ def _web_access(text: str) -> None:
 
 SCENARIOS = [
     Path(__file__).parent / "scenarios" / f"{name}.yaml"
-    for name in ("clock", "hot-thread", "ips", "latency", "power", "serial-sections", "transfers")
+    for name in (
+        "clock",
+        "hot-thread",
+        "ips",
+        "latency",
+        "locks",
+        "power",
+        "serial-sections",
+        "transfers",
+    )
 ]
 
 

@@ -123,7 +123,7 @@ class SimGuest:
             vcpu = SimVcpu(self, behaviour, index, order + index, pcpus)
             behaviour.vcpus.append(vcpu)
             self.vcpus.append(vcpu)
-        begin(self.vcpus, self.guest.workload.requests, self._chance, self.started_s)
+        begin(self.vcpus, self.guest.workload, self._chance, self.started_s)
 
     def reached(self, vcpu: SimVcpu, now_s: float) -> Iterable[SimVcpu]:
         """A vCPU reached its target: returns those that now start or stop running."""

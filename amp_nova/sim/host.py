@@ -65,6 +65,7 @@ class SimHost:
         """
         self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
+        self._memory_bytes_s = machine.memory_bytes_s
         self._counting = counting or Counting(seed=seed)
         self._seed = seed
         self._guests: dict[str, SimGuest] = {}
@@ -93,6 +94,9 @@ class SimHost:
         self._guests[guest.name] = added
         added.start(self._started + 1, self._pcpus)
         self._started += len(added.vcpus)
+        for vcpu in added.vcpus:
+            bytes_ = vcpu.work.behaviour.workload.working_set_bytes
+            vcpu.work.refill_s = bytes_ / self._memory_bytes_s
         if guest.start_on is not None:
             for vcpu, booked in zip(added.vcpus, guest.booking.vcpus, strict=True):
                 self._start_on(vcpu, guest.start_on, stays=booked.kind != "best_effort")

@@ -155,4 +155,6 @@ class Timeline:
         left_ref_s = work.target_ref_s - work.progress_ref_s
         if speed > 0.0:
             at_s = self.now_s + max(0.0, left_ref_s) / speed
+            if work.stall_s:
+                at_s += work.stall_s / sum(r.cores for r in vcpu.counters.rates)
             heapq.heappush(self._events, (at_s, REACHED, vcpu.order, work.version, vcpu))

@@ -18,6 +18,8 @@ class Moves:
 
     total: int = 0
     cross_llc: int = 0
+    paid: int = 0
+    """How many of ``cross_llc`` it has begun to fill the new cache for."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,10 @@ class Work:
     waits_until_s: float | None = None
     """Until when it waits; infinity: for others; ``None``: it does not."""
     done: bool = False
+    refill_s: float = 0.0
+    """CPU time that it takes to fill another cache."""
+    stall_s: float = 0.0
+    """CPU time that is yet to go into that."""
     version: int = 0
     """Which forecast of reaching the target is the latest one."""
 
@@ -108,6 +114,13 @@ class Work:
     def blocked(self) -> bool:
         """Whether it waits for something else than a pCPU."""
         return self.waits_until_s is not None
+
+    def progressing(self, rates: Iterable[Rate], passed_s: float) -> float:
+        """Fill the cache in this time; the part of the time that is left for progress."""
+        ran_s = sum(r.cores for r in rates) * passed_s
+        filled_s = min(self.stall_s, ran_s)
+        self.stall_s -= filled_s
+        return 1.0 - filled_s / ran_s if ran_s > 0.0 else 0.0
 
 
 class SimVcpu:
@@ -143,7 +156,9 @@ class SimVcpu:
     def wants(self) -> bool:
         """Whether it has something to run."""
         work = self.work
-        return work.behaviour.turn.wants and not work.done and not work.blocked
+        if work.done or not work.behaviour.turn.wants:
+            return False
+        return work.waits_until_s is None or (work.program is not None and work.program.spins)
 
     @property
     def speed(self) -> float:
@@ -161,12 +176,13 @@ class SimVcpu:
         behaviour = self.work.behaviour
         speeds, gains = behaviour.turn.speeds, behaviour.rates
         cycles_noise, misses_noise = behaviour.model.noise(), behaviour.model.noise()
+        progressing = self.work.progressing(counters.rates, passed) if self.work.stall_s else 1.0
         runs = speed = 0.0
         for at, share, kept, clock in counters.rates:
             ran_s, gain = share * passed, gains[at]
             counters.run_s[at] += ran_s
             self.work.full_speed_s[at] += ran_s * kept
-            counters.instructions += gain.instructions * ran_s * kept
+            counters.instructions += gain.instructions * ran_s * kept * progressing
             counters.cycles += gain.cycles * ran_s * clock * cycles_noise
             counters.cache_misses += gain.cache_misses * ran_s * kept * misses_noise
             runs += share
@@ -175,12 +191,15 @@ class SimVcpu:
             counters.wait_s += (1.0 - runs) * passed
             counters.throttled_s += counters.throttled_ratio * passed
         if self.work.waits_until_s is None:
-            self.work.progress_ref_s += speed * passed
+            self.work.progress_ref_s += speed * passed * progressing
 
     def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
         """Run with another share from now on, which is worth these ``rates``."""
         self.counters.rates = rates
         self.counters.throttled_ratio = share.throttled_ratio
+        if self.moves.paid != self.moves.cross_llc:  # only now: its counters are up to date
+            self.moves.paid = self.moves.cross_llc
+            self.work.stall_s = self.work.refill_s
 
     def reading(self, allowed: frozenset[int]) -> VcpuReading:
         """Its counters and limits as a Sensor shows them."""

@@ -20,9 +20,10 @@ def target_ref_s(workload: Workload, barriers: int) -> float:
 class Barriers:
     """The vCPUs of one guest. Those without barriers only finish their work."""
 
-    together, spins = True, False
+    together = True
 
-    def __init__(self, vcpus: Sequence[SimVcpu]) -> None:
+    def __init__(self, vcpus: Sequence[SimVcpu], *, spins: bool) -> None:
+        self.spins = spins
         self._vcpus = vcpus
         self._together = [v for v in vcpus if v.work.behaviour.workload.barriers_ref_s]
         self._passed = 0

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 
 from amp_nova.sim.programs.barrier import Barriers
 from amp_nova.sim.programs.io import Transfers
+from amp_nova.sim.programs.lock import Locking
 from amp_nova.sim.programs.requests import Queue
-from amp_nova.sim.scenarios.programs import Requests
-from amp_nova.sim.vcpu import SimVcpu
+from amp_nova.sim.scenarios.workload import Workload
+from amp_nova.sim.vcpu import Program, SimVcpu
 
 
-def begin(
-    vcpus: Sequence[SimVcpu], requests: Requests | None, chance: random.Random, now_s: float
-) -> None:
-    """Begin the programs of a guest that starts now; ``requests`` are of all its vCPUs."""
-    queue = None if requests is None else Queue(requests, now_s, chance)
+def begin(vcpus: Sequence[SimVcpu], whole: Workload, chance: random.Random, now_s: float) -> None:
+    """Begin the programs of a guest that starts now; ``whole`` is what all its vCPUs share."""
+    queue = None if whole.requests is None else Queue(whole.requests, now_s, chance)
     others = []
     for vcpu in vcpus:
         io = vcpu.work.behaviour.workload.io
@@ -24,6 +23,8 @@ def begin(
         else:
             vcpu.work.program = program
             program.begin(vcpu, now_s)
-    barriers = Barriers(others)
+    shared: Program = Barriers(others, spins=whole.spins)
+    if whole.lock is not None:
+        shared = Locking(whole.lock, others)
     for vcpu in others:
-        vcpu.work.program = barriers
+        vcpu.work.program = shared

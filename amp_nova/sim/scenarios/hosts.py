@@ -18,8 +18,11 @@ CLOCK_LEAST, CLOCK_MOST = 0.05, 5.0
 CLOCK_HZ = 1e9
 """Calibrated clock of the reference core on a host whose clocks change."""
 WATTS_MOST = 1e4
+MEMORY_BYTES_S = 10e9
+"""Rate at which a vCPU fills a cache, unless the scenario gives it."""
 STEP_MIN_S = 0.001
 """Minimum length of a phase and of the work between two barriers: each costs an event."""
+HOST_KEYS = ("reference", "core_types", "reference_ips", "memory_bytes_s")
 REQUIRED = ("name", "count", "coefficient")
 KEYS = (*REQUIRED, "llc", "threads_per_core", "smt_busy_factor", "clock", "idle_w", "busy_w")
 """Keys of a core type."""
@@ -51,6 +54,8 @@ class Machine:
 
     clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
     power: Mapping[str, Power] = field(default_factory=dict)
+    memory_bytes_s: float = MEMORY_BYTES_S
+    """Rate at which a vCPU that moved fills the cache."""
 
 
 def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Machine]:
@@ -84,7 +89,8 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
     reference = slowest_first[0].name
     if "reference" in host:
         reference = _reference(host["reference"], types)
-    return Topology(slowest_first, pcpus, reference, "scenario"), Machine(clocks, power)
+    rate = host["memory_bytes_s"].number(1) if "memory_bytes_s" in host else MEMORY_BYTES_S
+    return Topology(slowest_first, pcpus, reference, "scenario"), Machine(clocks, power, rate)
 
 
 def _threads(types: Mapping[str, CoreType], names: Sequence[str]) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What a workload waits for besides pCPUs: I/O and requests.
+"""What a workload waits for besides pCPUs: I/O, requests and locks.
 
 Work is counted in seconds alone on the slowest core type.
 """
@@ -6,6 +6,7 @@ Work is counted in seconds alone on the slowest core type.
 from dataclasses import dataclass
 
 from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.hosts import STEP_MIN_S
 
 BYTES_MOST = 1e12
 REQUESTS_MOST = 1e6
@@ -39,6 +40,14 @@ class Requests:
     exponential: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock of a guest: each vCPU works without it, then with it, in turn."""
+
+    after_ref_s: float
+    hold_ref_s: float
+
+
 def io(value: Value) -> Io:
     """What a vCPU transfers."""
     required = ("cpu_s_per_byte", "line_bytes_s")
@@ -61,3 +70,10 @@ def requests(value: Value) -> Requests:
         arrivals is None or arrivals.one_of(ARRIVALS, "how requests arrive") == "poisson",
         service is None or service.one_of(SERVICES, "how work varies") == "exponential",
     )
+
+
+def lock(value: Value) -> Lock:
+    """The lock of a guest."""
+    required = ("after_s", "hold_s")
+    keys = value.fields(required, required)
+    return Lock(keys["after_s"].number(0), keys["hold_s"].number(STEP_MIN_S))

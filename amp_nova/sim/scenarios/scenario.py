@@ -88,7 +88,7 @@ def read(
         ("name", "duration_s", "seed", "host", "vms", "policy", "agent", "recorded"),
         ("duration_s", "host", "vms"),
     )
-    host = keys["host"].fields(("reference", "core_types", "reference_ips"), ("core_types",))
+    host = keys["host"].fields(hosts.HOST_KEYS, ("core_types",))
     ips = host["reference_ips"].number(0, above=True) if "reference_ips" in host else None
     agent = keys["agent"].entries() if "agent" in keys else {}
     controller = {k: agent.pop(k) for k in ("ips_controller",) if k in agent}

@@ -8,10 +8,21 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import programs
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST, STEP_MIN_S
-from amp_nova.sim.scenarios.programs import Io, Requests
+from amp_nova.sim.scenarios.programs import Io, Lock, Requests
 
-KEYS = ("speedup", "ipc", "utilization", "work_refcore_s", "barrier_s", "phases", "io")
+KEYS = (
+    "speedup",
+    "ipc",
+    "utilization",
+    "work_refcore_s",
+    "barrier_s",
+    "phases",
+    "io",
+    "working_set_bytes",
+)
 """What one vCPU does."""
+SHARED = ("requests", "lock", "barrier_wait")
+"""What the vCPUs of a VM share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,8 @@ class Workload:
     several values the next one holds after every barrier, and the first follows the last.
     ``ipc``: instructions per cycle by core type, if given. ``vcpus``: what vCPU 0, 1, ... does
     instead; the last one holds for all vCPUs after it. ``io`` or ``requests`` decide when a vCPU
-    wants a pCPU and how much it does then.
+    wants a pCPU and how much it does then. ``lock``: what they share. ``spins``: whether they wait
+    busily at barriers. ``working_set_bytes`` go with a vCPU that moves to another cache.
     """
 
     phases: tuple[Phase, ...]
@@ -48,6 +60,9 @@ class Workload:
     vcpus: "tuple[Workload, ...]" = ()
     io: Io | None = None
     requests: Requests | None = None
+    lock: Lock | None = None
+    spins: bool = False
+    working_set_bytes: float = 0.0
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
         """What the first of so many vCPUs do; the others do the same as the last of these."""
@@ -69,12 +84,13 @@ class Workload:
     @property
     def parallel(self) -> bool:
         """Whether vCPUs wait for each other."""
-        return any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
+        barriers = any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
+        return barriers or self.lock is not None
 
     @property
     def even(self) -> bool:
         """Whether all vCPUs do the same all the time."""
-        waits = len(self.barriers_ref_s) > 1 or self.io or self.requests
+        waits = len(self.barriers_ref_s) > 1 or self.io or self.requests or self.lock
         return not self.vcpus and not waits
 
 
@@ -85,15 +101,19 @@ def usual(topology: Topology) -> Workload:
 
 def read(value: Value, topology: Topology, vcpus: int) -> Workload:
     """The workload of a VM with so many vCPUs."""
-    keys = value.fields((*KEYS, "vcpus", "requests"))
-    own, queue = keys.pop("vcpus", None), keys.pop("requests", None)
-    whole = _read(keys, topology)
-    if queue is not None:
-        whole = replace(whole, requests=programs.requests(queue))
+    keys = value.fields((*KEYS, "vcpus", *SHARED))
+    own = keys.pop("vcpus", None)
+    queue, lock, wait = (keys.pop(key, None) for key in SHARED)
+    whole = replace(
+        _read(keys, topology),
+        requests=programs.requests(queue) if queue else None,
+        lock=programs.lock(lock) if lock else None,
+        spins=wait is not None and wait.one_of(("sleep", "spin"), "how to wait") == "spin",
+    )
     if own is not None:
         whole = replace(whole, vcpus=_each(own, keys, topology, vcpus))
     for one in whole.different(vcpus):
-        _check(value, one, whole.requests)
+        _check(value, one, whole)
     return whole
 
 
@@ -108,13 +128,16 @@ def _each(
     return tuple(_read({**keys, **entry.fields(KEYS)}, topology) for entry in entries)
 
 
-def _check(value: Value, one: Workload, requests: Requests | None) -> None:
-    """Only one thing decides when a vCPU wants a pCPU."""
+def _check(value: Value, one: Workload, whole: Workload) -> None:
+    """Only one thing decides when a vCPU wants a pCPU, and whom it waits for."""
+    if whole.lock is not None and one.barrier_ref_s is not None:
+        raise value.wrong(f"{value.path} gives lock and barrier_s: remove one")
     given = {
-        "requests": requests is not None,
+        "requests": whole.requests is not None,
         "io": one.io is not None,
         "work_refcore_s": one.work_ref_s is not None,
         "barrier_s": one.barrier_ref_s is not None,
+        "lock": whole.lock is not None,
         "utilization": any(p.utilization_ratio < 1.0 for p in one.phases),
     }
     names = [name for name, present in given.items() if present]
@@ -142,7 +165,12 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
         _barriers(keys["barrier_s"]) if "barrier_s" in keys else None,
         _by_type(keys["ipc"], topology) if "ipc" in keys else {},
         io=programs.io(keys["io"]) if "io" in keys else None,
+        working_set_bytes=_bytes(keys.get("working_set_bytes")),
     )
+
+
+def _bytes(value: Value | None) -> float:
+    return value.number(0, programs.BYTES_MOST) if value else 0.0
 
 
 def _barriers(value: Value) -> float | tuple[float, ...]:

@@ -262,6 +262,28 @@ FAULTS = {
         WORKLOAD + "{vcpus: [{requests: {per_s: 1, work_refcore_s: 1}}]}\n",
         "'requests' is not a key of .*vcpus.0.",
     ),
+    "a lock that is never held": (
+        WORKLOAD + "{lock: {after_s: 1, hold_s: 0}}\n",
+        "hold_s is '0': give a number of at least 0.001",
+    ),
+    "a lock and barriers": (
+        WORKLOAD + "{lock: {after_s: 1, hold_s: 1}, barrier_s: 1}\n",
+        "line 9: .* gives lock and barrier_s: remove one",
+    ),
+    "a lock and I/O": (
+        WORKLOAD + "{lock: {after_s: 1, hold_s: 1}, "
+        "io: {cpu_s_per_byte: 1e-9, line_bytes_s: 1e9}}\n",
+        "gives io and lock, but either",
+    ),
+    "waiting somehow": (
+        WORKLOAD + "{barrier_s: 1, barrier_wait: nap}\n",
+        "barrier_wait is 'nap': give how to wait: sleep, spin",
+    ),
+    "less than no memory": (WORKLOAD + "{working_set_bytes: -1}\n", "a number of at least 0"),
+    "no memory bandwidth": (
+        ONE_VM.replace("  reference: slow", "  memory_bytes_s: 0"),
+        "line 3: host.memory_bytes_s is '0': give a number of at least 1",
+    ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
         "0, or a number of at least",
