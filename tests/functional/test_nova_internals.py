@@ -1,0 +1,99 @@
+"""What ``AmpCapacityFilter`` relies on in Nova without an interface for it.
+
+If one of these fails after an upgrade of Nova, concurrent requests can get the same capacity where
+flavors claim nothing in Placement. doc/source/contributor/nova-spec.rst says what Nova would have
+to offer instead.
+"""
+
+from typing import ClassVar
+from unittest import mock
+
+from nova.scheduler import utils
+
+from amp_nova.nova_plugins import filters
+from amp_nova.nova_plugins.filters import AmpCapacityFilter
+from amp_nova.nova_plugins.host_states import HostStates
+from tests.functional.cloud import CloudTestCase
+
+ONE = {"slow": (1, 1.0)}
+
+
+class NovaInternalsTest(CloudTestCase):
+    HOSTS: ClassVar = {"host1": ONE, "host2": ONE}
+
+    def setUp(self):
+        super().setUp()
+        self.calls = []
+        self.record(AmpCapacityFilter, "_filtered", "filtered", lambda *_: "")
+        self.record(HostStates, "reserve", "examined", lambda _self, node, *_: node)
+        self.record(utils, "claim_resources", "claimed", lambda *_: "")
+        self.record(
+            AmpCapacityFilter, "_consume", "consumed", lambda _self, host, *_: host.nodename
+        )
+
+    def record(self, owner, name, event, detail):
+        """Note each call of a function, with a detail of its arguments, before it happens."""
+        real = getattr(owner, name)
+
+        def recorded(*args, **more):
+            self.calls.append((event, detail(*args)))
+            return real(*args, **more)
+
+        patched = mock.patch.object(owner, name, recorded)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_candidates_are_examined_just_before_the_claim_and_the_host_consumed_after_it(self):
+        """Of the host that Nova turns to, after all filters and weighers."""
+        server = self.boot(self.flavor(pref_core="0.5"))
+        host = self.host_of(server)
+
+        before = self.calls[: self.calls.index(("consumed", host)) + 1]
+
+        assert before == [("filtered", ""), ("examined", host), ("claimed", ""), ("consumed", host)]
+
+    def test_alternates_are_examined_after_the_host_is_consumed(self):
+        """So that it is known by then that they reserve nothing (``HostStates.reserve``)."""
+        host = self.host_of(self.boot(self.flavor(pref_core="0.5")))
+
+        after = self.calls[self.calls.index(("consumed", host)) + 1 :]
+
+        assert ("claimed", "") not in after
+        assert {event for event, _ in after} <= {"examined"}
+        first, second = (self.states.entry(name) for name in self.HOSTS)
+        assert (
+            len(first.pending)
+            + len(second.pending)
+            + len(first.report.instances)
+            + len(second.report.instances)
+            == 1
+        )
+
+    def test_a_host_without_candidates_is_skipped_without_a_claim(self):
+        """The capacity of the first host is taken between the filter and the claim."""
+        refused = []
+        real = filters._Candidates.__bool__
+
+        def first_refuses(candidates):
+            if not refused:
+                refused.append(candidates)
+                return False
+            return real(candidates)
+
+        with mock.patch.object(filters._Candidates, "__bool__", first_refuses):
+            self.boot(self.flavor(pref_core="0.5"))
+
+        assert refused
+        assert [event for event, _ in self.calls].count("claimed") == 1
+
+    def test_a_request_that_fails_as_a_whole_resets_the_hosts_it_consumed(self):
+        """``updated`` of the host is ``None`` then, which drops the decision."""
+        flavor = self.flavor(pref_core="1")
+        server = self._build_server(flavor_id=flavor, networks="none")
+        said = {"min_count": 3, "max_count": 3, "return_reservation_id": True}
+        found = self.api.post_server({"server": {**server, **said}})["reservation_id"]
+        for one in self.api.get_servers(search_opts={"reservation_id": found}):
+            self._wait_for_state_change(one, "ERROR")
+
+        assert [event for event, _ in self.calls].count("consumed") == 2
+        assert all(not self.states.entry(name).pending for name in self.HOSTS)
