@@ -23,10 +23,17 @@ def sentence(text: str) -> str:
 
 
 class AmpError(Exception):
-    """Base class of the errors below."""
+    """Base class of the errors below. ``step``: what to do next, where the message does not say."""
+
+    step = ""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(sentence(str(message)))
+
+    @property
+    def advised(self) -> str:
+        """The message with the next step, for whoever typed a command."""
+        return f"{self}; {self.step}" if self.step else str(self)
 
 
 class BookingInvalid(AmpError):
@@ -71,6 +78,8 @@ class ActuationFailed(AmpError):
 
 class HypervisorUnavailable(AmpError):
     """The hypervisor does not respond in this cycle."""
+
+    step = "start libvirt, or name its address in [agent] libvirt_uri"
 
 
 class ScenarioInvalid(AmpError):

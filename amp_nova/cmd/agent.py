@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _single(conf, dry_run=arguments.dry_run)
         service = _started(conf)
     except (AmpError, ImportError) as exc:
-        problem = str(exc)
+        problem = exc.advised if isinstance(exc, AmpError) else str(exc)
         if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):
             problem = f"libvirt's Python binding cannot be loaded ({exc}): install amp-nova[agent]"
         return _failed(problem, 2)

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_nova.cmd.parser import Parser, nearest
-from amp_nova.exceptions import AmpError, HypervisorUnavailable
-
-LIBVIRT_STEP = "; start libvirt, or name its address in [agent] libvirt_uri"
+from amp_nova.exceptions import AmpError
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except AmpError as exc:
-        step = LIBVIRT_STEP if isinstance(exc, HypervisorUnavailable) else ""
-        print(f"amp-nova: {exc}{step}", file=sys.stderr)
+        print(f"amp-nova: {exc.advised}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader (head, less) has quit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,6 @@
 """``amp-nova pause``, ``resume`` and ``release``: whether the agent manages an instance."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 from amp_nova import conf as options
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
+from amp_nova.cmd import table
+from amp_nova.cmd.table import Table
 from amp_nova.exceptions import AmpError
 
 NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"
@@ -41,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
     release.add_argument("instances", metavar="INSTANCE", nargs="*")
     release.add_argument("--all", action="store_true", help="every instance of this host")
     release.add_argument("--dry-run", action="store_true", help="list the changes, make none")
-    release.add_argument("--format", choices=["table", "json"], default="table")
+    table.add_arguments(release)
     release.set_defaults(run=run_release)
     for parser in (pause, resume, release):
         parser.add_argument("--config-file", metavar="FILE", action="append")
@@ -98,16 +99,21 @@ def run_release(args: argparse.Namespace) -> int:
 
     conf = options.load(files=args.config_file)
     done = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
-    if args.format == "json":
-        found = {"released": done.names, "changes": done.changes, "leftovers": done.left}
-        print(json.dumps(found, indent=2))
-    else:
+    if args.format == "table" and not (args.columns or args.sort):
         for line in done.changes:
             print(line)
         for name in () if args.dry_run else done.names:
             print(f"released {name}")
         would = "to release" if args.dry_run else "released"
         print(f"{len(done.names)} {would}, {len(done.left)} leftovers")
+    else:
+        found = {
+            "released": list(done.names),
+            "changes": list(done.changes),
+            "leftovers": list(done.left),
+        }
+        rows = [line.partition(": ")[::2] for line in done.changes]
+        table.show(args, Table(("what", "change"), rows), found)
     for sentence in done.left:
         print(f"amp-nova: {sentence}", file=sys.stderr)
     return 1 if done.left else 0

@@ -128,7 +128,11 @@ def run(args: argparse.Namespace) -> int:
         recorder, recording = _record(args, conf, sensor)
         progress("")
         if recording is None or not recorder.instances:
-            print("amp-nova: no instance ran here: nothing was recorded", file=sys.stderr)
+            print(
+                "amp-nova: no instance ran here, so nothing was recorded: start one, then record "
+                "again",
+                file=sys.stderr,
+            )
             return 1
         write(file.text(recording, _surroundings(conf, recording, busy.cores())))
     count = len(recording.instances)

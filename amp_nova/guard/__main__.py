@@ -154,13 +154,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--stay", action="store_true", help="go on with nothing to guard: for a service manager"
     )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     arguments = parser.parse_args(argv)
+    if arguments.version:
+        import importlib.metadata  # not for the guard that stays
+
+        print(f"amp-nova-guard {importlib.metadata.version('amp-nova')}")
+        return 0
     try:
         arguments.state_path.mkdir(parents=True, exist_ok=True)
         while (lock := lease.alone(arguments.state_path)) is None and arguments.stay:
             time.sleep(POLL_S)
     except OSError as exc:
-        say(f"--state-path {arguments.state_path} cannot be written ({exc.strerror})")
+        say(
+            f"--state-path {arguments.state_path} cannot be written ({exc.strerror}): "
+            "name the folder of [agent] state_path, and run this as root"
+        )
         return 2
     if lock is None:
         say("another guard is already here")

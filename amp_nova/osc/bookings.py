@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
+from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine, remarks
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, PLACEMENT_GROUP, placement
 from amp_nova.osc.cloud import Flavor
 
@@ -62,6 +62,10 @@ def problems(flavor: Flavor) -> list[str]:
     booking, errors = examine(flavor.specs, flavor.vcpus)
     if booking is None:
         return list(errors)
+    return [*remarks(flavor.specs, booking), *_claim_problems(flavor, booking)]
+
+
+def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
     found, in_ips = claim_specs(flavor.specs), any(v.ips is not None for v in booking.vcpus)
     wanted = placement(booking)
     if found == wanted:

@@ -116,7 +116,7 @@ def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
     except ImportError:
         host.absent = "libvirt's Python binding is missing: install amp-nova[agent]"
     except AmpError as exc:
-        host.absent = str(exc)
+        host.absent = exc.advised
     else:
         host.here = {r.domain.resource: r for r in seen.domains}
         host.writer = wiring.make_writer(conf, sensor)

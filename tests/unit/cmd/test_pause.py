@@ -196,6 +196,23 @@ def test_release_of_all_instances_with_amp_keys(run, node):
     assert json.loads(out) == {"released": [NAME], "changes": changes, "leftovers": []}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format", "csv"], f"what,change\n{NAME} vCPU 0,"),
+        (["--format", "yaml"], f"released:\n- {NAME}\nchanges:\n"),
+        (["--format", "json", "-c", "what"], f'"what": "{NAME} vCPU 1"'),
+        (["-c", "what", "--sort", "what:desc"], f"what\n{NAME} vCPU 1\n{NAME} vCPU 0\n"),
+    ],
+)
+def test_release_prints_like_the_other_commands(run, arguments, said):
+    """All formats, columns and orders."""
+    status, out, _ = run("release", "--all", "--dry-run", *arguments)
+
+    assert status == 0
+    assert said in out
+
+
 def test_release_of_some_instances(run, node, excluded):
     """Those that are named, in that order."""
     for i, name in enumerate(["a", "b"]):

@@ -339,3 +339,15 @@ def test_disabled_hosts_have_no_capacity(cloud):
 
     assert capacity(cloud)["half"] == (1, "reference cores")
     assert [r["State"] for r in cloud.rows(ListHost, *URL)] == ["disabled", "enabled"]
+
+
+def test_a_booking_beside_pinning_is_a_problem(cloud):
+    """It is valid, and hardly what was meant."""
+    cloud.flavor("both", {**HALF, "hw:cpu_policy": "dedicated"})
+
+    status, text = cloud.run(CheckFlavor, "both", "-f", "json")
+
+    assert status == 1
+    (row,) = json.loads(text)
+    assert "hw:cpu_policy=dedicated gives a vCPU a pCPU of its own" in row["Problem"]
+    assert "remove one of the two" in row["Problem"]
