@@ -1,64 +1,134 @@
-"""A published figure beside the simulated one, and the hosts and guests of the experiments."""
+"""Figures and tables of papers: published values beside ours, and what the difference means.
 
-from collections.abc import Iterable, Mapping
+Verdicts. *Reproduced*: within what the paper prints, or off it by no more than a tenth of the
+published effect (single values: also by no more than half a percentage point, or 0.005). *Sign
+only*: further off, but on the same side of no effect. *Not reproduced*: neither. *Fitted*: an input
+was chosen so that this row comes out, so the row says nothing about the model.
+"""
+
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from amp_nova.flavor.extra_specs import parse
-from amp_nova.model.topology import CoreType, PCpu, Topology
-from amp_nova.sim.scenarios.scenario import Guest, Scenario
-from amp_nova.sim.scenarios.workload import Phase, Workload
+REPRODUCED, SIGN_ONLY, NOT_REPRODUCED = "reproduced", "sign only", "not reproduced"
+FITTED = "fitted: "
+TOLERATED = 0.1
+"""Share of the published effect by which ours may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a paper says of a quantity: its text, and the least and greatest value that it allows.
+
+    ``neutral`` is the value without any effect.
+    """
+
+    text: str
+    low: float
+    high: float
+    neutral: float = 0.0
+
+    @property
+    def side(self) -> int:
+        """On which side of no effect all allowed values are: -1, 1, or 0 if on neither."""
+        return (self.low > self.neutral) - (self.high < self.neutral)
+
+
+def exactly(value: float, unit: str = "", neutral: float = 0.0) -> Published:
+    """A printed number."""
+    return Published(f"{value:g} {unit}".rstrip(), value, value, neutral)
+
+
+def between(low: float, high: float, unit: str = "", neutral: float = 0.0) -> Published:
+    """A printed range."""
+    return Published(f"{low:g} to {high:g} {unit}".rstrip(), low, high, neutral)
+
+
+def at_most(value: float, unit: str = "", neutral: float = 0.0, text: str = "") -> Published:
+    """An upper bound; ``text`` if the paper gives it in words."""
+    return Published(text or f"at most {value:g} {unit}".rstrip(), -math.inf, value, neutral)
+
+
+def at_least(value: float, unit: str = "", neutral: float = 0.0, text: str = "") -> Published:
+    """A lower bound; ``text`` if the paper gives it in words."""
+    return Published(text or f"at least {value:g} {unit}".rstrip(), value, math.inf, neutral)
+
+
+class At(NamedTuple):
+    """Where a row is in the drawing of its figure: on which line, and at which x."""
+
+    line: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A quantity of a figure, published and ours.
+
+    ``assumptions``: what the paper leaves open and we chose; ``cause``: why it is not reproduced,
+    as far as known; ``fitted``: the input that was chosen so that this row comes out.
+    """
+
+    quantity: str
+    published: Published
+    ours: float
+    unit: str = ""
+    assumptions: tuple[str, ...] = ()
+    cause: str = ""
+    fitted: str = ""
+    at: At | None = None
+
+    @property
+    def difference(self) -> float:
+        """Ours less the nearest value that the paper allows; 0 within its range."""
+        return self.ours - min(max(self.ours, self.published.low), self.published.high)
+
+    @property
+    def verdict(self) -> str:
+        """One of the four kinds."""
+        if self.fitted:
+            return FITTED + self.fitted
+        published = self.published
+        nearest = self.ours - self.difference
+        tolerance = TOLERATED * abs(nearest - published.neutral)
+        least = 0.0
+        if published.low == published.high:
+            least = 0.5 if self.unit == "%" else 0.005
+        if abs(self.difference) <= max(tolerance, least):
+            return REPRODUCED
+        if published.side * (self.ours - published.neutral) > tolerance:
+            return SIGN_ONLY
+        return NOT_REPRODUCED
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A quantity. ``published`` is the paper's value, or what follows from its text."""
+    """A figure or table of a paper, and how to compute our values for it.
 
-    paper: str
-    figure: str
-    quantity: str
-    published: str
-    ours: float
-    unit: str = ""
+    ``section`` is where the paper states the values; ``x`` labels the axis of a figure with lines.
+    """
 
+    name: str
+    section: str
+    title: str
+    rows: Callable[[], Iterator[Row]]
+    x: str = ""
 
-def host(fast: int, slow: int, coefficient: float, reference_ips: float | None = None) -> Topology:
-    """A host with fast cores first, then slow ones, which are the reference."""
-    names = ["fast"] * fast + ["slow"] * slow
-    fast_ips = None if reference_ips is None else reference_ips * coefficient
-    types = (
-        CoreType("slow", 1.0, "paper", nominal_ips=reference_ips),
-        CoreType("fast", coefficient, "paper", nominal_ips=fast_ips),
-    )
-    pcpus = tuple(PCpu(i, name, (i,), llc=0) for i, name in enumerate(names))
-    return Topology(types, pcpus, "slow", "paper")
+    @property
+    def where(self) -> str:
+        """Where to look it up in the paper."""
+        return f"{self.name}, section {self.section}"
 
 
-def steady(
-    speedup: float, work_ref_s: float | None = None, barrier_ref_s: float | None = None
-) -> Workload:
-    """A workload that gains ``speedup`` from a fast core and never sleeps."""
-    return Workload((Phase((1.0, speedup)),), work_ref_s, barrier_ref_s)
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """The figures of a paper.
 
+    ``left_out``: what the paper shows and no row covers, each with the reason.
+    """
 
-def guest(
-    name: str,
-    workload: Workload,
-    vcpus: int = 1,
-    specs: Mapping[str, str] | None = None,
-    start_on: str | None = None,
-) -> Guest:
-    """A guest; best effort without ``specs``."""
-    return Guest(name, parse(specs or {}, vcpus), workload, specs or {}, start_on)
-
-
-def scenario(
-    topology: Topology,
-    guests: Iterable[Guest],
-    duration_s: float,
-    seed: int = 0,
-    reference_ips: float | None = None,
-) -> Scenario:
-    """An experiment to run."""
-    return Scenario(
-        "reproduce", duration_s, topology, tuple(guests), seed=seed, reference_ips=reference_ips
-    )
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    left_out: tuple[str, ...] = ()

@@ -100,7 +100,7 @@ def test_a_column_that_does_not_exist_is_refused():
         ("flavor check amp:pref_core=0.5", "vcpu,kind,refcores,ips,limit,core_type"),
         (f"simulate {RECORDING}", "vm,booked,delivered,least,most,progress"),
         (f"compare {RECORDING} --policy credit", "scenario,policy,throughput,asp,unfairness"),
-        ("reproduce kumar2009", "paper,quantity,where,published,ours"),
+        ("reproduce kumar2009", "paper,figure,quantity,published,ours,difference,verdict"),
     ],
 )
 def test_every_table_as_csv(words, columns, capsys):
