@@ -292,8 +292,11 @@ class FakeHost:
 
 
 def stat(number, comm, began):
-    """The ``stat`` file of a process or thread that started at ``began`` ticks since boot."""
-    return f"{number} ({comm}) {' '.join(['S', *['0'] * 18, str(began), '0'])}"
+    """The ``stat`` file of a process or thread that started at ``began`` ticks since boot.
+
+    It ran last on pCPU 3.
+    """
+    return f"{number} ({comm}) {' '.join(['S', *['0'] * 18, str(began), *['0'] * 16, '3', '0'])}"
 
 
 def put(path, value, end="\n"):

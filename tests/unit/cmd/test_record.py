@@ -15,6 +15,7 @@ from amp_nova.cmd import cli, record
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.scenario import load
+from tests.fakehost import Node
 from tests.unit.sim.builders import guest, topology
 
 
@@ -219,3 +220,16 @@ def test_an_uncalibrated_host_is_refused_at_once(setup, tmp_path):
     assert (status, setup.sensor.readings) == (2, 1)
     assert "run amp-nova calibrate" in err
     assert not Path(tmp_path / "host.yaml").exists()
+
+
+def test_a_host_is_read_as_the_agent_reads_it_and_nothing_is_written(tmp_path, monkeypatch):
+    """A vCPU that may run on several core types is asked where it ran last."""
+    node = Node(tmp_path, monkeypatch)
+    node.start(specs={"amp:pref_core": "0.5"})
+
+    seen = record._observe(node.sensor, frozenset({0, 1, 3}))
+
+    (domain,) = seen.domains
+    assert [v.last_pcpu for v in domain.vcpus] == [3, 3]
+    assert [p.id for p in seen.topology.pcpus] == [0, 1, 3]
+    assert node.kernel.written == []
