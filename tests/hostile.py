@@ -14,20 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import yaml
+
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish import web_access
 from amp_nova.cmd import cli
-from amp_nova.exceptions import SENTENCE_MAX, AmpError
+from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
 from amp_nova.host.calibration import file as calibration_file
 from amp_nova.host.libvirt import domain_xml
-from amp_nova.sim.scenarios import scenario
+from amp_nova.sim import what_if
+from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.wire import encoding
 from tests import calibrations, machines, trees
 from tests.fakehost import nova_xml
 from tests.host_reports import host_report, instance
+from tests.unit.cmd.test_whatif import RECORDING
 
 FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
 
@@ -88,7 +92,13 @@ def _question(text: str) -> None:
 def _command(text: str) -> None:
     """Each line is an argument of ``amp-nova``, after one of the commands that only read."""
     command, *arguments = text.split("\n")
-    known = {"0": ["flavor", "check"], "1": ["simulate"], "2": ["compare"], "3": []}
+    known = {
+        "0": ["flavor", "check"],
+        "1": ["simulate"],
+        "2": ["compare"],
+        "3": [],
+        "4": ["whatif"],
+    }
     if "\0" in text:  # no command line contains one
         return
     argv = [*known.get(command, ["topology", "--root", str(FOLDER / "none")]), *arguments]
@@ -104,12 +114,27 @@ def _command(text: str) -> None:
     if status == 2:
         lines = err.getvalue().splitlines()
         assert lines, "no message"
-        sentence(lines[-1])
+        sentence(lines[-1].removeprefix("amp-nova: "))
     assert "Traceback" not in err.getvalue()
 
 
 def _web_access(text: str) -> None:
     web_access.load(str(_file("web.yml", text)))
+
+
+def _recording(text: str) -> None:
+    """A scenario with every change that ``amp-nova whatif`` makes, but for running it."""
+    whole = document.load(_file("recording.yaml", text))
+    read = scenario.read(whole, "recording")
+    known = recorded.read(whole)
+    for core_type in read.topology.core_types:
+        for more in (1, -1):
+            with contextlib.suppress(ScenarioInvalid):  # the last core of the slowest type
+                scenario.read(edit.with_cores(whole, core_type.name, more), "recording")
+    for guest in read.guests[:1]:
+        scenario.read(edit.with_booking(whole, guest.name, "0.5"), "recording")
+    for sign in (-1.0, 1.0):
+        scenario.read(what_if.shifted(whole, known or {}, sign), "recording")
 
 
 SCENARIOS = [
@@ -159,6 +184,7 @@ def surfaces() -> Mapping[str, Surface]:
             (AmpError,),
             tuple(path.read_text() for path in SCENARIOS),
         ),
+        "recording": Surface(_recording, (AmpError,), (yaml.safe_dump(RECORDING),)),
         "configuration": Surface(
             lambda text: conf.load(files=[str(_file("amp-nova.conf", text))]),
             (AmpError,),
