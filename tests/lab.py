@@ -179,7 +179,20 @@ class Agent:
         until(lambda: "page at " in self.log.read_text(), 20, "the agent's start")
         self.url = self.log.read_text().split("page at ")[1].split(",")[0] + "metrics"
         until(self.cycles, 20, "a cycle")
+        if "writer = libvirt" in self.config.read_text():
+            self._settle()
         return self
+
+    def _settle(self) -> None:
+        """Wait for a cycle that has nothing to write: libvirt may need more than one for all."""
+        before = None
+        while (now := (self.metric("amp_writes_total"), self.failures())) != before:
+            before = now
+            self.next_cycle(1)
+
+    def failures(self) -> float:
+        """Changes that failed so far."""
+        return sum(v for name, _, v in self.metrics() if name == "amp_actuation_failures_total")
 
     def metrics(self) -> list[tuple[str, dict[str, str], float]]:
         """Every sample that it exports now."""
