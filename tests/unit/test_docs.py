@@ -1,14 +1,15 @@
 """What the documentation says about the repository is true."""
 
 import re
-from pathlib import Path
+import shlex
+from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import pytest
 
-import amp_nova
+from tests import documented
+from tests.documented import PAGES, ROOT
 
-ROOT = Path(amp_nova.__file__).parent.parent
-PAGES = [*ROOT.glob("*.rst"), *sorted((ROOT / "doc/source").rglob("*.rst"))]
 TEST = re.compile(r"``(?:[\w/]*/)?(test_\w+\.py)::(test_\w+)``")
 
 
@@ -22,3 +23,57 @@ def test_a_cited_test_exists(file, name):
     files = list((ROOT / "tests").rglob(file))
 
     assert any(f"def {name}(" in path.read_text() for path in files)
+
+
+TESTED = re.compile(
+    r"(\$ )?amp-nova(-agent|-status)? |openstack (?!rating|optimize)"
+    r"|\. \.minicloud/|VM_ACCEL=kvm tools/"
+)
+"""``test_examples`` runs or parses these, ``tests/e2e/test_documented.py`` runs those of
+``openstack``, and what is below ``tools`` is run with the tests that it is for."""
+
+
+def unmarked(block):
+    """The commands of a block that no test runs and no caption says where they were run."""
+    if block.caption:
+        return []
+    own = (c for c in block.commands if not TESTED.match(c))
+    return [c for c in own if not (c.startswith("tools/") and (ROOT / c.split()[0]).is_file())]
+
+
+@pytest.mark.parametrize("block", documented.blocks(), ids=lambda b: f"{b.page.stem}:{b.line}")
+def test_every_command_is_run_by_a_test_or_marked_with_where_it_was_run(block):
+    """A block of other commands has a caption, such as ``on Debian 12``."""
+    assert unmarked(block) == []
+
+
+def test_an_unmarked_command_is_noticed():
+    """The check does not let everything through."""
+    block = documented.Block(ROOT, 1, "", ("systemctl restart x", "tools/none", "amp-nova status"))
+
+    assert unmarked(block) == ["systemctl restart x", "tools/none"]
+    assert len([*documented.blocks()]) > 20
+
+
+def openstack_amp():
+    """The documented commands of the plugin, without remarks."""
+    return sorted(
+        {
+            command
+            for block in documented.blocks()
+            for command in block.commands
+            if command.startswith("openstack amp ")
+        }
+    )
+
+
+@pytest.mark.parametrize("command", openstack_amp())
+def test_every_command_of_the_openstack_client_is_accepted(command):
+    """By the parser of the class that the entry point names."""
+    words = shlex.split(command, comments=True)[1:]
+    entries = {e.name: e for e in entry_points(group="openstack.amp.v1")}
+    name = "_".join(words[:3])
+
+    parser = entries[name].load()(SimpleNamespace(), None).get_parser(" ".join(words[:3]))
+
+    parser.parse_args(words[3:])

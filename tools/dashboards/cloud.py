@@ -1,6 +1,6 @@
 """All hosts: are bookings kept, and where is capacity left?"""
 
-from panels import HOSTS, PROJECTS, REFCORES, Dashboard, Panel, Query, Row
+from panels import HOSTS, PROJECTS, REFCORES, Dashboard, Panel, Query, Row, shortfall
 
 ON = 'instance=~"$host"'
 OF = f'{ON}, project=~"$project"'
@@ -65,19 +65,7 @@ DASHBOARD = Dashboard(
                         Query(f"sum(host:amp_delivered_refcores:sum{{{ON}}})", "delivered"),
                     ),
                 ),
-                Panel(
-                    "Shortfall by cause",
-                    "Reference cores that were booked and wanted, but not delivered.",
-                    REFCORES,
-                    (
-                        Query(
-                            "sum by (cause) (rate(amp_vcpu_shortfall_refcore_seconds_total"
-                            f"{{{OF}}}[$__rate_interval]))",
-                            "{{cause}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
+                shortfall(OF),
                 Panel(
                     "Hosts that miss most minutes",
                     "Share of the minutes with demand, in the last hour, that delivered less than "

@@ -1,6 +1,6 @@
 """One host: does it keep its bookings, and is its agent well?"""
 
-from panels import HOST, REFCORES, Dashboard, Panel, Query, Row
+from panels import HOST, REFCORES, Dashboard, Panel, Query, Row, core_time, shortfall
 
 ON = 'instance="$host"'
 RATE = "[$__rate_interval]"
@@ -21,18 +21,7 @@ BOOKINGS = (
             Query(f"host:amp_delivered_refcores:sum{{{ON}}}", "delivered"),
         ),
     ),
-    Panel(
-        "Shortfall by cause",
-        "Reference cores that were booked and wanted, but not delivered.",
-        REFCORES,
-        (
-            Query(
-                f"sum by (cause) (rate(amp_vcpu_shortfall_refcore_seconds_total{{{ON}}}{RATE}))",
-                "{{cause}}",
-            ),
-        ),
-        "stacked",
-    ),
+    shortfall(ON),
     Panel(
         "Instances with the greatest shortfall",
         "Reference cores that were booked and wanted, but not delivered. Follow a series to its "
@@ -56,18 +45,7 @@ BOOKINGS = (
     ),
 )
 CORES = (
-    Panel(
-        "CPU time by core type",
-        "pCPUs of each core type that vCPUs keep busy.",
-        "short",
-        (
-            Query(
-                f"sum by (core_type) (rate(amp_vcpu_cpu_seconds_total{{{ON}}}{RATE}))",
-                "{{core_type}}",
-            ),
-        ),
-        "stacked",
-    ),
+    core_time(ON, "CPU time by core type", "pCPUs of each core type that vCPUs keep busy."),
     Panel(
         "Moves between core types, per minute",
         "Moves of vCPUs. Many moves cost the guests their caches.",

@@ -1,9 +1,8 @@
 """One instance: does it get what it booked, and if not, why?"""
 
-from panels import PROJECTS, REFCORES, Dashboard, Panel, Query, Row, Variable
+from panels import PROJECTS, REFCORES, Dashboard, Panel, Query, Row, Variable, core_time, shortfall
 
 OF = 'resource="$resource"'
-RATE = "[$__rate_interval]"
 INSTANCE = Variable(
     "resource",
     "Instance",
@@ -91,35 +90,14 @@ DASHBOARD = Dashboard(
                     "short",
                     (Query(f"amp_vcpu_delivered_ratio{{{OF}}}", "vCPU {{vcpu}}"),),
                 ),
-                Panel(
-                    "Shortfall by cause",
-                    "Reference cores that were booked and wanted, but not delivered.",
-                    REFCORES,
-                    (
-                        Query(
-                            "sum by (cause) (rate(amp_vcpu_shortfall_refcore_seconds_total"
-                            f"{{{OF}}}{RATE}))",
-                            "{{cause}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
+                shortfall(OF),
             ),
         ),
         Row(
             "How",
             (
-                Panel(
-                    "Core type over time",
-                    "pCPUs of each core type that its vCPUs keep busy.",
-                    "short",
-                    (
-                        Query(
-                            f"sum by (core_type) (rate(amp_vcpu_cpu_seconds_total{{{OF}}}{RATE}))",
-                            "{{core_type}}",
-                        ),
-                    ),
-                    "stacked",
+                core_time(
+                    OF, "Core type over time", "pCPUs of each core type that its vCPUs keep busy."
                 ),
                 Panel(
                     "Limit in force",

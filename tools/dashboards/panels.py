@@ -81,6 +81,25 @@ HOST = Variable("host", "Host", HOSTS.query, several=False)
 PROJECTS = Variable("project", "Project", "label_values(amp_instance_info, project)")
 
 
+def shortfall(selector: str) -> Panel:
+    """What the selected instances wanted, had booked and did not get."""
+    rate = f"rate(amp_vcpu_shortfall_refcore_seconds_total{{{selector}}}[$__rate_interval])"
+    return Panel(
+        "Shortfall by cause",
+        "Reference cores that were booked and wanted, but not delivered.",
+        REFCORES,
+        (Query(f"sum by (cause) ({rate})", "{{cause}}"),),
+        "stacked",
+    )
+
+
+def core_time(selector: str, title: str, description: str) -> Panel:
+    """Where the selected instances' vCPUs run."""
+    rate = f"rate(amp_vcpu_cpu_seconds_total{{{selector}}}[$__rate_interval])"
+    query = Query(f"sum by (core_type) ({rate})", "{{core_type}}")
+    return Panel(title, description, "short", (query,), "stacked")
+
+
 def to_json(found: Dashboard) -> str:
     """The dashboard as Grafana imports it."""
     built = (

@@ -1,0 +1,47 @@
+"""The shell commands in README and the documentation, block by block."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import amp_nova
+
+ROOT = Path(amp_nova.__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.rst")), *sorted((ROOT / "doc/source").rglob("*.rst"))]
+BLOCK = re.compile(r"^( *)(?:\.\. code-block:: shell|[^.\n ][^\n]*::)$")
+COMMAND = re.compile(r"(\$ )?(amp-nova|openstack|tools/|tox|pip|apt|systemctl|python|virsh)\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands that are shown together; ``caption``: where they were run, ``line``: where it is."""
+
+    page: Path
+    line: int
+    caption: str
+    commands: tuple[str, ...]
+
+
+def blocks() -> Iterator[Block]:
+    """Every block of shell commands; literal blocks of other things are left out."""
+    for page in PAGES:
+        lines = page.read_text().splitlines()
+        for at, line in enumerate(lines):
+            if not (match := BLOCK.match(line)):
+                continue
+            indent = len(match[1])
+            body = []
+            for below in lines[at + 1 :]:
+                if below.strip() and len(below) - len(below.lstrip()) <= indent:
+                    break
+                body.append(below.strip())
+            caption = next((x for x in body if x.startswith(":caption: ")), "")
+            commands = [x for x in _joined(body) if x and x[0] not in ":#"]
+            if "code-block" in line or (commands and COMMAND.match(commands[0])):
+                yield Block(page, at + 1, caption.removeprefix(":caption: "), tuple(commands))
+
+
+def _joined(body: list[str]) -> list[str]:
+    """Lines that end with a backslash go on in the next one."""
+    return "\n".join(body).replace("\\\n", "").split("\n")
