@@ -222,10 +222,9 @@ def _sureness(known: Recorded | None, model: PredictionErrors | None) -> str:
         return "how far off this is, is not known: no progress was recorded"
     worst = max(found, key=lambda name: found[name])
     guessed = [n for n, vm in known.items() if any(g.error is None for g in vm.gains)]
-    said = (
-        f"of what was recorded, the simulation is {found[worst]:.1%} off for {worst}, "
-        "less for all others"
-    )
+    said = f"of what was recorded, the simulation is {found[worst]:.1%} off for {worst}"
+    if len(found) > 1:
+        said += " and no more for the others"
     return f"{said}; speedups of {', '.join(guessed)} were never measured" if guessed else said
 
 

@@ -95,6 +95,22 @@ def test_a_replay_is_what_was_recorded(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("taken", "other"), [("acfs", "hsp"), ("acfs", "rr"), ("hsp", "acfs")])
+def test_another_policy_is_predicted_within_a_tenth(tmp_path, taken, other):
+    """From a recording alone; the truth is what the recorded guests do under that policy."""
+    path = tmp_path / "mixed.yaml"
+    path.write_text(MIXED)
+    made = load(path)
+    text = file.text(recorded(made, policy=taken), replace(AROUND, policy=taken))
+
+    predicted = simulation.run(replayed(tmp_path, text), read_policy(other))
+
+    for name, true in simulation.run(made, read_policy(other)).vms.items():
+        found = predicted.vms[name]
+        assert found.progress_refcores == pytest.approx(true.progress_refcores, rel=0.1)
+        assert found.delivered_ratio == pytest.approx(true.delivered_ratio, abs=0.01)
+
+
 def test_what_was_never_measured_is_null_and_said():
     """A vCPU that never left its core type; what its flavor states is better than nothing."""
     made = scenario(guest("a"), guest("b", efficiency="1.3"), duration_s=4.0)
