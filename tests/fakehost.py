@@ -336,6 +336,10 @@ class FakeLibvirt:
         """Tell a domain."""
         self.known[resource(name)] = parse(nova_xml(name, **said))
 
+    def forget(self, name="instance-00000001"):
+        """Tell it no more."""
+        del self.known[resource(name)]
+
 
 class FakeLock:
     """A FAKE of the cycle lock. ``elsewhere``: another process holds it."""

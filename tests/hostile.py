@@ -1,7 +1,7 @@
 """Every place where input of others enters, as a function of one text, for fuzzing of two kinds.
 
-``tests/properties/test_hostile_input.py`` changes valid documents value by value. ``tools/fuzz``
-has atheris search by coverage. Both accept one outcome: a value, or one clear sentence.
+``tests/properties/test_hostile_input.py`` changes valid documents value by value; ``tools/fuzz``
+does the same, guided by coverage. Both accept one outcome: a value, or one clear sentence.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import json
 import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -19,13 +19,14 @@ import yaml
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish import web_access
-from amp_nova.cmd import cli
+from amp_nova.cmd import agent_options, cli, table
 from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
 from amp_nova.host.calibration import file as calibration_file
 from amp_nova.host.libvirt import domain_xml
-from amp_nova.sim import what_if
+from amp_nova.sim import report, what_if
+from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.wire import encoding
 from tests import calibrations, machines, trees
@@ -137,25 +138,28 @@ def _recording(text: str) -> None:
         scenario.read(what_if.shifted(whole, known or {}, sign), "recording")
 
 
-SCENARIOS = [
-    Path(__file__).parent / "scenarios" / f"{name}.yaml"
-    for name in (
-        "clock",
-        "hot-thread",
-        "ips",
-        "latency",
-        "locks",
-        "power",
-        "serial-sections",
-        "transfers",
-    )
-]
+SCENARIOS = sorted(
+    path
+    for path in (Path(__file__).parent / "scenarios").glob("*.yaml")
+    if not path.stem.endswith(".expect")
+)
+SIMULATED_S, VCPUS_MAX, PCPUS_MAX = 0.2, 24, 64
+"""Of a scenario that is run: what takes longer says no more."""
+
+
+def _scenario(text: str) -> None:
+    """Load a scenario and, if it is valid and small, run its beginning and show the result."""
+    found = scenario.load(_file("scenario.yaml", text), agent_options.read)
+    vcpus = sum(len(guest.booking.vcpus) for guest in found.guests)
+    if vcpus <= VCPUS_MAX and len(found.topology.pcpus) <= PCPUS_MAX:
+        found = replace(found, duration_s=min(found.duration_s, SIMULATED_S))
+        table.as_json(report.rounded(simulation.run(found)))
 
 
 @functools.cache
 def surfaces() -> Mapping[str, Surface]:
     """All places, by name."""
-    report = host_report(
+    reported = host_report(
         instance("a", (0.5, 0), flavor="m1", image="i"), instance("b", (None, None)), uptime_s=9.0
     )
     xml = nova_xml(
@@ -173,14 +177,14 @@ def surfaces() -> Mapping[str, Surface]:
     return {
         "extra_specs": Surface(_extra_specs, (), ("2\namp:pref_core=0.5\namp:ips.1=2.5G",)),
         "domain": Surface(_domain, (ValueError,), (xml,)),
-        "report": Surface(encoding.decode, (AmpError,), (encoding.encode(report),)),
+        "report": Surface(encoding.decode, (AmpError,), (encoding.encode(reported),)),
         "calibration": Surface(
             lambda text: calibration_file.read(_file("calibration.json", text)),
             (AmpError,),
             (calibration,),
         ),
         "scenario": Surface(
-            lambda text: scenario.load(_file("scenario.yaml", text)),
+            _scenario,
             (AmpError,),
             tuple(path.read_text() for path in SCENARIOS),
         ),

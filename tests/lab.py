@@ -93,6 +93,11 @@ class Lab:
             if left and not Path("/proc", left[1]).exists():
                 domain.destroy()
 
+    def destroy(self, guest: Any) -> None:
+        """Destroy one guest."""
+        self._guests.remove(guest)
+        guest.close()
+
     def clear(self) -> None:
         """Destroy all guests."""
         while self._guests:

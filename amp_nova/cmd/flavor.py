@@ -7,7 +7,7 @@ from typing import Any
 
 from amp_nova.cmd import table
 from amp_nova.cmd.table import Cell, Table, formatted
-from amp_nova.exceptions import BookingInvalid
+from amp_nova.exceptions import BookingInvalid, sentence
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, remarks, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
@@ -99,10 +99,10 @@ def run(args: argparse.Namespace) -> int:
     }
     if booking or args.format in ("json", "yaml"):
         table.show(args, _table(vcpu_rows), found, ((), _below(properties)))
-    for sentence in remarks(specs, booking) if booking else ():
-        print(f"amp-nova: note: {sentence}", file=sys.stderr)
+    for remark in remarks(specs, booking) if booking else ():
+        print(f"amp-nova: note: {remark}", file=sys.stderr)
     if errors:
-        print(f"amp-nova: {'; '.join(errors)}", file=sys.stderr)
+        print(sentence(f"amp-nova: {'; '.join(errors)}"), file=sys.stderr)
         return 2
     return 0
 

@@ -8,6 +8,7 @@ from typing import Any
 from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 
+from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
 from amp_nova.nova_plugins import report_server
@@ -24,7 +25,7 @@ _PREFIX = f"{NAMESPACE}:"
 @functools.lru_cache(maxsize=1024)
 def _examine(specs: tuple[tuple[str, str], ...], vcpus: int) -> tuple[Booking | None, str]:
     booking, errors = examine(dict(specs), vcpus)
-    return booking, "; ".join(errors)
+    return booking, sentence("; ".join(errors))
 
 
 def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, str]:

@@ -5,8 +5,6 @@
 
 import json
 import os
-import random
-import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("oslo_config", reason="oslo.config is not installed")
 
 from tests import hostile
+from tests.mutations import NASTY, in_text, places, put
 
 COUNT = int(os.environ.get("AMP_NOVA_FUZZ", "60"))
 
@@ -26,29 +25,11 @@ atoms = st.one_of(
     st.booleans(),
     st.none(),
     st.text(max_size=20),
-    st.text("\x00\x01\n\r\t\x1b\x7f\x85\u2028\ud800\U0010ffff\"'<>&%$[]{}=:,-", max_size=12),
+    st.text(NASTY, max_size=12),
     st.sampled_from(["", "nan", "1e999", "-0", "0x10", "9" * 5000, "x" * 70_000, "१२", "²", "∞"]),
     st.sampled_from([[], {}, [[]], {"": None}, ["x"] * 3000]),
 )
 words = atoms.map(lambda a: a if isinstance(a, str) else json.dumps(a, default=str))
-
-
-def places(document, path=()):
-    """Every value in a JSON document, as a path."""
-    yield path
-    entries = document.items() if isinstance(document, dict) else ()
-    entries = enumerate(document) if isinstance(document, list) else entries
-    for key, value in entries:
-        yield from places(value, (*path, key))
-
-
-def put(document, path, value):
-    """The document with another value at one place."""
-    if not path:
-        return value
-    copy = dict(document) if isinstance(document, dict) else list(document)
-    copy[path[0]] = put(copy[path[0]], path[1:], value)
-    return copy
 
 
 @st.composite
@@ -65,20 +46,6 @@ def changed(draw, seeds):
             path = rng.choice(list(places(document)))
             text = json.dumps(put(document, path, draw(atoms)))
     return draw(words) if draw(st.integers(0, 30)) == 0 else text
-
-
-def in_text(text: str, rng: random.Random, word: str) -> str:
-    """Replace a word, or cut the text, or repeat a part of it."""
-    found = list(re.finditer(r"[^\s<>='\"/,:\[\]{}]+", text))
-    if not found:
-        return word
-    match = rng.choice(found)
-    how = rng.random()
-    if how < 0.7:
-        return text[: match.start()] + word + text[match.end() :]
-    if how < 0.85:
-        return text[: match.start()]
-    return text[: match.end()] + text[match.start() :]
 
 
 @pytest.mark.parametrize("name", sorted(hostile.surfaces()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from amp_nova.control import one_limit
 from amp_nova.control.homes import Instance, VcpuFacts
 from amp_nova.control.own_coefficients import Choice
+from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import Domain, Observation
@@ -48,7 +49,7 @@ def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
 
 def _read(domain: Domain, choice: Choice) -> InstanceBooking:
     found, errors = examine(domain.specs, domain.vcpus)
-    problem = domain.problem or "; ".join(errors) or None
+    problem = domain.problem or (sentence("; ".join(errors)) if errors else None)
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = found or best_effort(domain.vcpus)

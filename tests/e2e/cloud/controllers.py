@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import openstack
 
+from tests import broker
 from tests.e2e.cloud.configuration import DATABASES, KEYSTONE
 from tests.e2e.cloud.layout import (
     ADDRESS,
@@ -20,33 +21,16 @@ from tests.e2e.cloud.layout import (
 from tests.e2e.cloud.processes import Failed, call, listens, running, start, step, until
 
 NODE = "minicloud@localhost"
-_RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 
 def start_broker() -> None:
     """RabbitMQ, with a port mapper and a data folder of its own."""
     home = STATE / "rabbitmq"
     (home / "data").mkdir(parents=True)
-    variables = {
-        "HOME": home,
-        "ERL_EPMD_PORT": PORTS["epmd"],
-        "ERL_EPMD_ADDRESS": ADDRESS,
-        "RABBITMQ_NODENAME": NODE,
-        "RABBITMQ_NODE_IP_ADDRESS": ADDRESS,
-        "RABBITMQ_NODE_PORT": PORTS["rabbitmq"],
-        "RABBITMQ_DIST_PORT": PORTS["distribution"],
-        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        "RABBITMQ_CONFIG_FILE": home / "none",
-        "RABBITMQ_ENABLED_PLUGINS_FILE": home / "plugins",
-        "RABBITMQ_MNESIA_BASE": home / "data",
-        "RABBITMQ_LOG_BASE": LOG,
-        # Without these an idle broker spins.
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none "
-        "-kernel inet_dist_use_interface {127,0,0,1}",
-    }
+    variables = broker.variables(home, LOG, NODE, PORTS)
     # Started here and in the foreground; the broker would start one that outlives it.
     start("epmd", ["epmd", "-port", PORTS["epmd"], "-address", ADDRESS], **variables)
-    start("rabbitmq", [_RABBITMQ], **variables)
+    start("rabbitmq", [broker.PROGRAM], **variables)
     until(lambda: listens(PORTS["rabbitmq"]), "RabbitMQ")
 
 
