@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests import fault_table
+
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 # A background job of a shell ignores SIGINT, and so would the processes that tests interrupt.
@@ -17,6 +19,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("fixed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--faults``: see ``tests.fault_table``."""
+    fault_table.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests marked ``fault`` are part of one table."""
+    fault_table.configure(config)
 
 
 @pytest.fixture(autouse=True)
