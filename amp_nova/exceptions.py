@@ -76,6 +76,10 @@ class ActuationFailed(AmpError):
     """A domain could not be changed in this cycle."""
 
 
+class DescriptorsExhausted(AmpError):
+    """No file can be opened, so the host cannot be observed in this cycle."""
+
+
 class HypervisorUnavailable(AmpError):
     """The hypervisor does not respond in this cycle."""
 

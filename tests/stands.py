@@ -17,8 +17,10 @@ from tests.lab import FAST, SLOW, Agent, until
 CPU = Path("/sys/fs/cgroup/cpu")
 RIGHT = {frozenset({FAST}): 0.5, frozenset({SLOW}): 1.0}
 """What a reference core is on a core type."""
-# The comm of a vCPU's thread, as QEMU names it; it ends with the test, whose end of the pipe it reads.
-_SLEEPER = "printf 'CPU 0/KVM' >/proc/$$/comm; echo; read -r _"
+# The name of a vCPU's thread as QEMU has it. It runs for a moment now and then, so that its state
+# is read in every cycle, and ends with the test, whose end of the pipe it reads.
+_SLEEPER = """printf 'CPU 0/KVM' >/proc/$$/comm; echo
+while read -r -t 0.05 _ || (($? > 128)); do :; done"""
 
 
 def why_not() -> str | None:

@@ -21,7 +21,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.systemd import Systemd
 from amp_nova.agent.wakeup import Wakeup
-from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable, Locked
+from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
@@ -162,10 +162,15 @@ class Service:
             self._failing.add("hypervisor")
             self.publishers.unavailable()
             return True
+        except AmpError as exc:
+            if "cycle" not in self._failing:
+                LOG.error("%s; nothing changes until that is over", exc)
+            self._failing.add("cycle")
+            return False
         except Exception:  # whatever it was, the next cycle starts from what the host says
             LOG.exception("a control cycle failed; the next one starts afresh")
             return False
-        self._failing.discard("hypervisor")
+        self._failing -= {"hypervisor", "cycle"}
         lines = self._try_io()
         self._try_publish(cycle, late_s)
         for line in [*status.describe(cycle), *lines]:
@@ -183,12 +188,16 @@ class Service:
 
     def _try_io(self) -> list[str]:
         try:
-            return self.poll_io()
+            lines = self.poll_io()
         except Locked:  # the cycle says so
             return []
         except Exception:  # bookings do not depend on it
-            LOG.exception("I/O work could not be examined; going on with the next cycle")
+            if "io" not in self._failing:
+                LOG.exception("I/O work could not be examined; it is tried again in every cycle")
+            self._failing.add("io")
             return []
+        self._failing.discard("io")
+        return lines
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last

@@ -12,6 +12,7 @@ from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocation, Allocations
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.model.topology import Topology
 
 REPAIRS_WITHIN_S = 60.0
 EXCLUDED_S = 300.0
@@ -42,7 +43,7 @@ class ForeignChanges:
     ``incarnations``, where vCPUs were kept before somebody ``moved`` them, the ``instances`` that
     somebody changed (libvirt names by UUID), and those that are ``excluded`` for now, with the
     reason. ``counts``: foreign changes so far, by cause (``CAUSES``); ``idle``: which instances
-    were put into the idle class, or kept out of it, in the last cycle.
+    were put into the idle class, or kept out of it, in the last cycle. ``topology``: that of then.
     """
 
     expected: Entitlements = field(default_factory=dict)
@@ -54,6 +55,7 @@ class ForeignChanges:
     backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     idle: Mapping[str, bool] = field(default_factory=dict)
+    topology: Topology | None = None
 
     def adopting(self) -> "ForeignChanges":
         """Expect nothing: whatever is found next is taken for granted."""
@@ -88,6 +90,24 @@ def differences(
     return tuple(found)
 
 
+def by_hotplug(
+    kept: frozenset[int], now: frozenset[int], before: Topology | None, after: Topology
+) -> bool:
+    """Whether the kernel itself changed an affinity, as pCPUs went on- or offline.
+
+    It shows a thread's pCPUs that are online only, and one without any left may run on others.
+    """
+    was, online = (
+        frozenset(p.id for p in topology.pcpus) if topology else frozenset()
+        for topology in (before, after)
+    )
+    if not was:
+        return False
+    # A pCPU may have come online since the topology was read.
+    came, gone = (online - was) | (now - online), was - online
+    return kept ^ now <= came | gone or kept <= gone
+
+
 def compare(
     before: ForeignChanges,
     seen: Observation,
@@ -106,6 +126,9 @@ def compare(
         if key not in now or now[key] == was.get(key) or resource in seen.paused or not known:
             continue
         found = differences(expected, now[key], ips_limits.get(key))
+        kept, pcpus = expected.pcpus, now[key].pcpus
+        if "affinity" in found and kept and by_hotplug(kept, pcpus, before.topology, seen.topology):
+            found = tuple(cause for cause in found if cause != "affinity")
         counts.update(found)
         if found:
             instances[resource] = names[resource]
@@ -123,7 +146,8 @@ def compare(
         backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
     excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
     return ForeignChanges(
-        before.expected, was, incarnations, moved, instances, counts, backoffs, excluded
+        *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),
+        topology=seen.topology,
     )
 
 

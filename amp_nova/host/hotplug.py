@@ -24,7 +24,7 @@ class OnlineTopology:
 
     def follow(self, retry: bool) -> bool:
         """Whether other CPUs are online now; ``retry``: detect again where it failed before."""
-        online = self._online_now()
+        online = self._online_now() or self._online  # that none is online cannot be read anywhere
         if online == self._online and not (self._incomplete and retry):
             return False
         now = self.topology.with_online(online)

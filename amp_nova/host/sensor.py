@@ -1,11 +1,13 @@
 """Reads a real compute node through libvirt, cgroups and ``/proc``; it writes nothing."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_nova.exceptions import DescriptorsExhausted
 from amp_nova.host.cgroup.groups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
 from amp_nova.host.hotplug import OnlineTopology
@@ -44,6 +46,15 @@ class _Known:
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
+def _check_descriptors() -> None:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as exc:
+        raise DescriptorsExhausted(
+            f"no file can be opened ({exc.strerror}): raise LimitNOFILE of the agent or fs.file-max"
+        ) from exc
+
+
 class LibvirtSensor:
     """The domains of this node, as libvirt and the kernel describe them."""
 
@@ -72,7 +83,13 @@ class LibvirtSensor:
         return self._online.topology
 
     def observe(self) -> Observation:
-        """Read everything once; ``HypervisorUnavailable`` if libvirt has never answered."""
+        """Read everything once.
+
+        Raises:
+            HypervisorUnavailable: libvirt has never answered.
+            DescriptorsExhausted: no file can be opened: all there is would seem to be gone.
+        """
+        _check_descriptors()
         rescan = time.monotonic() - self._rescanned_s > self._paths.rescan_s
         if rescan:
             self._rescanned_s = time.monotonic()

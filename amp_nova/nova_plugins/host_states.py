@@ -32,6 +32,8 @@ FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten."""
 REQUESTS_MAX = 1 << 16
 """Instances whose host is remembered until its agent reports them."""
+AWAY_MAX = 1024
+"""Instances of a host that are away; of more, the oldest are forgotten."""
 RESULTS_MAX = 256
 """Requests whose result is cached for each state of a host."""
 TENTATIVE_S = 10.0
@@ -210,6 +212,7 @@ class HostStates:
                 for resource, each in {**_away(previous.report, report), **previous.pending}.items()
                 if not each.over(now_s) and not _shows(report, resource, each)
             }
+            pending = _bounded(pending)
         self.history.learn(report)
         if (
             previous is not None
@@ -303,6 +306,13 @@ def _shows(report: HostReport, resource: str, pending: Pending) -> bool:
     """Whether a report shows a pending instance with the booking it was sent with."""
     instance = report.by_uuid.get(resource)
     return instance is not None and (pending.away or reported_request(instance) == pending.request)
+
+
+def _bounded(pending: Mapping[str, Pending]) -> Mapping[str, Pending]:
+    """Without the oldest of too many instances that are away; the newest come first."""
+    away = [resource for resource, each in pending.items() if each.away]
+    forgotten = frozenset(away[AWAY_MAX:])
+    return {r: each for r, each in pending.items() if r not in forgotten} if forgotten else pending
 
 
 def _away(before: HostReport, after: HostReport) -> dict[str, Pending]:

@@ -25,6 +25,8 @@ from tests.stands import Stand, StandHost, host, why_not
 
 WRITES = "write,pwrite64,sched_setaffinity,fsync,rename,unlink,mkdir"
 POINTS, SEEDS = 50, range(5)
+ROUNDS = 3
+"""So many times somebody else changes something: as often as an agent repairs it in a minute."""
 AT_ONCE = 5
 LEASE_S, CYCLE_S = 1.0, 0.1
 LATE_S = 10.0
@@ -52,15 +54,15 @@ class Run:
             stand.set("cpu.cfs_quota_us", quota)
             os.sched_setaffinity(stand.process.pid, self._rng.choice([{FAST}, {SLOW}, {0, 1}]))
         self._found = {stand.name: stand.state() for stand in (*here.stands, here.stranger)}
-        self._meddled = False
+        self._meddled = 0
         self._low_s: dict[str, float] = {}
         """Since when a stand-in has less than it may have."""
         self.longest_low_s = 0.0
 
     def meddle(self) -> None:
-        """Once the agent is in control, change a limit, a place and the idle class."""
-        if not self._meddled and self.here.controlled():
-            self._meddled = True
+        """Whenever the agent is in control, change a limit, a place and the idle class."""
+        if self._meddled < ROUNDS and self.here.controlled():
+            self._meddled += 1
             booked, typed, victim = self.here.stands
             os.sched_setaffinity(booked.process.pid, {FAST})
             typed.set("cpu.cfs_quota_us", self._rng.choice([-1, 30_000]))
@@ -69,7 +71,7 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether all there is to do was done: what was meddled with is repaired."""
-        return self._meddled and self.here.controlled()
+        return self._meddled == ROUNDS and self.here.controlled()
 
     def look(self, *, dead: bool) -> None:
         """What must never be: too little for too long, or a change of what is not ours."""

@@ -66,12 +66,17 @@ class Exporter:
         self.agent.stages = stages
         self.agent.last_success_s = self.agent.clock()
         self._cycle = cycle
+        self._advance(cycle)
+        self.changed()
+
+    def _advance(self, cycle: Cycle) -> None:
+        """Go on with the page's history; it begins anew if that fails, which is logged once."""
         try:
             self._history = history.advance(self._history, cycle, self.agent.clock())
-        except Exception:  # control does not depend on what the page shows
-            LOG.exception("the history of the page begins anew")
-            self._history = History()
-        self.changed()
+        except Exception as exc:  # control does not depend on what the page shows
+            if repr(exc) != self._history.failure:
+                LOG.exception("the history of the page begins anew; the same again is not logged")
+            self._history = History(failure=repr(exc))
 
     def changed(self) -> None:
         """Render anew at the next request."""

@@ -73,12 +73,14 @@ class Changed:
 class History:
     """What the page shows beside the last cycle; oldest points and newest changes first.
 
-    ``short_ref_s``: the shortfall so far of each instance at the last point, by cause.
+    ``short_ref_s``: the shortfall so far of each instance at the last point, by cause; ``failure``:
+    why it began anew.
     """
 
     points: tuple[Point, ...] = ()
     changes: tuple[Changed, ...] = ()
     short_ref_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    failure: str = ""
 
 
 def advance(before: History, cycle: Cycle, now_s: float) -> History:

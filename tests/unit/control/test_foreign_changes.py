@@ -1,5 +1,7 @@
 """Other writers of the limits: told, counted, and not fought over."""
 
+from dataclasses import replace
+
 import pytest
 
 from amp_nova.control import foreign_changes
@@ -263,3 +265,28 @@ def test_after_the_guard_acted_nothing_is_a_foreign_change(host, watch):
 
     assert not excluded(watch, host)
     assert dict(watch.state.counts) == {}
+
+
+def without(host, *offline):
+    """The host while these pCPUs are offline."""
+    online = frozenset(p.id for p in host.topology.pcpus) - set(offline)
+    return replace(host.observe(), topology=host.topology.with_online(online))
+
+
+def test_what_the_kernel_does_with_hotplug_is_nobodys_change(watch, host):
+    """Offline, it moves a thread without any pCPU left; online again, it shows what was hidden."""
+    host.vcpu("vm").pcpus = frozenset({2})
+    watch.compare(without(host, 0, 1))
+    watch.expect(without(host, 0, 1), expected(pcpus={2}))
+    host.vcpu("vm").pcpus = frozenset({0, 1, 2})
+    watch.compare(host.observe())
+
+    assert (dict(watch.state.counts), dict(watch.state.instances)) == ({}, {})
+
+
+def test_a_move_elsewhere_during_hotplug_is_somebodys(watch, host):
+    """Only pCPUs that came or went are the kernel's doing."""
+    host.vcpu("vm").pcpus = frozenset({0})
+    watch.compare(without(host, 2))
+
+    assert watch.state.counts == {"affinity": 1}

@@ -137,6 +137,16 @@ def test_what_is_remembered_is_bounded(states, monkeypatch):
     assert len(results) <= host_states.RESULTS_MAX
 
 
+def test_instances_that_are_away_are_bounded(states, monkeypatch):
+    """A scheduler that is never asked does not learn that Nova has them no more."""
+    monkeypatch.setattr(host_states, "AWAY_MAX", 10)
+    for i in range(100):
+        receive(states, instance(f"instance-{i}", (0.01, 0)), sequence=i + 1)
+
+    pending = states.entry("host1").pending
+    assert set(pending) == {f"instance-{i}" for i in range(89, 99)}
+
+
 def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock):
     """Until then its last report is available to ``stale_report = last``."""
     receive(states)

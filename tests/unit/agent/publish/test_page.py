@@ -253,9 +253,10 @@ class TestServed:
         """Cycles and metrics go on; the page begins anew."""
         monkeypatch.setattr(history, "advance", lambda *_: 1 / 0)
 
-        exporter.update(reports.cycle(instance(booked())))
+        for _ in range(3):
+            exporter.update(reports.cycle(instance(booked())))
 
-        assert "the history of the page begins anew" in caplog.text
+        assert caplog.text.count("the history of the page begins anew") == 1
         assert b"my instance-00000001" in exporter.overview()
 
     def test_it_is_at_the_root(self, exporter):
