@@ -219,7 +219,7 @@ def test_a_recycled_thread_id(here, record_property, alive):
     Watch(record_property).until(here.controlled, "control of the one that came back")
 
 
-@pytest.mark.fault("connections to the exporter, 8,000 and idle", BOOKINGS)
+@pytest.mark.fault("8,000 idle connections to the exporter", BOOKINGS)
 def test_idle_connections(here, record_property):
     """Opened one after the other; the exporter keeps a few of them."""
     address = ("127.0.0.1", int(here.url.split(":")[2].split("/")[0]))

@@ -75,6 +75,7 @@ def restart_libvirtd() -> None:
     )
 
 
+@pytest.mark.fault("libvirtd restarts", "bookings hold, newcomers follow")
 def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, agent):
     """Without libvirt, foreign changes are repaired; when it is back, new guests are limited."""
     guest = guests.guest("steady", HALF, cpuset=str(SLOW))
@@ -91,6 +92,7 @@ def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, age
     assert agent.metric("amp_hypervisor_up") == 1
 
 
+@pytest.mark.fault("domain ends within a cycle", "no failure; its neighbour is limited")
 def test_a_domain_destroyed_in_the_middle_of_a_cycle_affects_no_other(guests, agent):
     """It ends between observation and action: no failure, and its neighbour is limited."""
     from amp_nova import conf as options
@@ -135,6 +137,9 @@ GARBAGE = {
 }
 
 
+@pytest.mark.fault(
+    "garbage in a domain's metadata", "that domain alone is without a booking, with the reason"
+)
 def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_other(guests, agent):
     """Each is without a limit, with the reason; the neighbour's booking is enforced."""
     garbage = {name: guests.guest(name, cpuset=str(FAST), **more) for name, more in GARBAGE.items()}
@@ -151,6 +156,7 @@ def test_garbage_in_the_metadata_makes_an_instance_best_effort_and_touches_no_ot
     assert "'a lot'" in agent.cli("explain", garbage["bad-value"].spec.name).stdout
 
 
+@pytest.mark.fault("cgroup cannot be written", "it fails for its domain alone, and is reported")
 def test_a_read_only_cgroup_fails_for_its_domain_alone(guests, agent):
     """One domain's cgroup cannot be written: counted and reported; the other is enforced."""
     stuck = guests.guest("stuck", HALF, cpuset=str(FAST))

@@ -105,6 +105,7 @@ def guard(tmp_path, stands):
     "left", [(-1, 100_000), (5_000, 20_000), (10_000, 20_000), (7_000, 50_000)]
 )
 @pytest.mark.parametrize("place", [{0}, {1}, {0, 1}])
+@pytest.mark.fault("agent killed, whatever it left", "the safe state follows")
 def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left, place):
     """Limit by core type, also of a later move; weight; no idle class; the end with the domains."""
     booked, victim = stands

@@ -42,6 +42,9 @@ def expired(agent):
     return (agent.state_path / "lease.expirations").exists()
 
 
+@pytest.mark.fault(
+    "agent killed, beside real guests", "bookings hold, best effort gets its share back"
+)
 def test_best_effort_gets_its_share_back_after_a_kill_and_bookings_hold(guests, agent):
     """Beside a newcomer that the dead agent knows nothing of, within the lease and two cycles."""
     booked = guests.guest("booked", HALF, cpuset=str(SLOW))
@@ -66,6 +69,7 @@ def test_best_effort_gets_its_share_back_after_a_kill_and_bookings_hold(guests, 
 
 
 @pytest.mark.parametrize("moment_ms", [0, 3, 10, 30])
+@pytest.mark.fault("agent killed while it moves a vCPU", "the move is completed or undone")
 def test_a_move_is_completed_or_undone_wherever_the_agent_is_killed(guests, agent, moment_ms):
     """The limit is that of the core type the vCPU is on; also when it is moved later."""
     guest = guests.guest("moved", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
@@ -86,6 +90,7 @@ def test_a_move_is_completed_or_undone_wherever_the_agent_is_killed(guests, agen
     until(right_everywhere, 5, "the right limits after another move")
 
 
+@pytest.mark.fault("agent stopped (SIGSTOP)", "the agent adopts what the guard left")
 def test_an_agent_that_returns_adopts_what_the_guard_left(guests, agent):
     """No foreign change is counted, the expiration is; the host is as the agent wants it again."""
     booked = guests.guest("booked", HALF, cpuset=f"{FAST},{SLOW}")
@@ -152,6 +157,7 @@ def test_release_needs_neither_agent_nor_libvirt_nor_the_booking(guests, lab, tm
         agent.stop()
 
 
+@pytest.mark.fault("disk full at a release", "the release is complete")
 def test_release_works_when_the_state_folder_is_full(guests, tmp_path):
     """Not a byte is free for the pause; a running agent leaves the instance alone all the same."""
     folder = tmp_path / "agent"
@@ -174,6 +180,7 @@ def test_release_works_when_the_state_folder_is_full(guests, tmp_path):
         subprocess.run(["umount", "-l", str(folder / "state")], check=True)
 
 
+@pytest.mark.fault("lock held by another process", "a command gives up and names the holder")
 def test_a_lock_that_another_process_keeps_is_named(guests, agent):
     """The agent logs the holder and the guard acts in its place; a command gives up."""
     guest = guests.guest("booked", HALF, cpuset=str(SLOW))

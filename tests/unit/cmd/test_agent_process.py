@@ -110,6 +110,7 @@ def test_systemd_is_told_the_whole_life(agent):
     assert "stopping on signal 15; limits stay in force" in agent.log
 
 
+@pytest.mark.fault("agent stopped (SIGSTOP)", "the watchdog is not fed, so systemd restarts it")
 def test_a_stopped_agent_does_not_feed_the_watchdog(agent):
     """Here by SIGSTOP; systemd then ends it. It goes on if it is continued before."""
     agent.configure()
@@ -138,6 +139,7 @@ def test_the_watchdogs_signal_leaves_the_stacks(agent):
     assert "in _cycles" in agent.log
 
 
+@pytest.mark.fault("every cycle fails", "the watchdog is not fed, so systemd restarts it")
 def test_a_failing_cycle_does_not_feed_the_watchdog(agent):
     """A fault that persists is systemd's to end: it starts the agent afresh."""
     agent.configure()
@@ -150,6 +152,7 @@ def test_a_failing_cycle_does_not_feed_the_watchdog(agent):
     assert agent.stop() == 0
 
 
+@pytest.mark.fault("port in use", "only the metrics are missing")
 def test_a_port_in_use_costs_only_the_metrics(agent):
     """Cycles run; the metrics are served once the port is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -203,6 +206,7 @@ def test_a_state_directory_that_others_can_change_is_refused(agent):
     assert "can be changed by others (mode 0777): run chmod go-w" in agent.log
 
 
+@pytest.mark.fault("libvirtd is down at the start", "the agent waits for it")
 def test_libvirt_that_is_down_is_waited_for(agent):
     """The watchdog is fed meanwhile: restarting the agent would not help."""
     agent.configure(libvirt_uri="qemu+unix:///system?socket=/no/such")
@@ -214,6 +218,7 @@ def test_libvirt_that_is_down_is_waited_for(agent):
     assert agent.stop() == 0
 
 
+@pytest.mark.fault("libvirtd accepts and never answers", "each cycle ends in time")
 def test_a_libvirtd_that_hangs_leaves_the_agent_alive(agent):
     """A socket that accepts and never answers: each cycle ends in time, and SIGTERM works."""
     path = agent.folder / "libvirt-sock"
@@ -238,6 +243,7 @@ def test_a_configuration_that_cannot_be_used_is_the_only_status_2(agent, setting
     assert agent.log.count("\n") == 1
 
 
+@pytest.mark.fault("exporter's thread dies", "it is restarted and counted")
 def test_a_dead_exporter_thread_is_restarted_and_counted(agent):
     """Its first run fails; metrics are served by the second, which tells of it."""
     agent.configure()

@@ -435,6 +435,7 @@ def test_throttle_writes_nothing_while_another_process_holds_the_lock(node):
 
 
 @pytest.mark.parametrize("step", [ON_3, Step(bandwidth=LIMIT)], ids=["affinity", "limit"])
+@pytest.mark.fault("thread id recycled", "the process that has it now is not written to")
 def test_thread_whose_id_was_reused_is_not_written(node, step):
     """Its start time changed: it is another thread, which is no failure; the others are written."""
     node.start()

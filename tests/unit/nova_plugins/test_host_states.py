@@ -83,6 +83,7 @@ def test_an_unusable_report_is_rejected_counted_and_logged(states, caplog, repor
 
 
 @pytest.mark.parametrize("ahead_s", [-1e9, -86400.0, -61.0, 61.0, 86400.0, 1e9])
+@pytest.mark.fault("clock of a host is wrong", "its reports are accepted")
 def test_a_wrong_clock_does_not_lock_a_host_out(states, clock, ahead_s):
     """Neither one that is wrong from the start nor one that is set while the agent runs."""
     for sequence, time_s in enumerate((NOW_S + ahead_s, NOW_S, NOW_S - ahead_s, NOW_S)):

@@ -118,6 +118,9 @@ def until(condition):
         (200, '{"resource_providers": ' + "[" * 5000),
     ],
 )
+@pytest.mark.fault(
+    "Placement answers 409, 500 or nonsense", "asked again with back-off; one line in the log"
+)
 def test_wrong_answers_are_retried_until_they_are_right(fake, caplog, fault):
     """One line in the log, no traceback, and the inventory is written in the end."""
     fake.fault = fault
@@ -134,6 +137,7 @@ def test_wrong_answers_are_retried_until_they_are_right(fake, caplog, fault):
     assert len(errors[0].getMessage()) < 600
 
 
+@pytest.mark.fault("Placement is silent", "each request has a time-out; the thread goes on")
 def test_silence_has_a_time_out(fake, caplog):
     """A socket that accepts and never answers; the thread goes on and reports."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -129,6 +129,7 @@ def test_a_slow_client_is_cut_off(monkeypatch):
         assert raw(url, b"GET /hello") == b""
 
 
+@pytest.mark.fault("8,000 idle connections to the exporter", "a client is answered")
 def test_eight_thousand_idle_connections_do_no_harm():
     """A scrape is answered while they are held, and no descriptor stays behind."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

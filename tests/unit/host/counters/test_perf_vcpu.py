@@ -200,6 +200,7 @@ def test_closing_releases_every_descriptor():
     assert descriptors() == before
 
 
+@pytest.mark.fault("PMU without descriptors", "counting resumes")
 def test_counting_resumes_after_a_shortage_of_descriptors():
     """At the limit there is a reason and no leak; below it counting works again."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -107,6 +107,7 @@ def test_opening_is_retried_after_a_while():
     assert (counts.failure, counts.state) == (None, ("perf", "others use it"))
 
 
+@pytest.mark.fault("PMU lost", "it is opened again")
 def test_a_lost_counter_is_reopened_at_the_next_reading():
     """One reading is missing, with a reason."""
     broken = Scripted(Counts(5), CountersUnavailable("backwards"))
