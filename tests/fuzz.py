@@ -20,13 +20,14 @@ PLACES = {
     "report": 20,
     "calibration": 10,
     "scenario": 2,
+    "recording": 2,
     "configuration": 6,
     "command": 4,
     "core_type": 8,
     "web_config": 6,
     "question": 6,
 }
-"""What part of the inputs each gets, in percent, by what one costs."""
+"""How many of the inputs each gets in proportion, by what one costs."""
 BYTES_MAX = 1 << 16
 STRUCTURED = 0.5
 """Part of the changes that replace values; the others change bytes."""

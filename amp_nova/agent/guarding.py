@@ -56,7 +56,8 @@ class Guarding:
         self._start()
 
     def taken_over(self) -> bool:
-        """Whether the guard has acted since this was last called."""
+        """Whether the guard has acted since the last call; one is started if there is none."""
+        self._start()
         acted = self._lease.taken_over()
         if acted:
             LOG.warning("the guard has applied the safe state; what it left is adopted")
@@ -67,7 +68,6 @@ class Guarding:
 
         It is not renewed while another process keeps the agent from its changes.
         """
-        self._start()
         if cycle is not None and cycle is not self._cycle:
             self._cycle, problem = cycle, blocked(cycle)
             if problem is None:
@@ -98,7 +98,7 @@ class Guarding:
         command = [sys.executable, "-sSP", "-m", "amp_nova.guard"]
         try:
             self._child = subprocess.Popen(
-                [*command, "--state-path", self._state_path],
+                [*command, "--state-path", self._state_path, "--agent", str(os.getpid())],
                 cwd="/",
                 env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
                 stdin=subprocess.DEVNULL,

@@ -74,7 +74,8 @@ class Watch:
     def __init__(self, state_path: Path, proc: str = "/proc") -> None:
         self._state_path = state_path
         self._proc = proc
-        self._expired = False
+        self._acted: int | None = None
+        """Which lease's expiry was acted on: one that is renewed may expire between two polls."""
         self._places: dict[str, frozenset[int]] = {}
         """Where the vCPUs were after the last change, by the folder of their thread."""
         self._said: set[str] = set()
@@ -83,15 +84,16 @@ class Watch:
         """Act if the lease has expired. Seconds until the next poll, and whether to go on."""
         left_s = lease.remaining_s(self._state_path)
         if left_s:
-            self._expired = False
+            self._acted = None
             return min(left_s, 600.0), True
         with cycle_lock(self._state_path):
             left_s = lease.remaining_s(self._state_path)
             if left_s:  # the agent came back meanwhile
                 return left_s, True
-            first, self._expired = not self._expired, True
-            domains = self._domains()
-            if first and domains:
+            ended_ns, domains = lease.ends_ns(self._state_path), self._domains()
+            first = bool(domains) and self._acted != ended_ns
+            if first:
+                self._acted = ended_ns
                 lease.count_expiration(self._state_path)
                 say("the lease has expired: no agent finishes its cycles; applying the safe state")
                 self._places = {}
@@ -148,13 +150,19 @@ class Watch:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Guard until nothing is left to guard (0) or, with ``--stay``, until it is ended."""
+    """Guard until nothing is left to guard (0) or, with ``--stay``, until it is ended.
+
+    An agent that starts it has recorded nothing yet, and may take long to.
+    """
     parser = argparse.ArgumentParser(prog="amp-nova-guard", description=__doc__.splitlines()[0])
     parser.add_argument("--state-path", type=Path, default=Path("/run/amp-nova"), metavar="DIR")
     parser.add_argument(
         "--stay", action="store_true", help="go on with nothing to guard: for a service manager"
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
+    parser.add_argument(
+        "--agent", type=int, metavar="PID", help="the same, while this is the parent process"
+    )
     arguments = parser.parse_args(argv)
     if arguments.version:
         import importlib.metadata  # not for the guard that stays
@@ -177,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Watch(arguments.state_path)
     while True:
         wait_s, go_on = watch.poll()
-        if not (go_on or arguments.stay):
+        if not (go_on or arguments.stay or os.getppid() == arguments.agent):
             return 0
         time.sleep(wait_s)
 

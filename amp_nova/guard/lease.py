@@ -63,13 +63,17 @@ class Lease:
         os.close(self._lock)
 
 
+def ends_ns(state_path: Path) -> int:
+    """When the lease expires or did so, on the monotonic clock; 0 when there is none."""
+    try:
+        return int((state_path / LEASE).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
 def remaining_s(state_path: Path) -> float:
     """Seconds until the lease expires; 0 when it has, or there is none."""
-    try:
-        until_ns = int((state_path / LEASE).read_text())
-    except (OSError, ValueError):
-        return 0.0
-    left_s = (until_ns - time.monotonic_ns()) / 1e9
+    left_s = (ends_ns(state_path) - time.monotonic_ns()) / 1e9
     return left_s if 0.0 < left_s <= LEASE_MAX_S else 0.0
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("oslo_config", reason="oslo.config is not installed")
 
-from tests import hostile
+from tests import fuzz, hostile
 from tests.mutations import NASTY, in_text, places, put
 
 COUNT = int(os.environ.get("AMP_NOVA_FUZZ", "60"))
@@ -46,6 +46,11 @@ def changed(draw, seeds):
             path = rng.choice(list(places(document)))
             text = json.dumps(put(document, path, draw(atoms)))
     return draw(words) if draw(st.integers(0, 30)) == 0 else text
+
+
+def test_every_place_is_fuzzed():
+    """``tools/fuzz`` knows what each costs."""
+    assert set(fuzz.PLACES) == set(hostile.surfaces())
 
 
 @pytest.mark.parametrize("name", sorted(hostile.surfaces()))

@@ -1,6 +1,7 @@
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -332,3 +333,36 @@ def test_the_program_ends_at_once_with_nothing_to_guard(tmp_path):
 
     assert (there.returncode, bad.returncode) == (0, 2)
     assert "cannot be written (Not a directory)" in bad.stderr
+
+
+def test_it_waits_for_the_records_of_the_agent_that_started_it(tmp_path):
+    """However long its first cycle takes; not for those of an agent that has ended."""
+    command = [sys.executable, "-m", "amp_nova.guard", "--state-path", tmp_path, "--agent"]
+    with subprocess.Popen([*command, str(os.getpid())]) as of_mine:
+        with pytest.raises(subprocess.TimeoutExpired):
+            of_mine.wait(2.5)
+        of_mine.kill()
+
+    assert subprocess.run([*command, "1"], timeout=60, check=False).returncode == 0
+
+
+def test_a_lease_that_was_renewed_between_two_polls_has_expired_anew(host):
+    """An agent that was back for a moment only has put everything as it wants it."""
+    host.expire()
+    host.watch.poll()
+    host.cycle()
+    assert host.idle()
+    (host.state / lease.LEASE).write_text("2")  # renewed, and expired since
+
+    host.watch.poll()
+
+    assert not host.idle()
+    assert lease.expirations(host.state) == 2
+
+
+def test_a_lease_that_expires_before_there_is_a_record_is_no_expiry(tmp_path):
+    """Nothing was to be done; what is recorded later is guarded by the next one."""
+    watch = Watch(tmp_path)
+
+    assert watch.poll() == (1.0, False)
+    assert lease.expirations(tmp_path) == 0
