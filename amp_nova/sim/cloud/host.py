@@ -1,0 +1,146 @@
+"""One host of a simulated cloud: its instances, how they are packed, and what schedulers see."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from amp_nova.admission.packing import Demand, least_refcores, pack
+from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.hardware.effective_speed import bookable_refcores
+from amp_nova.model import cpulist
+from amp_nova.model.topology import Topology
+from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.best_effort import BestEffortDemand
+from amp_nova.scheduling.host_fit import Headroom, HostFit
+from amp_nova.scheduling.placement_score import PlacementScore
+from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
+
+
+@dataclass(frozen=True, slots=True)
+class CloudFlavor:
+    """A flavor with its usual work; ``share`` of all arrivals.
+
+    ``sensitivity``: how much its work gains from faster cores, as in ``scheduling.sensitivity``;
+    agents have measured it and schedulers know it.
+    """
+
+    name: str
+    booking: Booking
+    share: float = 1.0
+    sensitivity: float = 1.0
+
+
+class CloudHost:
+    """A host; what is derived from its instances is computed once after each change."""
+
+    def __init__(self, name: str, topology: Topology, policy: str) -> None:
+        pcpus = frozenset(p.id for p in topology.pcpus)
+        self.report = HostReport(Origin(name, "boot", 0, 0.0), topology, pcpus, policy=policy)
+        self.vcpus = 0
+        self.bookable_refcores = sum(bookable_refcores(topology, pcpus).values())
+        self.unplaced = 0
+        """How many admitted vCPUs have no place."""
+        self.fits: dict[str, HostFit] = {}
+        self.scores: dict[str, PlacementScore] = {}
+        """Of flavors by name, since the last change."""
+        self._instances: dict[str, ReportedInstance] = {}
+        self._headroom: Headroom | None = None
+        self._demand: BestEffortDemand | None = None
+
+    @property
+    def headroom(self) -> Headroom:
+        """What bookings leave."""
+        if self._headroom is None:
+            self._headroom = host_fit.headroom_of(self.report)
+        return self._headroom
+
+    @property
+    def demand(self) -> BestEffortDemand:
+        """Who shares that."""
+        if self._demand is None:
+            free = {f.core_type.name: f.free_cores for f in self.headroom.free}
+            self._demand = placement_score.best_effort_demand(self.report, free)
+        return self._demand
+
+    @property
+    def best_effort_refcores(self) -> float:
+        """What best-effort vCPUs get, in reference cores, as schedulers estimate it."""
+        demand, idle_worth = self.demand, 0.0
+        left = float(sum(len(each.vcpus) for each in demand.active))
+        # The scheduler values idle cores too, and the fastest are the last to idle.
+        for at, _, worth in demand.fastest_first:
+            used = min(left, demand.cores[at])
+            left -= used
+            idle_worth += worth * (demand.cores[at] - used)
+        return demand.throughput - idle_worth
+
+    def add(self, resource: str, flavor: CloudFlavor) -> None:
+        """An instance starts."""
+        booking, allowed = flavor.booking, cpulist.show(self.report.bookable)
+        vcpus = tuple(
+            ReportedVcpu(v.index, v.refcores, v.ips, allowed, speedup=self._speedup(v, flavor))
+            for v in booking.vcpus
+        )
+        self._instances[resource] = ReportedInstance(
+            resource, vcpus, booking.core_type, booking.weight, flavor=flavor.name
+        )
+        self.vcpus += len(vcpus)
+        self._changed(repack=booking.booked)
+
+    def remove(self, resource: str) -> None:
+        """An instance ends."""
+        gone = self._instances.pop(resource)
+        self.vcpus -= len(gone.vcpus)
+        self._changed(repack=gone.booked)
+
+    def _speedup(self, vcpu: VcpuBooking, flavor: CloudFlavor) -> Speedup | None:
+        """What the agent measures of it."""
+        known = [t.coefficient for t in self.report.topology.core_types if t.coefficient]
+        if vcpu.kind != "best_effort" or len(known) < 2:
+            return None
+        slow, fast = (1.0 + flavor.sensitivity * (c - 1.0) for c in (known[0], known[-1]))
+        return Speedup(fast / slow)
+
+    def _changed(self, *, repack: bool) -> None:
+        if repack:
+            self._pack()
+        self.report = replace(self.report, instances=tuple(self._instances.values()))
+        self.fits, self.scores = {}, {}
+        self._headroom = self._demand = None
+
+    def _pack(self) -> None:
+        """Pack all bookings as the agent does, who keeps vCPUs where they are if it can."""
+        topology = self.report.topology
+        demands = [
+            Demand(
+                (resource, v.index),
+                refcores,
+                v.allowed,
+                instance.core_type,
+                v.core_type,
+                admitted=v.pcpu is not None,
+                ips=v.ips,
+                packed=v.pcpu,
+            )
+            for resource, instance in self._instances.items()
+            for v in instance.vcpus
+            if (refcores := v.refcores if v.ips is None else least_refcores(v.ips, topology))
+        ]
+        placed = pack(demands, topology, self.report.reserve_ratio).placed
+        self.unplaced = len(demands) - len(placed)
+        for resource, instance in self._instances.items():
+            if instance.booked:
+                vcpus = tuple(
+                    _at(v, placed.get((resource, v.index)), topology) for v in instance.vcpus
+                )
+                if vcpus != instance.vcpus:
+                    self._instances[resource] = msgspec.structs.replace(instance, vcpus=vcpus)
+
+
+def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
+    if pcpu == vcpu.pcpu:
+        return vcpu
+    core_type = None if pcpu is None else topology.type_of(pcpu)
+    return msgspec.structs.replace(
+        vcpu, core_type=None if core_type is None else core_type.name, pcpu=pcpu
+    )
