@@ -27,6 +27,7 @@ from amp_nova.host.calibration import file as calibration_file
 from amp_nova.host.libvirt import domain_xml
 from amp_nova.sim import report, what_if
 from amp_nova.sim import run as simulation
+from amp_nova.sim.cloud import description
 from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.wire import encoding
 from tests import calibrations, machines, trees
@@ -160,6 +161,9 @@ def _scenario(text: str) -> None:
         table.as_json(report.rounded(simulation.run(found)))
 
 
+CLOUD = Path(__file__).parent.parent / "doc/source/user/cloud.yaml"
+
+
 @functools.cache
 def surfaces() -> Mapping[str, Surface]:
     """All places, by name."""
@@ -193,6 +197,11 @@ def surfaces() -> Mapping[str, Surface]:
             tuple(path.read_text() for path in SCENARIOS),
         ),
         "recording": Surface(_recording, (AmpError,), (yaml.safe_dump(RECORDING),)),
+        "cloud": Surface(
+            lambda text: description.read(document.load(_file("cloud.yaml", text)), "cloud", {}),
+            (AmpError,),
+            (CLOUD.read_text(),),
+        ),
         "configuration": Surface(
             lambda text: conf.load(files=[str(_file("amp-nova.conf", text))]),
             (AmpError,),

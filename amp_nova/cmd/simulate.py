@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import agent_options, table
+from amp_nova.cmd import agent_options, simulate_cloud, table
 from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import Table, cell
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
+from amp_nova.sim.cloud import description
 from amp_nova.sim.report import Result, ResultWithPower
-from amp_nova.sim.scenarios import scenario
+from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.slots import run as slots
 
 EPILOG = """examples:
@@ -73,7 +74,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the result; raises ``AmpError`` for invalid input."""
-    wanted = scenario.load(args.scenario, agent_options.read)
+    whole = document.load(args.scenario)
+    if description.describes(whole):
+        return simulate_cloud.run(args, whole, args.scenario)
+    wanted = scenario.read(whole, args.scenario.stem, agent_options.read)
     settings = pairs("--set", args.settings)
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
     wanted = scenario.override(wanted, settings)

@@ -9,7 +9,7 @@ the host's policy.
 
 import heapq
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_nova.model.topology import Topology
@@ -59,12 +59,21 @@ class CloudResult:
 
     arrived: int
     refused: int
+    bookable_refcores: float
     samples: tuple[Sample, ...]
 
 
-def run(cloud: Cloud, duration_s: float, seed: int = 0) -> CloudResult:
-    """Start with as many arrivals as are alive on average, and go on for ``duration_s``."""
-    return _Run(cloud, seed).until(duration_s)
+def run(
+    cloud: Cloud,
+    duration_s: float,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda _at_s: None,
+) -> CloudResult:
+    """Start with as many arrivals as are alive on average, and go on for ``duration_s``.
+
+    ``progress`` is called with the time of every sample.
+    """
+    return _Run(cloud, seed).until(duration_s, progress)
 
 
 class _Run:
@@ -77,18 +86,20 @@ class _Run:
         self._ends: list[tuple[float, int, CloudHost]] = []
         self._arrived = self._refused = 0
 
-    def until(self, duration_s: float) -> CloudResult:
+    def until(self, duration_s: float, progress: Callable[[float], None]) -> CloudResult:
         samples = []
         due_s = SAMPLE_S
         for at_s in self._arrivals(duration_s):
             while due_s <= min(at_s, duration_s):
                 self._end_until(due_s)
                 samples.append(self._sample(due_s))
+                progress(due_s)
                 due_s += SAMPLE_S
             self._end_until(at_s)
             if at_s < duration_s:
                 self._arrive(at_s)
-        return CloudResult(self._arrived, self._refused, tuple(samples))
+        bookable = sum(h.bookable_refcores for h in self._hosts)
+        return CloudResult(self._arrived, self._refused, bookable, tuple(samples))
 
     def _arrivals(self, duration_s: float) -> Iterator[float]:
         """When instances arrive; the last one is the end."""

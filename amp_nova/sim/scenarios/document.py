@@ -80,6 +80,11 @@ class Value:
         """Whether it is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it is a mapping."""
+        return isinstance(self.node, yaml.MappingNode)
+
     def entries(self, expected: str = "a mapping of keys to values") -> dict[str, "Value"]:
         """The values of a mapping by key; a duplicate key is an error."""
         if not isinstance(self.node, yaml.MappingNode):

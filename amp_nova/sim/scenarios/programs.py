@@ -9,7 +9,7 @@ from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.hosts import STEP_MIN_S
 
 BYTES_MOST = 1e12
-REQUESTS_MOST = 1e6
+REQUESTS_MOST = 1e4
 ARRIVALS = ("poisson", "regular")
 SERVICES = ("exponential", "fixed")
 

@@ -206,3 +206,56 @@ def test_the_bytes_do_not_depend_on_the_process():
 
     assert len(texts) == 1
     assert json.loads(texts.pop())["migrations"] > 0
+
+
+CLOUD = """\
+name: small
+duration_s: 7200
+seed: 3
+policy: amp-vm
+cloud:
+  hosts: [{count: 2, core_types: [{name: slow, count: 2, coefficient: 1.0}]}]
+  flavors: [{name: a, extra_specs: {amp:pref_core: 1}}]
+  instances_per_host: 3
+  lifetime_s: 600
+"""
+
+
+def test_a_cloud_is_simulated_hour_by_hour(capsys, tmp_path):
+    """Two hosts hold at most four instances of a core each; others are refused."""
+    path = tmp_path / "c.yaml"
+    path.write_text(CLOUD)
+
+    status, text, err = amp_nova_simulate(capsys, path, "--format", "json")
+    found = json.loads(text)
+    assert (status, err) == (0, "")
+    assert (found["scenario"], found["hosts"], found["bookable_refcores"]) == ("small", 2, 4.0)
+    assert [s["at_s"] for s in found["samples"]] == [3600.0, 7200.0]
+    assert all(s["booked_refcores"] == s["instances"] <= 4 for s in found["samples"])
+    assert found["arrived"] > found["refused"] > 0
+
+    status, table, _ = amp_nova_simulate(capsys, path, "--policy", "rr", "--set", "duration_s=3600")
+    assert status == 0
+    assert "small: 3600 s of 2 hosts, best-effort policy rr" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--set", "slots=true"],
+            "--set slots is not allowed for a cloud: it has",
+        ),
+        (["--set", "seed=x"], "seed is 'x': give a whole number"),
+        (["--policy", "fairest"], "no policy 'fairest' is installed"),
+    ],
+)
+def test_what_a_cloud_does_not_have_is_refused(capsys, tmp_path, options, said):
+    """In one sentence, with exit status 2."""
+    path = tmp_path / "c.yaml"
+    path.write_text(CLOUD)
+
+    status, _, err = amp_nova_simulate(capsys, path, *options)
+
+    assert status == 2
+    assert said in err
