@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from amp_nova.admission.packing import Demand, least_refcores, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores
@@ -81,9 +79,7 @@ class CloudHost:
             ReportedVcpu(v.index, v.refcores, v.ips, allowed, speedup=self._speedup(v, flavor))
             for v in booking.vcpus
         )
-        self._instances[resource] = ReportedInstance(
-            resource, vcpus, booking.core_type, booking.weight, flavor=flavor.name
-        )
+        self._instances[resource] = _reported(resource, vcpus, booking)
         self.vcpus += len(vcpus)
         self._changed(repack=booking.booked)
 
@@ -134,13 +130,26 @@ class CloudHost:
                     _at(v, placed.get((resource, v.index)), topology) for v in instance.vcpus
                 )
                 if vcpus != instance.vcpus:
-                    self._instances[resource] = msgspec.structs.replace(instance, vcpus=vcpus)
+                    self._instances[resource] = _reported(resource, vcpus, instance)
 
 
 def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
+    """The same vCPU, packed there."""
     if pcpu == vcpu.pcpu:
         return vcpu
-    core_type = None if pcpu is None else topology.type_of(pcpu)
-    return msgspec.structs.replace(
-        vcpu, core_type=None if core_type is None else core_type.name, pcpu=pcpu
+    found = None if pcpu is None else topology.type_of(pcpu)
+    return ReportedVcpu(
+        vcpu.index,
+        vcpu.refcores,
+        vcpu.ips,
+        vcpu.cpus_allowed_list,
+        None if found is None else found.name,
+        pcpu,
+        speedup=vcpu.speedup,
     )
+
+
+def _reported(
+    resource: str, vcpus: tuple[ReportedVcpu, ...], like: Booking | ReportedInstance
+) -> ReportedInstance:
+    return ReportedInstance(resource, vcpus, like.core_type, like.weight)
