@@ -109,8 +109,8 @@ def show(title: str, predicted: Any, errors: Any, found: dict[str, float]) -> No
         value = predicted[full]["progress_refcores"]
         error = errors[full]["progress_refcores"] if errors else None
         sure = "" if error is None else f" +-{error:.3f}"
-        off = value / progress - 1.0
-        print(f"{title:20s} {name:10s} {value:.3f}{sure:8s} {progress:.3f} {off:+7.1%}")
+        off = f"{value / progress - 1.0:+7.1%}" if progress else "it did not run"
+        print(f"{title:20s} {name:10s} {value:.3f}{sure:8s} {progress:.3f} {off}")
 
 
 def test_other_policies_and_bookings(lab: Lab, tmp_path: Path) -> None:
