@@ -43,10 +43,10 @@ def free_port() -> int:
 class Broker:
     """One broker; ``stop`` ends it with all that it started."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start it, and wait until it answers."""
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        """Start it, and wait until it answers; ``port``: that of an earlier one."""
         ports = {name: free_port() for name in ("rabbitmq", "distribution", "epmd")}
-        self.port = ports["rabbitmq"]
+        ports["rabbitmq"] = self.port = port or ports["rabbitmq"]
         self.url = f"rabbit://guest:guest@{ADDRESS}:{self.port}/"
         (folder / "data").mkdir(parents=True)
         node = f"amp-test-{os.getpid()}@localhost"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fakehost import nova_xml
+from tests.fakehost import nova_xml, resource
 from tests.lab import FAST, SLOW, Agent, until
 
 CPU = Path("/sys/fs/cgroup/cpu")
@@ -139,6 +139,10 @@ class StandHost(Agent):
     def tell(self, stand: Stand) -> None:
         """Write the file in which libvirt tells of a domain's process."""
         (self.config.parent / "run" / f"{stand.name}.pid").write_text(f"{stand.process.pid}")
+
+    def resources(self) -> list[str]:
+        """The domains by UUID."""
+        return [resource(stand.name) for stand in self.stands]
 
     def holds(self, stand: Stand) -> bool:
         """Whether a booking has the limit that is right where it is."""

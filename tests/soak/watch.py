@@ -28,7 +28,7 @@ class Taken:
 
 SLACK = Taken(memory_kib=1024, descriptors=4, threads=1, series=0)
 """How much more than before is no growth: the moment of a look is at random."""
-SHARE = Taken(memory_kib=2, descriptors=0, threads=0, series=1)
+SHARE = Taken(memory_kib=2, descriptors=0, threads=0, series=10)
 """The same in percent; whichever is more counts."""
 
 

@@ -1,0 +1,121 @@
+"""Faults of libvirt and QEMU beside real guests: they cost the other guests nothing."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.integration.test_faults_real import HALF, libvirtd_pid
+from tests.lab import FAST, SLOW, cgroup, quota, until
+
+PATIENCE_S = 60.0
+HELD_S = 120.0
+"""How long a domain's lock is held."""
+AWAY_S = 15.0
+
+
+def meddle(guest):
+    """Remove a limit, as somebody else might."""
+    (cgroup(guest) / "cpu.cfs_quota_us").write_text("-1")
+
+
+def limited(guest, cores):
+    """Whether a guest has this limit."""
+    return quota(guest) == pytest.approx(cores, rel=0.002)
+
+
+@pytest.mark.fault("libvirtd stopped (SIGSTOP)", "bookings hold; newcomers follow when it goes on")
+def test_a_stopped_libvirtd(guests, agent, record_property):
+    """It answers nobody; QEMU needs it for nothing."""
+    guest = guests.guest("steady", HALF, cpuset=str(SLOW))
+    agent.start()
+    pid = libvirtd_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        end = time.monotonic() + AWAY_S
+        meddle(guest)
+        until(lambda: limited(guest, 0.5), PATIENCE_S, "the repair")
+        while time.monotonic() < end:
+            agent.next_cycle()
+            assert limited(guest, 0.5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    began_s = time.monotonic()
+    late = guests.guest("late", HALF, cpuset=str(FAST))
+    until(lambda: limited(late, 0.25), PATIENCE_S, "the newcomer's limit")
+    record_property("recovery_s", time.monotonic() - began_s)
+    assert agent.process.poll() is None
+
+
+@pytest.mark.fault("a domain's lock held for two minutes", "the others are as if it were not")
+def test_a_domain_that_hangs(guests, agent, record_property):
+    """Its QEMU is stopped while libvirt waits for an answer of it."""
+    import libvirt
+
+    stuck = guests.guest("stuck", HALF, cpuset=str(SLOW))
+    neighbour = guests.guest("neighbour", HALF, cpuset=str(FAST))
+    agent.start()
+    os.kill(stuck.pid, signal.SIGSTOP)
+    try:
+
+        def hold():
+            with contextlib.suppress(libvirt.libvirtError):
+                libvirt.open("qemu:///system").lookupByName(stuck.spec.name).memoryStats()
+
+        threading.Thread(target=hold, daemon=True).start()
+        end = time.monotonic() + HELD_S
+        late = guests.guest("late", HALF, cpuset=str(FAST))
+        until(lambda: limited(late, 0.25), PATIENCE_S, "the newcomer's limit")
+        while time.monotonic() < end:
+            meddle(neighbour)
+            until(lambda: limited(neighbour, 0.25), PATIENCE_S, "the repair")
+            assert limited(stuck, 0.5)
+            time.sleep(25)  # no more than three repairs a minute are made
+    finally:
+        os.kill(stuck.pid, signal.SIGCONT)
+    began_s = time.monotonic()
+    agent.next_cycle()
+    meddle(stuck)
+    until(lambda: limited(stuck, 0.5), PATIENCE_S, "the repair of the one that hung")
+    record_property("recovery_s", time.monotonic() - began_s)
+    assert agent.process.poll() is None
+    assert agent.metric("amp_lease_expirations_total") == 0
+
+
+@pytest.mark.fault(
+    "migration aborted, at its destination", "no trace of it; the others are as if it were not"
+)
+def test_a_domain_that_arrives_and_goes(guests, agent, record_property):
+    """It is there, suspended, and then it is not, as often as somebody tries."""
+    import libvirt
+
+    from tests.guests.guest import domain_xml
+
+    neighbour = guests.guest("neighbour", HALF, cpuset=str(SLOW))
+    agent.start()
+    spec = replace(neighbour.spec, name=f"{guests.prefix}-arriving", cpuset=str(FAST))
+    record_property("times", 5)
+    for moment_s in (0.0, 0.01, 0.1, 0.5, 2.0):
+        flags = libvirt.VIR_DOMAIN_START_PAUSED
+        arriving = guests.conn.createXML(domain_xml(spec, guests.image), flags)
+        time.sleep(moment_s)
+        arriving.destroy()
+        assert limited(neighbour, 0.5)
+    began_s = time.monotonic()
+    until(
+        lambda: not [s for s in agent.metrics() if s[1].get("domain") == spec.name],
+        PATIENCE_S,
+        "the end of its series",
+    )
+    record_property("recovery_s", time.monotonic() - began_s)
+    until(
+        lambda: len(list((agent.state_path / "records").glob("*.json"))) == 1,
+        PATIENCE_S,
+        "the end of its record",
+    )
+    agent.next_cycle()
+    assert agent.metric("amp_actuation_failures_total", reason="refused") in (None, 0.0)
