@@ -17,14 +17,15 @@ from tests.benchmarks.scale import scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
-WINDOW_S = 3.0
+WINDOW_S = scaled(3.0, 0.4)
 WINDOWS = scaled(24, 2)
-BLOCK = scaled(6, 1)
+BLOCK = scaled(6, 2)
 """Windows with one coefficient; then the agent is restarted with a newer one."""
-FREE_S = 1.0
+FREE_S = scaled(1.0, 0.2)
 FREE_WINDOWS = scaled(30, 2)
 """Free windows per coefficient, the latest ones: single ones differ by several percent."""
-WARM_UP_S = 1.5
+WARM_UP_S = scaled(1.5, 0.3)
+MOVES = scaled(12, 2)
 PERIOD_MAX_S = 0.1
 BOOKINGS = scaled((0.1, 0.25, 0.5, 0.9), (0.5,))
 
@@ -202,8 +203,8 @@ def test_moves_under_load(lab: Lab, tmp_path: Path, refcores: float) -> None:
         guest.close()
 
 
-def moves(guest: Any, refcores: float, coefficient: float, count: int = 12) -> list[float]:
-    """Delivered over booked in windows of 3 s, with a move in the middle of each.
+def moves(guest: Any, refcores: float, coefficient: float, count: int = MOVES) -> list[float]:
+    """Delivered over booked in windows, with a move in the middle of each.
 
     Every one is at another moment of the bandwidth period.
     """

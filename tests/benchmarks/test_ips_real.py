@@ -30,7 +30,8 @@ from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
 
 WINDOW_S = 1.0
 RUN_S = scaled(20.0, 2.0)
-WARM_UP_S = 3.0
+WARM_UP_S = scaled(3.0, 0.5)
+FREE_S = scaled(2.0, 0.5)
 RATIOS = scaled((0.05, 0.1, 0.3, 0.5, 0.8), (0.3,))
 REAL_TIME = ("chrt", "--rr", "1")
 
@@ -73,7 +74,7 @@ def executed(guest: Any) -> tuple[float, ...]:
     return tuple(rounds * INSTRUCTIONS_PER_ROUND for rounds in guest.rounds())
 
 
-def free_ips(lab: Lab, cpu: int, vcpus: int = 1, seconds: float = 2.0) -> float:
+def free_ips(lab: Lab, cpu: int, vcpus: int = 1, seconds: float = FREE_S) -> float:
     """Instructions per second of a counted guest on a core, without a limit."""
     guest = lab.guest(f"free{cpu}", cpuset=str(cpu), counter=True, count="callback" * (vcpus > 1))
     try:

@@ -14,7 +14,8 @@ from tests.benchmarks.scale import scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
-STAY_S = scaled(12, 2)
+STAY_S = scaled(12.0, 0.5)
+SETTLE_S = scaled(2.0, 0.3)
 MASK = (32 << 20) - 1
 
 
@@ -36,7 +37,7 @@ def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
         speeds = []
         for cpu in (SLOW, FAST, SLOW, FAST):
             guest.pin(0, [cpu], 2)
-            time.sleep(2.0)
+            time.sleep(SETTLE_S)
             rounds, ns = guest.rounds()[0], guest.cpu_ns()[0]
             time.sleep(STAY_S)
             speeds.append((guest.rounds()[0] - rounds) / (guest.cpu_ns()[0] - ns) * 1e9)

@@ -18,7 +18,7 @@ from tests.benchmarks.test_ips_real import executed, favoured, free_ips, spec, t
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
-WARM_UP_S = 3.0
+WARM_UP_S = scaled(3.0, 0.5)
 SECONDS = scaled(20, 3)
 STAY_S = 3
 COEFFICIENT = 2.0

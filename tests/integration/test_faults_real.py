@@ -50,7 +50,7 @@ def test_the_next_agent_finishes_a_move_in_which_one_was_killed(guests, lab, tmp
             assert (quota(guest, 0), quota(guest, 1)) == (0.5, 0.25)
             guest.pin(0, [FAST], 2)
             guest.pin(1, [SLOW], 2)
-            until(lambda: (quota(guest, 0), quota(guest, 1)) == (0.25, 0.5), 3, "the way back")
+            until(lambda: (quota(guest, 0), quota(guest, 1)) == (0.25, 0.5), 15, "the way back")
             agent.stop()
     finally:
         agent.stop()
@@ -83,7 +83,7 @@ def test_a_restart_of_libvirtd_stops_neither_agent_nor_bookings(guests, lab, age
 
     restart_libvirtd()
     (cgroup(guest) / "cpu.cfs_quota_us").write_text("15000")
-    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 5, "the repaired limit")
+    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 15, "the repaired limit")
     lab.reconnect()
     late = guests.guest("late", HALF, cpuset=str(FAST))
 
