@@ -137,7 +137,8 @@ class IoWork:
         now_s: float,
         lines: list[str],
     ) -> IoDomain:
-        slow = io_overlap.off_fast_cores(reading, topology)
+        slow_pcpus = io_overlap.slow_pcpus(topology)
+        slow = io_overlap.off_fast_cores(reading, slow_pcpus)
         state = self._states.get(reading.resource)
         if state is None or state.incarnation != reading.incarnation:
             # Threads that an earlier agent moved stay until their usage says otherwise.
@@ -146,7 +147,7 @@ class IoWork:
         before, speed, used = state.reading, io_overlap.speed_ratio(topology), None
         if before is not None:
             used = io_overlap.use(before, reading)
-            state.freed_s += io_overlap.freed_s(before, reading, topology, speed) or 0.0
+            state.freed_s += io_overlap.freed_s(before, reading, slow_pcpus, speed) or 0.0
         note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
         moves = note is None and self._settings.work == "slow" and not self._settings.dry_run
         state.case = io_overlap.judge(state.case, used, self._settings.rule, now_s, moves=moves)

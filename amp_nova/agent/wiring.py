@@ -111,6 +111,8 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) 
         repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
     )
+    if how.work == "report":  # nothing follows from it, so it need not come soon
+        how = replace(how, interval_s=2 * how.interval_s)
     if dry_run:  # it has to decide on a single interval
         how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
     return IoWork(make_io_host(conf, sensor), how, io_marker(conf))

@@ -251,14 +251,14 @@ def least_kept_ratio(used: IoUse, speed: float) -> float:
 
 
 def freed_s(
-    before: IoReading, after: IoReading, topology: Topology, speed: float | None
+    before: IoReading, after: IoReading, slow: frozenset[int], speed: float | None
 ) -> float | None:
     """Estimated fast-core seconds freed between two readings by threads kept on slow cores.
 
     At home, a share of their work equal to the fast share of the home would have run on fast cores,
-    ``speed`` times faster. ``None`` if that is unknown or the domain restarted.
+    ``speed`` times faster. ``None`` if that is unknown or the domain restarted. ``slow``: as
+    ``slow_pcpus`` says.
     """
-    slow = slow_pcpus(topology)
     if not speed or before.incarnation != after.incarnation:
         return None
     ran = {t.tid: t.run_ns for t in before.threads if _off_fast_cores(t, slow)}
@@ -269,9 +269,8 @@ def freed_s(
     )
 
 
-def off_fast_cores(reading: IoReading, topology: Topology) -> bool:
-    """Whether a thread that could use fast cores is kept on slow ones."""
-    slow = slow_pcpus(topology)
+def off_fast_cores(reading: IoReading, slow: frozenset[int]) -> bool:
+    """Whether a thread that could use fast cores is kept on the slow ones."""
     return any(_off_fast_cores(t, slow) for t in reading.threads)
 
 

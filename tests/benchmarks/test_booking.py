@@ -17,11 +17,11 @@ from tests.benchmarks.scale import scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
-WINDOW_S = scaled(3.0, 0.4)
+WINDOW_S = scaled(3.0, 0.5)
 WINDOWS = scaled(24, 2)
 BLOCK = scaled(6, 2)
 """Windows with one coefficient; then the agent is restarted with a newer one."""
-FREE_S = scaled(1.0, 0.2)
+FREE_S = scaled(1.0, 0.5)
 FREE_WINDOWS = scaled(30, 2)
 """Free windows per coefficient, the latest ones: single ones differ by several percent."""
 WARM_UP_S = scaled(1.5, 0.3)

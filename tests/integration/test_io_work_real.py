@@ -120,7 +120,7 @@ def test_report_moves_nothing_and_a_dry_run_prints_moves(sender, lab, tmp_path):
     try:
         name = guest.spec.name
         until(
-            lambda: agent.metric("amp_instance_io_insensitive", domain=name) == 1, 20, "a verdict"
+            lambda: agent.metric("amp_instance_io_insensitive", domain=name) == 1, 30, "a verdict"
         )
         assert all_on(guest, BOTH)
     finally:

@@ -207,8 +207,8 @@ def test_estimates():
     on_slow = IoThread(10, "emulator", 0, SLOW, HOME)
     later = IoThread(10, "emulator", 10**9, SLOW, HOME)
     before, after = reading(0, threads=[on_slow]), reading(1, threads=[later])
-    assert cu.freed_s(before, after, topology(), 2.0) == pytest.approx(0.25)
-    assert cu.freed_s(reading(0), reading(1, 1.0), topology(), 2.0) == 0.0
+    assert cu.freed_s(before, after, SLOW, 2.0) == pytest.approx(0.25)
+    assert cu.freed_s(reading(0), reading(1, 1.0), SLOW, 2.0) == 0.0
     assert cu.speed_ratio(topology()) == 2.0
     # netperf UDP, whose I/O and computation do not overlap, loses just that (figure 4: 25 %).
     assert cu.least_kept_ratio(IoUse(0.65, 0.65, 0.0, 1.0), 2.0) == pytest.approx(0.77, abs=0.01)
