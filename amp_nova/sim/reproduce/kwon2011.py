@@ -62,7 +62,10 @@ AT_MOST = (
     "which mix 28 % is the mean is not printed"
 )
 STILL = "vCPUs that score alike change places only while their IPC differs by core type"
-NO_COST = "moves across caches cost nothing here; the paper blames them for what amp-vcpu loses"
+NO_COST = (
+    "the paper blames moves across caches, in slots of 30 ms; here vCPUs change places every "
+    "2.5 s, and no move costs anything"
+)
 ONE_SPEEDUP = "no constant speedups give both this and table 2"
 CAUSES = {
     "2H-6M-4L": (

@@ -52,8 +52,8 @@ def test_the_table_counts_verdicts_and_explains_its_notes(capsys):
     rows, _, after = text.partition("\n\n")
     counts, notes, left_out = after.split("\n\n")
     assert rows.splitlines()[0] == "kumar2009"
-    assert len(rows.splitlines()) == 2 + 6
-    assert counts == "1 reproduced, 5 sign only, 0 not reproduced, 0 fitted"
+    assert len(rows.splitlines()) == 2 + 7
+    assert counts == "1 reproduced, 6 sign only, 0 not reproduced, 0 fitted"
     assert notes.startswith("Notes\n  1  ")
     assert left_out.startswith("Left out\n  kumar2009: ")
 
