@@ -30,7 +30,8 @@ EPILOG = """examples:
 
 All papers together take about two minutes. A row is reproduced if it is within what the paper
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
-than half a percentage point, or 0.005).
+than half a percentage point, or 0.005). Where the paper has words only, the range is a reading of
+them.
 """
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
 

@@ -104,7 +104,12 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
     for at, (name, color) in enumerate(zip(names, LINES * len(names), strict=False)):
         mine = [(row.at.x, row) for row in rows if row.at and row.at.line == name]
         xs = [x for x, _ in mine]
-        axes.plot(xs, [r.ours for _, r in mine], marker="o", color=color, label=f"ours: {name}")
+        # The last one on top, so that lines that coincide are all seen.
+        width = 1.5 + 1.2 * (len(names) - 1 - at)
+        ours = [r.ours for _, r in mine]
+        axes.plot(
+            xs, ours, marker="o", color=color, linewidth=width, markersize=width + 4, label=name
+        )
         # Published ranges of several lines at the same x stay apart.
         apart = (at - (len(names) - 1) / 2) * (max(xs) - min(xs)) * 0.012
         for x, row in mine:
@@ -113,6 +118,13 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
             axes.plot(
                 [x + apart] * 2, ends, linestyle="none", marker="_", color=color, markersize=11
             )
-    axes.plot([], [], linewidth=5, alpha=0.25, color=PUBLISHED, label="published, same colour")
+    axes.plot(
+        [],
+        [],
+        linewidth=5,
+        alpha=0.25,
+        color=PUBLISHED,
+        label="lines: ours; bars: published, in the same colour",
+    )
     axes.set_ylim(low, high)
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=8, frameon=False)

@@ -29,8 +29,8 @@ WHOLE_IPS: Mapping[str, str] = {"amp:ips": "1200M"}
 """What a whole slow core retires."""
 MEMORY_BOUND = 1.2
 LOAD, REQUEST_S = 0.987, 0.585e-3
-"""Of a slow core, and the work of a request there: they give figure 3's two response times, if these
-are means of a queue with random arrivals and work."""
+"""Of a slow core, and the work of a request there: they give the times of figure 3, if these are
+means of a queue with random arrivals and work."""
 SPEEDS = (CLOCKS, 1.5, MEMORY_BOUND)
 """Speedups of three programs, from computing only to mostly waiting for memory."""
 SINGLE = (0, 1)
