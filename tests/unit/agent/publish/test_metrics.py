@@ -437,3 +437,22 @@ def test_cause_that_cannot_be_measured_has_no_sample():
     causes = {labels["cause"] for labels, _ in Scrape(found).samples(name)}
 
     assert causes == {"throttle", "contention", "core_type", "smt"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "flavor", "promise"),
+    [
+        ({"scs:cpu-type": "shared-core"}, "web", "shared-core"),
+        ({}, "SCS-2C-4-20s", "dedicated-core"),
+        ({"scs:cpu-type": "shared"}, "SCS-2V-4", None),
+        ({}, "web", None),
+    ],
+)
+def test_what_sovereign_cloud_stack_promises_is_a_label(specs, flavor, promise):
+    """Of its four words only, whatever the flavor says."""
+    found = instance(booked())
+    domain = replace(found.domain, specs=specs, flavor=flavor)
+    scrape = Scrape(reports.cycle(replace(found, domain=domain)))
+
+    labels = [labels["cpu_type"] for labels, _ in scrape.samples("amp_instance_scs_info")]
+    assert labels == ([promise] if promise else [])
