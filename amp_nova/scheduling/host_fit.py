@@ -159,6 +159,8 @@ def _packed(
         need = None if core_type is None else need_cores(demand, core_type)
         if demand.packed is None or core_type is None or need is None:
             unplaced.append(demand)
+        elif not free.siblings:
+            free.cores[demand.packed] -= need
         else:
             option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
             placed.append((demand.packed, option))
