@@ -10,7 +10,9 @@ import amp_nova
 ROOT = Path(amp_nova.__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.rst")), *sorted((ROOT / "doc/source").rglob("*.rst"))]
 BLOCK = re.compile(r"^( *)(?:\.\. code-block:: shell|[^.\n ][^\n]*::)$")
-COMMAND = re.compile(r"(\$ )?(amp-nova|openstack|tools/|tox|pip|apt|systemctl|python|virsh)\b")
+COMMAND = re.compile(
+    r"(\$ )?(amp-nova(-\w+)?|openstack|tools/\S+|tox|pip|apt|systemctl|python|virsh)(?=\s|$)"
+)
 
 
 @dataclass(frozen=True)
