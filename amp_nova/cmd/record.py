@@ -49,22 +49,15 @@ early and writes what was recorded so far.
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION_LEAST_S = 2.0
 INTERVAL_LEAST_S, INTERVAL_MOST_S = 0.05, 60.0
-OPTIONS = (
-    "reserve_ratio",
-    "smt",
-    "affinity",
-    "coefficients",
-    "coefficients_of",
-    "miss_cycles",
-    "sp_s",
-    "ips_fallback",
-    "best_effort_yields",
-    "cycle_s",
-    "drift_repairs_max",
-    "policy_interval_s",
-    "policy_moves_max",
+OF_THE_HOST = (
+    "policy",
+    "policy_parameter",
+    "booking",
+    "state_path",
+    "libvirt_uri",
+    "libvirt_run_path",
 )
-"""Options of ``[agent]`` that decide what instances get; a scenario has those that are set."""
+"""Options of ``[agent]`` that a scenario has another place for, or that say where things are."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -288,7 +281,9 @@ def _surroundings(
     options.register_opts(defaults)
     defaults([], default_config_files=[], default_config_dirs=[])
     changed = {
-        name: conf.agent[name] for name in OPTIONS if conf.agent[name] != defaults.agent[name]
+        option: value
+        for option, value in conf.agent.items()
+        if option not in OF_THE_HOST and value != defaults.agent[option]
     }
     return Surroundings(name, policy, changed, _published(answer), busy_cores=busy_cores)
 

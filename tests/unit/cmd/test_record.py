@@ -111,7 +111,8 @@ def test_the_agent_tells_policy_and_speedups(setup, tmp_path):
         setup.state, lambda question: {"status": status, "policy": "acfs"}
     )
     path = tmp_path / "host.yaml"
-    more = "policy = acfs\npolicy_parameter = unfairness_factor = 1.2\nsmt = ignore\n"
+    more = "policy = acfs\npolicy_parameter = unfairness_factor = 1.2\n"
+    more += "smt = ignore\nwriter = libvirt\n"
     try:
         assert setup.run("--duration", "5s", "-o", path, more=more)[0] == 0
     finally:
@@ -119,7 +120,7 @@ def test_the_agent_tells_policy_and_speedups(setup, tmp_path):
 
     found = yaml.safe_load(path.read_text())
     assert found["policy"] == "acfs:unfairness_factor=1.2"
-    assert found["agent"] == {"smt": "ignore"}
+    assert found["agent"] == {"smt": "ignore", "writer": "libvirt"}
     assert found["recorded"]["vms"]["a"]["vcpus"][0]["speedup"] == 1.25
     assert cli.main(["simulate", str(path)]) == 0
     assert cli.main(["compare", str(path), "--policy", "acfs"]) == 0
