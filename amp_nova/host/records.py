@@ -38,6 +38,8 @@ class Records:
         self._known: dict[str, record.Domain] = {}
         self._recorded: dict[VcpuKey, Recorded] = {}
         self._problem = ""
+        self._ending = False
+        """Whether a process with a record outlives its domain: QEMU takes a moment to end."""
         for resource, found in record.load_all(self.folder):
             if isinstance(found, Exception):
                 LOG.error("the record of %s cannot be used: %s", resource, found)
@@ -66,7 +68,7 @@ class Records:
         new_idle = [r for r in idle if r not in self._known]
         same = safe is self._safe or safe == self._safe
         self._safe = safe
-        if same and not (self._problem or new or new_idle):
+        if same and not (self._problem or self._ending or new or new_idle):
             return {}
         wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *new_idle)}
         for key in (*safe, *new):
@@ -106,6 +108,7 @@ class Records:
             if not record.alive(known):
                 del self._known[resource]
                 record.forget(self.folder, resource)
+        self._ending = any(self._sensor.about(resource) is None for resource in self._known)
         self._states = {r: s for r, s in self._states.items() if r in self._known}
         self._recorded = {k: r for k, r in self._recorded.items() if k[0] in self._known}
 

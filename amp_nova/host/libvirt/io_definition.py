@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amp_nova.exceptions import sentence
 from amp_nova.model.cpulist import parse_cpuset
 
 OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
@@ -44,7 +45,7 @@ def parse(root: ET.Element) -> IoDefinition:
     try:
         return _parse(root)
     except ValueError as exc:
-        return IoDefinition(problem=f"its pins or interfaces cannot be read: {exc}")
+        return IoDefinition(problem=sentence(f"its pins or interfaces cannot be read: {exc}"))
 
 
 def _parse(root: ET.Element) -> IoDefinition:

@@ -171,3 +171,16 @@ def test_the_record_of_an_instance_that_ended_is_removed(node, start):
     agent.loop.cycle()
 
     assert [name for name, _ in record.load_all(agent.records.folder)] == [resource("other")]
+
+
+def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):
+    """QEMU ends a moment after libvirt has forgotten it, and nothing else happens on the host."""
+    agent = start()
+    agent.loop.cycle()
+    node.libvirt.known.clear()
+    agent.loop.cycle()
+    node.host.stop()
+
+    agent.loop.cycle()
+
+    assert list(record.load_all(agent.records.folder)) == []
