@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from amp_nova.guard import record
 from tests.integration.test_faults_real import HALF, libvirtd_pid
 from tests.lab import FAST, SLOW, cgroup, quota, until
 
@@ -112,10 +113,11 @@ def test_a_domain_that_arrives_and_goes(guests, agent, record_property):
         "the end of its series",
     )
     record_property("recovery_s", time.monotonic() - began_s)
-    until(
-        lambda: len(list((agent.state_path / "records").glob("*.json"))) == 1,
-        PATIENCE_S,
-        "the end of its record",
-    )
+
+    def guarded():
+        found = record.load_all(agent.state_path / record.FOLDER)
+        return [made.name for _, made in found if made.vcpus]
+
+    until(lambda: guarded() == [neighbour.spec.name], PATIENCE_S, "the end of its record")
     agent.next_cycle()
     assert agent.metric("amp_actuation_failures_total", reason="refused") in (None, 0.0)
