@@ -1,0 +1,127 @@
+"""The simulator's model beside reality: throttling, contention and moves between core types.
+
+The same host, guests and policy once as a scenario and once as real guests on one fast and one
+really slow core under a real agent. All guests do the same work and count it. Progress is that work
+over the work of a guest alone on the slow core, measured before each case, because the machine
+drifts. Prints one table; asserts nothing about its figures. Target: within 3 %. ::
+
+    python -m pytest tests/benchmarks/test_model_real.py -s
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from amp_nova.cmd import agent_options
+from amp_nova.sim import run as simulation
+from amp_nova.sim.scenarios.scenario import load
+from tests.benchmarks.scale import scaled
+from tests.benchmarks.test_policies_real import rates
+from tests.guests.slowcore import SlowCore
+from tests.lab import FAST, SLOW, Agent, Lab, opened
+
+pytestmark = pytest.mark.timeout(900)
+WARM_UP_S = scaled(10.0, 2.0)
+WATCH_S = scaled(40.0, 3.0)
+ALONE_S = scaled(4.0, 1.0)
+CPUSET = {"fast": str(FAST), "slow": str(SLOW), "": f"{FAST},{SLOW}"}
+
+
+class Made(NamedTuple):
+    """A guest: what it books in reference cores, and the core type that it may use, if only one."""
+
+    booked: str = ""
+    only: str = ""
+
+
+CASES: Mapping[str, tuple[str, Mapping[str, Made]]] = {
+    "throttling": ("none", {"onfast": Made("0.4", "fast"), "onslow": Made("0.4", "slow")}),
+    "contention": (
+        "none",
+        {"books": Made("0.3", "slow"), "one": Made("", "slow"), "other": Made("", "slow")},
+    ),
+    "move": ("rr", {"one": Made(), "other": Made()}),
+    "booked move": ("rr", {"books": Made("0.4"), "one": Made(), "other": Made()}),
+}
+"""The policy, and the guests."""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+        print(f"\n{'case':12s} {'guest':8s} predicted  measured  difference")
+        yield made
+
+
+def alone(lab: Lab) -> tuple[float, float]:
+    """Rounds a second of a guest alone on the slow core and on the fast one."""
+    guest = lab.guest("alone", {}, cpuset=CPUSET[""])
+    found = []
+    for cpu in (SLOW, FAST):
+        guest.pin(0, [cpu], 2)
+        found.append(rates({"alone": guest}, ALONE_S)["alone"])
+    guest.close()
+    return found[0], found[1]
+
+
+def specs(made: Made) -> dict[str, str]:
+    """The extra specs of a guest."""
+    return {"amp:pref_core": made.booked} if made.booked else {}
+
+
+def predicted(case: str, coefficient: float, path: Path) -> dict[str, float]:
+    """The progress that the simulator says."""
+    policy, guests = CASES[case]
+    types = {"slow": 1.0, "fast": coefficient}
+    vms = [
+        {
+            "name": name,
+            "extra_specs": {**specs(made), **({"amp:core_type": made.only} if made.only else {})},
+        }
+        for name, made in guests.items()
+    ]
+    cores = [{"name": n, "count": 1, "coefficient": round(c, 4)} for n, c in types.items()]
+    document = {
+        "duration_s": 60,
+        "host": {"core_types": cores},
+        "vms": vms,
+        "policy": policy,
+        "agent": {"policy_interval_s": 1.0},
+    }
+    path.write_text(yaml.safe_dump(document))
+    result = simulation.run(load(path, agent_options.read))
+    return {name: vm.progress_refcores for name, vm in result.vms.items()}
+
+
+def measured(lab: Lab, case: str, coefficient: float, folder: Path) -> dict[str, float]:
+    """Rounds a second of every guest."""
+    policy, guests = CASES[case]
+    started = {
+        name: lab.guest(name, specs(made), cpuset=CPUSET[made.only], counter=True)
+        for name, made in guests.items()
+    }
+    more = f"policy = {policy}\npolicy_interval_s = 1.0\n"
+    agent = Agent(folder, coefficient, more).start("chrt", "--rr", "1")
+    try:
+        time.sleep(WARM_UP_S)
+        return rates(started, WATCH_S)
+    finally:
+        agent.cli("release", "--all")
+        agent.stop()
+        lab.clear()
+
+
+@pytest.mark.parametrize("case", scaled(list(CASES), ["throttling", "move"]))
+def test_the_model_beside_reality(lab: Lab, tmp_path: Path, case: str) -> None:
+    """One line for every guest."""
+    slow, fast = alone(lab)
+    model = predicted(case, fast / slow, tmp_path / "scenario.yaml")
+    real = measured(lab, case, fast / slow, tmp_path)
+    for name, value in model.items():
+        progress = real[name] / slow
+        off = f"{value / progress - 1.0:+10.1%}" if progress else "it did not run"
+        print(f"{case:12s} {name:8s} {value:9.3f} {progress:9.3f} {off}")
