@@ -35,6 +35,7 @@ FLAVORS = [
 ]
 
 
+@pytest.mark.timeout(1800)
 def test_a_day():
     """Prints what happened and how long it took; no booking that was admitted lacks a place."""
     makes = [MAKES[n % len(MAKES)] for n in range(HOSTS)]

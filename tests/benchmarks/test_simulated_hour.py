@@ -31,6 +31,7 @@ def took_s(policy):
     return time.process_time() - began_s
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_hour(policy):
     """Prints the median and the range of several runs."""
