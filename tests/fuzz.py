@@ -21,6 +21,7 @@ PLACES = {
     "calibration": 10,
     "scenario": 2,
     "recording": 2,
+    "cloud": 2,
     "configuration": 6,
     "command": 4,
     "core_type": 8,

@@ -112,6 +112,8 @@ COMMANDS = [
     ("amp-nova flavor check amp:pref_core=0.5", 0, "pref_core"),
     (f"amp-nova simulate {ROOT}/doc/source/user/two-vms.yaml", 0, "throughput"),
     (f"amp-nova compare {ROOT}/doc/source/user/two-vms.yaml --policy credit", 0, "unfairness"),
+    (f"amp-nova whatif {ROOT}/doc/source/user/two-vms.yaml --policy hsp", 0, "unfairness"),
+    ("amp-nova record --duration 2s -o host.yaml", 2, "libvirt"),
     ("amp-nova reproduce kumar2009", 0, "published"),
     ("amp-nova demo --fast --duration 4", 0, "delivered"),
     ("amp-nova completion bash", 0, "amp-nova"),
