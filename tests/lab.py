@@ -24,6 +24,7 @@ FAST, SLOW = 0, 1
 
 WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
 """What the agents of tests that do not choose write through."""
+SETTLED_CYCLES = 10
 both_writers = pytest.mark.parametrize("writer", ["cgroup", "libvirt"])
 """Runs a test with an agent that writes cgroups, and with one that writes through libvirt."""
 
@@ -189,9 +190,15 @@ class Agent:
         return self
 
     def _settle(self) -> None:
-        """Wait for a cycle that has nothing to write: libvirt may need more than one for all."""
+        """Wait for a cycle that has nothing to write: libvirt may need more than one for all.
+
+        There is none while a booking in instructions per second is adjusted.
+        """
         before = None
-        while (now := (self.metric("amp_writes_total"), self.failures())) != before:
+        for _ in range(SETTLED_CYCLES):
+            now = (self.metric("amp_writes_total"), self.failures())
+            if now == before:
+                return
             before = now
             self.next_cycle(1)
 
