@@ -46,7 +46,8 @@ HOLD_RATIO = 0.25
 GIFT_WEIGHT = 0.3
 """Weight of the last write in the measure of what writes give away."""
 REPAY_S = 0.1
-"""Least time in which a balance is paid back."""
+"""Least time in which a balance is paid back, and no less than a sampling period: the limit that
+pays it is in force for so long, and what is owed would be paid more than once."""
 WANTED_LEAST_RATIO = 0.25
 """A vCPU that wants to run part of the time is paid back in that part, but no faster than this."""
 REPAY_LEAST_RATIO = 0.2
@@ -229,8 +230,9 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
     hold_s = state.gift_s / (HOLD_RATIO * forward)
     if not changed and state.held_s < hold_s * 0.999:
         return state
-    repay_s = max(REPAY_S * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
-    repay_ips = state.balance / repay_s + state.banked / REPAY_S
+    least_s = max(REPAY_S, terms.sp_s)
+    repay_s = max(least_s * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
+    repay_ips = state.balance / repay_s + state.banked / least_s
     most = min(1.0, max(forward, terms.most_share))
     share = min(most, (terms.ips + repay_ips) / state.rho)
     least = forward * REPAY_LEAST_RATIO
