@@ -51,8 +51,8 @@ def test_the_same_instructions_per_second_on_both_hosts(cloud, image, figure):
         exported = metric(host, "amp_vcpu_delivered_ips", resource=server.id)
         assert exported == pytest.approx(IPS, rel=0.2)
         assert metric(host, "amp_counters_info", source="tcg") == 1
-    fast, slow = (process.quota_cores() for process in processes)
-    assert fast < slow
+    fast, slow = (statistics.fmean(w[i][0] for w in windows) for i in range(2))
+    assert fast < slow  # of the CPU time; the limit of a moment has corrections in it
 
 
 def test_a_live_migration_there_and_back_keeps_the_instructions(cloud, image, figure):
