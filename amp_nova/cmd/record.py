@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
+from amp_nova.agent.publish.outbound import shared_pcpus
 from amp_nova.agent.settings import read as read_settings
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.cmd.terminal import progress
@@ -28,7 +29,6 @@ from amp_nova.exceptions import (
     HypervisorUnavailable,
 )
 from amp_nova.host.calibration import idleness
-from amp_nova.model import cpulist
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording import file, machine
@@ -186,7 +186,7 @@ def _record(
     args: argparse.Namespace, conf: cfg.ConfigOpts, sensor: "LibvirtSensor"
 ) -> tuple[Recorder, Recording | None]:
     """Read until the time is over or somebody ends it."""
-    shared = _shared(conf)
+    shared = shared_pcpus(conf.nova.cpu_shared_set)
     seen = _observe(sensor, shared)
     machine.check(seen.topology)
     bucket_s = max(args.interval, args.duration / BUCKETS_MAX)
@@ -224,24 +224,11 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
     return replace(seen, topology=topology, domains=tuple(domains))
 
 
-def _shared(conf: cfg.ConfigOpts) -> frozenset[int] | None:
-    """The pCPUs that Nova gives to instances; ``None``: all of them."""
-    text = conf.nova.cpu_shared_set
-    if text is None:
-        return None
-    try:
-        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
-    except ValueError as exc:
-        raise ConfigInvalid(
-            f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"
-        ) from exc
-
-
 class _BusyCores:
     """How many of the pCPUs that instances may use are busy, from now on."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._root, self._shared = conf.topology.root, _shared(conf)
+        self._root, self._shared = conf.topology.root, shared_pcpus(conf.nova.cpu_shared_set)
         self._before = self._ticks()
 
     def cores(self) -> float | None:

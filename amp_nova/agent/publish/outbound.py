@@ -33,7 +33,7 @@ class Outbound:
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
         self._conf = conf
         self._hostname = hostname
-        bookable, agent = _bookable(conf.nova.cpu_shared_set), conf.agent
+        bookable, agent = shared_pcpus(conf.nova.cpu_shared_set), conf.agent
         self.admits = HostInfo("", bookable, agent.reserve_ratio, smt=agent.smt)
         """What may be booked on this host; its name is not known yet."""
         self._transport: Any = None
@@ -115,8 +115,12 @@ def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
     return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force
 
 
-def _bookable(text: str | None) -> frozenset[int] | None:
-    """The pCPUs of ``[nova] cpu_shared_set``; ``None``, all of them, if it is unset."""
+def shared_pcpus(text: str | None) -> frozenset[int] | None:
+    """The pCPUs that Nova gives to instances, ``[nova] cpu_shared_set``; ``None``: all of them.
+
+    Raises:
+        ConfigInvalid: it is no list of CPUs.
+    """
     if text is None:
         return None
     try:
