@@ -4,6 +4,7 @@ Prints a table: place, inputs, coverage, crashes. Exit status 1: there were cras
 """
 
 import argparse
+import os
 import random
 import re
 import subprocess
@@ -99,7 +100,12 @@ def run(place: str, inputs: int, seed: int) -> tuple[int, int]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", place, "--one"]
     command += [f"--inputs={inputs}", f"--seed={seed}"]
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    # Of its own: a process that libFuzzer ends removes nothing.
+    with tempfile.TemporaryDirectory(prefix="amp-nova-fuzz-") as folder:
+        env = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, env=env
+        )
     took_s = time.monotonic() - began
     found = re.findall(r"^CRASH (.*)", done.stdout, re.MULTILINE)
     made = re.search(r"stat::number_of_executed_units: (\d+)", done.stderr)

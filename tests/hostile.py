@@ -4,10 +4,12 @@
 does the same, guided by coverage. Both accept one outcome: a value, or one clear sentence.
 """
 
+import atexit
 import contextlib
 import functools
 import io
 import json
+import shutil
 import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -36,6 +38,7 @@ from tests.host_reports import host_report, instance
 from tests.unit.cmd.test_whatif import RECORDING
 
 FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 def sentence(text: str) -> None:
