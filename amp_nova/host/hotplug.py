@@ -1,4 +1,4 @@
-"""The topology as CPUs go on- and offline."""
+"""Keeps the topology up to date as CPUs go online and offline."""
 
 import logging
 from collections.abc import Callable
@@ -23,8 +23,11 @@ class OnlineTopology:
         self.topology = load()
 
     def follow(self, retry: bool) -> bool:
-        """Whether other CPUs are online now; ``retry``: detect again where it failed before."""
-        online = self._online_now() or self._online  # that none is online cannot be read anywhere
+        """Update the topology; returns whether it may have changed.
+
+        ``retry``: detect core types again if that has failed.
+        """
+        online = self._online_now() or self._online  # an empty answer means it cannot be read
         if online == self._online and not (self._incomplete and retry):
             return False
         now = self.topology.with_online(online)

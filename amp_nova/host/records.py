@@ -1,8 +1,8 @@
 """Keeps the records by which the guard and ``amp-nova release`` undo what the agent does.
 
-A record is written before the first change of a domain, and again when a safe state changes. What
-was found stays as it was first recorded, through any number of starts of the agent, as long as the
-QEMU process and its threads and groups are the same ones.
+A record is written before the first change of a domain, and again when a safe state changes. The
+original state in it survives restarts of the agent, as long as the QEMU process, its threads and
+its cgroups are the same.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ class Records:
     """The records of this host's domains, as the agent writes them."""
 
     def __init__(self, state_path: Path, sensor: LibvirtSensor) -> None:
-        """Reads what earlier agents recorded, so that nothing of it is recorded anew."""
+        """Load the records of earlier runs, so that the original states in them are kept."""
         self.folder = state_path / record.FOLDER
         self._sensor = sensor
         self._safe: SafeStates | None = None
         self._states: dict[str, dict[int, SafeState]] = {}
-        """The safe states that are recorded, all and by instance."""
+        """The safe states as last recorded, by instance and vCPU index."""
         self._known: dict[str, record.Domain] = {}
         self._recorded: dict[VcpuKey, Recorded] = {}
         self._problem = ""
@@ -58,7 +58,7 @@ class Records:
         Args:
             keys: the vCPUs that are about to change.
             idle: the instances that are about to enter or leave the idle class.
-            safe: the safe states of all vCPUs; ``None``: as last time.
+            safe: the safe states of all vCPUs; ``None``: those of the last call.
 
         Returns:
             The vCPUs and instances that must not be changed because they could not be recorded.
@@ -96,7 +96,7 @@ class Records:
         return failed | {r: Failure("unrecorded", problem) for r in idle_left}
 
     def _present(self, key: VcpuKey) -> "Recorded | None":
-        """The thread of a vCPU, and the pCPUs that its domain's definition leaves it."""
+        """The thread of a vCPU, and the pCPUs that its domain's definition allows it."""
         thread, about = self._sensor.thread(key), self._sensor.about(key[0])
         if thread is None or about is None:
             return None
@@ -114,7 +114,7 @@ class Records:
 
     def _record(self, resource: str, states: dict[int, SafeState]) -> None:
         threads, about = self._sensor.threads(resource), self._sensor.about(resource)
-        if threads is None or about is None:  # it is gone, or cannot be read now
+        if threads is None or about is None:  # the domain is gone, or cannot be read now
             return
         before = self._known.get(resource)
         if before is not None and (before.process, before.started) != threads.process:
@@ -123,7 +123,7 @@ class Records:
             made = before or _domain(about[0], threads, states)
             vcpus = self._vcpus(made, states, threads)
         except OSError as exc:
-            if exc.errno in GONE:  # it has just ended, and what would be written to with it
+            if exc.errno in GONE:  # it has just ended: there is nothing left to change
                 return
             raise
         made = replace(made, vcpus={index: vcpu for index, (vcpu, _) in vcpus.items()})
@@ -146,7 +146,7 @@ class Records:
 
 
 class Recorded(NamedTuple):
-    """What the record of a vCPU is of: another thread, or another definition, is recorded anew."""
+    """What a vCPU's record describes; if either changes, the vCPU is recorded again."""
 
     thread: VcpuThread
     allowed: frozenset[int]
@@ -155,8 +155,8 @@ class Recorded(NamedTuple):
 def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState]) -> record.Domain:
     """A new record, without vCPUs.
 
-    A domain that is in the idle class already, and is managed, was left there by an agent that left
-    no record.
+    If a managed domain is already in the idle class, an earlier agent put it there without leaving
+    a record; originally it was not.
     """
     process, started = threads.process
     made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
@@ -171,7 +171,7 @@ def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState
 
 
 def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
-    """The record of a vCPU; ``None`` for one that was never changed and will not be now."""
+    """The record of a vCPU; ``None`` if the agent never changed it and is not about to."""
     thread, allowed = present
     inode = os.stat(thread.group.path).st_ino
     if before is not None:
@@ -198,10 +198,10 @@ def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vc
 
 
 def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
-    """What is in force before the first change.
+    """The limit and affinity of a vCPU before the first change.
 
-    What already is as it shall be was left by an agent that left no record, and is not taken for
-    the original.
+    A value that already equals the safe state was set by an earlier agent that left no record, and
+    is not taken for the original.
     """
     limit, pcpus = thread.group.bandwidth(), thread.pcpus()
     if limit in [x for _, x in state.limits]:

@@ -18,7 +18,7 @@ from amp_nova.model.observation import Domain, DomainReading, Observation, Sampl
 from amp_nova.model.topology import Topology
 
 THOROUGH_EVERY = 6
-"""Rescans until the groups of all threads are read again, not only where threads came or went."""
+"""Every so many rescans read the cgroups of all threads again, even if no thread came or went."""
 
 
 def nothing_paused() -> Mapping[str, str]:
@@ -28,7 +28,7 @@ def nothing_paused() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """Where things are: libvirt's pid files, the root of ``/proc`` and ``/sys``."""
+    """Where libvirt's pid files and the root of ``/proc`` and ``/sys`` are."""
 
     run_path: Path = Path("/run/libvirt/qemu")
     root: Path = Path("/")
@@ -38,7 +38,7 @@ class HostPaths:
 
 @dataclass(slots=True)
 class _Known:
-    """One domain: its threads, and its definition with the pCPUs that leaves each vCPU."""
+    """One domain: its threads, its definition, and the pCPUs that this allows each vCPU."""
 
     threads: VcpuThreads
     xml: DomainXml | None = None
@@ -87,7 +87,7 @@ class LibvirtSensor:
 
         Raises:
             HypervisorUnavailable: libvirt has never answered.
-            DescriptorsExhausted: no file can be opened: all there is would seem to be gone.
+            DescriptorsExhausted: no file can be opened, so every domain would seem to be gone.
         """
         _check_descriptors()
         rescan = time.monotonic() - self._rescanned_s > self._paths.rescan_s
@@ -104,7 +104,7 @@ class LibvirtSensor:
         return Observation(time.monotonic_ns(), self.topology, readings, self._paused())
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
-        """Counters of these vCPUs now; one that is gone, or not counted now, is left out."""
+        """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
         samples = {}
         for key in keys:
             if (thread := self.thread(key)) is None:
@@ -118,7 +118,7 @@ class LibvirtSensor:
         return samples
 
     def counting(self) -> Mapping[tuple[str, str], int]:
-        """How many vCPUs each source counts, with a remark on it, as of the last observation."""
+        """Number of vCPUs by counter source and remark, as of the last observation."""
         threads = (t for known in self._known.values() for t in known.threads.by_index.values())
         return Counter(thread.counts.state for thread in threads)
 
@@ -128,11 +128,11 @@ class LibvirtSensor:
         return known.threads if known else None
 
     def reread(self) -> None:
-        """Read everything in the next observation, also of vCPUs that slept: others wrote to it."""
+        """Read everything in the next observation, even of sleeping vCPUs: others wrote limits."""
         self._rescanned_s = float("-inf")
 
     def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
-        """A domain as of the last observation, and the pCPUs its definition leaves each vCPU."""
+        """A domain as of the last observation, and the pCPUs its definition allows each vCPU."""
         known = self._known.get(resource)
         return None if known is None or known.domain is None else (known.domain, known.allowed)
 
@@ -148,7 +148,7 @@ class LibvirtSensor:
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
             return DomainReading(xml.domain, ())
-        # What is known may be of a process that has ended: a second attempt finds the present one.
+        # The known threads may be those of an ended process: a second attempt finds the new one.
         failure = ""
         for _ in range(2 if resource in self._known else 1):
             try:
@@ -179,9 +179,9 @@ class LibvirtSensor:
         return DomainReading(domain, vcpus, missing, idle, bursts)
 
     def _found(self, resource: str, name: str, rescan: bool) -> _Known:
-        """The domain's threads, searched again when its QEMU process is another one.
+        """The domain's threads, found anew if it has a new QEMU process.
 
-        Descriptors of a process that has ended say so, so its id is checked only now and then.
+        Reading a descriptor of an ended process fails, so the PID is checked only now and then.
         """
         known = self._known.get(resource)
         if known is not None:
@@ -205,7 +205,7 @@ class LibvirtSensor:
         return known
 
     def _described(self, known: _Known, xml: DomainXml) -> Domain:
-        """The domain with its incarnation; also what each vCPU may use, from its definition."""
+        """The domain with its incarnation; updates the pCPUs that its definition allows."""
         life = known.threads.incarnation
         if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
             usual = frozenset(p.id for p in self.topology.pcpus if not p.isolated)

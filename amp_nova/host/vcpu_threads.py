@@ -13,11 +13,11 @@ from amp_nova.host.counters.sources import Counters, VcpuCounts
 from amp_nova.model.observation import Sample, VcpuReading
 
 _COMM = re.compile(r"CPU (\d+)/(\w*)")
-"""QEMU names its vCPU threads so, whatever accelerates it, when libvirt starts it."""
+"""Name of a vCPU thread, with index and accelerator, in a QEMU that libvirt started."""
 
 
 class VcpuThread:
-    """One vCPU's thread. Every method raises ``OSError`` when the thread has gone."""
+    """One vCPU's thread. Every method raises ``OSError`` once the thread has ended."""
 
     def __init__(
         self, index: int, tid: int, task: Path, group: VcpuGroup, counts: VcpuCounts
@@ -34,7 +34,7 @@ class VcpuThread:
         self._sampled: tuple[bytes, Sample] | None = None
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         with contextlib.suppress(OSError):
             os.close(self._schedstat)
         self.group.close()
@@ -43,9 +43,9 @@ class VcpuThread:
     def read(self, allowed: frozenset[int], *, closely: bool = True) -> VcpuReading:
         """Counters and limits at this moment.
 
-        Unless ``closely``, the limits of a vCPU that slept since the last time are not read again:
-        most vCPUs do most of the time, and a limit matters to one that runs. A burst that somebody
-        else allowed is looked for only ``closely``: nobody does in the ordinary course of events.
+        Unless ``closely``, limit and affinity of a vCPU that has not run since the last reading
+        are not read again: most vCPUs sleep most of the time, and a limit matters only to one that
+        runs. A burst, which normally nobody sets, is read only if ``closely``.
         """
         raw = os.pread(self._schedstat, 128, 0)
         last = self._last
@@ -73,9 +73,9 @@ class VcpuThread:
         return reading
 
     def sample(self) -> Sample | None:
-        """What the fast loop needs; ``None`` while nothing counts the vCPU."""
+        """A sample for the fast loop; ``None`` while nothing counts the vCPU's instructions."""
         raw, last = os.pread(self._schedstat, 128, 0), self._sampled
-        if last is not None and raw == last[0]:  # it sleeps: nothing can have been counted
+        if last is not None and raw == last[0]:  # it slept: its counters have not moved
             was = last[1]
             return Sample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
         counts = self.counts.read()
@@ -95,21 +95,21 @@ class VcpuThread:
         return self._pcpus
 
     def last_pcpu(self) -> int:
-        """The pCPU that it ran on last (``processor`` in ``/proc/PID/stat``, proc(5))."""
+        """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
         return int((self.task / "stat").read_text().rsplit(")", 1)[1].split()[36])
 
     def verify(self) -> None:
-        """``OSError`` (``GONE``) unless this is still the thread it was when it was found.
+        """Raise ``OSError`` (``GONE``) unless the thread ID still belongs to the same thread.
 
-        The descriptor belongs to the thread and fails once that has ended, whatever uses its id by
-        then; the start time tells one life of an id from another.
+        The descriptor fails once its thread has ended, even if the ID is in use again; the start
+        time distinguishes two threads with the same ID.
         """
         os.pread(self._schedstat, 1, 0)
         if started(self.task) != self.started:
             raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def written(self) -> None:
-        """Something is about to be written: the next reading reads the limits again."""
+        """Make the next reading read limit and affinity again, as one is about to be written."""
         self._last = None
 
 
@@ -119,18 +119,18 @@ def started(task: Path) -> str:
 
 
 def incarnation(root: Path, pid: int) -> str:
-    """What tells one life of a process from another of the same PID: PID and start time."""
+    """The incarnation of a process: PID and start time."""
     return f"{pid}:{started(root / f'proc/{pid}')}"
 
 
 Found = dict[int, tuple[int, Path, int, str]]
-"""Thread id, CPU cgroup folder, its version and what runs the vCPU, by vCPU index."""
+"""Thread ID, CPU cgroup folder, cgroup version and accelerator, by vCPU index."""
 
 
 def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
-    """The vCPUs of a process, and those left out; ``OSError`` if the process went.
+    """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
-    A vCPU that libvirt gave no cgroup of its own is left out: a limit there would hit others.
+    A vCPU without a cgroup of its own is left out: a limit would affect other threads too.
     """
     found: Found = {}
     groupless = set()
@@ -151,7 +151,7 @@ def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozens
 
 
 class VcpuThreads:
-    """All vCPU threads of one QEMU process, found again when they change.
+    """All vCPU threads of one QEMU process, which may come and go.
 
     ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``;
     ``incomplete``: another search may find more.
@@ -206,7 +206,7 @@ class VcpuThreads:
         self.by_index = dict(sorted(self.by_index.items()))
         if self.domain is None and self.by_index:
             self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
-        # libvirt moves a new thread to its group a moment after it began.
+        # libvirt moves a new thread to its cgroup a moment after it starts.
         self.incomplete = bool(self.groupless)
 
     def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
@@ -216,12 +216,12 @@ class VcpuThreads:
         )
 
     def drop(self, index: int) -> None:
-        """Forget one vCPU and give its descriptors back."""
+        """Forget one vCPU and close its descriptors."""
         self.by_index.pop(index).close()
         self.incomplete = True
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for thread in self.by_index.values():
             thread.close()
         self.by_index = {}

@@ -1,8 +1,8 @@
 """The only module that changes the host: CPU bandwidth limits, affinities, and idle flags.
 
 Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
-same thread of the same process, and is read back. What it is made through is a back end: the
-vCPU's own cgroup and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
+same thread of the same process, and is read back. It goes through a back end: the vCPU's own cgroup
+and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,14 +31,14 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
 
 Lock = Callable[[float], AbstractContextManager[None]]
-"""Takes the cycle lock; the argument says how many seconds to wait. ``Locked`` names the
-process that has it for longer."""
+"""Takes the cycle lock; the argument is the longest wait in seconds. After that, ``Locked`` names
+the process that holds the lock."""
 LOCK_WAIT_S = 1.0
-"""A cycle waits so long for another process that changes limits; then it gives its changes up."""
+"""How long a cycle waits for a process that holds the lock before it drops its changes."""
 
 
 def no_lock(_wait_s: float) -> AbstractContextManager[None]:
-    """For tests and tools that are alone."""
+    """No lock: for tests, and for tools that run alone."""
     return nullcontext()
 
 
@@ -46,7 +46,7 @@ def no_lock(_wait_s: float) -> AbstractContextManager[None]:
 class Conditions:
     """What every write respects: the instances that are paused now, and the cycle lock.
 
-    ``records``: what keeps, before the first change, what there was (``None``: for tools).
+    ``records`` saves the original state before the first change; tools do without (``None``).
     """
 
     paused: Callable[[], Mapping[str, str]] = nothing_paused
@@ -55,22 +55,22 @@ class Conditions:
 
 
 class Backend(Protocol):
-    """What limits and affinities are written through.
+    """Carries out the writes of limits, affinities and the idle class.
 
-    ``in_definition``: what it writes is also in libvirt's live definition of the domain.
+    ``in_definition``: its writes also change libvirt's live definition of the domain.
     """
 
     in_definition: bool
 
     def take(self, key: VcpuKey, thread: VcpuThread, step: Step) -> None:
-        """One write; a limit is read back.
+        """Write one step; a limit is read back.
 
         Raises ``OSError``, ``ActuationFailed`` or ``HypervisorUnavailable``.
         """
         ...
 
     def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
-        """Put a domain into the idle class or take it out; raises the same."""
+        """Put a domain into the idle class or take it out; raises the same errors."""
         ...
 
 
@@ -89,14 +89,14 @@ class Writer:
 
     @property
     def in_definition(self) -> bool:
-        """Whether what it writes is also in libvirt's definition, and is undone there."""
+        """Whether writes also change libvirt's definition, and have to be undone there."""
         return self._backend.in_definition
 
     def apply(self, changes: Changes) -> Outcome:
-        """Make changes, each on its own; a vCPU that is gone is not a failure.
+        """Make each change independently of the others; a vCPU that is gone is not a failure.
 
-        A limit that replaces another one is written as a bandwidth period begins, so this may take
-        one period, 0.1 s at the most.
+        A limit that replaces another one is written when a bandwidth period begins, which may take
+        one period of at most 0.1 s.
         """
         if not changes:
             self._recorded((), (), changes.safe)
@@ -133,7 +133,10 @@ class Writer:
         return {} if records is None else records.keep(keys, idle, safe)
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
-        """Write limits at once, unless another process holds the lock; failures are retried."""
+        """Write limits at once; returns the failures, all of them if another process has the lock.
+
+        The caller retries.
+        """
         try:
             with self._conditions.lock(0.0):
                 paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), ())
@@ -150,7 +153,7 @@ class Writer:
             return dict.fromkeys(limits, Failure(LOCKED, str(exc)))
 
     def release(self, reading: DomainReading) -> tuple[str, ...]:
-        """Restore what the flavor alone asks for; what is left over, a sentence each.
+        """Undo every change to a domain; returns a sentence for each that could not be undone.
 
         The caller holds the cycle lock.
         """
@@ -195,7 +198,10 @@ class Writer:
         return failures
 
     def _timed(self, change: Change) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """The steps to take at once, and those from the first one that replaces a limit on."""
+        """The steps to take at once, and those to take as a period begins.
+
+        The second start with the first step that replaces a limit.
+        """
         thread = self._sensor.thread(change.key)
         try:
             limited = thread is not None and thread.group.bandwidth() is not None
@@ -247,7 +253,7 @@ class Writer:
 
 
 def _in_force(thread: VcpuThread, step: Step) -> bool:
-    """Whether a limit is in force already, and no burst beside it."""
+    """Whether the step's limit is already in force, without a burst; an affinity never counts."""
     if step.pcpus is not None:
         return False
     burst = step.bandwidth is not None and thread.group.read_burst()
@@ -255,7 +261,7 @@ def _in_force(thread: VcpuThread, step: Step) -> bool:
 
 
 def _check(thread: VcpuThread, step: Step) -> None:
-    """``ActuationFailed`` if an affinity is another one all the same; backends check limits."""
+    """Raise ``ActuationFailed`` if the affinity written is not in force; backends check limits."""
     if step.pcpus is not None and thread.pcpus() != step.pcpus:
         raise ActuationFailed(
             f"vCPU {thread.index} is kept on pCPUs {sorted(thread.pcpus())} instead of "
@@ -264,7 +270,7 @@ def _check(thread: VcpuThread, step: Step) -> None:
 
 
 def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
-    """Back to what libvirt leaves a vCPU; a quota of the domain's own definition stays."""
+    """The steps back to libvirt's settings of a vCPU; a quota in the domain's definition stays."""
     steps = []
     if vcpu.pcpus != vcpu.allowed and vcpu.allowed:
         steps.append(Step(pcpus=vcpu.allowed))

@@ -55,7 +55,7 @@ def date(made: Provenance) -> datetime:
 
 
 def _check(found: Calibration) -> None:
-    """Raise ``ValueError`` for values that have the right type and are impossible."""
+    """Raise ``ValueError`` if a value has the right type but is impossible."""
     if not found.core_types:
         raise ValueError("'core_types' is empty")
     for result in found.core_types:
@@ -91,14 +91,14 @@ def write(path: str | Path, calibration: Calibration) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise ``CalibrationInvalid`` if ``write`` would, before minutes of measuring are lost."""
+    """Raise ``CalibrationInvalid`` if ``write`` would; called before minutes of measuring."""
     with _target(path) as target, tempfile.TemporaryFile(dir=target.parent):
         pass
 
 
 @contextlib.contextmanager
 def _target(path: str | Path) -> Iterator[Path]:
-    """The file to replace, where symbolic links lead; translates ``OSError``."""
+    """The file to replace, with symbolic links resolved; ``OSError`` is translated."""
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():

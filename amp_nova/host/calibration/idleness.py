@@ -1,4 +1,4 @@
-"""Load of the pCPUs at the moment: a calibration measures on idle ones."""
+"""Current load of the pCPUs: a calibration measures on idle pCPUs only."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ class Load:
 
     busy_ratio: float
     steal_ratio: float
-    """Time that a hypervisor underneath gave to others."""
+    """Time in which the hypervisor below this machine ran other guests."""
 
 
 def loads(
@@ -55,7 +55,7 @@ def load_between(
 def ticks(root: str) -> dict[int, list[int]]:
     """The first eight counters of every online pCPU in ``/proc/stat`` (proc(5)).
 
-    Raises ``CalibrationInvalid`` if that cannot be read.
+    Raises ``CalibrationInvalid`` if the file cannot be read.
     """
     path = Path(root, "proc/stat")
     found = {}
@@ -73,9 +73,9 @@ def ticks(root: str) -> dict[int, list[int]]:
 
 
 def idlest(topology: Topology, core_type: str, load_of: Mapping[int, Load]) -> int:
-    """The pCPU whose core is the idlest of a core type; the last of several.
+    """The pCPU of a core type whose core is the least busy.
 
-    The last, since interrupts and kernel work gather on the first pCPUs of a machine.
+    Of equals, the highest-numbered one: interrupts and kernel work gather on the first pCPUs.
     """
     pcpus = sorted(topology.pcpus_of(core_type), reverse=True)
     return min(pcpus, key=lambda pcpu: _core_load(topology, pcpu, load_of).busy_ratio)
@@ -84,7 +84,7 @@ def idlest(topology: Topology, core_type: str, load_of: Mapping[int, Load]) -> i
 def why_busy(
     topology: Topology, chosen: Mapping[str, int], load_of: Mapping[int, Load]
 ) -> str | None:
-    """Why the chosen pCPU of some core type is too busy, ``None`` if all are idle."""
+    """Why a chosen pCPU is too busy to measure on; ``None`` if all are idle enough."""
     for core_type, pcpu in chosen.items():
         load = _core_load(topology, pcpu, load_of)
         if load.busy_ratio > MAX_BUSY_RATIO:

@@ -16,7 +16,7 @@ from amp_nova.model.topology import Topology
 
 SOURCE = "calibration"
 STALE_AFTER_DAYS = 180
-"""Firmware, cooling and neighbouring machines change over time."""
+"""Age that draws a warning: firmware, cooling and neighbouring machines change over time."""
 
 
 def machine(root: str = "/") -> dict[str, str | None]:
@@ -79,16 +79,16 @@ def _line(path: Path) -> str | None:
 def apply(
     topology: Topology, path: str | Path, root: str = "/", now: datetime | None = None
 ) -> Topology:
-    """The topology with the values of the calibration file, if that is of this machine.
+    """The topology with the values of the calibration file, if it was made on this machine.
 
     Args:
         topology: as detected or configured; configured coefficients stay.
         path: the file; an empty or missing one changes nothing.
         root: where ``/sys`` and ``/proc`` of the machine are.
-        now: the moment that the age of the calibration is counted to.
+        now: the time at which the age of the calibration is judged.
 
     Returns:
-        The same topology, with one warning for each difference between then and now.
+        The topology, with one warning for each way in which the machine has changed since.
 
     Raises:
         CalibrationInvalid: the file is not a calibration.
@@ -131,7 +131,7 @@ def _warned(topology: Topology, *warnings: str) -> Topology:
 
 
 def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> str | None:
-    """Why this calibration is of another machine, ``None`` if it is of this one."""
+    """Why this calibration belongs to another machine, ``None`` if it belongs to this one."""
     calibrated_model = found.provenance.cpu_model
     if calibrated_model != cpu_model:
         return f"it is of CPU model '{calibrated_model}', this machine is '{cpu_model}'"

@@ -1,8 +1,8 @@
 """Runs stress-ng, the load generator of a calibration.
 
 Its kernels are well known, compiled by the distribution, and the same on every host that has the
-same version. The measure is bogo operations per CPU second of the worker. The kernels have
-negligible set-up (which would make a slow core appear slower than it is), and one operation takes
+same version. The measure is bogo operations per CPU second of the worker. The kernels need hardly
+any set-up, which would make a slow core appear slower than it is, and one operation takes
 milliseconds (20 in the memory kernel), so a run of one second is precise enough.
 """
 
@@ -44,7 +44,7 @@ _STOP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StressNg:
-    """The installed program."""
+    """The installed stress-ng."""
 
     program: str
     version: str
@@ -53,7 +53,7 @@ class StressNg:
     def run(self, step: Run, kernel: Kernel, pcpus: Sequence[int], run_s: int) -> Sample:
         """Run one step of the schedule for ``run_s`` seconds, at least 1 (0 means forever).
 
-        The first of ``pcpus`` is measured, the others are its siblings. Raises
+        The first of ``pcpus`` is measured; the others are its SMT siblings. Raises
         ``CalibrationInvalid`` if stress-ng fails.
         """
         with tempfile.TemporaryDirectory(prefix="amp-nova-calibrate-") as folder:
@@ -87,7 +87,7 @@ class StressNg:
     def _counter(
         self, stack: contextlib.ExitStack, pcpu: int, what: perf.Event
     ) -> perf.ChildCounter | None:
-        """A counter for the worker; ``None`` where the machine has none."""
+        """A counter for the worker; ``None`` if the machine has none."""
         with contextlib.suppress(CountersUnavailable):
             return stack.enter_context(perf.on_pcpu(pcpu, self.root, what))
         return None
@@ -102,7 +102,7 @@ class StressNg:
 
 
 def find(program: str = PROGRAM, root: str = "/") -> StressNg:
-    """The installed stress-ng; ``CalibrationInvalid`` if there is none that works."""
+    """The installed stress-ng; ``CalibrationInvalid`` if it is missing or does not work."""
     path = shutil.which(program)
     if path is None:
         raise CalibrationInvalid(

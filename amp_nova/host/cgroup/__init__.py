@@ -1,1 +1,1 @@
-"""The CPU cgroups of vCPUs, version 1 and 2, and when in a bandwidth period to write."""
+"""The CPU cgroups of vCPUs, version 1 and 2, and the timing of writes in a bandwidth period."""

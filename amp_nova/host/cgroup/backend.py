@@ -13,22 +13,22 @@ from amp_nova.model.observation import VcpuKey
 
 
 class CgroupBackend:
-    """Writes within what libvirt allows, a few microseconds a time."""
+    """Writes to the kernel, within the cpusets of libvirt; a write takes a few microseconds."""
 
     in_definition = False
 
     def take(self, _key: VcpuKey, thread: VcpuThread, step: Step) -> None:
-        """One write; ``ActuationFailed`` when the kernel made something else of it."""
+        """Write one step; ``ActuationFailed`` if the kernel then reports another limit."""
         if step.pcpus is not None:
             move_thread(thread.tid, step.pcpus)
             return
         if step.bandwidth is not None:
             thread.group.forbid_burst()
-        if thread.group.bandwidth() != step.bandwidth:  # an equal one would refill the group
+        if thread.group.bandwidth() != step.bandwidth:  # any write would refill the group
             thread.group.set_bandwidth(step.bandwidth)
 
     def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
-        """Put a domain into the idle class or take it out; ``ActuationFailed`` if it stays."""
+        """Put a domain into the idle class or take it out; ``ActuationFailed`` if that fails."""
         group.set_idle(idle)
 
 

@@ -1,8 +1,8 @@
-"""A vCPU's own CPU cgroup, version 1 or 2, through kept file descriptors.
+"""The CPU cgroups of vCPUs and domains, version 1 or 2, through open file descriptors.
 
-A read or write by a kept descriptor costs about 1 us, one through libvirt 1 to 2 ms. The kernel
-refills a group's bandwidth and forgives its debt at every write, also of the same value, so callers
-write changes only.
+A read or write through an open descriptor takes about 1 us; through libvirt it takes 1 to 2 ms. At
+every write, even of the same value, the kernel refills a group's bandwidth and forgives its debt,
+so callers write only changes.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from amp_nova.exceptions import ActuationFailed
 from amp_nova.model.bandwidth import Bandwidth
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
-"""What a file says once its process or group has gone."""
+"""Errors of a file whose process or cgroup no longer exists."""
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-"""What a file says that may not be written."""
+"""Errors of a write that is not permitted."""
 PERIOD_US = 100_000
-"""The kernel's period, which whoever sets a quota without a period takes for granted."""
+"""The kernel's default period, which is assumed by anyone who sets only a quota."""
 _READ_BYTES = 512
 PERIOD_EVERY = 8
-"""How many reads of an unchanged quota share one of the period (version 1)."""
+"""In version 1, every so many reads of an unchanged quota include the period."""
 
 
 def mounts(root: Path) -> dict[str, Path]:
@@ -37,7 +37,10 @@ def mounts(root: Path) -> dict[str, Path]:
 
 
 def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | None:
-    """Folder and version of the CPU cgroup that ``/proc/PID/task/TID/cgroup`` names."""
+    """Folder and version of the CPU cgroup in the text of a thread's ``/proc/.../cgroup`` file.
+
+    ``None`` if the text names none that is mounted.
+    """
     unified = None
     for line in cgroup_file.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -49,7 +52,7 @@ def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | No
 
 
 def _number(raw: bytes, key: bytes) -> int:
-    """The number after ``key`` in a ``cpu.stat`` file, 0 when it has no such line."""
+    """The number after ``key`` in a ``cpu.stat`` file, 0 if the file has no such line."""
     at = raw.find(key)
     return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
 
@@ -71,7 +74,7 @@ def _shown(limit: Bandwidth | None) -> str:
 
 
 class VcpuGroup:
-    """The CPU cgroup of one vCPU; every method raises ``OSError`` (``GONE`` once it has gone)."""
+    """The CPU cgroup of one vCPU; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
@@ -91,10 +94,13 @@ class VcpuGroup:
         self._reads = 0
         self._bandwidth: Bandwidth | None = None
         self.burst_us = 0
-        """CPU time beyond its quota that the vCPU may save up, as last read."""
+        """Unused quota that the vCPU may accumulate (``cpu.max.burst``), as last read."""
 
     def _open(self, name: str) -> int:
-        """For writing too, where that is allowed: where not, a write says why."""
+        """Open a file for reading and writing, or only for reading if writing is not permitted.
+
+        In the second case a later write tries again, and its error says why.
+        """
         try:
             self._kept[name] = os.open(self.path / name, os.O_RDWR)
             return self._kept[name]
@@ -104,25 +110,25 @@ class VcpuGroup:
             return os.open(self.path / name, os.O_RDONLY)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._fds, self._kept = [], {}
 
     def throttled_ns(self) -> int:
-        """Time the vCPU was kept from running by its limit, cumulative."""
+        """Cumulative time in which the limit kept the vCPU from running."""
         raw = os.pread(self._fds[0], _READ_BYTES, 0)
         if self.version == 1:
             return _number(raw, b"throttled_time ")
         return _number(raw, b"throttled_usec ") * 1000
 
     def periods(self) -> int:
-        """Bandwidth periods that began while there was demand, cumulative."""
+        """Cumulative number of bandwidth periods that began while the vCPU had demand."""
         return _number(os.pread(self._fds[0], _READ_BYTES, 0), b"nr_periods ")
 
     def read_burst(self) -> int:
-        """Read ``burst_us`` again; kernels before 5.14 have no such file."""
+        """Read and return ``burst_us``: 0 on kernels before 5.14, which have no burst."""
         try:
             fd = os.open(self._burst, os.O_RDONLY)
         except FileNotFoundError:
@@ -135,16 +141,16 @@ class VcpuGroup:
         return self.burst_us
 
     def forbid_burst(self) -> None:
-        """Set the burst to 0: the kernel refuses a quota below it."""
+        """Set the burst to 0: the kernel refuses a quota below the burst."""
         if self.read_burst():
             _write(Path(self._burst), "0")
             self.burst_us = 0
 
     def bandwidth(self) -> Bandwidth | None:
-        """The limit in force, ``None`` when there is none."""
+        """The limit in force, ``None`` if there is none."""
         raw = os.pread(self._fds[1], 64, 0)
         if self.version == 1:
-            # A period that changed beside an equal quota is rare: it is looked for now and then.
+            # The period rarely changes while the quota stays the same: read it now and then.
             self._reads += 1
             if raw == self._quota and self._reads % PERIOD_EVERY:
                 return self._bandwidth
@@ -158,7 +164,7 @@ class VcpuGroup:
         return self._bandwidth
 
     def set_bandwidth(self, wanted: Bandwidth | None) -> None:
-        """Write a limit and read it back; ``ActuationFailed`` when the kernel has another."""
+        """Write a limit and read it back; ``ActuationFailed`` if the kernel reports another."""
         if self.version == 2:
             quota = "max" if wanted is None else wanted.quota_us
             self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
@@ -167,7 +173,7 @@ class VcpuGroup:
         self.check(wanted)
 
     def check(self, wanted: Bandwidth | None) -> None:
-        """Read the limit again after a write; ``ActuationFailed`` when the kernel has another."""
+        """Read the limit after a write; ``ActuationFailed`` if the kernel reports another."""
         self._quota = b""
         found = self.bandwidth()
         if found != wanted:
@@ -176,7 +182,7 @@ class VcpuGroup:
             )
 
     def _set_v1(self, wanted: Bandwidth | None) -> None:
-        """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
+        """Write quota and period, which are two files, with the lower limit in between."""
         now = self.bandwidth()
         period = int(os.pread(self._fds[2], 64, 0))
         if wanted is None:
@@ -191,7 +197,7 @@ class VcpuGroup:
         return self._put_both(to_quota, to_period, str(now.quota_us))
 
     def _put_both(self, first: tuple[str, str], then: tuple[str, str], before: str) -> None:
-        """Write two files; when the kernel refuses the second, the first is put back."""
+        """Write two files; if the kernel refuses the second, restore the first."""
         self._put(*first)
         try:
             self._put(*then)
@@ -205,10 +211,10 @@ class VcpuGroup:
 
 
 class DomainGroup:
-    """The CPU cgroup of a whole domain; every method raises ``OSError`` (``GONE`` once it went)."""
+    """The CPU cgroup of a whole domain; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
     def __init__(self, vcpu: Path) -> None:
-        """``vcpu``: the folder of one of its vCPUs. Version 2 has a level in between."""
+        """``vcpu``: the folder of one of its vCPUs, in version 2 two levels down."""
         above = vcpu.parent.parent if vcpu.parent.name == "libvirt" else vcpu.parent
         self.folder = above
         self._path = above / "cpu.idle"
@@ -217,19 +223,19 @@ class DomainGroup:
             self._fd = os.open(self._path, os.O_RDONLY)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
             self._fd = None
 
     def idle(self) -> bool | None:
-        """Whether it is in the idle class; ``None`` where the kernel has none for cgroups."""
+        """Whether the domain is in the idle class; ``None`` if the kernel has no ``cpu.idle``."""
         return None if self._fd is None else os.pread(self._fd, 8, 0)[:1] == b"1"
 
     def set_idle(self, idle: bool) -> None:
-        """Write it and read it back; ``ActuationFailed`` when the kernel has it otherwise."""
-        self.idle()  # fails if the group is gone, even if another one has its path now
+        """Write ``cpu.idle`` and read it back; ``ActuationFailed`` if it does not change."""
+        self.idle()  # fails if the group is gone, even if a new group has its path
         _write(self._path, "1" if idle else "0")
         if self.idle() != idle:
             raise ActuationFailed(f"{self._path.parent.name} does not change its cpu.idle")

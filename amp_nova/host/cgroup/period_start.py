@@ -1,8 +1,8 @@
-"""Writes a limit when it gives nothing away: at the start of a bandwidth period.
+"""Writes limits at the start of a bandwidth period, when the refill gives nothing away.
 
-The kernel refills a group's bandwidth at every write. In the middle of a period, when the group has
-used its quota up, that is a whole quota for nothing: 3 % of what a booking of 0.1 may use in 3 s.
-Right after a period began, it is what ran since.
+At every write the kernel refills the group's bandwidth. In the middle of a period, a group that has
+used up its quota would get a second one: 3 % of what it may use in 3 s. Right after a period
+begins, the refill returns only what the group has used since.
 """
 
 import time
@@ -14,7 +14,7 @@ from amp_nova.host.cgroup.groups import VcpuGroup
 K = TypeVar("K")
 POLL_S = 0.0002
 WAIT_MAX_S = 0.11
-"""A little more than the usual longest period. Longer ones are not waited for."""
+"""A little more than the longest usual period; longer periods are not waited for."""
 
 
 def at_period_start(
@@ -23,10 +23,10 @@ def at_period_start(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Call ``act`` for every group as its next period begins.
+    """Call ``act`` for every group when its next period begins.
 
-    A group without demand has no periods, and nothing to give away: it is acted on after one
-    period's time.
+    A group without demand begins no period, and a refill gives it nothing: ``act`` is called for it
+    after the length of one period.
     """
     began, now = {}, clock()
     until = {}
@@ -43,9 +43,9 @@ def at_period_start(
 
 
 def _period(group: VcpuGroup) -> tuple[int, float]:
-    """How many periods began, and how long one is; 0 s for a group that has gone."""
+    """Number of periods so far, and the length of one in s; 0 s if the group is gone."""
     try:
         limit = group.bandwidth()
         return group.periods(), 0.0 if limit is None else limit.period_us / 1e6
-    except OSError:  # acting on it finds that out
+    except OSError:  # ``act`` finds that out
         return -1, 0.0

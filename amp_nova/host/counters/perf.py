@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Pmu:
-    """The counters of one core type; ``kind`` 0 stands for those of all cores."""
+    """The counters of one core type, or with ``kind`` 0 those of all cores."""
 
     name: str
     kind: int = 0
@@ -125,13 +125,13 @@ def _paranoid(root: str | Path) -> str:
 
 
 def pmus(root: str | Path = "/") -> tuple[Pmu, ...]:
-    """The counters of this machine: one set for each core type, or one set for all cores."""
+    """The PMUs of this machine: one for each core type, or one for all cores."""
     found = tuple(pmu for pmu, _ in _listed(root))
     return found if len(found) > 1 else (Pmu("cpu"),)
 
 
 def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
-    """Every set of counters that lists its pCPUs, with those pCPUs."""
+    """Every PMU that lists its pCPUs, with those pCPUs."""
     found = []
     for path in sorted(Path(root, _DEVICES).glob("*/cpus")):
         try:
@@ -145,7 +145,7 @@ def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
 def mediated(root: str | Path = "/") -> str | None:
     """Why the host must not count, if KVM hands the PMU to its guests; ``None`` if it does not.
 
-    The kernel refuses a host counter then, or, if that was opened first, the guest's vCPU.
+    The kernel then refuses a counter on the host or, if the counter is opened first, the vCPU.
     """
     for path in sorted(Path(root, "sys/module").glob("kvm*/parameters/enable_mediated_pmu")):
         try:
@@ -160,7 +160,9 @@ def mediated(root: str | Path = "/") -> str | None:
 
 
 class ChildCounter:
-    """One event of this thread and of the children it starts; its own share is negligible.
+    """Counts one event in the children that this thread starts, and in the thread itself.
+
+    The share of the thread is negligible.
 
     A context manager. Raises ``CountersUnavailable`` if the event cannot be counted.
     """

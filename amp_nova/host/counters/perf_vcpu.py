@@ -1,10 +1,10 @@
 """A vCPU thread's hardware counters: instructions, cycles and last-level cache misses.
 
 There is one group of events for each PMU. On a hybrid machine every core type has its own PMU,
-which runs while the vCPU is on a core of that type. The sum over the PMUs is what the vCPU did, and
-the running time of each is the time it spent there. Scaling a group by enabled over running time,
-as for multiplexed counters, would count that time twice. On a machine with one PMU, time in which
-the group did not run is time in which others used the counters, and the counts are scaled.
+which counts while the vCPU is on a core of that type. The sum over the PMUs is what the vCPU did,
+and the running time of each is the time that the vCPU spent on that type. Scaling a group by
+enabled over running time, as for multiplexed counters, would count time on other types twice. On a
+machine with one PMU, the group does not run while others use the counters, and counts are scaled.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ EVENTS = (
 )
 """The fields of ``Counts``, in order. The first is required, the others are optional."""
 SHARED_RATIO = 0.01
-"""Share of the vCPU's running time without counters from which on ``note`` mentions it."""
+"""``note`` mentions uncounted time above this share of the vCPU's running time."""
 _CANNOT_EXCLUDE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
@@ -60,7 +60,7 @@ class Tally:
         self._totals: list[int | None] = [0] * len(EVENTS)
 
     def add(self, now: Sequence[GroupReading]) -> Counts | None:
-        """The totals; ``None`` if the vCPU has run uncounted since the last reading."""
+        """The totals; ``None`` if the vCPU has run without being counted since the last reading."""
         pairs = list(zip(self._last, now, strict=True))
         events = zip(*(_gains(before, after) for before, after in pairs), strict=True)
         ran_ns = max(after.enabled_ns - before.enabled_ns for before, after in pairs)

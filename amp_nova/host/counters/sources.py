@@ -1,9 +1,9 @@
-"""Selects what counts a vCPU's instructions, by its accelerator and the configuration.
+"""Selects how a vCPU's instructions are counted, by its accelerator and the configuration.
 
 ``perf``: the hardware counters of the thread, for guests under KVM. Instructions, cycles and cache
-misses; needs a PMU that the host may use. ``tcg``: a QEMU plugin, for emulated guests.
-Instructions only, and exact. Neither replaces the other: hardware counters count the emulator's
-instructions, not the guest's. Without either, the reason is reported.
+misses; needs a PMU that the host may use. ``tcg``: a QEMU plugin, for emulated guests. Counts
+instructions only, but exactly. Neither replaces the other: under emulation, hardware counters count
+the emulator's instructions, not the guest's. If neither works, the reason is reported.
 """
 
 import math
@@ -144,5 +144,5 @@ class VcpuCounts:
             self._counter = None
 
     def end(self) -> None:
-        """Close the counter for good; later readings find nothing."""
+        """Close the counter for good; later readings return ``None``."""
         self._lose(CountersNever("its vCPU no longer exists"), math.inf)

@@ -1,6 +1,6 @@
 """Instructions of an emulated guest, which a QEMU plugin counts in a shared file.
 
-QEMU's command line names the file, so that any guest with the plugin is found. The file is read
+QEMU's command line names the file, so any guest with the plugin is found. The file is read
 rather than mapped: if another process truncates it, a read is short, whereas access to a mapping
 would kill this process.
 """
@@ -117,7 +117,7 @@ class TcgCounter:
         return None
 
     def _foreign(self, root: Path, pid: int) -> str | None:
-        """Why the file is not this QEMU's own, if so."""
+        """Why the file does not belong to this QEMU's user; ``None`` if it does."""
         try:
             status = (root / f"proc/{pid}/status").read_text()
         except OSError as exc:

@@ -53,7 +53,7 @@ class InterfaceCounters:
         self._fds = []
 
     def read(self, line_bytes_s: float | None) -> Interface:
-        """Bytes in either direction, and the limits; ``line_bytes_s`` where there is none."""
+        """Bytes in either direction, and the limits; a missing limit is ``line_bytes_s``."""
         into: int | None = None
         out: int | None = None
         try:

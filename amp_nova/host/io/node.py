@@ -1,7 +1,7 @@
 """The I/O work of all domains on this node: an ``IoPort`` over /proc and /sys.
 
-Only thread affinity is set, within what the domain's definition allows, and never in the
-definition itself: nothing travels with a live migration.
+It changes only the affinity of threads, within the pCPUs that the domain's definition allows, and
+never the definition itself, so nothing travels with a live migration.
 """
 
 import errno
@@ -51,7 +51,10 @@ class _Domain:
 
 
 class IoHost:
-    """``line_rate_mbps``: bandwidth of interfaces without a limit; ``None`` reads the link's."""
+    """Reads and moves the I/O threads of this node's domains.
+
+    ``line_rate_mbps``: bandwidth of interfaces without a limit; ``None``: the host link's.
+    """
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class IoHost:
 
 
 def _homes(xml: DomainXml, online: frozenset[int], usual: frozenset[int]) -> Homes:
-    """Where the definition allows a thread: its own pin, the domain's cpuset, or ``usual``."""
+    """The pCPUs that the definition allows a thread: its pin, the domain's cpuset, or ``usual``."""
 
     def allowed(pin: frozenset[int] | None) -> frozenset[int]:
         return usual if pin is None else pin & online or usual

@@ -17,11 +17,11 @@ _VCPU = re.compile(r"CPU \d+/")
 _IOTHREAD = re.compile(r"IO iothread(\d+)")
 _MIGRATION = re.compile(r"live_migration|multifd|mig/|return path|postcopy")
 Homes = Callable[[int | None], frozenset[int]]
-"""The pCPUs allowed to an iothread by its number, or to other threads (``None``)."""
+"""The pCPUs allowed to the iothread of a number, or to any other thread (``None``)."""
 THOROUGH_EVERY = 24
 """Reads between two listings of the threads while their number does not change."""
 _LINKS_EMPTY = 2
-"""Links of a directory that has no subdirectory, or does not count them in its links."""
+"""Link count of a directory without subdirectories, or of one that does not count them."""
 
 
 class _Thread:
@@ -37,13 +37,13 @@ class _Thread:
         self.fd = os.open(task / "schedstat", os.O_RDONLY)
 
     def verify(self) -> None:
-        """``ProcessLookupError`` if another thread has its id by now."""
+        """Raise ``ProcessLookupError`` if another thread has its ID by now."""
         os.pread(self.fd, 1, 0)
         if started(self.task) != self.started:
             raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def recognise(self, pid: int) -> None:
-        """Set the kind by the thread's name; a vCPU thread has none."""
+        """Set the kind from the thread's name; a vCPU thread's kind is empty."""
         comm = (self.task / "comm").read_text()
         number = _IOTHREAD.match(comm)
         self.iothread = int(number[1]) if number else None
@@ -99,9 +99,9 @@ class IoThreads:
         return found
 
     def unchanged(self) -> bool:
-        """Whether there are as many threads as at the last ``rescan``.
+        """Whether there are as many threads as at the last ``rescan``; now and then always false.
 
-        The link count of their directory tells, at a fraction of the cost of listing it.
+        The link count of the task directory costs a fraction of a listing.
         """
         self._reads += 1
         links = os.stat(self._folder).st_nlink

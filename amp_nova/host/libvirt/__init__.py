@@ -1,1 +1,1 @@
-"""Domains as libvirt defines them: connection, events and domain XML; and changing them there."""
+"""Domains as libvirt defines them: connection, events, domain XML, and changes to it."""

@@ -1,11 +1,11 @@
-"""The writer's other back end: libvirt's own CPU tuning, for hosts where cgroups are not touched.
+"""The writer's other back end: libvirt's CPU tuning, for hosts where cgroups must not be written.
 
-``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags``, always of the live domain
-and never of its persistent definition. libvirt has one quota for all vCPUs of a domain.
+It calls ``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags`` on the live domain,
+never on its persistent definition. libvirt has one quota for all vCPUs of a domain.
 
-libvirt has no idle class. In its place a domain that is limited gets CPU shares: as the limit keeps
-it from taking more than its booking, they cost its neighbours nothing, and nothing has to be taken
-back when the agent ends.
+libvirt has no idle class. Instead, a limited domain gets more CPU shares: its limit keeps it from
+using more than its booking, so the shares cost its neighbours nothing, and they need not be undone
+when the agent ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,16 +25,16 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import VcpuKey
 
 SHARES = {1: 1024, 2: 100}
-"""libvirt's ``cpu_shares`` of a domain that has none of its own, by version of the cgroups."""
+"""``cpu_shares`` of a domain whose definition does not set them, by cgroup version."""
 PRECEDENCE = 8
-"""How many times that a limited domain gets: enough for 0.8 of a core beside two busy neighbours,
-and not so much that what works for the domains starves."""
+"""Factor on ``SHARES`` for a limited domain: enough for 0.8 of a core beside two busy neighbours,
+and not so much that host processes that work for the domains starve."""
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 Write = Callable[[libvirt.virDomain], None]
 
 
 class LibvirtBackend:
-    """Writes through libvirt, a few milliseconds a time."""
+    """Writes through libvirt; a write takes a few milliseconds."""
 
     in_definition = True
 
@@ -44,14 +44,14 @@ class LibvirtBackend:
         """The marks as last written, with the id of the running domain."""
 
     def take(self, key: VcpuKey, thread: VcpuThread, step: Step) -> None:
-        """One write; a limit is that of every vCPU of the domain."""
+        """Write one step; a limit applies to every vCPU of the domain."""
         if step.pcpus is not None:
             self._pin(key, step.pcpus)
         else:
             self._limit(key[0], thread, step.bandwidth)
 
     def set_idle(self, _group: DomainGroup, *, idle: bool) -> None:
-        """``ActuationFailed``: libvirt has no idle class."""
+        """Raises ``ActuationFailed``: libvirt has no idle class."""
         raise ActuationFailed(
             f"libvirt cannot {'set' if idle else 'end'} the idle class that another agent used: "
             "do so with [agent] writer = cgroup"
@@ -102,14 +102,14 @@ class LibvirtBackend:
 
 
 def _write_mark(domain: libvirt.virDomain, now: Mark, wanted: Mark) -> None:
-    """First, so that nothing is ever set without being marked."""
+    """Called before any other write, so that nothing is ever set without being marked."""
     if wanted != now:
         kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
         domain.setMetadata(kind, wanted.xml(), mark.PREFIX, mark.URI, LIVE)
 
 
 def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:
-    """The tunables of a limit, in an order that passes by the lower of both ratios."""
+    """The tunables of a limit, in the order with the lower limit in between."""
     now = thread.group.bandwidth()
     if wanted is None:
         return {"vcpu_quota": -1, "vcpu_period": PERIOD_US}

@@ -1,8 +1,8 @@
 """A libvirt connection whose calls have a deadline, reopened when it breaks.
 
-libvirt answers late or never while it holds a domain's lock, so every call runs in a thread of its
-own. A call that never returns is abandoned together with its thread. All calls of one cycle share
-the time that the cycle may wait; an answer that comes later is taken by a later cycle.
+libvirt may answer late or never while it holds a domain's lock, so every call runs in its own
+thread. A call that never returns is abandoned together with its thread. All calls of one cycle
+share the time that the cycle may wait; a later cycle takes an answer that arrives after that.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ EVENTS = (
 )
 _OPEN, _LIST = "open", "list"
 WRITE = "write "
-"""Names of calls that change a domain begin so; its UUID follows."""
+"""Prefix of the names of calls that change a domain; the domain's UUID follows."""
 _loop_lock = threading.Lock()
 _loop_running = False
 
@@ -75,11 +75,11 @@ def _start(function: Callable[[], T]) -> Future[T]:
 
 
 class NotYet(HypervisorUnavailable):
-    """The call is running and its deadline has not passed: a later cycle takes the answer."""
+    """The call is running and its deadline has not passed; a later cycle takes the answer."""
 
 
 class _News:
-    """Passes events on that say something new; ``expected``: what this agent set, by domain."""
+    """Passes on events that report something new; ``expected``: what this agent set, by domain."""
 
     def __init__(self, changed: Callable[[str | None], None]) -> None:
         self.changed = changed
@@ -114,7 +114,7 @@ class Connection:
         self.calls = 0
         """Calls made to libvirt."""
         self.cycle_wait_s = math.inf
-        """How long all calls of one cycle may be waited for, together."""
+        """How long one cycle may wait for all its calls together."""
         self._left_s = math.inf
         self._uri = uri
         self._timeout_s = timeout_s
@@ -123,7 +123,7 @@ class Connection:
         self._conn: Any = None
         self._retry_s = 0.0
         self._late: dict[str, tuple[Future[Any], float]] = {}
-        """Calls that were not waited for any longer, and when each began."""
+        """Calls that are no longer waited for, and when each began."""
 
     def begin(self, *, patient: bool) -> None:
         """Begin a cycle; a ``patient`` one waits for every call until its deadline."""
@@ -142,19 +142,19 @@ class Connection:
             raise
 
     def hostname(self) -> str:
-        """The host's name as libvirt reports it, which Nova calls the hypervisor's."""
+        """The host's name as libvirt reports it: Nova's hypervisor hostname."""
         conn = self._connected()
         return self.call("hostname", lambda: str(conn.getHostname()))
 
     def call(self, name: str, function: Callable[[], T]) -> T:
         """Run ``function`` with a deadline.
 
-        While a late call of this ``name`` is running, no other is started: one that hangs costs its
-        wait once. An answer after the deadline is out of date and discarded, except that of
-        opening.
+        While a late call of this ``name`` is running, no other is started, so that a hanging call
+        is waited for only once. An answer that arrives after the deadline is out of date and
+        discarded, except when the call opens the connection.
 
         Raises:
-            NotYet: it is still running and has time left.
+            NotYet: the call is running and its deadline has not passed.
             HypervisorUnavailable: no answer in time, or a libvirt error.
         """
         now_s = time.monotonic()
@@ -183,7 +183,7 @@ class Connection:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left of the time that this cycle may wait."""
+        """Whether this cycle has used up the time that it may wait."""
         return self._left_s <= 0.0
 
     def late(self, name: str) -> bool:
@@ -202,7 +202,7 @@ class Connection:
         self._news.expected = {u: told for u, told in self._news.expected.items() if u in names}
 
     def expect(self, uuid: str, told: Mapping[str, object]) -> None:
-        """An event of a domain that says no more than this is no news from now on."""
+        """From now on, ignore events of a domain that report nothing but ``told``."""
         self._news.expected[uuid] = {**self._news.expected.get(uuid, {}), **told}
 
     def drop(self) -> None:
@@ -239,7 +239,7 @@ class Connection:
         self._news.event(domain.UUIDString(), details)
 
     def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
-        if conn is not self._conn:  # it was given up before
+        if conn is not self._conn:  # it was dropped before
             return
         self._conn = None
         self._news.changed(None)

@@ -30,7 +30,7 @@ class Fallback:
 class DomainXml:
     """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
-    ``None``: not restricted. What ``mark`` says that amp-nova set itself is left out of them.
+    A ``cpuset`` of ``None`` is no restriction. Pins that amp-nova set (``mark``) are left out.
     """
 
     domain: Domain

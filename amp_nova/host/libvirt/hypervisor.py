@@ -41,7 +41,7 @@ class Hypervisor:
         writable: bool = False,
     ) -> None:
         self.available = False
-        """Whether libvirt answered the last time."""
+        """Whether the last call to libvirt was answered."""
         self._connection = Connection(uri, timeout_s, self._on_change, writable=writable)
         self._fallbacks = tuple(fallbacks)
         self._resync_s = resync_s
@@ -96,17 +96,17 @@ class Hypervisor:
         return self._here(uuid).xml
 
     def number(self, uuid: str) -> int:
-        """The id of a running domain, another one at each start."""
+        """The ID of a running domain, which changes at each start."""
         return self._here(uuid).number
 
     def change(self, uuid: str, write: Callable[[Any], None], told: Mapping[str, object]) -> None:
-        """Change a domain by ``write``; ``told``: what libvirt's event of that will say.
+        """Change a domain with ``write``; ``told``: what libvirt's event about it will report.
 
-        The definition is not read again for such an event. A change that libvirt has not finished
-        in time goes on: the next one waits for its end.
+        The definition is not read again for that event. A change that libvirt does not finish in
+        time continues, and the next change waits for its end.
 
         Raises:
-            HypervisorUnavailable: it failed, or has not finished in time.
+            HypervisorUnavailable: the change failed, or did not finish in time.
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
         if self._connection.exhausted:
@@ -172,7 +172,7 @@ class Hypervisor:
         self.available = True
 
     def _describe(self, domain: Any, known: _Known | None) -> DomainXml | None:
-        """A domain's XML, or what is known of it if it does not answer in time."""
+        """A domain's definition; the last known one (or ``None``) if libvirt does not answer."""
         name, uuid = domain.name(), domain.UUIDString()
         late = self._connection.late(uuid)
         try:

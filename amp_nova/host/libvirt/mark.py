@@ -1,8 +1,8 @@
-"""amp-nova's mark in a domain's live definition: what of its CPU tuning amp-nova set there.
+"""amp-nova's mark in a domain's live definition: which of its CPU tuning amp-nova set.
 
-Quota, shares and pins that are set through libvirt look like the domain's own, also to an agent
+Quota, shares and pins that are set through libvirt look like the domain's own, even to an agent
 that starts later, and they travel with a live migration to a host where they may be wrong. The mark
-travels with them. It is an element in the domain's metadata, in a namespace of its own.
+travels with them. It is an element in the domain's metadata, in its own namespace.
 """
 
 import xml.etree.ElementTree as ET
@@ -44,11 +44,11 @@ class Mark:
         return found
 
     def pinned(self, index: int, pcpus: PCpus, before: PCpus | None) -> "Mark":
-        """With one more pin; ``before``: the pin that the definition has without amp-nova."""
+        """A copy with one more pin; ``before``: the definition's pin without amp-nova."""
         return replace(self, pins={**self.pins, index: Pin(pcpus, before)})
 
     def xml(self) -> str:
-        """The element."""
+        """The mark as an XML element."""
         root = ET.Element("tuning", quota=_word(self.quota), shares=_word(self.shares))
         for index, pin in sorted(self.pins.items()):
             about = {"vcpu": str(index), "cpuset": cpulist.show(pin.pcpus)}

@@ -20,7 +20,7 @@ CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
 NO_VALUE = ("", "(null)", "<unknown>", "<not supported>")
 WARNINGS_MAX = 10
-"""The same file may hold garbage for each of hundreds of CPUs."""
+"""Limits the warnings, as each of hundreds of CPUs may have the same file with garbage."""
 
 
 class Tree:
@@ -111,7 +111,7 @@ def online_mask(root: str | Path) -> frozenset[int]:
 
 
 def _online(tree: Tree, present: Iterable[int]) -> frozenset[int]:
-    """From the machine's list, or else from each CPU's file, which CPUs without hotplug lack."""
+    """Online CPUs, from the machine's list or else from each CPU's file (without one: online)."""
     listed = frozenset(tree.cpus(f"{CPUS}/online")) & frozenset(present)
     return listed or frozenset(c for c in present if tree.number(f"{CPUS}/cpu{c}/online") != 0)
 
@@ -189,7 +189,7 @@ def _nodes(tree: Tree) -> dict[int, int]:
 
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
-    """Intel's performance monitoring units of one core type that have CPUs."""
+    """The CPUs of each of Intel's PMUs that belongs to one core type and has CPUs."""
     found = []
     for name in PMU_DESIGNS:
         for folder in ("sys/devices", "sys/bus/event_source/devices"):
