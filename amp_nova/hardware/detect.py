@@ -245,7 +245,7 @@ def _configured(
 
 
 def _single_source(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> str:
-    """What the finding of a single core type is based on."""
+    """Why the machine counts as having a single core type."""
     if facts.pmus:
         return _pmus(facts)
     design = designs.of_cpu(online[0])

@@ -1,4 +1,4 @@
-"""What a pCPU is worth. Admission, control, accounting and policies all ask here.
+"""The effective speed of a pCPU, for admission, control, accounting and policies alike.
 
 A coefficient holds for a core at its calibrated clock whose other hardware threads are idle. A
 thread whose sibling runs keeps ``smt_busy_factor`` of its speed, and a core below its calibrated
@@ -6,8 +6,8 @@ clock keeps the ratio of the two::
 
     effective speed = coefficient x (1 - q (1 - smt_busy_factor)) x clock ratio
 
-where ``q`` is the share of the thread's running time in which a sibling ran: measured for what was
-delivered, 1 for the worst case that admission counts with.
+where ``q`` is the share of the thread's running time in which a sibling ran: the measured share in
+accounting, and 1 (the worst case) in admission.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def kept_ratio(smt_busy_factor: float | None, busy_ratio: float, clock_ratio: fl
     """The part of its coefficient that a pCPU keeps.
 
     Args:
-        smt_busy_factor: as in ``CoreType``; ``None``: not known, counted as no loss.
+        smt_busy_factor: as in ``CoreType``; ``None`` (unknown) counts as no loss.
         busy_ratio: the share of its running time in which a sibling ran, 0 to 1.
         clock_ratio: its clock over the calibrated one.
     """
@@ -56,8 +56,8 @@ def slowing_siblings(topology: Topology) -> Mapping[int, tuple[int, ...]]:
 def for_admission(topology: Topology, smt: str) -> Topology:
     """The topology by which bookings are packed under one of ``SMT_MODES``.
 
-    With ``ignore`` siblings cost nothing; with ``whole_core`` a shared thread is worth nothing,
-    even where it is not known what a busy sibling costs.
+    With ``ignore`` a busy sibling costs nothing; with ``whole_core`` a thread with a busy sibling
+    is worth nothing, even if the real cost is unknown.
     """
     if smt == "shared" or all(t.threads_per_core == 1 for t in topology.core_types):
         return topology
@@ -72,8 +72,8 @@ def for_admission(topology: Topology, smt: str) -> Topology:
 def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, float]:
     """The most that can be booked on these pCPUs, by core type, in reference cores.
 
-    A core is worth all its threads in the worst case or one of them alone, whichever is more. Core
-    types without a coefficient are left out.
+    A core counts as all its threads running at once or as one thread running alone, whichever is
+    more. Core types without a coefficient are left out.
     """
     slowed = slowing_siblings(topology)
     if not slowed:

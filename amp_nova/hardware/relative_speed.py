@@ -7,7 +7,7 @@ from amp_nova.model.topology import CoreType
 
 
 def gain(types: tuple[CoreType, ...], at: int) -> float | None:
-    """The coefficient of the core type at ``at`` over that of the slowest; ``None``: unknown."""
+    """The coefficient of the core type at ``at`` over the slowest's; ``None`` if unknown."""
     here, slowest = types[at].coefficient, types[0].coefficient
     return here / slowest if here is not None and slowest else None
 
@@ -15,7 +15,7 @@ def gain(types: tuple[CoreType, ...], at: int) -> float | None:
 def speed(types: tuple[CoreType, ...], at: int, speedup: float) -> float:
     """The speed, on the core type at ``at``, of a workload with ``speedup`` on the fastest type.
 
-    On types in between it is interpolated linearly by coefficient or, where coefficients are
+    For the types in between it is interpolated linearly by coefficient or, if coefficients are
     unknown, by position.
     """
     if len(types) < 2 or at == 0:
@@ -30,12 +30,12 @@ def speed(types: tuple[CoreType, ...], at: int, speedup: float) -> float:
 def alone_shares(pcpus: Sequence[int], vcpus: float) -> tuple[float, ...]:
     """Time of each of an instance's vCPUs on each core type if it were alone on the host.
 
-    The vCPUs take the fastest pCPUs there are, and take turns where those are fewer than they
+    The vCPUs take the fastest pCPUs, and take turns if there are more vCPUs than pCPUs
     (saez2015, section 2.1: "alone in the AMP, with all the big cores available").
 
     ``pcpus``: how many of each core type they may use, slowest type first; ``vcpus``: how many of
-    them run at a time. The sum is below 1 if these exceed the pCPUs. Where no pCPU is online, all
-    the time counts as spent on the slowest type.
+    them run at a time. The sum is below 1 if there are more of these than pCPUs. If no pCPU is
+    online, all the time counts as spent on the slowest type.
     """
     if not any(pcpus):
         return (1.0, *(0.0 for _ in pcpus[1:]))
@@ -55,7 +55,7 @@ def speed_over(types: tuple[CoreType, ...], shares: Sequence[float], speedup: fl
 def running_at_a_time(demands: Sequence[float]) -> float:
     """How many of an instance's vCPUs run at a time, from each one's demand in the same time.
 
-    vCPUs that want the same time count fully, one that hardly ever wants to run counts little.
+    vCPUs with equal demand count fully; one that hardly ever wants to run counts little.
     """
     most = max(demands, default=0.0)
     return math.fsum(demands) / most if most > 0.0 else 1.0

@@ -1,7 +1,7 @@
-"""Hardware threads that the operator declares, and what a busy sibling leaves of a thread.
+"""SMT siblings and busy factors that the operator declares.
 
-A virtual machine shows its pCPUs as separate cores even where two of them are threads of one core
-of the machine below. ``[topology] siblings`` says so, one line for each core.
+A virtual machine may show its pCPUs as separate cores although two of them are threads of one core
+of the physical machine. ``[topology] siblings`` declares these, one line for each core.
 """
 
 import math
@@ -19,8 +19,8 @@ def declare(topology: Topology, lines: Sequence[str]) -> Topology:
     """The topology with these cores, each a line such as ``0-1``; other pCPUs stay as detected.
 
     Raises:
-        ConfigInvalid: a line is no list of pCPUs, names an unknown pCPU or one of another line, or
-            joins pCPUs of two core types.
+        ConfigInvalid: a line is not a list of pCPUs, names an unknown pCPU or one of another line,
+            or joins pCPUs of two core types.
     """
     threads: dict[int, tuple[int, ...]] = {}
     here = {p.id: p for p in topology.pcpus}
@@ -54,7 +54,7 @@ def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
     """The topology with these factors, each a line ``CORE_TYPE FACTOR``, instead of measured ones.
 
     Raises:
-        ConfigInvalid: a line names no core type of this host, or no factor from 0.1 to 1.
+        ConfigInvalid: a line does not name a core type of this host and a factor from 0.1 to 1.
     """
     found: dict[str, float] = {}
     for line in lines:
@@ -83,7 +83,7 @@ def _with_factor(core_type: CoreType, factor: float | None) -> CoreType:
 
 
 def unknown_cost(topology: Topology) -> tuple[str, ...]:
-    """A warning for core types with siblings that nobody measured, if there are any."""
+    """A warning if there are core types with SMT siblings whose busy factor is unknown."""
     names = [
         t.name
         for t in topology.core_types

@@ -25,7 +25,7 @@ from amp_nova.model import cpulist
 SPEED_GAP = 1.15
 """Ratio of neighbouring speeds at which a new class begins; the reasons are above."""
 INTEL_PERF_UNKNOWN = 255
-"""Firmware that does not know reports this for every core; the kernel ignores it too."""
+"""Firmware without data reports this for every core; the kernel ignores it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Source:
         return min(self.read(c) or 0 for c in cpus)
 
     def gaps(self, cpus: Sequence[CpuFacts]) -> list[frozenset[int]]:
-        """For every gap in the values the ids of the CPUs below it, smallest set first."""
+        """The ids of the CPUs below each gap in the values, smallest set first."""
         if not self.known(cpus):
             return []
         values = sorted({self.read(c) or 0 for c in cpus})

@@ -1,7 +1,7 @@
 """What one scheduler process knows about hosts: their last reports, and its own decisions since.
 
-One instance per process, shared by the filter and the weighers. Reports arrive in a thread of their
-own (``report_server``); readers take what is there and never wait.
+One instance per process, shared by the filter and the weighers. A separate thread receives reports
+(``report_server``); readers use the latest ones and never wait.
 """
 
 import math
@@ -31,11 +31,11 @@ T = TypeVar("T")
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten."""
 REQUESTS_MAX = 1 << 16
-"""Instances whose host is remembered until its agent reports them."""
+"""At most this many instances have their host remembered until its agent reports them."""
 AWAY_MAX = 1024
-"""Instances of a host that are away; of more, the oldest are forgotten."""
+"""At most this many instances of a host are remembered as away; the oldest are forgotten."""
 RESULTS_MAX = 256
-"""Requests whose result is cached for each state of a host."""
+"""At most this many requests have their result cached for each state of a host."""
 TENTATIVE_S = 10.0
 """How long capacity is reserved for a claim in progress."""
 
@@ -115,14 +115,14 @@ class Entry:
         return resource in self.report.by_uuid or resource in self.pending
 
     def headroom_for(self, resource: str) -> Headroom:
-        """The headroom for one instance, which gives up what it has on this host already."""
+        """The headroom for one instance, including what the instance already has on this host."""
         if self.holds(resource):
             return host_fit.headroom_of(self.report, resource, self.requests)
         return self.headroom
 
 
 def remember(results: dict[str, T], key: str, result: T) -> T:
-    """Cache a result, and forget all others where they are too many."""
+    """Cache a result, after forgetting all others if there are too many."""
     if len(results) >= RESULTS_MAX:
         results.clear()
     results[key] = result
@@ -183,7 +183,7 @@ class HostStates:
         return float(self._clock() - self._options.amp_scheduler.stale_after_s)
 
     def accept(self, text: object) -> bool:
-        """Take over a report unless it is invalid or older than the last one; whether it was."""
+        """Accept a report unless it is invalid or older than the last; returns whether it was."""
         node = ""
         try:
             report = decode(text)
@@ -291,7 +291,7 @@ class HostStates:
         return entry
 
     def _prune(self, now_s: float) -> None:
-        """Forget hosts that stopped reporting, and where instances that arrived were sent."""
+        """Forget hosts that stopped reporting, and the hosts of instances no longer pending."""
         stale_s = self._options.amp_scheduler.stale_after_s
         if now_s - self._pruned_s < stale_s:
             return
@@ -309,7 +309,7 @@ def _shows(report: HostReport, resource: str, pending: Pending) -> bool:
 
 
 def _bounded(pending: Mapping[str, Pending]) -> Mapping[str, Pending]:
-    """Without the oldest of too many instances that are away; the newest come first."""
+    """Drop the oldest instances that are away if there are too many; the newest come first."""
     away = [resource for resource, each in pending.items() if each.away]
     forgotten = frozenset(away[AWAY_MAX:])
     return {r: each for r, each in pending.items() if r not in forgotten} if forgotten else pending

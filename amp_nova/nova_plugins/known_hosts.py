@@ -1,4 +1,4 @@
-"""Which hosts Nova has: a report of any other is refused.
+"""Checks whether Nova has a host; the reports of any other host are refused.
 
 The names are looked up in Nova's cells when a host reports for the first time.
 """
@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 FORGET_S = 60.0
 """After this time a host that Nova did not have is looked up again."""
 UNKNOWN_MAX = 1000
-"""Unknown hosts that are remembered; more are looked up each time."""
+"""At most this many unknown hosts are remembered; the next one makes all others forgotten."""
 
 
 def in_nova(node: str) -> bool:
@@ -46,7 +46,7 @@ class KnownHosts:
         self._failing = False
 
     def __call__(self, node: str) -> bool:
-        """Whether Nova has this host; while its database cannot be asked, every host passes."""
+        """Whether Nova has this host; true for any host while Nova's database does not answer."""
         now_s = self._clock()
         if node in self._known:
             return True
@@ -56,7 +56,7 @@ class KnownHosts:
             found = self._search(node)
         except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
             if not self._failing:
-                LOG.warning("hosts that report cannot be looked up, and are believed: %s", exc)
+                LOG.warning("cannot look up reporting hosts in Nova, so accept them all: %s", exc)
             self._failing = True
             return True
         self._failing = False

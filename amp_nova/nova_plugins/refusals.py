@@ -8,7 +8,7 @@ from collections.abc import Callable
 LOG = logging.getLogger(__name__)
 LOG_EVERY_S = 60.0
 HOSTS_MAX = 1000
-"""Hosts that are counted one by one; all others are counted together."""
+"""At most this many pairs of host and reason are counted; the rest are counted together."""
 OTHERS = "other hosts"
 NOBODY = "an unknown sender"
 
@@ -21,8 +21,8 @@ class Refusals:
         self._lock = threading.Lock()
         self._logged_s: dict[tuple[str, str], float] = {}
         self.by_host: Counter[tuple[str, str]] = Counter()
-        """By host and kind: old, unknown_host, version, malformed, oversized. ``NOBODY`` sent what
-        names no host."""
+        """By host and kind: old, unknown_host, version, malformed, oversized. ``NOBODY`` stands for
+        a report that names no host."""
 
     def add(self, node: str, kind: str, why: object) -> None:
         """Count a refusal; log it once a minute for each host and kind."""

@@ -1,7 +1,8 @@
-"""Which of two reports of a host is newer. The host's wall clock plays no part: it may be wrong.
+"""Which of two reports of a host is newer. The host's wall clock is not used: it may be wrong.
 
-Sequence numbers order the reports of one run of an agent. A run that was not seen before follows
-the one before it. How long a report was under way comes from the host's uptime, which nobody sets.
+Sequence numbers order the reports of one run of an agent. A run that was not seen before is newer
+than the last one. How long a report took to arrive follows from the host's uptime, which cannot be
+set.
 """
 
 from dataclasses import dataclass
@@ -10,15 +11,15 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.wire.host_report import Origin
 
 RUNS_MAX = 8
-"""Ended runs that are remembered, so that a late report of theirs is recognized."""
+"""At most this many ended runs are remembered, so that late reports from them are recognized."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """The last report of a host.
 
-    ``ended``: earlier runs of its agent. ``offset_s``: least difference so far between this
-    scheduler's clock and the uptime in a report, which is that of the fastest delivery.
+    ``ended``: earlier runs of its agent. ``offset_s``: smallest difference so far between this
+    scheduler's clock and the uptime in a report, that is, of the fastest delivery.
     """
 
     boot_id: str

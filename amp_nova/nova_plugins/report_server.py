@@ -1,8 +1,8 @@
 """Receives host reports in a scheduler process, by oslo.messaging.
 
 Nova loads filters and weighers before it forks its workers, so loading must not start anything. The
-first request of a worker starts the server, in a thread of its own, so that an unreachable broker
-delays nobody. In native-thread mode a worker starts it right after the fork.
+first request of a worker starts the server, in its own thread, so that an unreachable broker delays
+no request. In native-thread mode a worker starts it right after the fork.
 """
 
 import logging
