@@ -19,7 +19,7 @@ RUN_MIN_S = 0.005
 NOISE_RATIO = 0.03
 """Assumed error of a single window; the observed scatter of the windows soon outweighs it."""
 WINDOWS_MAX = 20
-"""Number of windows that a mean goes back, so that it follows slow drift."""
+"""A mean goes back at most this many windows, so that it follows slow drift."""
 
 
 class Window(NamedTuple):
@@ -130,7 +130,7 @@ class TypeProfile(NamedTuple):
     """A vCPU on one core type, since its current phase began."""
 
     pace: Smoothed
-    """IPC, or instructions per CPU second where cycles are not counted."""
+    """IPC, or instructions per CPU second if cycles are not counted."""
     anchor: float
     """The pace at which the vCPU came to this core type: a phase ends 15 % away from it."""
     ips: Mean

@@ -7,7 +7,7 @@ HINTS = {"low": 0.1, "medium": 0.5, "high": 0.9}
 
 
 HINT_MAX = 100.0
-"""Greater hints count as this: no core is that many times as fast as another one of its host."""
+"""Upper bound on hints: no core is more than this many times as fast as another of its host."""
 
 
 def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None:

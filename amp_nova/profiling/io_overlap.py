@@ -1,9 +1,9 @@
 """Combined Usage: which I/O work can run on slow cores at little cost (kumar2009, section 3.2).
 
-Intuition. A hypervisor's own work for a guest moves packets and blocks. Where the device is busy
-while that work runs, the device is the bottleneck and a slower core costs little; where the two
-wait for each other, a slower core makes the device wait longer. The paper tells them apart without
-instrumenting either: two parts that are busy for more than 100 % of the time together must overlap.
+Intuition. A hypervisor's own work for a guest moves packets and blocks. If the device is busy while
+that work runs, the device is the bottleneck and a slower core costs little; if the two wait for
+each other, a slower core makes the device wait longer. The paper tells the two cases apart without
+instrumentation: if work and device are together busy for more than 100 % of the time, they overlap.
 
     Combined Usage = CPU utilization + network utilization (fraction of the line's bandwidth)
 
@@ -17,11 +17,12 @@ What the paper leaves open, and the choice made here:
   exceed 100 % without a busy device. It is capped at 100 %: CPU time alone never means overlap.
 * Domains. The paper's dom0 serves all guests. Here each domain has its own threads and is judged
   by itself; the paper's ``ab`` run with four guests corresponds to one domain.
-* Network utilization. Links are full duplex, so it is that of the busiest direction of the busiest
-  interface, relative to the limit in the domain's definition or else to the line.
+* Network utilization. Links are full duplex, so the busiest direction of the busiest interface
+  counts, relative to the limit in the domain's definition or else to the line.
 * Disks. The paper has no term for them (its disks kept dom0 below 10 %). A domain that only does
-  disk I/O stays below 100 %, hence sensitive, hence where it is.
-* Clock speed. The paper measures at each speed; usage is taken where the work runs and not scaled.
+  disk I/O stays below 100 %, so it is sensitive and is not moved.
+* Clock speed. The paper measures at each speed; here usage is taken at the speed of the core that
+  does the work, and not scaled.
 
 The paper calls its evidence preliminary. Therefore a domain changes sides only beyond a band around
 100 % and after several intervals in a row, and every move is an experiment: throughput before and
@@ -102,7 +103,7 @@ class IoUse:
 
 
 def network_ratio(rates: Iterable[tuple[float | None, float | None]]) -> float | None:
-    """Utilization of the busiest direction; each is a pair of bytes per second and its limit.
+    """Utilization of the busiest direction; each direction is its bytes per second and its limit.
 
     ``None`` if a direction is not counted or carries traffic on a line of unknown bandwidth.
     """
@@ -147,7 +148,7 @@ def _rate(before: int | None, after: int | None, wall_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a domain changes sides: usage outside the band, ``confirm`` intervals in a row.
+    """When a domain changes sides: usage outside the band for ``confirm`` intervals in a row.
 
     ``loss_max``: share of its throughput that a move may cost; the default is the paper's worst
     case at half speed. ``barred_s``: how long a domain that lost more is not moved again.
@@ -162,7 +163,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How one domain is classified, and the experiment that its last move was.
+    """How one domain is classified, and the experiment that its last move made.
 
     ``contrary``: consecutive intervals that indicated the other side; ``rates_bytes_s``: throughput
     of the last intervals; ``before_bytes_s``: throughput before the move, until it is compared;
@@ -220,9 +221,9 @@ def speed_ratio(topology: Topology) -> float | None:
 
 
 def places(home: frozenset[int], topology: Topology) -> tuple[frozenset[int], frozenset[int]]:
-    """The slow and the fast pCPUs of a thread's home; all of it where there are none of a kind.
+    """The slow and the fast pCPUs of a thread's home; the whole home if it has none of a kind.
 
-    Never a pCPU outside its home: pins of the definition are respected.
+    No pCPU outside the home is returned, so pins in the definition are respected.
     """
     slow = slow_pcpus(topology)
     return home & slow or home, home - slow or home
@@ -243,9 +244,9 @@ def wanted(
 def least_kept_ratio(used: IoUse, speed: float) -> float:
     """Share of throughput that remains on slow cores if the I/O work is fully sensitive.
 
-    ``speed`` is that of the fast core over the slow one: the busiest thread needs so many times its
-    CPU time and has one core. The paper's netperf UDP, without overlap, loses just that (figure 4);
-    insensitive workloads lose far less.
+    ``speed`` is that of the fast core over the slow one: the busiest thread needs ``speed`` times
+    its CPU time, and has one core. The paper's netperf UDP, which does not overlap, loses exactly
+    that (figure 4); insensitive workloads lose far less.
     """
     return min(1.0, 1.0 / (used.busiest_cores * speed)) if used.busiest_cores > 0 else 1.0
 
@@ -256,8 +257,8 @@ def freed_s(
     """Estimated fast-core seconds freed between two readings by threads kept on slow cores.
 
     At home, a share of their work equal to the fast share of the home would have run on fast cores,
-    ``speed`` times faster. ``None`` if that is unknown or the domain restarted. ``slow``: as
-    ``slow_pcpus`` says.
+    ``speed`` times as fast. ``None`` if ``speed`` is unknown or the domain restarted. ``slow``: the
+    result of ``slow_pcpus``.
     """
     if not speed or before.incarnation != after.incarnation:
         return None

@@ -22,8 +22,8 @@ DEFAULT_MISS = MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
 class ProfileSettings:
     """How vCPUs are profiled.
 
-    ``miss``: what the operator knows of the slowest core type's cache misses; ``interval_s``: how
-    long a policy leaves vCPUs where they are, so that a longer window would never be full.
+    ``miss``: the cost of a cache miss on the slowest core type, as configured; ``interval_s``: how
+    long a policy leaves vCPUs where they are, which a window must not exceed to become full.
     """
 
     miss: MissCost = DEFAULT_MISS
@@ -36,10 +36,10 @@ class ProfileSettings:
 
 
 class Entry(NamedTuple):
-    """One vCPU: its present window, and what the windows so far say.
+    """One vCPU: its current window, and what its windows so far have shown.
 
-    ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading the
-    window began with, at ``since_ns``; ``measured``: whether the window is full already.
+    ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading with
+    which the window began, at ``since_ns``; ``measured``: whether the window is full.
     """
 
     incarnation: str
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
         return Entry(self.incarnation, position, now_ns, reading, counters, False, profile)
 
     def lasts(self, domain: Domain, position: int | None, now_ns: int) -> bool:
-        """Whether its window still goes on: of this process, on this core type."""
+        """Whether the window continues: not over, of the same process, on the same core type."""
         passed_ns = now_ns - self.since_ns
         return (
             self.position == position
@@ -68,9 +68,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """All vCPUs' entries, and what they showed about the platform.
+    """All vCPUs' entries, and what their windows have shown about the platform.
 
-    ``prior``: the platform without what vCPUs showed about it (``history``).
+    ``prior``: the platform before any measurement; ``history``: what vCPUs have measured.
     """
 
     platform: Platform = NO_PLATFORM
@@ -92,7 +92,7 @@ class Profiles:
         return found
 
     def drift(self, now_ns: int) -> dict[str, float]:
-        """Speedups that guests show over what coefficients say, by core type, where known."""
+        """Measured speedup over the ratio of coefficients, by core type; only known ones."""
         known = [e.counters for e in self.entries.values()]
         found = {}
         for position, core_type in enumerate(self.platform.core_types):
@@ -123,7 +123,7 @@ def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> P
             if not entry.measured and now_ns - entry.since_ns >= window_ns:
                 full[key] = reading
     alive = {d.domain.resource for d in seen.domains}
-    # One that could not be read just now is kept.
+    # Keep the entry of a vCPU that could not be read this time.
     entries = {k: e for k, e in {**known, **changed}.items() if k[0] in alive}
     profiles = replace(start, entries=entries)
     return _closed(profiles, full, seen) if full else profiles
@@ -132,7 +132,7 @@ def advance(before: Profiles, seen: Observation, settings: ProfileSettings) -> P
 def _for_platform(
     before: Profiles, types: tuple[CoreType, ...], settings: ProfileSettings
 ) -> Profiles:
-    """The profiles so far; none of them if the core types are others now."""
+    """The profiles so far, or no profiles if the core types have changed."""
     if types == before.platform.core_types:
         return before
     prior = speedup.platform_of(types, settings.miss)
@@ -146,7 +146,7 @@ def _begun(
     position: int | None,
     seen: Observation,
 ) -> Entry:
-    """A vCPU's entry with a new window; nothing is known of a new process."""
+    """A vCPU's entry with a new window; a new process starts without a profile."""
     incarnation = domain.domain.incarnation
     if entry is None or entry.incarnation != incarnation:
         nothing = CounterProfile((None,) * len(seen.topology.core_types))
@@ -155,7 +155,7 @@ def _begun(
 
 
 def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Observation) -> Profiles:
-    """Add the windows that are full, and draw the conclusions."""
+    """Add the windows that are full, and update profiles and miss costs."""
     entries, history, now_s = dict(profiles.entries), dict(profiles.history), seen.time_ns / 1e9
     for key, reading in full.items():
         entry = entries[key]._replace(measured=True)
@@ -188,7 +188,7 @@ def _add_sample(
 def _concluded(
     entry: Entry, known: CounterProfile, platform: Platform, topology: Topology, now_s: float
 ) -> Entry:
-    """The entry with what its windows say."""
+    """The entry with the profile that follows from its windows."""
     types, before = topology.core_types, entry.profile.coefficients
     names = [t.name for t in types]
     base = names.index(topology.reference) if topology.reference in names else 0
@@ -210,7 +210,7 @@ def _concluded(
 
 
 def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
-    """As in ``VcpuProfile``; ``None`` where nothing is counted, or the coefficient is not known."""
+    """As in ``VcpuProfile``; ``None`` if nothing is counted or the coefficient is unknown."""
     if known.now is None or known.position is None:
         return None
     coefficient = topology.core_types[known.position].coefficient
@@ -220,7 +220,7 @@ def _per_ref_ns(known: CounterProfile, topology: Topology) -> float | None:
 def moved(
     profiles: Profiles, seen: Observation, kept: Mapping[VcpuKey, frozenset[int]]
 ) -> Profiles:
-    """Begin new windows for vCPUs that are kept on these pCPUs, of another core type, from now."""
+    """Begin a new window for each vCPU that ``kept`` puts on another core type."""
     entries, topology = dict(profiles.entries), seen.topology
     for domain in seen.domains:
         for reading in domain.vcpus:

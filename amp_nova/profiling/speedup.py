@@ -11,7 +11,7 @@ for memory: on a core of type ``p``, ``1 / Ips(p) = core / coef(p) + memory``. T
   of a miss is measured on vCPUs that ran on two types.
 * ``sampling``: the vCPU ran on both types in its current phase, and both rates were measured.
 
-All three rest on the same readings, so that a weighted mean would count the evidence twice. The
+All three rest on the same readings, so a weighted mean would count the evidence twice. Instead, the
 estimate with the least standard error is used.
 """
 
@@ -39,10 +39,10 @@ MISS_SE_RATIO = 0.5
 SPREAD_RATIO = 0.1
 """Assumed relative spread of the cost of a miss between the workloads of one host."""
 SPREAD_SAMPLES = 2
-"""Number of samples that the assumed spread weighs as much as."""
+"""The assumed spread has the weight of this many samples."""
 MISS_SAMPLES_MAX = 256
 MEMORY_MIN_RATIO = 0.1
-"""A vCPU that waits for memory for less of its time tells nothing about the cost of a miss."""
+"""A vCPU that waits for memory for less of its time than this reveals no cost of a miss."""
 STEP_MIN_RATIO = 0.01
 """A coefficient in force is not changed by less than this."""
 
@@ -191,9 +191,10 @@ def speedup(
 def shrink(estimate: Estimate, coefficient: float) -> float:
     """The estimate, drawn toward the hardware's coefficient according to its standard error.
 
-    A speedup that may be anything from 1 to ``coefficient`` is ``(coefficient - 1)^2 / 3`` from
-    ``coefficient`` in the mean square. That is the error of relying on the hardware alone, and is
-    weighed against the estimate's own squared error. The result lies between 1 and ``coefficient``.
+    If the speedup may be anything from 1 to ``coefficient``, its mean squared distance from
+    ``coefficient`` is ``(coefficient - 1)^2 / 3``. That is the error of relying on the hardware
+    alone, and is weighed against the estimate's own squared error. The result lies between 1 and
+    ``coefficient``.
     """
     variance = (coefficient - 1.0) ** 2 / 3.0
     if variance == 0.0:
@@ -209,7 +210,8 @@ def own_coefficient(
     """A vCPU's own coefficient of a core type, and the estimate that it rests on.
 
     ``base`` is the core type for which the hardware's coefficient is used as it is: the reference
-    core type or, if this host has none, the slowest type here. ``None``: unknown.
+    core type or, if this host has none, the slowest type here. ``None`` for ``base`` itself, or if
+    unknown.
     """
     ours, theirs = platform.coefficient(position), platform.coefficient(base)
     if ours is None or theirs is None or position == base:

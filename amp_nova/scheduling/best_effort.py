@@ -1,7 +1,7 @@
 """The best-effort demand of a host: who shares the cores that bookings leave, and by which rule.
 
-Where the policy treats an instance as one program, what counts is what its runnable vCPUs gain
-together from the fast cores of the host (saez2015, section 2.2).
+If the policy treats an instance as one program, what counts is how much its runnable vCPUs together
+gain from the fast cores of the host (saez2015, section 2.2).
 """
 
 import math
@@ -24,12 +24,12 @@ from amp_nova.wire.host_report import (
 )
 
 IDLE_VALUE_RATIO = 0.1
-"""Value of idle capacity over its value in use: a later instance may use it."""
+"""Value of idle capacity, which a later instance may use, over its value in use."""
 RANKING_POLICIES = frozenset({"amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair", "amp-r-fair"})
 """Policies that give fast cores mainly to those that gain most; all others count as sharing."""
 WHOLE_POLICIES = frozenset({"hsp", "acfs", "prop-sp", "eqp"})
-"""Policies that go by the speedup of the whole instance, unless the report says otherwise. Those
-that share do so in proportion to it, all other policies by vCPU."""
+"""Policies that go by the speedup of the whole instance, unless the report says otherwise. The
+sharing ones among them share in proportion to it. All other policies go by vCPU."""
 
 
 class Active(NamedTuple):
@@ -42,7 +42,7 @@ class Active(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BestEffortDemand:
-    """A host's active best-effort vCPUs, the cores of each type they share, their throughput.
+    """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
 
     ``ranked``: fast cores go mainly to those that gain most. ``whole``: instances are compared, not
     vCPUs. ``order``: the instances, if their vCPUs are alike in all but sensitivity.
@@ -59,13 +59,13 @@ class BestEffortDemand:
     fastest_first: tuple[tuple[int, float, float], ...]
     """The position of each core type, its coefficient minus 1, and what an idle core is worth."""
     throughput: float = 0.0
-    """What they get, in reference cores."""
+    """What the vCPUs get, in reference cores."""
 
 
 def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> BestEffortDemand:
     """The best-effort demand of a host, without its throughput.
 
-    ``free_cores``: what bookings leave, by core type.
+    ``free_cores``: what bookings leave of each pCPU, by core type.
     """
     topology = report.topology
     policy, _, parameters = report.policy.partition(":")
@@ -126,7 +126,7 @@ def _reach_alone(topology: Topology, counts: Sequence[int], running: float) -> f
 
 
 def group_of(demand: BestEffortDemand, sensitivity: float, vcpus: int) -> Group:
-    """A new instance, whose vCPUs may use every pCPU and always want to run."""
+    """The group of a new instance, whose vCPUs may use every pCPU and always want to run."""
     reach, topology = 1.0, demand.topology
     if demand.whole:
         counts = [len(topology.pcpus_of(t.name)) for t in topology.core_types]

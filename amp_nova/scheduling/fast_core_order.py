@@ -1,6 +1,6 @@
 """Best-effort instances in the order in which a policy gives them fast cores, with sums along it.
 
-From the sums, the throughput of a host follows without a look at every instance.
+The sums give the throughput of a host without going through every instance.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ class Group(NamedTuple):
     vcpus: int
     reach: float = 1.0
     """What a workload of sensitivity 1 would gain from the fast cores if the instance were alone on
-    the host, in reference cores per vCPU; 1 where every vCPU counts by itself."""
+    the host, in reference cores per vCPU; 1 if every vCPU counts by itself."""
 
     @property
     def rank(self) -> float:
@@ -33,7 +33,7 @@ class FastCoreOrder(NamedTuple):
     """Groups by rank, highest first.
 
     ``counts`` and ``sums``: how many vCPUs precede each group, and the sum of their sensitivities;
-    the last of both are those of all groups.
+    the last element of each is the total.
     """
 
     groups: Sequence[Group]
@@ -41,14 +41,14 @@ class FastCoreOrder(NamedTuple):
     sums: Sequence[float]
 
     def sum_of(self, vcpus: float) -> float:
-        """The sum of the sensitivities of the first ``vcpus``, of which the last may be a part."""
+        """The sum of the sensitivities of the first ``vcpus``, which may be a fractional number."""
         at = bisect_right(self.counts, vcpus) - 1
         if at == len(self.groups):
             return self.sums[-1]
         return self.sums[at] + (vcpus - self.counts[at]) * self.groups[at].sensitivity
 
     def preceding(self, group: Group) -> int:
-        """How many vCPUs another group has before it; it comes before those of its rank."""
+        """How many vCPUs precede a new group, which comes before groups of equal rank."""
         return self.counts[bisect_left(self.groups, -group.rank, key=_falling_rank)]
 
     def evenly(self) -> "FastCoreOrder":
@@ -58,7 +58,7 @@ class FastCoreOrder(NamedTuple):
 
 
 def in_order(groups: Iterable[Group]) -> FastCoreOrder:
-    """The order of some groups."""
+    """The groups in order of rank."""
     found = tuple(sorted(groups, key=_falling_rank))
     return FastCoreOrder(
         found,

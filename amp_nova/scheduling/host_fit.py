@@ -1,9 +1,9 @@
 """Host fit: whether a booking fits a host, judged by its agent's last report.
 
-The filter tries thousands of hosts per request. ``quick_fit`` answers most of them from the free
-capacity that is computed once per report: the agent has packed what is there, and the newcomer goes
-beside it. Only a host whose free capacity is large enough in sum but fragmented is packed anew, by
-``repacked_fit``, with the agent's own packing.
+The filter tries thousands of hosts per request. For most of them ``quick_fit`` answers from the
+free capacity, which is computed once per report: the agent has packed its instances, and the new
+one goes beside them. Only a host whose free capacity is large enough in total but fragmented is
+packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
 from bisect import bisect_left, insort
@@ -36,7 +36,7 @@ def request_of(booking: Booking) -> Request:
 
 
 class Thread(NamedTuple):
-    """What a pCPU is worth while its siblings run; 0 if that is not known, or nothing."""
+    """What a pCPU is worth while its siblings run; 0 if nothing or unknown."""
 
     refcores: float
     ips: float
@@ -54,9 +54,9 @@ class FreeCapacity(NamedTuple):
 class Headroom:
     """A host, the demands it holds, and what they leave free, slowest core type first.
 
-    ``complete``: every demand has a place, so the free capacity is available to newcomers.
-    ``refcores``: the most that can be booked on the host minus the demands, which moves do not
-    change.
+    ``complete``: every demand has a place, so the free capacity is available to new instances.
+    ``refcores``: the most that can be booked on the host minus the demands, wherever these are
+    packed.
     """
 
     report: HostReport
@@ -151,7 +151,7 @@ def headroom_of(
 def _packed(
     demands: Sequence[Demand], report: HostReport
 ) -> tuple[Mapping[int, float], list[Demand]]:
-    """What is free of each pCPU as the agent packed the demands, and those that it did not."""
+    """The free cores of each pCPU as packed by the agent, and the demands it has not packed."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
     placed, unplaced = [], []
     for demand in demands:
@@ -164,7 +164,7 @@ def _packed(
         else:
             option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
             placed.append((demand.packed, option))
-    # Those that made a core theirs come first: others on its thread count less.
+    # Demands that need a whole core first: they change what the others take of its threads.
     placed.sort(key=lambda place: not free.needs_whole(place[1]))
     for pcpu, option in placed:
         free.take(option, pcpu)
@@ -194,8 +194,8 @@ def _first_fit(
 ) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
     """Put each vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
 
-    Where siblings slow each other down, only shared threads are tried. The core type of each, and
-    the free cores left by core type; ``None`` if one does not fit.
+    If siblings slow each other down, only shared threads are tried. Returns the core type of each
+    vCPU and the free cores left, by core type; ``None`` if one does not fit.
     """
     left = {f.core_type.name: f.free_cores for f in free}
     core_types = []
@@ -222,9 +222,9 @@ def _first_fit(
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
-    """The fit if no packing is needed to tell: it fits beside the others, or never fits.
+    """The fit if it is known without packing: beside the other demands, or never.
 
-    ``None`` if the host has to be packed anew to tell.
+    ``None`` if the host has to be packed anew to find out.
     """
     report, wanted = headroom.report, request.core_type
     if not request.vcpus:
@@ -256,8 +256,8 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
 def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
     """``quick_fit`` for one request and many hosts.
 
-    Where all vCPUs book the same, the fullest pCPUs with room for one each are found by a look at
-    the one that comes last.
+    If all vCPUs book the same amount, they fit on a pCPU each if the last of as many pCPUs, most
+    free capacity first, can hold one.
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
     if len(booked) != 1:
@@ -306,7 +306,7 @@ def fit(headroom: Headroom, request: Request) -> HostFit:
 def servers_that_fit(report: HostReport, request: Request, most: int) -> int:
     """How many servers with this request fit a host one after the other, at most ``most``.
 
-    Found by bisection: as a rule fewer servers fit wherever more do.
+    Found by bisection: a host that fits some number of servers normally fits any smaller number.
     """
     fewest = 0
     while fewest < most:

@@ -12,7 +12,7 @@ from amp_nova.profiling.hints import HINTS
 from amp_nova.wire.host_report import ReportedInstance, Speedup
 
 UNKNOWN = HINTS["medium"]
-"""Sensitivity of an instance without measurement and hint."""
+"""Sensitivity of an instance without a measurement or hint."""
 SENSITIVITY_MAX = 1.5
 """Work that fits a fast core's larger caches may gain more than the coefficient says."""
 

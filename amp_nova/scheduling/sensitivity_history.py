@@ -1,4 +1,4 @@
-"""What hosts have measured so far of how much instances gain from fast cores."""
+"""The sensitivities of instances that hosts have measured so far."""
 
 import statistics
 from typing import TypeVar
@@ -9,10 +9,10 @@ from amp_nova.wire.host_report import HostReport
 K = TypeVar("K")
 V = TypeVar("V")
 INSTANCES_MAX = 200_000
-"""Instances remembered, the most recently measured, whether or not they are on a host."""
+"""At most this many instances are remembered, the most recently measured, even after they end."""
 PROFILES_MAX = 10_000
 PROFILE_INSTANCES_MAX = 32
-"""Instances that count in the profile of their flavor and image, the most recently measured."""
+"""At most this many instances count in the profile of a flavor and image: the most recent ones."""
 
 
 class SensitivityHistory:
@@ -39,7 +39,7 @@ class SensitivityHistory:
     def sensitivity(self, resource: str, flavor: str, image: str) -> float | None:
         """An instance's own sensitivity, else the median of its flavor and image.
 
-        ``None`` if nothing was measured of either.
+        ``None`` if neither has been measured.
         """
         if (own := self._instances.get(resource)) is not None:
             return own
@@ -48,7 +48,7 @@ class SensitivityHistory:
 
 
 def _put_last(found: dict[K, V], key: K, value: V, most: int) -> None:
-    """Make an entry the newest of a dictionary that drops its oldest beyond ``most``."""
+    """Make an entry the newest of a dictionary, and drop the oldest one beyond ``most``."""
     found.pop(key, None)
     found[key] = value
     if len(found) > most:
