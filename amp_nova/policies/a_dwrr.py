@@ -1,8 +1,8 @@
 """``a-dwrr``: the same scaled CPU time for every vCPU.
 
 Intuition. A second on a big core is worth more than one on a small core, by the hardware's
-coefficient. The vCPUs that had least by that measure, in proportion to their weights, get the big
-cores.
+coefficient. The vCPUs that have had the least by that measure, relative to their weights, get the
+big cores.
 
 Formula. Scaled time advances by ``coefficient(core type) / amp:weight`` per second. The vCPUs with
 the least scaled time get the fastest cores. With equal weights and all vCPUs busy, all have the
@@ -14,8 +14,8 @@ ignored, and an instance has as many shares as vCPUs.
 
 Cost. Moves every interval; ``N log N``.
 
-When not to use it. Where speedups differ: like ``rr``, it slows down most the workloads that gain
-most.
+When not to use it. When speedups differ: like ``rr``, it slows down those workloads most that gain
+most from big cores.
 """
 
 from collections.abc import Mapping

@@ -5,8 +5,8 @@ vCPUs. Which vCPU runs where and when does not depend on the others. It is a bas
 of a parallel program are on cores of different speeds at any moment, so the program runs at the
 pace of the slowest.
 
-Formula. An instance of weight w with n active vCPUs has fast-core time in proportion to w, and each
-vCPU has ``w / n`` of it, at most all of its own time.
+Formula. An instance of weight w with n active vCPUs gets fast-core time in proportion to w. Each
+vCPU gets the n-th part of that, up to all of its own time.
 
 Source. The asymmetry-aware scheduler for hypervisors of Kazempour et al., as described and measured
 in chen2014 sections 4 and 5. Deviation: an instance of n vCPUs has one share by its weight, not n.

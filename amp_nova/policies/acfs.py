@@ -24,22 +24,21 @@ to do without:
 
 * Eq. 3 gives every thread a virtual time of its own, which advances by ``1 / S`` a second on a
   small core and 1 on a big one. With more threads than big cores that understates what a big core
-  adds to the program. Here the progress of the whole instance counts, so unfairness is the
-  optimum's with any number of vCPUs. ``per_vcpu=true`` compares each vCPU with a big core to
-  itself.
-* A speedup counts once it was measured on both core types, since no model is sure of it. What ran
-  before is entered with the mean of the host (else the hardware's speedup) and corrected then.
+  adds to the program. Here the progress of the whole instance counts, so unfairness is optimal with
+  any number of vCPUs. ``per_vcpu=true`` compares each vCPU with itself on a dedicated big core.
+* A speedup counts once it has been measured on both core types, since no model is sure of it. Time
+  before that is entered at the host's mean speedup (or else the hardware's) and corrected later.
   ``printed=2.2`` trusts an estimate from one core type.
 * The unfairness factor aims at 0.97 of the unfairness that it allows, because vCPUs change places
   only every few seconds, which adds some of its own. ``printed=3.1`` aims at all of it.
-* A newcomer starts where vCPUs change places, not at the greatest virtual time, which runs ahead
-  without limit where an instance gains too little to be moved (note 4).
+* A new instance starts at the virtual time at which vCPUs change places, not at the greatest one,
+  which runs ahead without limit if an instance gains too little to be moved (note 4).
 
 Cost. Decisions are seconds apart, so a ``swap_s`` below the interval moves vCPUs at most once per
 interval; ``N log N``.
 
-When not to use it. For throughput (use ``hsp`` or ``amp-vm``), or where no instructions are
-counted: without speedups every instance is taken to gain what the hardware says.
+When not to use it. For throughput (use ``hsp`` or ``amp-vm``), or if instructions are not counted:
+without measurements every instance is assumed to have the hardware's speedup.
 """
 
 import math
@@ -61,8 +60,8 @@ TRUST, FACTOR = "2.2", "3.1"
 
 
 Estimated = tuple[Sequence[float], float]
-"""Of an instance that is still to be tried: its CPU seconds by core type, and the virtual time that
-was entered for them."""
+"""CPU seconds by core type of an instance that is still to be tried, and the virtual time that was
+entered for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,9 @@ class AcfsPolicy:
     unfairness_factor: float = 1.0
     """How much more unfairness than the optimum is allowed, in exchange for throughput (UF)."""
     swap_s: float = 0.85
-    """Average time between two swaps that the threshold aims at (T_swap)."""
+    """Average time between two swaps of vCPUs at which the threshold aims (T_swap)."""
     per_vcpu: bool = False
-    """Slow down every vCPU equally, each compared with a fast core to itself."""
+    """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
     printed: str = ""
     """Sections of saez2015 to follow as printed: 2.2, 3.1."""
     name: str = "acfs"
@@ -141,9 +140,9 @@ def _steps(
     rates: Mapping[Name, Sequence[float]],
     before: Mapping[Name, Estimated],
 ) -> tuple[dict[Name, float | None], dict[Name, Estimated]]:
-    """Virtual time of the last interval; what was estimated is corrected once a speedup is known.
+    """The step of each virtual time in the last interval, and the estimates still to be corrected.
 
-    Returns what is still estimated as well.
+    An estimate is corrected as soon as the speedup is known.
     """
     steps: dict[Name, float | None] = {}
     estimated: dict[Name, Estimated] = {}

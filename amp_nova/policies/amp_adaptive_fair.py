@@ -1,9 +1,9 @@
 """``amp-adaptive-fair``: the most throughput under a bound on each vCPU's slowdown.
 
 Intuition. ``amp-r-fair`` asks the operator for R, but nobody can tell what a given R costs whom.
-Here the operator bounds the loss against ``amp-fair``, and each vCPU has an R of its own: just
-enough of its fair share to keep its loss within the bound. All remaining fast-core time goes to the
-vCPUs that gain most.
+Here the operator bounds the loss against ``amp-fair``, and each vCPU has its own R: just enough of
+its fair share to keep its loss within the bound. All remaining fast-core time goes to the vCPUs
+that gain most.
 
 Formula. With ``p(f) = 1 + f (s - 1)``, a vCPU's floor is the least f for which ``p(f) >= (1 -
 max_slowdown) p(f_fair)``. Floors are served first, then vCPUs by speedup as in ``hsp``. On two core
@@ -15,7 +15,7 @@ common R itself: in figure 4 of kwon2011 at e = 1.5, a bound of 0.1 is R = 50 %.
 Source. Beyond the papers; kwon2011 section 4.3 leaves "the dynamic adjustment of fair scheduling
 ratios to meet the fairness requirement" to future work. With more than two core types, the shares
 of all types above the slowest are scaled alike: the bound holds, but the result may not be optimal.
-A vCPU keeps its fair share until it was tried on a fast core and its speedup is known.
+A vCPU keeps its fair share until it has been tried on a fast core and its speedup is known.
 
 Cost. As ``amp-fair``.
 
@@ -44,7 +44,7 @@ class AmpAdaptiveFairPolicy:
     """Fast cores by speedup, as far as a bound on each vCPU's slowdown allows."""
 
     max_slowdown: float = 0.1
-    """What a vCPU may lose at most against ``amp-fair``, as a share of its speed there."""
+    """The most that a vCPU may lose against ``amp-fair``, as a share of its speed there."""
     hysteresis_ratio: float = 0.02
     """By how much a challenger's gain must exceed that of a vCPU on a fast core."""
     name: str = "amp-adaptive-fair"

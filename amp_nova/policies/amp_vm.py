@@ -12,11 +12,12 @@ Source. kwon2011 sections 2.1, 3.2 and 3.3 (amp-vm). Oracle: figure 4 at 0 % fai
 40 % faster than the credit scheduler and up to 28 % faster than ``amp-fair``; instances that stay
 on slow cores lose up to 13.89 % against ``amp-fair``. Deviations, and what they gain:
 
-* An IPC counted on a fast core is converted to a slow core where the speedup was measured on both:
+* An IPC counted on a fast core is converted to a slow core if the speedup was measured on both:
   work that waits for memory has a lower IPC on a fast core, so two such instances would change
   places forever.
-* Utilization is the time a vCPU wants to run, as its waits are the host's doing, not its own.
-* Incumbents are favoured by ``hysteresis_ratio``, which saves moves; ``amp:weight`` multiplies.
+* Utilization is the time a vCPU wants to run, since the host, not the vCPU, causes its waits.
+* Incumbents are favoured by ``hysteresis_ratio``, which saves moves; ``amp:weight`` multiplies the
+  score.
 * An instance without a score has the share that ``amp-fair`` would give it.
 
 ``printed=2.1`` scores as the paper does: IPC x utilization as counted, without the first three.

@@ -4,11 +4,11 @@ A policy decides which pCPUs each best-effort vCPU is kept on. Once per interval
 ``HostView`` and calls ``Policy.decide``, which returns places: a mapping from vCPU to pCPUs. The
 agent checks the places, applies them, and calls again after the next interval.
 
-A policy is a pure function of its view. It performs no I/O, reads no clock and keeps no state of
-its own; what it wants to remember it returns in ``Decision.memory`` and finds in the next
-``HostView.memory``. To add one, register the class as an entry point of the group
-``amp_nova.policies``. Parameters are fields of the class if it is a dataclass, with ``ValueError``
-from ``__post_init__`` for a value that is not allowed.
+A policy is a pure function of its view. It performs no I/O, reads no clock and keeps no state: it
+returns what it wants to remember in ``Decision.memory``, and finds it in the next
+``HostView.memory``. To add a policy, register its class as an entry point of the group
+``amp_nova.policies``. If the class is a dataclass, its fields are the policy's parameters;
+``__post_init__`` raises ``ValueError`` for a value that is not allowed.
 
 An unknown value is ``None``. A policy must cope with it: many hosts cannot count instructions.
 """
@@ -44,8 +44,8 @@ class VcpuView:
     ipc: float | None = None
     """Instructions per cycle while it ran, smoothed (kwon2011 section 3.1).
 
-    Where cycles are not counted, instructions per nanosecond divided by the core type's
-    coefficient, which ranks vCPUs in a similar way. ``None``: instructions are not counted."""
+    If cycles are not counted: instructions per nanosecond divided by the core type's coefficient,
+    which ranks vCPUs in a similar way. ``None``: instructions are not counted."""
     speedup: float | None = None
     """Estimate of its speed on the fastest core type over that on the slowest."""
     sampled: bool = False
@@ -70,7 +70,7 @@ class HostView:
     """The best-effort vCPUs to place. Booked vCPUs do not appear."""
     free_cores: Mapping[int, float]
     """What bookings leave of each online pCPU, in cores, at most 1. Overbooking can make it
-    negative. Where best effort runs in the idle class, only the part of a booking that is in use
+    negative. If best effort runs in the idle class, only the part of a booking that is in use
     counts."""
     interval: int = 0
     """Number of the decision, from 0 at the start of the agent."""
@@ -83,14 +83,14 @@ class HostView:
     interval_s: float = 2.5
     """Seconds to the next decision, unless it is an early one."""
     moves_max: int | None = None
-    """How many vCPUs should change their core type at most in this decision; ``None``: no limit.
+    """Most vCPUs that should change their core type in this decision; ``None``: no limit.
     The agent does not enforce it; ``placing.assignment.assign`` respects it."""
     booked: frozenset[int] = frozenset()
     """pCPUs with bookings, whether these are in use or not."""
 
     @property
     def asymmetric(self) -> bool:
-        """Whether pCPUs of more than one core type are online; otherwise nothing is to decide."""
+        """Whether pCPUs of several core types are online; if not, there is nothing to decide."""
         return sum(bool(self.topology.pcpus_of(t.name)) for t in self.topology.core_types) > 1
 
 
@@ -120,10 +120,10 @@ class Policy(Protocol):
         ...
 
     def decide(self, view: HostView) -> Decision | Places:
-        """The places of vCPUs for the next interval; plain places if nothing is to be remembered.
+        """The places of vCPUs for the next interval; plain places if there is nothing to remember.
 
-        An exception, or places that ``check`` refuses, are logged and change nothing. After five
-        failures in a row the agent falls back to ``none``.
+        If it raises, or ``check`` refuses the places, the failure is logged and nothing changes.
+        After five failures in a row the agent falls back to ``none``.
         """
         ...
 

@@ -1,6 +1,6 @@
 """``eqp``: equal progress, from the total time on each core type and the current speedup.
 
-Intuition. The instances that were slowed down most so far get the big cores.
+Intuition. The instances that have been slowed down most so far get the big cores.
 
 Formula. ``slowdown = alone (t_big + t_small) / (SF t_big + t_small)``, where t are the CPU seconds
 on each core type since the start, SF is the current speedup, and ``alone = 1 + (SF - 1) min(1, NB /
@@ -9,12 +9,12 @@ n)`` the speed alone on this host. The highest slowdowns get the big cores.
 Source. saez2015 section 2.3 (EQP). With constant speedups it converges to the same shares as
 ``acfs``. Two of the published weaknesses are kept, because the policy exists for comparison: the
 current SF is applied to the past, so a phase change rewrites history, and there are no priorities.
-Deviations, and what they gain: slowdown is that of instances, so that it is equal among them, and
-SF is measured within one phase of the program. ``printed=2.3`` does as the paper says: it compares
-threads (as ``per_vcpu=true`` alone does), samples the IPC of each on both core types at least once
-a minute, and takes their ratio times that of the clocks, whatever phases they are of. (Where a
-clock is unknown, the coefficients stand in.) An unknown SF counts with the mean of the known ones
-or, if there are none, with the hardware's.
+Deviations, and what they gain: instances are compared, not threads, so that their slowdowns are
+equal, and SF is measured within one phase of the program. ``printed=2.3`` does as the paper says:
+it compares threads (as ``per_vcpu=true`` alone does), samples the IPC of each on both core types at
+least once a minute, and multiplies the ratio of the samples by that of the clocks, even if the
+samples are from different phases. (If a clock is unknown, the coefficients are used instead.) An
+unknown SF counts as the mean of the known ones or, if there are none, as the hardware's.
 
 Cost. Moves every interval; ``N log N``.
 
@@ -38,7 +38,7 @@ SAMPLING = "2.3"
 SAMPLE_MAX_S = 60.0
 """Age at which a sample is taken again."""
 _MOST_RATIO = 0.9
-"""Share of its running time that a vCPU must have had on one core type to be a sample of it."""
+"""An interval is a sample of a core type if the vCPU ran there for this share of its time."""
 Samples = tuple[tuple[float, float] | None, ...]
 """The last IPC by core type, slowest first, and its age in seconds; ``None``: never sampled."""
 
@@ -56,7 +56,7 @@ class EqpPolicy:
     """Equal slowdown, from totals."""
 
     per_vcpu: bool = False
-    """Slow down every vCPU equally, each compared with a fast core to itself."""
+    """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
     printed: str = ""
     """Sections of saez2015 to follow as printed: 2.3."""
     name: str = "eqp"
@@ -105,7 +105,7 @@ def _sampled(view: HostView, vcpu: VcpuView, before: Samples | None) -> Samples:
 
 
 def _sampled_speedup(types: tuple[CoreType, ...], samples: Samples) -> float | None:
-    """``IPS_big / IPS_small`` of the last samples, though they may be of different phases."""
+    """``IPS_big / IPS_small`` of the last samples, even if they are from different phases."""
     big, small = samples[-1], samples[0]
     clocks = types[-1].clock_hz, types[0].clock_hz
     ratio = gain(types, len(types) - 1)
@@ -117,7 +117,7 @@ def _sampled_speedup(types: tuple[CoreType, ...], samples: Samples) -> float | N
 
 
 def _to_sample(samples: Samples, claim: float) -> float:
-    """The claim, or the strongest or weakest of all where a sample of a core type is missing."""
+    """The claim; the strongest or weakest of all if the big or small core has to be sampled."""
     if not any(samples):
         return claim  # nothing is counted
     old = [s is None or s[1] > SAMPLE_MAX_S for s in samples]

@@ -1,7 +1,7 @@
 """``hsp``: the big cores go to the highest speedups.
 
-Intuition. Throughput is a sum of speeds, so big cores go to the instances that gain most from those
-there are. Nothing is more unfair: the workloads that gain least never run on a big core.
+Intuition. Throughput is a sum of speeds, so the instances that gain most from the big cores get
+them. Nothing is more unfair: the workloads that gain least never run on a big core.
 
 Formula. Instances take the big cores in the order of their application-wide speedup, ``1 + (SF - 1)
 min(1, NB / n)`` with ``SF = IPS_big / IPS_small`` and n runnable vCPUs; the vCPUs of the last one
@@ -12,12 +12,12 @@ Source. saez2015 section 2.2 (HSP). Deviations, and what they gain:
 
 * A gain counts for the share of time that the vCPU usually wants to run, because a big core adds
   nothing while its vCPU sleeps; the paper's workloads never sleep.
-* A vCPU that never ran on a big core has an even share until it was tried there, because no model
-  can be sure of its speedup. ``printed=2.2`` trusts an estimate from one core type.
-* A challenger must gain more by ``hysteresis_ratio``, which saves moves for a noisy estimate.
-* ``per_vcpu=true`` ranks vCPUs by their own SF, as the schedulers before application-wide speedups.
+* A vCPU that never ran on a big core has an even share until it has been tried there, because no
+  model can be sure of its speedup. ``printed=2.2`` trusts an estimate from one core type.
+* A challenger must gain more by ``hysteresis_ratio``, which saves moves when estimates are noisy.
+* ``per_vcpu=true`` ranks vCPUs by their own SF, like the schedulers that preceded the paper.
 
-Cost. Few moves once every vCPU was tried; ``N log N``.
+Cost. Few moves once every vCPU has been tried; ``N log N``.
 
 When not to use it. When tenants compare their speeds: of all policies in saez2015, figure 1, it is
 the most unfair.

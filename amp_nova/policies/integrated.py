@@ -23,10 +23,10 @@ relative to their sum, so that the scale of the weights does not matter.
 
 What differs from the paper. There, a cycle has three slots of 10 ms, and scaled resources pay for
 each: an instance on fast cores runs less often. An agent has no slots. It decides every interval
-which vCPUs share a pCPU, and the kernel decides how. Principle 1 gives co-scheduling: with a core
-of its own each, the vCPUs of an instance run at the same time. Where cores are shared, nothing
-aligns them, because the kernel starts the bandwidth period of each cgroup on its own and offers no
-way to set the start. ``sim.slots.integrated`` is the algorithm in slots: ``amp-nova simulate --set
+which vCPUs share a pCPU, and the kernel decides how. Principle 1 gives co-scheduling: with one core
+for each, the vCPUs of an instance run at the same time. On shared cores nothing aligns them,
+because the kernel starts the bandwidth period of each cgroup independently and offers no way to set
+the start. ``sim.slots.integrated`` is the algorithm in slots: ``amp-nova simulate --set
 slots=true``.
 
 Cost. Moves when instances start or end, few otherwise; N times the number of pCPUs.
@@ -59,7 +59,7 @@ class Memory:
 
 
 class _Cores:
-    """The pCPUs of a host and the vCPUs that are on them so far."""
+    """The pCPUs of a host, and the vCPUs that have been put on them so far."""
 
     def __init__(self, view: HostView, instances: Mapping[str, Vm]) -> None:
         types = view.topology.core_types
@@ -129,7 +129,7 @@ class IntegratedPolicy:
     """Instances together on one core type, cores evenly loaded."""
 
     mu: float = 0.6
-    """Weight of an instance's size in the utility factor; the load of the cores has the rest."""
+    """Weight of an instance's size in the utility factor; the load of the cores has 1 - mu."""
     threshold: float = 0.3
     """Greatest utility factor at which an instance goes to fast cores."""
     name: str = "integrated"
@@ -191,7 +191,7 @@ class IntegratedPolicy:
 def _affordable(
     view: HostView, vcpus: Mapping[VcpuKey, VcpuView], on: Mapping[VcpuKey, int]
 ) -> dict[VcpuKey, int]:
-    """The places, without those beyond the view's ``moves_max``: these follow at later decisions.
+    """The places without moves beyond the view's ``moves_max``, which later decisions make.
 
     The vCPUs of an instance move one after another.
     """

@@ -4,8 +4,8 @@ import math
 from collections.abc import Collection
 
 PER_VCPU = "per_vcpu=true"
-"""Follows the name of a policy and a colon, where this parameter makes it compare vCPUs instead of
-instances."""
+"""Appended to a policy's name, after a colon, if this parameter makes the policy compare vCPUs
+instead of instances."""
 
 
 def at_least(name: str, value: float, minimum: float) -> None:
@@ -28,7 +28,7 @@ def sections(value: str, known: Collection[str]) -> frozenset[str]:
     wanted = frozenset(part.strip() for part in value.split(",") if part.strip())
     if unknown := sorted(wanted - frozenset(known)):
         raise ValueError(
-            f"printed={unknown[0]} is not a section with a form of its own: "
+            f"printed={unknown[0]} is not a section that can be followed as printed: "
             f"give {', '.join(known)}, or several with commas"
         )
     return wanted

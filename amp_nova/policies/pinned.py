@@ -5,10 +5,10 @@ cores, and no randomness evens anything out. A vCPU on a slow core stays slow, a
 wait for each other runs at the pace of its slowest vCPU, and a fast core idles while its vCPU
 sleeps.
 
-Method. In the order of the host's instances vCPU i goes to pCPU i, starting over when there are
-more vCPUs than pCPUs. If that pCPU is taken or not allowed, the next one is used. A vCPU whose core
-type is known stays on that type. A vCPU that is pinned already stays on its pCPU unless bookings
-leave that pCPU no time.
+Method. In the order of the host's instances, vCPU i goes to pCPU i, starting over if there are more
+vCPUs than pCPUs. If that pCPU is taken or not allowed, the next one is used. A vCPU whose core type
+is known stays on that type. A vCPU that is already pinned stays on its pCPU unless bookings leave
+no time on that pCPU.
 
 Formula. The speed of a workload with speedup s is s on a fast core and 1 on a slow one, for good.
 A guest with barriers runs at the minimum over its vCPUs.

@@ -7,14 +7,14 @@ Formula. An instance's share of big-core time is in proportion to its applicatio
 (SF - 1) min(1, NB / n)`` times ``amp:weight``. Its n vCPUs divide that evenly, each up to all of
 its own time. What exceeds that is divided among the others in the same proportion.
 
-Source. saez2015 section 2.3 (Prop-SP). Deviation: a vCPU with an unknown speedup counts with the
-mean of the known ones until it was tried on both core types, since no model is sure of it;
-``printed=2.2`` trusts an estimate from one. ``per_vcpu=true`` divides among vCPUs by their own SF:
-an instance with many of them then has most of the big cores.
+Source. saez2015 section 2.3 (Prop-SP). Deviation: an unknown speedup counts as the mean of the
+known ones until the vCPU has been tried on both core types, since no model is sure of it;
+``printed=2.2`` trusts an estimate from one. ``per_vcpu=true`` divides among vCPUs by their own SF;
+an instance with many vCPUs then has most of the big cores.
 
 Cost. As ``amp-fair``.
 
-When not to use it. Where slowdowns should be equal. Published: better throughput than fair shares,
+When not to use it. When slowdowns should be equal. Published: better throughput than fair shares,
 but "high unfairness in some cases".
 """
 

@@ -8,8 +8,8 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
    threshold, and only while the view's ``moves_max`` allows it.
 3. Within a core type a vCPU keeps its pCPU. A newcomer takes the nearest free place, preferably
    not beside a vCPU of its own instance, then in the same last-level cache, then on the same NUMA
-   node. Where pCPUs are not equally crowded, the vCPUs that lag furthest behind in CPU time get
-   the least crowded ones.
+   node. If pCPUs are not equally crowded, the vCPUs that lag furthest behind in CPU time get the
+   least crowded ones.
 4. With more vCPUs than pCPUs, a faster pCPU whose vCPUs sleep part of the time takes one more vCPU
    from an overloaded slower pCPU. Otherwise it would idle while a vCPU waits.
 
@@ -31,7 +31,7 @@ from amp_nova.policies.placing.places import usable_types, vcpus_per_pcpu
 Claims = Mapping[VcpuKey, Sequence[float]]
 """How strongly each vCPU claims each core type, slowest type first, in the policy's own unit."""
 SPARE_MIN_CORES = 0.25
-"""How far below and above its capacity two pCPUs must be loaded for a vCPU to change over."""
+"""A vCPU changes pCPUs only if one has this much time to spare and the other lacks this much."""
 TIME_MIN_CORES = 0.05
 """A pCPU to which bookings leave less than this is not used."""
 _NOISE = 1e-9
@@ -58,7 +58,7 @@ def _winners(
     threshold: float,
     allowance: MoveAllowance,
 ) -> list[VcpuKey]:
-    """The ``count`` strongest claims; incumbents win where claims differ by ``threshold`` or less.
+    """The ``count`` strongest claims; incumbents win if claims differ by ``threshold`` or less.
 
     Replacing an incumbent takes two moves: it leaves the core type and the challenger enters it.
     """
@@ -79,7 +79,7 @@ def _winners(
 
 @dataclass(slots=True)
 class _Assignment:
-    """The pCPU of each vCPU, as far as this decision has come."""
+    """The pCPU of each vCPU that this decision has assigned so far."""
 
     view: HostView
     vcpus: Mapping[VcpuKey, VcpuView]
@@ -89,7 +89,7 @@ class _Assignment:
     pcpus: Mapping[int, PCpu] = field(init=False)
     pcpu_of: dict[VcpuKey, int] = field(default_factory=dict)
     instances: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """How many vCPUs of which instance each pCPU has."""
+    """How many vCPUs of each instance are on each pCPU."""
 
     def __post_init__(self) -> None:
         self.pcpus = {p.id: p for p in self.view.topology.pcpus}
@@ -103,7 +103,7 @@ class _Assignment:
         self.free[pcpu] -= 1
 
     def fill_type(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> None:
-        """Put the vCPUs that won a core type on its pCPUs, where a place they may use is free."""
+        """Put the vCPUs that won a core type on its pCPUs, if a place that they may use is free."""
         places = {p: self.free[p] for p in ids if self.free[p] > 0}
         waiting = list(keys)
         for crowding in sorted(set(places.values())):
@@ -132,7 +132,7 @@ class _Assignment:
                 self.put(key, found)
 
     def _nearest(self, key: VcpuKey, near: "_Near") -> int | None:
-        """The pCPU with a free place, preferably without a vCPU of its own instance."""
+        """The nearest pCPU with a free place, preferably without a vCPU of the same instance."""
         vcpu = self.vcpus[key]
         at = vcpu.last_pcpu if len(vcpu.pcpus) != 1 else _pinned_to(vcpu)
         last = None if at is None else self.pcpus.get(at)
@@ -196,7 +196,7 @@ class _Near:
             self._by_node[pcpu.numa_node].append(pcpu.id)
 
     def to(self, last: PCpu | None) -> Iterator[int]:
-        """All of them, nearest first; some appear again as farther ones."""
+        """All the pCPUs, nearest first; some are repeated further on."""
         if last is not None:
             if last.id in self._by_llc[last.llc]:
                 yield last.id

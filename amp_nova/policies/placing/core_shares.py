@@ -4,8 +4,8 @@ Papers state their policies in fluid form: "this vCPU gets a third of the fast c
 policy computes such shares with a function of this module, and ``deficit`` approximates them with
 whole vCPUs on whole pCPUs, interval by interval.
 
-Every active vCPU has the same CPU time, at most one core. What a policy decides is on which core
-type it has that time. Types are divided from the fastest down, so that no fast core idles while a
+Every active vCPU has the same CPU time, at most one core. A policy decides on which core types it
+has that time. Types are divided from the fastest down, so that no fast core idles while a
 vCPU that may use it is on a slower one (fast-core conservation, kwon2011 section 3.3). Among those
 that may use a type, the vCPUs that may use no slower type are served first.
 """
@@ -32,7 +32,7 @@ Group = Sequence[VcpuKey]
 
 @dataclass(frozen=True, slots=True)
 class SharedCapacity:
-    """What best-effort vCPUs share."""
+    """The best-effort vCPUs of a host, and the capacity that they share."""
 
     vcpus: tuple[VcpuView, ...]
     """The active vCPUs, ordered by key."""
@@ -87,9 +87,9 @@ def distribute(
     floors: Shares = MappingProxyType({}),
     weight: Weight = lambda vcpu: 1.0,
 ) -> Shares:
-    """Give every vCPU its floor of every type, then serve the groups in order, by weight within.
+    """Give every vCPU its floor of every type, then serve the groups in order.
 
-    What the groups leave is divided among all vCPUs.
+    Within a group, capacity is divided by weight. What the groups leave goes to all vCPUs.
     """
     keys = [v.key for v in shared.vcpus]
     weights = {v.key: weight(v) for v in shared.vcpus}

@@ -16,14 +16,14 @@ from amp_nova.policies.placing.assignment import assign
 from amp_nova.policies.placing.core_shares import Shares, shared_capacity
 
 DEFICIT_MAX_S = 60.0
-"""Deficits are capped: a share that was out of reach for this long cannot be made up later."""
+"""Deficits are capped: a share that was out of reach for longer than this is not made up."""
 LAG_MAX_S = 10.0
 TRIAL_S = 20.0
 """CPU time on each of two core types after which a vCPU counts as tried on both."""
 DEMAND_WINDOW_S = 30.0
 """Time constant of a vCPU's average demand."""
 TURN_WINDOW_S = 60.0
-"""Time constant of the time a vCPU had on faster core types, by which an instance's take turns."""
+"""Time constant of a vCPU's time on faster core types, by which an instance's vCPUs take turns."""
 _RATE_MIN = 0.05
 
 
@@ -46,13 +46,13 @@ class DeficitAccount:
     demand_ratio: float | None = None
     """Demand over wall time, averaged over about ``DEMAND_WINDOW_S``; ``None``: unknown."""
     turn_ratio: float = 0.0
-    """Recent share of its running time on the fastest core type; others count by their position."""
+    """Recent share of its running time on the fastest core type; types in between count in part."""
 
     @property
     def tried(self) -> bool:
         """Whether its gain from the fastest core type is as well known as it can be.
 
-        It was measured on both, or ran on both for long without yielding a measurement.
+        The speedup was measured, or the vCPU ran on two types for long without a measurement.
         """
         return self.sampled or (
             self.ran_s[-1] > TRIAL_S and any(s > TRIAL_S for s in self.ran_s[:-1])
@@ -115,7 +115,7 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
 
 
 def _average(before: float, now: float, windows: float) -> float:
-    """An exponential average after so many of its time constants."""
+    """An exponential average after ``windows`` time constants at the value ``now``."""
     return before + min(1.0, windows) * (now - before)
 
 
@@ -153,7 +153,7 @@ def by_claim(
 ) -> tuple[Places, dict[VcpuKey, DeficitAccount]]:
     """Assign the fastest cores to the strongest claims; returns the places and the new accounts.
 
-    For policies that keep an account of their own instead of aiming at shares.
+    For policies that keep their own accounts instead of aiming at shares.
     """
     shared = shared_capacity(view)
     each = {v.key: shared.each_cores for v in shared.vcpus}
@@ -169,7 +169,7 @@ def by_claim(
 
 
 def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:
-    """A vCPU's running time over wall time: what it is owed is served as soon if it runs little."""
+    """A vCPU's running time over wall time: debts to one that runs little are served as soon."""
     ran_s = sum(vcpu.cpu_s)
     rate = ran_s / elapsed_s if ran_s > 0.0 and elapsed_s > 0.0 else each_cores
     return _clamp(_RATE_MIN, rate, 1.0)

@@ -18,7 +18,7 @@ from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.score import mean_known
 
 Name = str | VcpuKey
-"""The UUID of an instance, or the key of a vCPU that counts as an instance of its own."""
+"""The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Instance:
     alone: tuple[float, ...]
     """Time of each vCPU on each core type if the instance were alone on the host.
 
-    An instance that is still to be tried counts as one vCPU here, which has the stronger claim: one
-    with many would never be tried, if its vCPUs are taken to gain as little as others'."""
+    An untried instance counts as a single vCPU here, which gives it a stronger claim. Otherwise an
+    instance with many vCPUs might never be tried, because the mean speedup is assumed for it."""
     untried: bool = False
     """Whether its speedup is unknown, but will be once it has run on other core types."""
 
@@ -59,7 +59,7 @@ def instances(
     *,
     per_vcpu: bool = False,
 ) -> dict[Name, Instance]:
-    """The instances of a host; with ``per_vcpu`` each vCPU counts as one of its own."""
+    """The instances of a host; with ``per_vcpu`` each vCPU counts as one instance."""
     found: dict[Name, list[VcpuView]] = {}
     for vcpu in sorted(view.vcpus, key=lambda v: v.key):
         found.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)

@@ -55,7 +55,7 @@ def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
     return _vcpus_per_pcpu(view.topology, tuple(free), count)
 
 
-@lru_cache(maxsize=4)  # asked several times in a decision
+@lru_cache(maxsize=4)  # called several times in a decision
 def _vcpus_per_pcpu(
     topology: Topology, free_cores: tuple[tuple[int, float], ...], count: int
 ) -> Counter[int]:
@@ -83,8 +83,8 @@ def _next(types: Sequence[_Places]) -> _Places:
     """The core type of the next place: the fastest with an empty pCPU, else that with most time.
 
     An empty pCPU whose sibling is taken gives way to an empty one that adds more to the host.
-    Where the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on
-    a faster type is always the better place. Claims depend on that.
+    If the vCPUs do not divide evenly, the slowest pCPUs get the extra ones, so that a place on a
+    faster type is always the better place. Claims depend on that.
     """
     most = -min([places.heap[0][0] for places in types])
     empty = [

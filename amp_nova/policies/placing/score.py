@@ -1,6 +1,6 @@
 """Scores: how well each vCPU uses a fast core, to rank vCPUs by.
 
-An unknown score stays unknown (``None``). Its vCPU competes with no other, see
+An unknown score stays unknown (``None``). A vCPU without a score competes with no other; see
 ``core_shares.by_rank``.
 """
 
@@ -15,7 +15,7 @@ from amp_nova.policies.placing.core_shares import Score
 from amp_nova.policies.placing.deficit import Accounts, DeficitAccount
 
 HINT_S = 60.0
-"""CPU time for which a flavor's hint is believed before the vCPU is tried."""
+"""CPU time for which a flavor's hint is trusted before the vCPU is tried."""
 _DIGITS = 4
 """Scores are rounded to this many digits; smaller differences are ignored."""
 Default = TypeVar("Default", float, None)
@@ -42,12 +42,12 @@ def known_speedups(
 
 
 def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float | None:
-    """The speedup of a vCPU that was tried on a fast and on a slow core; before, its hint.
+    """The speedup of a vCPU that has been tried on a fast and a slow core; before that, its hint.
 
-    A model may misjudge a vCPU that never ran on both core types, and one that is ranked too low by
-    mistake would never reach a fast core. Its speedup therefore counts as unknown until it was
-    tried. A hint may be wrong as well: it counts for the first ``HINT_S`` of running, after which
-    the vCPU is tried, and again if nothing could be measured.
+    A model may misjudge a vCPU that never ran on both core types, and a vCPU that is ranked too low
+    by mistake would never reach a fast core. Its speedup therefore counts as unknown until it has
+    been tried. A hint may be wrong as well: it counts for the first ``HINT_S`` of running, after
+    which the vCPU is tried, and again afterwards if nothing could be measured.
     """
     account = accounts[vcpu.key]
     if account.tried or view.topology.only_type(vcpu.allowed) is not None:
@@ -56,7 +56,7 @@ def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float |
 
 
 def _in_favour(account: DeficitAccount, hysteresis_ratio: float) -> float:
-    """The factor that favours a vCPU for its share of fast cores now: 1 if it has none."""
+    """The factor by which a vCPU's current share of fast cores favours it; 1 if it has none."""
     top = len(account.due_ratios) - 1
     height = sum(share * at for at, share in enumerate(account.due_ratios)) / top if top else 0.0
     return 1.0 + hysteresis_ratio * height
@@ -72,8 +72,8 @@ def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> S
     """IPC x utilization (kwon2011 section 2.1), times ``amp:weight``.
 
     Utilization is demand, the share of time a vCPU wants to run: the host, not the vCPU, causes
-    its waits. vCPUs on fast cores are favoured by ``hysteresis_ratio``. Where no instructions
-    are counted, the flavor's hint stands in for the IPC.
+    its waits. vCPUs on fast cores are favoured by ``hysteresis_ratio``. If instructions are not
+    counted, the flavor's hint replaces the IPC.
     """
     rates = _ipcs(view)
 
@@ -89,7 +89,7 @@ def efficiency(view: HostView, accounts: Accounts, hysteresis_ratio: float) -> S
 
 
 def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
-    """Instructions per cycle, converted to the slowest core type where the speedup was measured.
+    """Instructions per cycle, converted to the slowest core type if the speedup was measured.
 
     A workload that waits for memory has a lower IPC on a fast core than on a slow one. Without the
     conversion two similar vCPUs would change places forever, each scoring better on a slow core. An
@@ -107,8 +107,8 @@ def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
 def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
     """The IPC of each vCPU with counters or a hint.
 
-    A hint halfway between 1 and the hardware's speedup stands for the mean counted IPC, other hints
-    in proportion.
+    A hint halfway between 1 and the hardware's speedup stands for the mean counted IPC, and other
+    hints stand for IPCs in proportion.
     """
     found = {v.key: ipc for v in view.vcpus if (ipc := _ipc_on_slowest(view, v)) is not None}
     hints = {v.key: v.hint for v in view.vcpus if v.hint is not None and v.key not in found}

@@ -1,7 +1,8 @@
 """Virtual time: for policies that equalise how far every vCPU, or every instance, has come.
 
-Each has a virtual time, which its own running advances at a rate that the policy defines. The least
-virtual time goes first. As in CFS, sleep earns nothing: virtual time advances per second of demand.
+Each vCPU or instance has a virtual time, which advances while it runs, at a rate that the policy
+defines. The one with the least virtual time goes first. As in CFS, sleep earns nothing: virtual
+time advances per second of demand.
 """
 
 import math
@@ -14,14 +15,14 @@ from amp_nova.policies.placing.places import vcpus_per_pcpu
 
 Name = TypeVar("Name", bound=Hashable)
 DISTANCE_MAX_S = 60.0
-"""Virtual times are kept within this of those at which vCPUs change places, which caps deficits."""
+"""Virtual times stay this close to those at which vCPUs change places, which caps deficits."""
 
 
 def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | None:
     """Mean CPU seconds of vCPUs by core type, as if they always wanted to run; ``None``: unknown.
 
     A vCPU that wants half the time and gets it has come as far as one that wants and gets all of
-    it: compared with running alone, neither was slowed down. Nor does a vCPU that sleeps count.
+    it: compared with running alone, neither was slowed down. vCPUs that sleep are not counted.
     """
     types = len(view.topology.core_types)
     counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v.demand_ratio)]
