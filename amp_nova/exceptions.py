@@ -12,10 +12,10 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def sentence(text: str) -> str:
-    """A message as one line of bounded length, whatever values it quotes.
+    """Return a message as one line of bounded length, whatever values it quotes.
 
-    Control characters are escaped, so that they reach neither a terminal nor a log. The beginning
-    and the end of a long message remain: they say what is wrong and what to do.
+    Control characters are escaped, so that they reach neither a terminal nor a log. A long message
+    keeps its beginning and its end: they say what is wrong and what to do.
     """
     text = text.replace("\n", " ")
     text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -23,7 +23,7 @@ def sentence(text: str) -> str:
 
 
 class AmpError(Exception):
-    """Base class of the errors below. ``step``: what to do next, where the message does not say."""
+    """Base class of the errors below. ``step``: what to do next, if the message does not say."""
 
     step = ""
 
@@ -32,7 +32,7 @@ class AmpError(Exception):
 
     @property
     def advised(self) -> str:
-        """The message with the next step, for whoever typed a command."""
+        """The message followed by the next step, for the user of a command."""
         return f"{self}; {self.step}" if self.step else str(self)
 
 
@@ -49,7 +49,7 @@ class ConfigInvalid(AmpError):
 
 
 class Locked(ConfigInvalid):
-    """Another process, which the message names, has a lock."""
+    """A lock is held by another process, which the message names."""
 
 
 class CalibrationInvalid(AmpError):
@@ -57,7 +57,7 @@ class CalibrationInvalid(AmpError):
 
 
 class PolicyNotFound(AmpError):
-    """No best-effort policy of that name is installed."""
+    """No best-effort policy with that name is installed, or it cannot be loaded."""
 
 
 class InvalidPlan(AmpError):
@@ -65,11 +65,11 @@ class InvalidPlan(AmpError):
 
 
 class CountersUnavailable(AmpError):
-    """A vCPU's instructions cannot be counted at the moment."""
+    """A vCPU's instructions cannot be counted at the moment; a retry may succeed."""
 
 
 class CountersNever(CountersUnavailable):
-    """A vCPU cannot be counted while its process lives; retrying does not help."""
+    """A vCPU's instructions cannot be counted while its QEMU process lives; do not retry."""
 
 
 class ActuationFailed(AmpError):
@@ -77,7 +77,7 @@ class ActuationFailed(AmpError):
 
 
 class DescriptorsExhausted(AmpError):
-    """No file can be opened, so the host cannot be observed in this cycle."""
+    """The process is out of file descriptors, so the host cannot be observed in this cycle."""
 
 
 class HypervisorUnavailable(AmpError):

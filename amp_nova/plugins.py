@@ -16,7 +16,7 @@ POLICIES = "amp_nova.policies"
 
 @functools.cache
 def _installed() -> Mapping[str, Any]:
-    """The factory of each policy by name, or the exception if its import failed."""
+    """Each policy's factory by name; for a policy that fails to import, the exception instead."""
     found: dict[str, Any] = {}
 
     def broken(_manager: object, entry_point: Any, exc: BaseException) -> None:
@@ -32,9 +32,9 @@ def policies() -> tuple[str, ...]:
 
 
 def read_policy(text: str, /, **params: object) -> Policy:
-    """The policy of a text such as ``amp-r-fair:fair_ratio=0.35``; ``params`` go before its own.
+    """Load the policy that a text such as ``amp-r-fair:fair_ratio=0.35`` names.
 
-    Raises as ``load_policy``.
+    ``params`` override the parameters in the text. Raises what ``load_policy`` raises.
     """
     name, *given = text.split(":")
     own: dict[str, object] = {}
@@ -49,11 +49,11 @@ def read_policy(text: str, /, **params: object) -> Policy:
 
 
 def load_policy(name: str, /, **params: object) -> Policy:
-    """The policy of that name; ``params`` are its dataclass fields, as values or as text.
+    """Load the policy with that name; ``params`` set its dataclass fields, as values or as text.
 
     Raises:
-        PolicyNotFound: there is no such policy, or it cannot be imported.
-        ConfigInvalid: it has no such parameter, or the value is not allowed.
+        PolicyNotFound: no such policy is installed, or it cannot be imported.
+        ConfigInvalid: the policy has no such parameter, or does not allow the value.
     """
     factory = _installed().get(name)
     if factory is None:
@@ -75,7 +75,7 @@ def load_policy(name: str, /, **params: object) -> Policy:
 
 
 def _value(name: str, key: str, value: object, types: Mapping[str, Any]) -> object:
-    """One parameter, parsed as the type of its field if it is text."""
+    """The value of one parameter; text is parsed as the type of the field."""
     if key not in types:
         known = f"it has {', '.join(types)}" if types else "it has none"
         raise ConfigInvalid(f"policy '{name}' has no parameter '{key}': {known}")

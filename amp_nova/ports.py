@@ -1,4 +1,4 @@
-"""The outside world as the control loop sees it. Implemented by real hosts and by the simulator."""
+"""The control loop's interfaces to the host; both a real host and the simulator implement them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
@@ -11,14 +11,14 @@ from amp_nova.profiling.io_overlap import IoReading
 
 
 class Sensor(Protocol):
-    """Reads the host. It reports what the kernel says, never what was meant to be in force."""
+    """Reads the host. It reports what the kernel says, never what the agent meant to set."""
 
     def observe(self) -> Observation:
-        """Everything once; ``HypervisorUnavailable`` if nothing can be known in this cycle."""
+        """Read everything once; raises ``HypervisorUnavailable`` if nothing can be read."""
         ...
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
-        """Counters of these vCPUs now; a vCPU that is gone, or not counted, is left out."""
+        """Read the counters of these vCPUs now, except of any that is gone or not counted."""
         ...
 
 
@@ -26,7 +26,7 @@ class Actuator(Protocol):
     """The only writer of limits, affinities and idle flags."""
 
     def apply(self, changes: Changes) -> Outcome:
-        """Make changes, each on its own; a vCPU that is gone is not a failure."""
+        """Apply changes independently of each other; a vCPU that is gone is not a failure."""
         ...
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
@@ -35,12 +35,12 @@ class Actuator(Protocol):
 
 
 class IoPort(Protocol):
-    """The threads that do the domains' I/O, and what their interfaces carry."""
+    """The threads that do the domains' I/O, and the traffic of their network interfaces."""
 
     def read(self, topology: Topology) -> Sequence[IoReading]:
-        """Every domain's; ``HypervisorUnavailable`` if nothing can be known."""
+        """Read every domain's; raises ``HypervisorUnavailable`` if nothing can be read."""
         ...
 
     def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None:
-        """Keep threads, by id, on these pCPUs; a thread that is gone is not a failure."""
+        """Set the affinity of threads, by thread id; a thread that is gone is not a failure."""
         ...

@@ -1,4 +1,4 @@
-"""Checks of files that the agent trusts: who owns them and who may read or change them."""
+"""Checks who owns a file that the agent trusts, and who may read or change it."""
 
 import os
 import stat
@@ -8,11 +8,11 @@ from pathlib import Path
 def check_private(path: str | Path) -> None:
     """Refuse a file that others can read or that anybody but its owner can change.
 
-    A group may read it (0640), and a deployment tool's user may own it.
+    Its group may read it (mode 0640), and it may belong to a deployment tool's user.
 
     Raises:
-        OSError: it cannot be examined.
-        ValueError: it is open to others; the message names the remedy.
+        OSError: the file cannot be examined.
+        ValueError: the file is open to others; the message names the remedy.
     """
     seen = os.stat(path)
     if seen.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
@@ -23,11 +23,11 @@ def check_private(path: str | Path) -> None:
 
 
 def check_trusted(path: str | Path) -> None:
-    """Refuse a file that another user could have written: foreign owner, or writable by others.
+    """Refuse a file that belongs to another user, or that its group or others can write.
 
     Raises:
-        OSError: it cannot be examined.
-        ValueError: somebody else may change it; the message names the remedy.
+        OSError: the file cannot be examined.
+        ValueError: another user may change the file; the message names the remedy.
     """
     seen = os.stat(path)
     if seen.st_mode & (stat.S_IWOTH | stat.S_IWGRP):

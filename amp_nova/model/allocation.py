@@ -1,4 +1,4 @@
-"""Changes to what is in force for a vCPU: its CPU bandwidth limit, affinity and idle class."""
+"""What is in force for a vCPU (CPU bandwidth limit, affinity, idle class), and changes to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from amp_nova.model.observation import DomainReading, VcpuKey
 
 
 class Allocation(NamedTuple):
-    """What is in force for one vCPU: the pCPUs it is kept on, and its limit (``None``: none).
+    """What is in force for one vCPU: its affinity, and its limit (``None``: no limit).
 
-    ``allowed``: the pCPUs that Nova and libvirt leave it; ``uncounted``: why nothing counts its
-    instructions, ``None`` if they are counted; ``burst_us``: its ``cpu.max.burst``.
+    ``allowed``: the pCPUs that Nova and libvirt permit; ``uncounted``: why its instructions are not
+    counted, ``None`` if they are; ``burst_us``: its ``cpu.max.burst``.
     """
 
     pcpus: frozenset[int]
@@ -68,7 +68,7 @@ def described(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The writes one vCPU needs, in the order that never grants more than is booked."""
+    """The writes that one vCPU needs, in an order that never gives it more than it booked."""
 
     key: VcpuKey
     steps: tuple[Step, ...]
@@ -77,11 +77,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SafeState:
-    """What holds for a vCPU while no agent is in control.
+    """What shall be in force for a vCPU while no agent is in control.
 
-    ``limits``: the right limit on the pCPUs of each core type, empty: the one it had before the
-    agent's first change. ``pcpus``: where it is kept unless its affinity is one of those, ``None``:
-    where it was before. ``leave``: it is not amp-nova's to change.
+    ``limits``: the right limit on the pCPUs of each core type; empty: the limit it had before the
+    agent's first change. ``pcpus``: the affinity it gets, unless its present affinity lies within
+    one core type of ``limits`` or within ``pcpus``; ``None``: the affinity it had before the
+    agent's first change. ``leave``: amp-nova must not change it.
     """
 
     pcpus: frozenset[int] | None = None
@@ -96,7 +97,7 @@ SafeStates = Mapping[VcpuKey, SafeState]
 class Changes:
     """All writes of one cycle. ``idle``: instances to put into the idle class or take out of it.
 
-    ``safe``: what is to be recorded before the first of them, for every vCPU that is managed.
+    ``safe``: the safe state of every managed vCPU, to be recorded before the first write.
     """
 
     vcpus: tuple[Change, ...] = ()
@@ -108,12 +109,12 @@ class Changes:
 
 
 LOCKED = "locked"
-"""The reason of a failure: another process kept the cycle lock."""
+"""The reason of a ``Failure`` if another process holds the cycle lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a change could not be made: a short reason to count by, and a sentence."""
+    """Why a change could not be made: a short reason that labels a counter, and a sentence."""
 
     reason: str
     message: str
@@ -121,7 +122,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of ``Changes``: failures by vCPU, and by instance for the idle class.
+    """The failures among ``Changes``: by vCPU, and by instance for the idle class.
 
     A vCPU or instance that is gone by the time of the write is not a failure.
     """
@@ -134,7 +135,7 @@ NOTHING_DONE = Outcome()
 
 
 def in_force(before: Allocations, changes: Changes, outcome: Outcome) -> Allocations:
-    """What is in force once these changes were made, except those that failed."""
+    """What is in force after these changes, of which some may have failed."""
     if not changes.vcpus:
         return before
     now = dict(before)

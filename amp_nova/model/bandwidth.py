@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 TOLERANCE = 1e-9
-"""Cores: sums of decimals that differ by less are equal."""
+"""In cores: sums that differ by less than this are equal (floating-point rounding)."""
 PERIOD_MIN_US = 20_000
 PERIOD_USUAL_MAX_US = 100_000
 PERIOD_MAX_US = 1_000_000
@@ -20,7 +20,7 @@ class Bandwidth(NamedTuple):
 
     @property
     def cores(self) -> float:
-        """The limit as a wall share of one pCPU."""
+        """The limit as a wall-clock share of one pCPU."""
         return self.quota_us / self.period_us
 
 

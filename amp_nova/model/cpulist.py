@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 CPUS_MAX = 1 << 16
-"""More CPUs than any machine has: a greater id is garbage and must not exhaust the memory."""
+"""More CPUs than any machine has. A greater id is garbage, and must not exhaust memory."""
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """The ids in a kernel CPU list, ascending and unique; ``ValueError`` if it is malformed."""
+    """The ids in a kernel CPU list, ascending and unique; raises ``ValueError`` if malformed."""
     found: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.partition("-")
@@ -20,9 +20,9 @@ def parse(text: str) -> tuple[int, ...]:
 
 
 def parse_cpuset(text: str) -> frozenset[int]:
-    """The ids in a cpuset of libvirt or nova.conf, where ``^`` excludes; ``ValueError`` if bad.
+    """The ids in a cpuset of libvirt or nova.conf, in which ``^`` excludes an id.
 
-    Unlike a kernel list, a cpuset is never empty.
+    Raises ``ValueError`` if it is malformed; unlike a kernel list, a cpuset may not be empty.
     """
     parts = text.replace(" ", "").split(",")
     excluded = [part[1:] for part in parts if part.startswith("^")]
@@ -33,7 +33,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
 
 
 def show(cpus: Iterable[int]) -> str:
-    """The ids as a kernel CPU list, ``0-3,8``; the empty string for none."""
+    """The ids as a kernel CPU list such as ``0-3,8``; an empty string if there are none."""
     parts: list[str] = []
     ordered = sorted(set(cpus))
     first = 0

@@ -1,4 +1,4 @@
-"""Raw cumulative counters of one moment, as a Sensor reads them; and the difference of two."""
+"""Cumulative counters as a ``Sensor`` reads them, and the difference between two readings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ VcpuKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a vCPU's performance counters said, cumulative since they were opened.
+    """A vCPU's performance counters, cumulative since they were opened.
 
-    On a machine whose core types have counters of their own these are the sums over all of them,
-    never scaled by enabled over running time; ``residency_ns`` then is the time each set of
-    counters ran, by the name of its PMU: how long the vCPU was on cores of that type. Counts
-    smaller than before mean that the counters began anew.
+    On a machine with one PMU per core type, each value is the sum over all PMUs, never scaled by
+    time enabled over time running. ``residency_ns`` is then the time that each PMU's counters ran,
+    by the PMU's name: how long the vCPU was on cores of that type. Values smaller than before mean
+    that the counters were opened again.
     """
 
     instructions: int
@@ -30,10 +30,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class VcpuReading:
-    """One vCPU: counters since its thread began, and the limits in force.
+    """One vCPU: counters since its thread started, and the limits in force.
 
-    ``wait_ns`` is all the time it was runnable and did not run, throttled time included, which
-    ``throttled_ns`` gives apart. ``allowed``: the pCPUs that Nova and libvirt leave it.
+    ``wait_ns``: the time it was runnable but did not run, including the throttled time, which
+    ``throttled_ns`` gives separately. ``pcpus``: its affinity; ``allowed``: the pCPUs that Nova and
+    libvirt permit.
     """
 
     index: int
@@ -44,14 +45,14 @@ class VcpuReading:
     pcpus: frozenset[int]
     allowed: frozenset[int]
     last_pcpu: int | None = None
-    """The pCPU it last ran on, where that is known."""
+    """The pCPU it last ran on, if that is known."""
     counts: Counts | None = None
-    """``None``: nothing counts its instructions, because of ``uncounted``."""
+    """``None``: its instructions are not counted; ``uncounted`` says why."""
     uncounted: str | None = None
 
 
 class Sample(NamedTuple):
-    """One vCPU in the fast loop: just what a controller of Ips needs, at ``time_ns``."""
+    """One vCPU in the fast loop: what the Ips controller needs, read at ``time_ns``."""
 
     time_ns: int
     run_ns: int
@@ -61,13 +62,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What a domain is, constant between two life-cycle events.
+    """The properties of a domain, constant between two life-cycle events.
 
-    ``specs``: its flavor's extra specs, empty when it carries none; ``flavor_id`` and ``image`` are
-    Nova's ids of what it was made from; ``incarnation`` changes when
-    the counters start again (a new QEMU process); ``limited_elsewhere``: its definition has a
-    quota of its own, so it is not ours to limit, ``weighted_elsewhere`` CPU shares of its own;
-    ``problem``: why its booking cannot be read.
+    ``specs``: its flavor's extra specs, empty if there are none; ``flavor_id`` and ``image``: the
+    Nova IDs of its flavor and image; ``incarnation`` changes when the counters start again (a new
+    QEMU process); ``limited_elsewhere``: its libvirt definition sets a quota, so amp-nova must not;
+    ``weighted_elsewhere``: its definition sets CPU shares; ``problem``: why its booking cannot be
+    read.
     """
 
     resource: str
@@ -87,11 +88,12 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class DomainReading:
-    """One domain at this moment; ``vcpus`` holds those that could be read.
+    """One domain at one moment; ``vcpus`` holds those that could be read.
 
-    ``idle``: whether it runs in the idle class (``cpu.idle``); ``None``: not ours to say.
-    ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), where
-    that is not 0.
+    ``failure``: why the others could not be read, ``None`` without a failure. ``idle``: whether it
+    runs in the idle class (``cpu.idle``); ``None`` if the agent cannot or must not change that.
+    ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
+    vCPUs where it is not 0.
     """
 
     domain: Domain
@@ -103,7 +105,7 @@ class DomainReading:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The host at one moment. ``paused``: instances not to be changed, and why."""
+    """The host at one moment. ``paused``: instances that must not be changed, and why."""
 
     time_ns: int
     topology: Topology
@@ -119,25 +121,25 @@ class Usage(NamedTuple):
     wait_s: float
     throttled_s: float
     clock_hz: float | None = None
-    """Cycles per second of CPU time; ``None`` where cycles are not counted."""
+    """Cycles per second of CPU time; ``None`` if cycles are not counted."""
     siblings_busy_ratio: float = 0.0
-    """How likely some other hardware thread of its core was busy."""
+    """The probability that another hardware thread of its core was busy."""
     instructions: float | None = None
-    """``None``: not counted."""
+    """``None`` if they are not counted."""
 
     @property
     def demand_s(self) -> float:
-        """Time it wanted a pCPU: ran, waited for one, or was throttled."""
+        """Time in which it wanted a pCPU: it ran, waited, or was throttled."""
         return min(self.wall_s, self.run_s + self.wait_s)
 
     @property
     def contention_s(self) -> float:
-        """Time others had the pCPU it wanted."""
+        """Time in which it waited while others had the pCPU."""
         return max(0.0, self.wait_s - self.throttled_s)
 
 
 def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None:
-    """The difference of two readings; ``None`` when counters or the clock went backwards."""
+    """The difference between two readings; ``None`` if a counter or the clock went backwards."""
     run_ns = after.run_ns - before.run_ns
     wait_ns = after.wait_ns - before.wait_ns
     throttled_ns = after.throttled_ns - before.throttled_ns

@@ -1,4 +1,4 @@
-"""The processors of a machine: core types, pCPUs and the reference core."""
+"""The CPUs of a machine: core types, pCPUs and the reference core."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,10 @@ class CoreType:
     nominal_ips: float | None = None
     """Instructions per second that a core of this type retires when it is always busy."""
     clock_hz: float | None = None
-    """Base frequency or, where ``clock_calibrated``, the clock at which it was calibrated."""
+    """The base frequency or, if ``clock_calibrated``, the clock during calibration."""
     smt_busy_factor: float | None = None
     """Speed of a thread whose siblings are busy, relative to its speed when they are idle. In a
-    topology for admission, 0 means that no two threads of a core may be booked."""
+    topology for admission, 0 means that only one thread of a core may be booked."""
     clock_calibrated: bool = False
 
 
@@ -46,7 +46,7 @@ class Topology:
     core_types: tuple[CoreType, ...]
     pcpus: tuple[PCpu, ...]
     reference: str
-    """Core type of the reference core, on this machine or on another one of the cloud."""
+    """Core type of the reference core, on this machine or on another machine of the cloud."""
     source: str
     """What the division into core types is based on."""
     offline: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class Topology:
         object.__setattr__(self, "_pcpus_of", of)
 
     def core_type(self, name: str) -> CoreType:
-        """The core type of that name; raises ``TopologyUnknown`` if there is none."""
+        """The core type with that name; raises ``TopologyUnknown`` if there is none."""
         try:
             return self._types[name]
         except KeyError:
@@ -73,17 +73,17 @@ class Topology:
             raise TopologyUnknown(f"no core type '{name}' on this host; it has {known}") from None
 
     def type_of(self, pcpu: int) -> CoreType | None:
-        """The core type of a pCPU, ``None`` if the pCPU is offline."""
+        """The core type of a pCPU; ``None`` if the pCPU is offline."""
         found = self._by_id.get(pcpu)
         return None if found is None else found[0]
 
     @property
     def speeds_vary(self) -> bool:
-        """Whether it is known what busy siblings or low clocks cost on some core type."""
+        """Whether a core type is calibrated for what busy siblings or low clocks cost."""
         return any(t.smt_busy_factor is not None or t.clock_calibrated for t in self.core_types)
 
     def siblings_of(self, pcpu: int) -> tuple[int, ...]:
-        """The other online hardware threads of a pCPU's core; none if the pCPU is offline."""
+        """The other online hardware threads of a pCPU's core; empty if the pCPU is offline."""
         found = self._by_id.get(pcpu)
         return () if found is None else tuple(s for s in found[1].siblings if s != pcpu)
 
@@ -92,10 +92,11 @@ class Topology:
         return self._pcpus_of.get(core_type, frozenset())
 
     def with_online(self, online: frozenset[int]) -> "Topology | None":
-        """The same machine with these CPUs online; ``None`` if one was never seen before.
+        """The same machine with these CPUs online.
 
-        Core types keep their coefficients even when all their pCPUs are offline: the speed of a
-        core does not depend on which others are online.
+        ``None`` if the set is empty or contains a CPU that was never seen online. Core types keep
+        their coefficients even if all their pCPUs are offline: the speed of a core does not depend
+        on which others are online.
         """
         known = {p.id: p for p in self.known or self.pcpus}
         if not online or online - known.keys():
@@ -109,12 +110,12 @@ class Topology:
         return replace(self, pcpus=pcpus, offline=offline, known=tuple(known.values()))
 
     def only_type(self, pcpus: Iterable[int]) -> CoreType | None:
-        """The core type that all these pCPUs share, ``None`` if they have several or none."""
+        """The core type of all these pCPUs; ``None`` if they have several or none."""
         position = self.position(pcpus)
         return None if position is None else self.core_types[position]
 
     def position(self, pcpus: Iterable[int]) -> int | None:
-        """The place of their only core type in ``core_types``."""
+        """The index of that core type in ``core_types``; ``None`` as for ``only_type``."""
         all_of, pcpus = self._pcpus_of, frozenset(pcpus)
         found = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]
         return found[0] if len(found) == 1 else None
