@@ -1,4 +1,4 @@
 """What was delivered: delivered over booked capacity, shortfall by cause, slowdown.
 
-Results come from what vCPUs ran, never from what was configured. Nothing is decided here.
+Results come from what vCPUs ran, never from what was configured. This package decides nothing.
 """

@@ -25,15 +25,16 @@ from amp_nova.model.observation import (
 from amp_nova.model.topology import CoreType, Topology
 
 WINDOW_S = 3.0
-"""Length of the windows that delivered ratios are taken over."""
+"""Length of a window; each yields one delivered ratio."""
 EMPTY = Account()
 
 
 class Entry(NamedTuple):
-    """One vCPU: its account as of ``time_ns``, and its last reading, from the same process.
+    """One vCPU: its account as of ``time_ns``, and its last reading, from the same incarnation.
 
-    ``conditions``: those it has run under since; ``None``: it ran on several core types, which
-    cannot be accounted. An entry stays as it is while the vCPU sleeps: ``account_at`` adds that.
+    ``conditions``: the conditions it has run under since; ``None`` if it may have run on several
+    core types, which cannot be accounted. While the vCPU sleeps its entry does not change:
+    ``account_at`` adds the idle time.
     """
 
     incarnation: str
@@ -43,7 +44,7 @@ class Entry(NamedTuple):
     account: Account = EMPTY
 
     def account_at(self, time_ns: int) -> Account:
-        """The account at a time until which it did not run."""
+        """The account at ``time_ns``, given that the vCPU has not run since the entry's time."""
         idle_s = (time_ns - self.time_ns) / 1e9
         if idle_s <= 0.0 or self.reading is None or self.conditions is None:
             return self.account
@@ -55,7 +56,7 @@ class Entry(NamedTuple):
 class Accounts:
     """The entries of all vCPUs, by instance and index, as of the observation at ``time_ns``.
 
-    ``readings``: the last reading of each instance; while it is equal its entries stay as they are.
+    ``readings``: the last reading of each instance; while it is equal, the entries do not change.
     """
 
     time_ns: int = 0
@@ -64,7 +65,7 @@ class Accounts:
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> Account:
-        """The account of one vCPU; an empty one if it is not known."""
+        """The account of one vCPU; an empty account if the vCPU is unknown."""
         entry = self.entries.get(key[0], {}).get(key[1])
         return EMPTY if entry is None else entry.account_at(self.time_ns)
 
@@ -74,7 +75,10 @@ class Accounts:
         return EMPTY.cpu_s if entry is None else entry.account.cpu_s
 
     def under(self, conditions: Mapping[VcpuKey, Conditions]) -> "Accounts":
-        """The accounts under these conditions from now on; without any a vCPU is not accounted."""
+        """These accounts, with new conditions from now on.
+
+        A vCPU without conditions is not accounted.
+        """
         if conditions is self.conditions or conditions == self.conditions:
             return self
         entries = {
@@ -115,7 +119,7 @@ def _domain(
     known: Mapping[int, Entry],
     busy: Mapping[VcpuKey, float],
 ) -> dict[int, Entry]:
-    """The entries of a domain of which something changed."""
+    """The new entries of a domain whose reading changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
     wall_ns, entries = now_ns - before.time_ns, {}
     for reading in domain.vcpus:
@@ -130,13 +134,13 @@ def _domain(
             if used is not None and busy:
                 used = used._replace(siblings_busy_ratio=busy.get((resource, index), 0.0))
             account = entry.account_at(before.time_ns)
-            # The interval is lost after counters began anew, and without conditions.
+            # An interval in which counters restarted, or without conditions, is not accounted.
             if used is not None and entry.conditions is not None:
                 account = add_interval(account, used, entry.conditions, WINDOW_S)
             entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
         entries[index] = entry
     for index, entry in known.items():
-        if index not in entries:  # unreadable just now: what it does is unknown
+        if index not in entries:  # not readable now: not accounted until the next reading
             account = entry.account_at(before.time_ns)
             entries[index] = entry._replace(time_ns=now_ns, reading=None, account=account)
     return entries
@@ -155,7 +159,7 @@ def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
 
 
 def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping[VcpuKey, float]:
-    """The share of time that sibling hardware threads were busy, where its cost is calibrated."""
+    """The share of time with a busy SMT sibling by vCPU; empty if its cost is not calibrated."""
     if wall_ns <= 0 or all(t.smt_busy_factor is None for t in seen.topology.core_types):
         return {}
     ran = {}
@@ -169,7 +173,7 @@ def _siblings_busy(before: Accounts, seen: Observation, wall_ns: int) -> Mapping
 
 
 def of_instance(vcpus: Iterable[Ratios]) -> Ratios:
-    """The histogram of an instance, from those of its vCPUs."""
+    """The histogram of an instance: the sum of its vCPUs' histograms."""
     total = Ratios()
     for ratios in vcpus:
         counts = tuple(a + b for a, b in zip(total.counts, ratios.counts, strict=True))
@@ -183,7 +187,7 @@ def conditions(
     allocations: Allocations,
     ips_delay_s: float = 0.0,
 ) -> dict[VcpuKey, Conditions]:
-    """The conditions of all vCPUs that are kept on one core type.
+    """The conditions of all vCPUs whose affinity lies within one core type.
 
     ``ips_delay_s``: how long the Ips controller may take to correct a limit.
     """
@@ -198,7 +202,7 @@ def conditions(
         entitlement = entitlements[key]
         home, quota = entitlement.home, entitlement.quota
         own = home.coefficient if home.core_type == core_type.name else None
-        # A change of the work costs this much before the controller corrects it.
+        # When the work changes, the limit is wrong for up to this long.
         delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0
         booking = entitlement.booking
         made[key] = Conditions(
@@ -214,7 +218,7 @@ def conditions(
 
 
 def nominal_of(core_type: CoreType) -> Nominal:
-    """At what speed the CPU time of a core type is worth its coefficient."""
+    """The conditions under which a core type's coefficient holds; ``UNKNOWN`` if none is known."""
     if core_type.clock_hz is None and core_type.smt_busy_factor is None:
         return UNKNOWN
     return Nominal(core_type.clock_hz, core_type.clock_calibrated, core_type.smt_busy_factor)

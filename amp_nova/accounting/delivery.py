@@ -1,6 +1,6 @@
 """What each vCPU was owed and got, in reference-core seconds, and why it got less.
 
-Measured from what the vCPU really ran while it wanted to run, never from what was configured.
+Computed from what the vCPU ran while it wanted to run, never from what was configured.
 """
 
 import bisect
@@ -15,22 +15,22 @@ from amp_nova.control.conversion import FULL_SPEED, Lately
 from amp_nova.model.observation import Usage
 
 CAUSES = ("throttle", "contention", "core_type", "frequency", "smt")
-"""Why capacity was not delivered; the last two only where they are measured
+"""Why capacity was not delivered. The last two are 0 unless they can be measured
 (``accounting.speed_loss``)."""
 
 RATIO_BUCKETS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1)
 """Upper bounds of the histogram of delivered ratios over windows."""
 
 MINUTE_S = 60.0
-"""Length of the windows that the histogram of delivered ratios counts, and so the service level."""
+"""Length of the windows in the histogram of delivered ratios, from which service levels follow."""
 
 DEMAND_LEAST_RATIO = 0.02
-"""A window with demand for less of the booking than this says nothing about what is delivered."""
+"""A window with demand for less than this share of the booking has no delivered ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """What a vCPU books: reference cores or instructions per second, and the time it may bank."""
+    """What a vCPU books: reference cores or Ips, and how many seconds of that it may bank."""
 
     refcores: float | None = None
     ips: float | None = None
@@ -39,12 +39,12 @@ class Booked:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what conditions a vCPU ran: the core type it was on, and its booking.
+    """The conditions under which a vCPU ran: the core type it was on, and its booking.
 
-    ``position`` is the core type's place in the topology and ``types`` the number of core types;
-    ``coefficient`` is ``None`` where unknown; ``edge_s``: how far demand and delivery may be apart
-    at the end of an interval, one period of the bandwidth limit; ``nominal_ips`` is as in
-    ``CoreType``.
+    ``position``: the core type's index in the topology; ``types``: the number of core types;
+    ``coefficient``: ``None`` if unknown; ``edge_s``: how far demand and delivery may be apart at
+    the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay);
+    ``nominal_ips``: as in ``CoreType``.
     """
 
     position: int
@@ -59,8 +59,8 @@ class Conditions:
 class Window(NamedTuple):
     """What was owed and delivered since the window began.
 
-    ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` where nothing
-    counts them.
+    ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` if they are
+    not counted.
     """
 
     wall_s: float = 0.0
@@ -73,13 +73,13 @@ EMPTY_WINDOW = Window()
 
 
 class Ratios(NamedTuple):
-    """Delivered ratios of minutes: counts by bucket of ``RATIO_BUCKETS``, and their sum."""
+    """A histogram of delivered ratios, one per minute: counts by bucket, and the ratios' sum."""
 
     counts: tuple[int, ...] = (0,) * (len(RATIO_BUCKETS) + 1)
     total: float = 0.0
 
     def with_one(self, ratio: float) -> "Ratios":
-        """One more."""
+        """The histogram with one more ratio."""
         at = bisect.bisect_left(RATIO_BUCKETS, ratio)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return Ratios(counts, self.total + ratio)
@@ -88,7 +88,7 @@ class Ratios(NamedTuple):
 class Last(NamedTuple):
     """The last whole window: delivered over owed, and what was delivered per second of wall time.
 
-    ``ratio`` is ``None`` where there was too little demand, the others where they are not measured.
+    ``ratio`` is ``None`` if there was too little demand, the others if they are not measured.
     """
 
     ratio: float | None = None
@@ -99,7 +99,8 @@ class Last(NamedTuple):
 class Carried(NamedTuple):
     """What the next limit depends on.
 
-    ``banked_ref_s``: unused booked time it may still use; ``lately``: how fast its pCPU was.
+    ``banked_ref_s``: unused booked capacity that may still be used; ``lately``: how fast the
+    vCPU's pCPU was.
     """
 
     banked_ref_s: float = 0.0
@@ -112,11 +113,11 @@ NOTHING_CARRIED = Carried()
 class Account(NamedTuple):
     """What one vCPU was owed and got since the agent first saw it.
 
-    ``cpu_s``: CPU seconds by core type, in the topology's order; ``ref_s``: the same times the
-    coefficient in force. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``. ``balance``:
-    owed and not yet counted as short, in the unit of the booking times seconds. ``recent``: the
-    last minute or so, for its slowdown. ``minute``: the whole windows of the minute that has begun;
-    ``ratios``: the minutes before it.
+    ``cpu_s``: CPU seconds by core type, in the topology's order. ``ref_s``: CPU seconds multiplied
+    by the coefficient that applied. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``.
+    ``balance``: owed but not yet counted as shortfall, in the unit of the booking times seconds.
+    ``recent``: about the last minute, for the slowdown. ``minute``: the sum of the windows closed
+    in the current minute; ``ratios``: the histogram of earlier minutes.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -134,8 +135,8 @@ class Account(NamedTuple):
 def owed(used: Usage, booked_per_s: float, got: float) -> float:
     """Capacity owed for an interval, in the unit of the booking times seconds.
 
-    It is owed for the time the vCPU wanted to run. One that took its share early in the interval
-    and then slept got all it wanted, so what it ``got`` within the booking counts as owed as well.
+    A vCPU is owed its booking for the time it wanted to run. A vCPU that used its share early in
+    the interval and then slept got all it wanted: what it ``got``, up to the booking, was owed.
     """
     return max(booked_per_s * used.demand_s, min(got, booked_per_s * used.wall_s))
 
@@ -145,9 +146,9 @@ def causes(
 ) -> tuple[float, float, float, float, float]:
     """Divide a shortfall among ``CAUSES``; all in the unit of the booking.
 
-    First what CPU time that it got was worth less, then what the core type cannot give even whole,
-    ``gives_per_s``, then what others ran while it waited; the limit itself is to blame for the
-    rest.
+    In this order: speed lost to low clocks and busy siblings; the part of the booking that exceeds
+    what a whole pCPU of the core type gives (``gives_per_s``); what others ran while the vCPU
+    waited. The rest is due to throttling.
     """
     frequency = min(short, lost.frequency_ref_s)
     smt = min(short - frequency, lost.smt_ref_s)
@@ -160,8 +161,8 @@ def causes(
 class _Interval(NamedTuple):
     """An interval in the unit of a booking.
 
-    ``delivered``: what the CPU time is worth, less ``lost``; ``gives_per_s``: what a second of the
-    pCPU is; ``ref_s``: reference-core seconds in one of the unit.
+    ``delivered``: what the CPU time was worth, minus ``lost``; ``gives_per_s``: what one second of
+    the pCPU is worth; ``ref_s``: reference-core seconds per unit of the booking.
     """
 
     booked_per_s: float
@@ -180,7 +181,7 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
 
 
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
-    """A second gives what this work retires in it, without losses; nominal when it did not run."""
+    """``gives_per_s`` is this work's own Ips without losses; nominal Ips if it did not run."""
     if ran.booked.ips is None or used.instructions is None:
         return None
     worth = used.run_s * (ran.coefficient or 0.0)
@@ -199,8 +200,8 @@ def _shortfall(
 ) -> tuple[float, tuple[float, ...]]:
     """The new balance, and the shortfall by cause with this interval's share added.
 
-    A limit lets a vCPU run in bursts, one in each period, and an interval ends anywhere in one: a
-    balance of up to one period's capacity (``edge``) is carried over, either way.
+    A quota makes a vCPU run in one burst per period, and an interval may end within a period. So a
+    balance of up to one period's capacity (``edge``) is carried over, in either direction.
     """
     balance = max(-edge, account.balance + owes - unit.delivered)
     if balance <= edge:
@@ -213,7 +214,7 @@ def _shortfall(
 def _carried(
     before: Carried, used: Usage, ran: Conditions, unit: _Interval, owes: float
 ) -> Carried:
-    """What the next limit depends on; the same value where nothing is banked or varies."""
+    """What the next limit depends on; ``before`` itself if nothing changed."""
     banked_ref_s, lately = 0.0, before.lately
     per_s, got, burst_s = unit.booked_per_s, unit.delivered, ran.booked.burst_s
     if burst_s:
@@ -228,7 +229,7 @@ def _carried(
 
 
 def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
-    """Add one interval, all of it on one core type; closes the window once it is full."""
+    """Add an interval that lies entirely on one core type; close the window if it is full."""
     cpu_s = list(account.cpu_s) if len(account.cpu_s) == ran.types else [0.0] * ran.types
     cpu_s[ran.position] += used.run_s
     coefficient = ran.coefficient or 0.0
@@ -269,10 +270,10 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
 def add_idle(
     account: Account, wall_s: float, ran: Conditions, window_s: float, *, counted: bool
 ) -> Account:
-    """Add time in which the vCPU did not want to run; ``counted``: whether instructions are."""
+    """Add time without demand; ``counted``: whether the vCPU's instructions are counted."""
     instructions = 0.0 if counted else None
     while wall_s > 0.0:
-        # All windows after the next one are alike: one of them stands for the whole of them.
+        # Whole idle windows are all alike: add them together as one long window.
         part_s = min(wall_s, max(window_s - account.window.wall_s, 1e-9))
         if part_s == window_s and wall_s > 2.0 * window_s:
             part_s = wall_s - wall_s % window_s or window_s
@@ -285,7 +286,7 @@ def add_idle(
 def _closed(
     window: Window, minute: Window, ratios: Ratios, ran: Conditions
 ) -> tuple[Last, Window, Ratios]:
-    """The results of a window that is full, the minute with it, and the histogram."""
+    """The results of a full window, the minute with this window added, and the histogram."""
     counted = window.instructions
     last = Last(
         _ratio(window, ran),
@@ -294,7 +295,7 @@ def _closed(
     )
     minute = _sum(minute, window)
     if minute.wall_s >= MINUTE_S * 0.999:
-        # Idle time may have made it longer; what was in demand was so within one minute.
+        # A long idle window may have made it longer; all of its demand fell within one minute.
         if (ratio := _ratio(minute._replace(wall_s=MINUTE_S), ran)) is not None:
             ratios = ratios.with_one(ratio)
         minute = Window(minute.wall_s % MINUTE_S if minute.wall_s > MINUTE_S else 0.0)
@@ -312,7 +313,7 @@ def _sum(minute: Window, window: Window) -> Window:
 
 
 def _ratio(window: Window, ran: Conditions) -> float | None:
-    """Delivered over owed; ``None`` with too little demand."""
+    """Delivered over owed; ``None`` if there was too little demand."""
     size, delivered = ran.booked.refcores, window.ref_s
     if ran.booked.ips is not None:
         size, delivered = ran.booked.ips, window.instructions or 0.0

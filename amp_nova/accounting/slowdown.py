@@ -1,9 +1,9 @@
-"""Slowdown and unfairness (saez2015, section 2): what sharing a host costs its best effort.
+"""Slowdown and unfairness (saez2015, section 2): what sharing a host costs best-effort instances.
 
-``Slowdown`` of an instance: the speed that it would have alone on this host, for the time it wanted
-to run, over the speed it got. Alone, its vCPUs take the fastest pCPUs and take turns where those
-are fewer than the vCPUs that run at a time. ``Unfairness`` of a host: the greatest over the least.
-Both look back about a minute, since policies share fast cores by turns of seconds.
+Slowdown of an instance: the speed that it would have alone on this host during the time it wanted
+to run, over the speed it got. Alone, its vCPUs run on the fastest pCPUs, and take turns on them if
+there are fewer than vCPUs that run at a time. Unfairness of a host: greatest over least slowdown.
+Both look back about a minute, because policies rotate vCPUs over the fast cores within seconds.
 """
 
 import math
@@ -16,9 +16,9 @@ from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 
 MEMORY_S = 60.0
-"""Time after which an interval counts for a third of what it did."""
+"""Time constant of the exponential decay of past intervals."""
 DEMAND_LEAST_S = 1.0
-"""An instance that wanted to run for less than this lately says nothing."""
+"""An instance with less recent demand than this has no slowdown."""
 
 
 class Recent(NamedTuple):
@@ -33,14 +33,14 @@ NOTHING = Recent()
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One vCPU: its speedup on the fastest core type over the slowest, and what it did lately."""
+    """One vCPU: its speedup on the fastest core type over the slowest, and its recent usage."""
 
     speedup: float | None
     recent: Recent
 
 
 def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
-    """Add an interval on one core type; what was before fades."""
+    """Decay what is recorded, then add an interval that lies on one core type."""
     kept = math.exp(-used.wall_s / MEMORY_S)
     known = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
     cpu_s = [s * kept for s in known]
@@ -51,9 +51,10 @@ def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
 def slowdown(
     vcpus: Iterable[Shared], types: tuple[CoreType, ...], pcpus: Sequence[int]
 ) -> float | None:
-    """Of an instance; ``None`` when the speedup of one of those that want to run is not known.
+    """The slowdown of an instance.
 
-    ``pcpus``: how many of each core type it may use.
+    ``None`` if it had too little demand or got nothing, or if the speedup of a vCPU that wanted to
+    run is unknown. ``pcpus``: how many pCPUs of each core type it may use.
     """
     wanting = [v for v in vcpus if v.recent.demand_s > 0.0]
     shares = alone_shares(pcpus, running_at_a_time([v.recent.demand_s for v in wanting]))
@@ -68,5 +69,5 @@ def slowdown(
 
 
 def unfairness(slowdowns: Sequence[float]) -> float | None:
-    """Of a host; ``None`` without instances."""
+    """The unfairness of a host with these slowdowns; ``None`` if there are none."""
     return max(slowdowns) / min(slowdowns) if slowdowns else None

@@ -1,8 +1,8 @@
-"""What CPU time was worth less than its coefficient says: slow clocks and busy siblings.
+"""Capacity lost to low clocks and busy siblings: CPU time worth less than its coefficient says.
 
-A coefficient holds for a core at its nominal clock whose other hardware threads are idle. Where the
-clock is counted and the calibration measured what busy siblings cost, both are told apart from what
-a limit or neighbours took.
+A coefficient holds for a core at its nominal clock whose other hardware threads are idle. If cycles
+are counted, and if the calibration measured what busy siblings cost, these two losses are accounted
+separately from what a limit or neighbours took.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType
 
 CLOCK_TOLERANCE_RATIO = 0.02
-"""A clock that is less than this below the nominal one is taken for it."""
+"""A clock that is less than this below the nominal clock counts as nominal."""
 
 
 class Losses(NamedTuple):
-    """Reference-core seconds lost, in the order of ``account.CAUSES``."""
+    """Reference-core seconds lost, for the last two of ``delivery.CAUSES``."""
 
     frequency_ref_s: float = 0.0
     smt_ref_s: float = 0.0
 
     @property
     def total_ref_s(self) -> float:
-        """Both."""
+        """The sum of both."""
         return self.frequency_ref_s + self.smt_ref_s
 
 
@@ -32,7 +32,7 @@ NOTHING = Losses()
 
 
 class Nominal(NamedTuple):
-    """At what speed CPU time is worth its coefficient; see ``CoreType``. ``None``: not known."""
+    """The conditions under which a coefficient holds, as in ``CoreType``; ``None``: unknown."""
 
     clock_hz: float | None = None
     clock_calibrated: bool = False
@@ -43,12 +43,12 @@ UNKNOWN = Nominal()
 
 
 def losses(used: Usage, coefficient: float, nominal: Nominal) -> Losses:
-    """What an interval's CPU time lost, as far as it is measured; negative: gained.
+    """What an interval's CPU time lost, 0 if that is not measured; negative if it gained.
 
     Args:
-        used: the interval; its clock, and how often siblings were busy.
-        coefficient: what a second of this CPU time is worth.
-        nominal: at what speed.
+        used: the interval, with its clock and the share of time in which siblings were busy.
+        coefficient: what a second of this CPU time is worth under the nominal conditions.
+        nominal: those conditions.
     """
     factor = nominal.smt_busy_factor
     if factor is None and (nominal.clock_hz is None or used.clock_hz is None):
@@ -57,7 +57,7 @@ def losses(used: Usage, coefficient: float, nominal: Nominal) -> Losses:
     clock_ratio = 1.0
     if nominal.clock_hz is not None and used.clock_hz is not None:
         clock_ratio = used.clock_hz / nominal.clock_hz
-        # A base frequency is not the clock at which the coefficient was measured: turbo is no gain.
+        # The coefficient was not measured at the base frequency, so turbo is not a gain over it.
         if not nominal.clock_calibrated and clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
             clock_ratio = 1.0
     by_clock = worth * kept_ratio(factor, 0.0, clock_ratio)
@@ -66,7 +66,7 @@ def losses(used: Usage, coefficient: float, nominal: Nominal) -> Losses:
 
 
 def measured(core_type: CoreType | None, reading: VcpuReading) -> Mapping[str, bool]:
-    """Whether these causes of shortfall can be told of a vCPU on a core type."""
+    """Whether each of these causes of shortfall can be measured for a vCPU on a core type."""
     counted = reading.counts is not None and reading.counts.cycles is not None
     return {
         "frequency": core_type is not None and counted and core_type.clock_hz is not None,
@@ -75,10 +75,10 @@ def measured(core_type: CoreType | None, reading: VcpuReading) -> Mapping[str, b
 
 
 def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dict[VcpuKey, float]:
-    """How likely some other hardware thread of its core was busy, for every vCPU.
+    """The probability that a sibling of its pCPU was busy, for every vCPU whose pCPU is known.
 
-    By the vCPUs whose place is known: the one pCPU they are kept on or, where they may choose, the
-    one they were seen on. What else runs on the host is not in it.
+    That pCPU is the only one in its affinity, otherwise the one it last ran on. Only vCPUs count:
+    other load on the host does not.
     """
     places = {
         (reading.domain.resource, vcpu.index): pcpu

@@ -1,4 +1,4 @@
 """What fits on a host: bin packing of booked vCPUs onto pCPUs, and the headroom that is left.
 
-The agent, Nova's scheduler and the simulator call the same functions. Limits belong to ``control``.
+The agent, Nova's scheduler and the simulator call the same functions. ``control`` sets the limits.
 """

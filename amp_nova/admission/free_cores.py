@@ -1,9 +1,9 @@
-"""What is free on each pCPU while bookings are packed, with the hardware threads of its core.
+"""What is free on each pCPU during bin packing, with SMT taken into account.
 
-On a core type where a busy sibling costs speed, a booking counts with the worst case: a thread is
-worth ``coefficient x smt_busy_factor``, whoever runs beside it. A vCPU that books more than that
-gets a whole core: one thread is worth the full coefficient, and its siblings are kept free of
-bookings and of best effort. Others may then share that one thread with it.
+On a core type where a busy sibling costs speed, packing assumes the worst case: a thread is worth
+``coefficient x smt_busy_factor``, whatever runs beside it. A vCPU that books more than that gets a
+whole core: one thread is worth the full coefficient, and its siblings are kept free of bookings and
+of best effort. Other vCPUs may then share that one thread with it.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ _NONE: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 
 class Option(NamedTuple):
-    """pCPUs of one core type that a vCPU may use, and the share of one that it needs there.
+    """pCPUs of one core type that a vCPU may use, and the share of one of them that it needs.
 
-    ``alone``: while siblings are idle; ``shared``: while they run.
+    ``alone``: the share while siblings are idle; ``shared``: the share while they are busy.
     """
 
     alone: float
@@ -31,37 +31,37 @@ class Option(NamedTuple):
 
 @dataclass(slots=True)
 class FreeCores:
-    """The free share of each pCPU. ``usable``: that of an empty one."""
+    """The free share of each pCPU. ``usable``: the share of a pCPU without bookings."""
 
     cores: dict[int, float]
     usable: float
     whole: set[int] = field(default_factory=set)
-    """Threads that have their core to themselves."""
+    """pCPUs that have their core to themselves."""
     siblings: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: _NONE)
-    """Of each pCPU that siblings slow down."""
+    """The siblings of each pCPU that busy siblings slow down."""
 
     def copy(self) -> "FreeCores":
-        """The same, to be filled separately."""
+        """An independent copy."""
         return FreeCores(dict(self.cores), self.usable, set(self.whole), self.siblings)
 
     def share(self, option: Option, pcpu: int) -> float:
-        """The share of a pCPU that a vCPU takes there as things are."""
+        """The share of a pCPU that a vCPU would take in the present state."""
         slowed = pcpu in self.siblings and pcpu not in self.whole
         return option.shared if slowed and not self.needs_whole(option) else option.alone
 
     def needs_whole(self, option: Option) -> bool:
-        """Whether a shared thread is not enough for a vCPU."""
+        """Whether a vCPU needs a whole core: more than a thread with busy siblings gives."""
         return option.shared > self.usable + TOLERANCE
 
     def holds(self, option: Option, pcpu: int) -> bool:
-        """Whether there is a place for a vCPU on a pCPU."""
+        """Whether a vCPU fits on a pCPU."""
         if self.cores[pcpu] < self.share(option, pcpu) - TOLERANCE:
             return False
         opens = pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
         return not opens or self.core_is_empty(pcpu)
 
     def core_is_empty(self, pcpu: int) -> bool:
-        """Whether nothing is booked on any thread of a core."""
+        """Whether nothing is booked on this pCPU and its siblings."""
         threads = (pcpu, *self.siblings.get(pcpu, ()))
         return all(self.cores[p] >= self.usable - TOLERANCE for p in threads)
 
@@ -76,7 +76,7 @@ class FreeCores:
         return share
 
     def alike(self) -> dict[int, tuple[object, ...]]:
-        """Values by pCPU, equal for those on which the same can be placed."""
+        """A value for each pCPU; pCPUs with equal values can take the same vCPUs."""
         left = {p: round(cores, 9) for p, cores in self.cores.items()}
         return {
             p: (cores, p in self.whole, *sorted(left[s] for s in self.siblings.get(p, ())))

@@ -1,8 +1,8 @@
-"""Headroom: what vCPUs may use beyond a booking of their own, without touching their neighbours'.
+"""Headroom: what vCPUs may use beyond their own bookings without taking from their neighbours.
 
 It serves soft limits, bursts, and vCPUs without a booking whose instance has one (``cpu.idle`` is
 set per instance, so these cannot run in the idle class). Headroom is the unbooked part of the
-pCPU on which a vCPU is counted. The kernel divides time equally between vCPUs of equal weight, so
+pCPU that a vCPU is assigned to. The kernel divides time equally between vCPUs of equal weight, so
 a vCPU without a limit would take time from a neighbour that booked more than half of the pCPU.
 """
 
@@ -13,8 +13,8 @@ from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import Topology
 
 LEAST_CORES = 0.003
-"""What any vCPU may use: as much as the kernel gives SCHED_IDLE beside a busy task (weight 3 of
-1024)."""
+"""What every vCPU may use at least: what the kernel gives a SCHED_IDLE task beside a busy one
+(weight 3 against 1024)."""
 
 
 def most_cores(
@@ -22,10 +22,11 @@ def most_cores(
 ) -> tuple[Mapping[Hashable, float], Mapping[int, float]]:
     """The most that each of these packed demands may use, and what is then left of every pCPU.
 
-    Both in cores. Demands are spread, the largest first, to where most is free on their core type,
-    as the kernel would move them; with ``one_pcpu``, or with a core to themselves, they stay where
-    they are packed. Demands on one pCPU divide what is free there in proportion to their need. If
-    any booking is unplaced, all free capacity belongs to it and there is no headroom.
+    Both in cores. Demands are spread, largest first, over the pCPUs of their core type, each to
+    the one with the most free capacity, as the kernel would balance them; with ``one_pcpu``, or
+    with a core to themselves, they stay where they are packed. Demands on one pCPU divide what is
+    free there in proportion to their need. If a booking is unplaced, all free capacity is kept for
+    it, and there is no headroom.
     """
     free = dict(packing.free_cores)
     found: list[tuple[Demand, float, int]] = []
@@ -56,11 +57,11 @@ def most_cores(
 def unbooked_cores(
     vcpus: Iterable[tuple[Hashable, frozenset[int]]], left_cores: Mapping[int, float]
 ) -> dict[Hashable, float]:
-    """What vCPUs without a booking may use of ``left_cores``, in cores.
+    """What each vCPU without a booking may use of ``left_cores``, in cores.
 
-    ``vcpus``: the key of each, and its pCPUs. Each is counted on the pCPU that leaves it most, and
-    those on one pCPU divide it evenly. All get at least ``LEAST_CORES``: a guest takes a vCPU that
-    never runs for a fault.
+    ``vcpus``: the key and the allowed pCPUs of each. Each is assigned to the pCPU that gives it the
+    most, and vCPUs on one pCPU divide it evenly. Each gets at least ``LEAST_CORES``: to its guest,
+    a vCPU that never runs is a fault.
     """
     homes: dict[Hashable, int] = {}
     count = dict.fromkeys(left_cores, 0)

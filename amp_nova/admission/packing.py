@@ -2,9 +2,9 @@
 
 A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of a type with
 ``coef >= b`` (teabe2017, section 3.1). A vCPU that books instructions per second needs
-``ips / nominal_ips(type)``. Where busy siblings cost speed it needs more, or a whole core
-(``admission.free_cores``). A set of bookings fits a host if and only if it can be packed with no
-pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
+``ips / nominal_ips(type)``. On core types where busy siblings cost speed, it needs more, or a whole
+core (``admission.free_cores``). A set of bookings fits a host if and only if it can be packed with
+no pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
 call ``pack``, so they agree.
 """
 
@@ -23,9 +23,9 @@ from amp_nova.model.topology import CoreType, Topology
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 SEARCH_STEPS_MAX = 200
-"""Search effort when first fit fails, in states beyond one per vCPU: 20 ms on 64 full pCPUs."""
+"""Limit of the search when first fit fails: states beyond one per vCPU. 20 ms on 64 full pCPUs."""
 SEARCH_ITEMS_MAX = 300
-"""With more vCPUs than this there is no search: first fit comes close enough."""
+"""With more vCPUs than this there is no search: first fit is close enough to the optimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Demand:
     """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
-    that Nova and libvirt permit. ``core_type``: the type its flavor requires.
-    ``current``: the core type it is kept on now; ``pcpu``: the pCPU, if it is kept on a single one.
-    ``admitted``: it has a place, which no later demand may take.
+    that Nova and libvirt permit. ``core_type``: the type its flavor requires. ``current``: the core
+    type its affinity lies in now; ``pcpu``: the pCPU, if its affinity is a single one.
+    ``admitted``: it has been placed before, and no later demand may take that capacity.
     """
 
     key: Hashable
@@ -46,10 +46,10 @@ class Demand:
     pcpu: int | None = None
     admitted: bool = False
     coefficients: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    """Its own coefficient by core type, where it differs from the type's."""
+    """Its own coefficients by core type; a type that is missing has its usual coefficient."""
     ips: float | None = None
     packed: int | None = None
-    """The pCPU it was last packed onto, whether or not it is kept there."""
+    """The pCPU it was last packed onto, whether or not its affinity is limited to that pCPU."""
 
     @property
     def amount(self) -> str:
@@ -78,13 +78,16 @@ def need_cores(demand: Demand, core_type: CoreType) -> float | None:
 
 
 def shared_cores(alone_cores: float, core_type: CoreType) -> float:
-    """The same while its siblings run, infinite if threads of a core are not to be shared."""
+    """The share that ``alone_cores`` becomes while siblings are busy.
+
+    Infinite if only one thread of a core may be booked.
+    """
     kept = kept_ratio(core_type.smt_busy_factor, 1.0)
     return alone_cores / kept if kept > 0.0 else math.inf
 
 
 def least_refcores(ips: float, topology: Topology) -> float | None:
-    """The least that a booking in Ips is worth in reference cores, over all core types.
+    """What a booking in Ips is worth in reference cores, on the core type where that is least.
 
     ``None`` if no core type has nominal Ips.
     """
@@ -98,7 +101,7 @@ def least_refcores(ips: float, topology: Topology) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The pCPU of each booked vCPU, or the reason why it has none, and what is left of each pCPU.
+    """The pCPU of each booked vCPU, or the reason why it has none, and the free share of each pCPU.
 
     ``needs``: the share of its pCPU that each takes; ``whole``: pCPUs whose siblings are kept free.
     ``most_cores`` and ``unbooked_cores`` are filled in by ``control.entitlement`` with the results
@@ -109,9 +112,9 @@ class Packing:
     unplaced: Mapping[Hashable, str]
     free_cores: Mapping[int, float]
     most_cores: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
-    """The most that vCPUs with a soft limit or a burst may use, in cores."""
+    """The most that each vCPU with a soft limit or a burst may use, in cores."""
     unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
-    """The most that vCPUs without a booking may use by core type, outside the idle class."""
+    """The most that vCPUs without a booking may use outside the idle class: cores by core type."""
     needs: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
     whole: frozenset[int] = frozenset()
 
@@ -129,7 +132,7 @@ class _Item:
     options: tuple[Option, ...]
 
     def places(self, free: FreeCores) -> Iterator[tuple[int, Option]]:
-        """pCPUs that can hold it; its own first, then the fullest, and used cores before empty."""
+        """pCPUs that can hold it: its own first, then the fullest, then those of used cores."""
         own, cores = self.demand.pcpu, free.cores
         for option in self.options:
             if not free.siblings:
@@ -143,7 +146,7 @@ class _Item:
 
 
 def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
-    """Prefers the current core type (with ``stay``: only that), then the slowest that suffices."""
+    """The current core type first (with ``stay``: alone), then the others, slowest first."""
     options = []
     for core_type in topology.core_types:
         if demand.core_type not in (None, core_type.name):
@@ -172,8 +175,8 @@ def _reason(demand: Demand, topology: Topology) -> str:
 
 
 def _hardest_first(item: _Item) -> tuple[Any, ...]:
-    # Newcomers come last among equals. The scheduler asks before they have a name, so the name
-    # must not decide between a newcomer and the others.
+    # Among equals, newcomers come last. The scheduler packs a newcomer before it has a name, so
+    # names must not decide between a newcomer and the rest.
     demand = item.demand
     return len(demand.allowed), -demand.refcores, demand.current is None, str(demand.key)
 
@@ -184,7 +187,7 @@ def _kept_first(item: _Item) -> tuple[Any, ...]:
 
 @dataclass(slots=True)
 class _Filling:
-    """A host as it is filled: what is free, and what is placed so far."""
+    """A host that is being filled: what is free, and what is placed so far."""
 
     free: FreeCores
     placed: dict[Hashable, int] = field(default_factory=dict)
@@ -213,10 +216,10 @@ def _first_fit(items: Iterable[_Item], topology: Topology, base: _Filling) -> _F
 
 
 def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Filling | None:
-    """Place all items by depth-first search; ``None`` if impossible or not found in time.
+    """Place all items by depth-first search; ``None`` if impossible or beyond the search limit.
 
-    Of pCPUs with equal free capacity that are options of the same vCPUs, one is tried. A state that
-    failed is not entered again.
+    Of pCPUs with equal free capacity that are options of the same vCPUs, only one is tried. A state
+    that failed is not entered again.
     """
     cores = empty.cores
     worth = sum((t.coefficient or 0.0) * cores[p] for p in cores if (t := topology.type_of(p)))
@@ -257,15 +260,15 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
 def _attempts(
     demands: Sequence[Demand], topology: Topology, empty: FreeCores
 ) -> Iterator[_Filling]:
-    """Packings, from one that moves nothing to one that moves whatever it must."""
+    """Packings to try: first without moves to another core type, then with them."""
     moving = any(d.current is not None for d in demands)
     for stay in (True, False) if moving else (False,):
         items = sorted((_item(d, topology, stay=stay) for d in demands), key=_hardest_first)
         ordered = sorted(items, key=_kept_first) if stay else items
         yield _first_fit(ordered, topology, _Filling(empty))
         if stay:
-            # All on the pCPUs they were packed onto, newcomers beside: what the scheduler tries
-            # first.
+            # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
+            # what the scheduler tries first.
             packed = [d if d.packed is None else replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
             yield _first_fit(again, topology, _Filling(empty))
@@ -274,17 +277,17 @@ def _attempts(
 
 
 def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:
-    """The first attempt that places all demands, otherwise the one that moves nothing."""
+    """The first attempt that places all demands; if none does, the first attempt."""
     attempts = _attempts(demands, topology, empty)
     first = next(attempts)
     return next((made for made in chain([first], attempts) if not made.unplaced), first)
 
 
 def pack(demands: Iterable[Demand], topology: Topology, reserve_ratio: float = 0.0) -> Packing:
-    """Pack booked vCPUs onto pCPUs; a vCPU changes its core type only if not all fit otherwise.
+    """Pack booked vCPUs onto pCPUs; vCPUs change core type only if not all of them fit otherwise.
 
-    If not all fit, admitted demands keep a place, where they are if possible, and the others get
-    what is left. Demands that cannot fit even an empty host are left out. The result does not
+    If not all fit, admitted demands keep a place, if possible where they are, and the others get
+    what is left. A demand that would not fit an empty host is left unplaced. The result does not
     depend on the order of ``demands``.
     """
     empty = free_cores.empty(topology, reserve_ratio)
