@@ -1,7 +1,7 @@
-"""What an agent does with limits that it finds in force when it starts, or returns.
+"""Adopts the limits that an agent finds in force when it starts or resumes control.
 
-It adopts them: a limit below a booking is raised to the booking at once, every other change goes
-step by step, so that a restart is no jolt to a guest.
+A limit below the booking is raised to the booking at once. Every other change is made step by step,
+so that no guest notices the restart.
 """
 
 from collections.abc import Collection
@@ -13,15 +13,15 @@ from amp_nova.model.bandwidth import TOLERANCE, Bandwidth, bandwidth
 from amp_nova.model.observation import VcpuKey
 
 STEP_RATIO = 0.1
-"""By how much of its value an adopted limit may change in one cycle."""
+"""The most by which an adopted limit may change in one cycle, relative to its value."""
 
 
 def eased(
     entitlements: Entitlements, now: Allocations, easing: Collection[VcpuKey] | None
 ) -> tuple[Entitlements, frozenset[VcpuKey]]:
-    """Entitlements whose adopted limits change step by step, and the vCPUs not there yet.
+    """Entitlements whose adopted limits change step by step, and the vCPUs still to be eased.
 
-    ``easing``: the vCPUs that were not there yet; ``None`` adopts every limit that is in force.
+    ``easing``: the second result of the previous cycle; ``None`` adopts every limit in force.
     """
     if easing is None:
         easing = [key for key, allocation in now.items() if allocation.bandwidth is not None]
@@ -40,7 +40,7 @@ def eased(
 
 
 def _step(entitlement: Entitlement, limit: Bandwidth, wanted: Bandwidth | None) -> Bandwidth | None:
-    """The next limit on the way from the one in force to the one that is wanted."""
+    """The next limit on the way from the limit in force to the wanted one."""
     now, target = min(1.0, limit.cores), 1.0 if wanted is None else wanted.cores
     booked = entitlement.home.cores
     toward = now if booked is None else min(max(booked, min(now, target)), max(now, target))

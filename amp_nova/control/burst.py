@@ -1,11 +1,10 @@
 """Bursts of vCPUs that book reference cores: unused time, banked and spent later.
 
-A bandwidth limit forgets what was not used at the end of each of its periods. So the bank is kept
-here: booked time that the vCPU did not want goes in, up to ``amp:burst_s`` seconds of the booking,
-and what it runs beyond its booking comes out. While there is something in it, the limit until the
-next cycle is as much higher as spends it by then, and no higher than its neighbours' bookings
-allow. (Bookings of instructions per second have their bank in the fast loop,
-``control.ips_controller``.)
+CFS bandwidth forgets unused quota at the end of each period, so the bank is kept here. Booked time
+that the vCPU did not want is deposited, up to ``amp:burst_s`` seconds of the booking; what it runs
+beyond its booking is withdrawn. While the bank is not empty, the limit is high enough to spend it
+by the next cycle, as far as the neighbours' bookings allow. (The bank of a booking in Ips is in the
+fast loop, ``control.ips_controller``.)
 """
 
 from dataclasses import dataclass
@@ -14,17 +13,17 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
 
 OVERDRAFT_S = 1.0
-"""The most that a vCPU may have had too much, in seconds of its booking; more is forgiven."""
+"""The largest overdraft that a vCPU has to pay back, in seconds of its booking."""
 LEAST_RATIO = 0.5
-"""One that had too much keeps this part of its booking while it pays."""
+"""A vCPU keeps at least this part of its booking while it pays back."""
 HYSTERESIS_RATIO = 0.02
-"""A limit this close to what it should be, as a part of the booking's, is left alone: a write gives
-away a period's quota."""
+"""A limit that is off by no more than this part of the booking's limit is not rewritten: each write
+gives away a period's quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A booking, and the shares of its pCPU that it needs and may use at most while it bursts."""
+    """A booking in reference cores; its need, and the most in a burst, as shares of a pCPU."""
 
     refcores: float
     cores: float
@@ -34,7 +33,7 @@ class Shares:
 def banked(
     before_ref_s: float, used: Usage, refcores: float, got_ref_s: float, burst_s: float
 ) -> float:
-    """What is in the bank after an interval, in reference-core seconds; negative: overdrawn."""
+    """The bank after an interval, in reference-core seconds; negative if overdrawn."""
     unused_ref_s = refcores * (used.wall_s - used.demand_s)
     over_ref_s = max(0.0, got_ref_s - refcores * used.demand_s)
     after_ref_s = before_ref_s + unused_ref_s - over_ref_s
@@ -44,7 +43,7 @@ def banked(
 def share(
     shares: Shares, banked_ref_s: float, cycle_s: float, now: Bandwidth | None
 ) -> float | None:
-    """The share of a pCPU until the next cycle; ``None`` where the present limit is as good."""
+    """The share of a pCPU until the next cycle; ``None`` to leave the present limit as it is."""
     need = shares.cores
     wanted = need * (1.0 + banked_ref_s / (shares.refcores * cycle_s))
     wanted = min(max(wanted, need * LEAST_RATIO), shares.max_cores)

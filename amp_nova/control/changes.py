@@ -1,7 +1,7 @@
-"""The writes that lead from what is in force to what vCPUs are entitled to.
+"""The writes that turn what is in force into what vCPUs are entitled to.
 
-Acting twice changes nothing: an equal value is never written again, because the kernel refills a
-group's bandwidth and forgives its debt at every write of a quota.
+Changes are idempotent. An equal value is never written again, because with every write of a quota
+the kernel refills the group's bandwidth and forgives its debt.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from amp_nova.model.allocation import Allocation, Allocations, Change, Changes, 
 
 
 def change(now: Allocation, entitlement: Entitlement) -> Change | None:
-    """The writes one vCPU needs, or ``None``.
+    """The writes that one vCPU needs; ``None`` if it needs none.
 
     A limit is lowered before the vCPU moves to a faster core and raised after it has moved to a
     slower one, so that it never exceeds its booking in between.
@@ -20,7 +20,7 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
     if entitlement.pcpus is not None and entitlement.pcpus != now.pcpus:
         steps.append(Step(pcpus=entitlement.pcpus))
     quota = entitlement.quota
-    # A burst is ended with the write of a limit, also of one that is in force already.
+    # Writing a limit ends a burst, even if that limit is in force already.
     burst = quota is not None and quota.bandwidth is not None and now.burst_us > 0
     if quota is not None and (quota.bandwidth != now.bandwidth or burst):
         before, wanted = now.bandwidth, quota.bandwidth
@@ -32,7 +32,7 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
 def changes(
     now: Allocations, idle_now: Mapping[str, bool | None], entitlements: Entitlements
 ) -> Changes:
-    """All writes of a cycle; ``idle_now``: which instances run in the idle class."""
+    """All writes of a cycle; ``idle_now``: whether each instance runs in the idle class."""
     wanted = []
     idle: dict[str, bool] = {}
     for key, entitlement in entitlements.items():

@@ -1,4 +1,4 @@
-"""What entitlements are decided by: the operator's terms, the packing, and recent measurements."""
+"""The inputs of entitlements: the operator's terms, the packing, and recent measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from amp_nova.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the operator wants bookings enforced; see the options of these names.
+    """How the operator wants bookings enforced.
 
     ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
     ``idle_class``: put best effort into the idle class while there are bookings; ``ips_fallback``:
-    what limits a vCPU whose instructions nothing counts, ``nominal`` or ``none``; ``cycle_s``: the
-    time in which banked time is spent; without ``enforce`` bookings are only accounted; ``smt``:
-    how bookings share the hardware threads of a core (``effective_speed.SMT_MODES``);
-    ``one_limit``: all vCPUs of an instance have the same limit.
+    what limits a vCPU whose instructions are not counted, ``nominal`` (its nominal Ips) or
+    ``none``; ``cycle_s``: the time in which banked time is spent; ``enforce``: if false, bookings
+    are only accounted; ``smt``: how bookings share the hardware threads of a core
+    (``effective_speed.SMT_MODES``); ``one_limit``: all vCPUs of an instance have the same limit.
     """
 
     reserve_ratio: float = 0.0
@@ -34,11 +34,11 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What a limit depends on that changes from cycle to cycle, where something does.
+    """Inputs of one vCPU's limit that change from cycle to cycle.
 
-    ``bandwidth``: the limit in force; ``ips_limit``: what the Ips controller last decided, ``None``
-    if it does not govern the vCPU yet; ``lately``: how fast its pCPU was, ``None`` where that is
-    always its coefficient.
+    ``bandwidth``: the limit in force; ``banked_ref_s``: what it may spend in a burst;
+    ``ips_limit``: the Ips controller's last decision, ``None`` if it does not govern the vCPU yet;
+    ``lately``: how fast its pCPU was, ``None`` if that always equals the coefficient.
     """
 
     bandwidth: Bandwidth | None = None
@@ -52,9 +52,9 @@ UNLIMITED = Current()
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the entitlements of one host are decided by.
+    """The inputs of all entitlements of one host.
 
-    ``topology``: the one that bookings are packed by (``effective_speed.for_admission``);
+    ``topology``: the topology used for packing (``effective_speed.for_admission``);
     ``kept_free_before``: the pCPUs that the last packing kept free.
     """
 

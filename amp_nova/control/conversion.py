@@ -1,9 +1,9 @@
-"""Converts a booking into CPU time by the speed that its pCPU had lately.
+"""Converts a booking into CPU time by the recent speed of its pCPU.
 
-Where siblings or a low clock slow a pCPU down (``hardware.effective_speed``), the share ``refcores
-/ coefficient`` of it is worth less than the booking. So the limit follows the speed of the last
-cycles, and what is still missing, or was too much, is carried over to the next ones. Only what slow
-pCPUs cost is made up for: time that neighbours took is not.
+If siblings or a low clock slow a pCPU down (``hardware.effective_speed``), its share ``refcores /
+coefficient`` is worth less than the booking. So the limit follows the speed of the last cycles, and
+the shortfall or excess that remains is carried over to the next cycles. Only what slow pCPUs cost
+is made up for, not the time that neighbours took.
 """
 
 from dataclasses import dataclass
@@ -13,23 +13,24 @@ from amp_nova.model.bandwidth import Bandwidth
 CARRIED_MAX_S = 1.0
 """The most that is carried over, in seconds of the booking; more is forgiven."""
 REPAY_S = 4.0
-"""Time in which it is paid back."""
+"""Time in which what is carried over is paid back."""
 EXCESS_RATIO = 1.1
-"""The most that a limit may be above the worst case that admission counted with."""
+"""The highest limit, relative to the worst case that admission assumes."""
 LEAST_RATIO = 0.5
-"""A vCPU that had too much keeps this part of its booking while it pays."""
+"""A vCPU keeps at least this part of its booking while it pays back."""
 HYSTERESIS_RATIO = 0.01
-"""A limit this close to what it should be is left alone: a write gives away a period's quota."""
+"""A limit that is off by no more than this part of the booking's limit is not rewritten: each write
+gives away a period's quota."""
 WEIGHT = 0.5
-"""Weight of the last interval in the mean of the speed."""
+"""Weight of the last interval in the moving average of the speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lately:
     """How fast a vCPU's pCPU was lately, and what that cost.
 
-    ``kept_ratio``: its effective speed over its coefficient; ``missing_ref_s``: booked and not
-    delivered for that reason, negative where too much was delivered.
+    ``kept_ratio``: effective speed over coefficient; ``missing_ref_s``: booked capacity that was
+    not delivered for that reason, negative if too much was delivered.
     """
 
     kept_ratio: float = 1.0
@@ -39,19 +40,19 @@ class Lately:
 def after(
     before: Lately, got_ref_s: float, lost_ref_s: float, short_ref_s: float, refcores: float
 ) -> Lately:
-    """What is known after an interval, in reference-core seconds.
+    """``before`` with one more interval; capacity is in reference-core seconds.
 
     Args:
-        before: what was known.
-        got_ref_s: the vCPU's CPU time times its coefficient.
-        lost_ref_s: what that was worth less.
+        before: the state before the interval.
+        got_ref_s: the vCPU's CPU time multiplied by its coefficient.
+        lost_ref_s: the part of that which a slow pCPU cost.
         short_ref_s: owed minus delivered.
         refcores: the booking.
     """
     kept = before.kept_ratio
     if got_ref_s > 0.0:
         kept += WEIGHT * (1.0 - lost_ref_s / got_ref_s - kept)
-    # What neighbours took is not made up for, but it does pay back an earlier excess.
+    # What neighbours took is not made up for, but it offsets an earlier excess.
     missing = before.missing_ref_s
     missing += min(short_ref_s, max(0.0, lost_ref_s, -missing))
     most = refcores * CARRIED_MAX_S
@@ -63,7 +64,7 @@ FULL_SPEED = Lately()
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A booking, and the shares of a pCPU that it takes at full speed and in the worst case."""
+    """A booking, and the shares of a pCPU that it needs at full speed and in the worst case."""
 
     refcores: float
     cores: float
@@ -71,7 +72,7 @@ class Needs:
 
 
 def share(needs: Needs, lately: Lately, now: Bandwidth | None) -> float | None:
-    """The share of a pCPU until the next cycle; ``None`` where the present limit is as good."""
+    """The share of a pCPU until the next cycle; ``None`` to leave the present limit as it is."""
     wanted = needs.cores / max(lately.kept_ratio, 0.01)
     wanted *= 1.0 + lately.missing_ref_s / (needs.refcores * REPAY_S)
     most = EXCESS_RATIO * max(needs.worst_cores, needs.cores / max(lately.kept_ratio, 0.01))

@@ -1,11 +1,11 @@
 """What every vCPU is entitled to: pCPUs, CPU bandwidth limit and idle class, and why.
 
 Solution 1 of teabe2017 (section 3.1): CPU time on a core of type ``p`` counts ``coef(p)`` times, so
-a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one such core. It is
-kept on one core type at a time, which makes that exact; the share is a CFS bandwidth limit.
+a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one such core. This is
+exact because the vCPU stays on one core type at a time. A CFS bandwidth limit enforces the share.
 
-Solution 2: a vCPU that books instructions per second needs the capacity that they take nominally,
-and is placed in the same way. Its instructions are counted, and a controller sets its limit
+Solution 2: a vCPU that books instructions per second needs the capacity that these take at nominal
+Ips, and is placed in the same way. Its instructions are counted, and a controller sets its limit
 (``control.ips_limit``, ``control.ips_controller``).
 """
 
@@ -25,7 +25,7 @@ from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
-"""What decides: a booking in reference cores, the Ips controller, a best-effort policy,
+"""What governs a vCPU: a booking in reference cores, the Ips controller, a best-effort policy,
 ``amp:core_type`` alone, somebody else (the instance is paused or limited elsewhere), or nothing."""
 
 
@@ -33,8 +33,8 @@ GovernedBy = Literal["booking", "ips", "policy", "flavor", "excluded", "none"]
 class Quota:
     """A CPU bandwidth limit that amp-nova sets; ``bandwidth=None``: explicitly no limit.
 
-    ``by_core_type``: the limits of a best-effort vCPU that competes with bookings, which depend on
-    the core type a policy puts it on. ``burst_s``: seconds of booked capacity it may bank.
+    ``by_core_type``: for a best-effort vCPU that competes with bookings, the limit on each core
+    type that a policy may choose. ``burst_s``: seconds of booked capacity that it may bank.
     """
 
     bandwidth: Bandwidth | None
@@ -42,7 +42,7 @@ class Quota:
     burst_s: float = 0.0
 
     def on(self, core_type: CoreType | None) -> "Quota":
-        """The quota on a core type; the lowest of all for a vCPU that may run on several."""
+        """The quota on a core type; ``None``, for a vCPU on several types, gives the lowest."""
         limits = self.by_core_type
         if not limits:
             return self
@@ -56,11 +56,12 @@ NO_HOME = Home()
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """One vCPU: everything that shall be in force for it, and why.
+    """Everything that shall be in force for one vCPU, and why.
 
-    ``allowed``: the pCPUs it may be placed on; ``pcpus``: those it is kept on, ``None``: wherever
-    it is now. ``quota=None``: the limit is not amp-nova's to set. ``idle``: whether its instance
-    runs in the idle class, ``None``: left as it is. ``note``: what is not enforced, and why.
+    ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
+    unchanged. ``quota``: ``None`` if amp-nova must not set its limit. ``idle``: whether its
+    instance runs in the idle class, ``None`` to leave that unchanged. ``note``: what is not
+    enforced, and why.
     """
 
     key: VcpuKey
@@ -76,7 +77,7 @@ class Entitlement:
 
     @property
     def core_type(self) -> str | None:
-        """Name of the core type it belongs on."""
+        """Name of the core type it is placed on."""
         return self.home.core_type
 
 
@@ -86,7 +87,7 @@ Entitlements = Mapping[VcpuKey, Entitlement]
 def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     """The entitlement of every vCPU, booked and best effort.
 
-    Excluded instances count in the packing, but are entitled to nothing.
+    Excluded instances take capacity in the packing, but nothing of them is changed.
     """
     found = {}
     for instance in instances:
@@ -109,23 +110,24 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
 
 
 def _nothing(vcpu: Vcpu) -> Entitlement:
-    """An entitlement to nothing: the vCPU is left as it is."""
+    """An entitlement that leaves the vCPU as it is."""
     return Entitlement(vcpu.key, vcpu.booking, vcpu.facts.allowed)
 
 
 def _limit_of(
     request: Demand, core_type: CoreType, topology: Topology, share_cores: float | None = None
 ) -> Bandwidth | None:
-    """The limit that is worth a booking on a core type, or that of a larger share."""
+    """The limit worth a booking on a core type; with ``share_cores``, the limit of that share."""
     share = share_cores or need_cores(request, core_type)
     assert share is not None  # callers pass types with a coefficient only
     return bandwidth(share, _period_us(request, topology))
 
 
 def _period_us(request: Demand, topology: Topology) -> int:
-    """The period is that of the fastest type wherever the vCPU runs.
+    """The bandwidth period, which suits the fastest core type wherever the vCPU runs.
 
-    A move between core types then is one write; every write gives away up to one period's quota.
+    So a move between core types takes one write of the limit; every write gives away up to one
+    period's quota.
     """
     greatest = max(t.coefficient or 0.0 for t in topology.core_types)
     return period_us(min(1.0, request.refcores / greatest))
@@ -133,7 +135,7 @@ def _period_us(request: Demand, topology: Topology) -> int:
 
 def _home(request: Demand, core_type: CoreType, pcpu: int | None, context: Context) -> Home:
     packing = context.packed.packing
-    need = packing.needs.get(request.key)  # one that found no capacity has none
+    need = packing.needs.get(request.key)  # None if the vCPU found no capacity
     return Home(
         core_type.name,
         pcpu,
@@ -182,7 +184,7 @@ def _reason(request: Demand, home: Home, coefficient: float, lately: Lately | No
 
 
 def _converted(needs: Needs, now: Current, period: int) -> Bandwidth | None:
-    """The limit by the speed of the last cycles."""
+    """The limit according to the speed in the last cycles."""
     limit = now.bandwidth
     share = conversion.share(needs, now.lately or FULL_SPEED, limit)
     if share is None and (limit is None or limit.period_us == period):
@@ -193,7 +195,7 @@ def _converted(needs: Needs, now: Current, period: int) -> Bandwidth | None:
 def _with_burst(
     vcpu: Vcpu, refcores: float, home: Home, limit: Bandwidth, context: Context
 ) -> Quota:
-    """The quota until the next cycle of a vCPU that may bank unused time."""
+    """The quota, until the next cycle, of a vCPU that may bank unused time."""
     need = home.cores or 0.0
     shares = burst.Shares(refcores, need, need if home.max_cores is None else home.max_cores)
     now = context.current.get(vcpu.key, UNLIMITED)
@@ -216,8 +218,8 @@ def _note(
 def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone.
 
-    If its instance has bookings for other vCPUs it competes with bookings, and is limited to what
-    nobody booked.
+    If other vCPUs of its instance have bookings it cannot run in the idle class, and is limited to
+    unbooked capacity.
     """
     topology, facts = context.topology, vcpu.facts
     wanted = vcpu.instance.booking.core_type
@@ -238,14 +240,14 @@ def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
         made,
         pcpus=_kept(facts, allowed & topology.pcpus_of(there.name)),
         quota=Quota(None, limits).on(there),
-        reason="what nobody booked",
+        reason="unbooked capacity",
     )
 
 
 def _beside_whole_cores(vcpu: Vcpu, free: frozenset[int], context: Context) -> Entitlement:
-    """A best-effort vCPU, kept off the siblings of cores that bookings have as a whole.
+    """A best-effort vCPU, kept off the siblings of pCPUs that have their core to themselves.
 
-    It may use them again as soon as they are not kept free any more.
+    It may use these siblings again as soon as they need not be kept free any more.
     """
     nothing, pcpus = replace(_nothing(vcpu), allowed=free), vcpu.facts.pcpus
     before = vcpu.facts.allowed - context.kept_free_before
@@ -257,10 +259,10 @@ def _beside_whole_cores(vcpu: Vcpu, free: frozenset[int], context: Context) -> E
 
 
 def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement:
-    """A vCPU that books Ips: a place, and who limits it there.
+    """A vCPU that books Ips: where it is placed, and what limits it there.
 
-    Where its instructions are counted, the Ips controller does. Otherwise the booking cannot be
-    verified: nominal Ips limit it, or nothing does, and the note says so.
+    The Ips controller limits it if its instructions are counted. Otherwise the booking cannot be
+    verified: either nominal Ips limit the vCPU or nothing does, and the note says so.
     """
     booking, topology, terms = vcpu.instance.booking, context.topology, context.terms
     core_type, home = None, Home(booking.core_type)
@@ -280,7 +282,7 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
     if booking.limit == "soft" and request is not None and core_type is not None:
         soft = _limit_of(request, core_type, topology, home.max_cores)
         limit = replace(limit, bandwidth=soft)
-    if request is None and not limit.governed:  # neither its size nor what it does is known
+    if request is None and not limit.governed:  # it can be neither converted nor counted
         unlimited = _best_effort(vcpu, context)
         return replace(unlimited, note=limit.unverifiable or limit.reason)
     over_booked = context.packed.packing.unplaced.get(vcpu.key)
@@ -297,7 +299,7 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
 
 
 def _kept(facts: VcpuFacts, pcpus: frozenset[int]) -> frozenset[int]:
-    """Some of these pCPUs: those it is kept on already, if they are among them, else all."""
+    """The present affinity if it lies within these pCPUs, otherwise all of them."""
     return facts.pcpus if facts.pcpus and facts.pcpus <= pcpus else pcpus
 
 
@@ -307,7 +309,7 @@ def _most_headroom(
     shares: Mapping[str, float],
     topology: Topology,
 ) -> CoreType:
-    """The core type it is on, as long as there is headroom; else the one with the most of it."""
+    """The core type it is on if there is headroom, otherwise the one with the most headroom."""
     there = [
         t for t in topology.core_types if t.name in shares and pcpus & topology.pcpus_of(t.name)
     ]
@@ -318,7 +320,7 @@ def _most_headroom(
 
 
 def _excluded(made: Entitlement, why: str, facts: VcpuFacts, topology: Topology) -> Entitlement:
-    """The entitlement of a vCPU that must not be changed: it only keeps its capacity."""
+    """The entitlement of a vCPU that must not be changed; its capacity stays reserved."""
     if made.governed_by == "none":
         return replace(made, governed_by="excluded")
     now = topology.only_type(facts.pcpus)
@@ -333,9 +335,9 @@ def _excluded(made: Entitlement, why: str, facts: VcpuFacts, topology: Topology)
 
 
 def _holds_capacity(entitlement: Entitlement) -> bool:
-    """Whether a vCPU has a booking to defend: one that found no capacity has none.
+    """Whether a vCPU has a booking that found capacity.
 
-    A booking in Ips that cannot be converted is packed nowhere, and has one.
+    A booking in Ips that cannot be converted is not packed, and counts as one.
     """
     if entitlement.booking.kind == "best_effort":
         return False
@@ -346,11 +348,11 @@ def _holds_capacity(entitlement: Entitlement) -> bool:
 def idle_class(
     instances: Sequence[Instance], found: Mapping[VcpuKey, Entitlement]
 ) -> dict[str, bool]:
-    """Which instances shall run in the idle class: those without a booking, where there are any.
+    """Whether each instance shall run in the idle class; excluded instances are left out.
 
-    A limit keeps a booked vCPU from using more than its share; to get as much beside best-effort
-    vCPUs that want all they can get, it needs precedence. So best effort runs in what bookings
-    leave, and so does an over-booked instance. Excluded instances are not in the answer.
+    A limit keeps a booked vCPU from using more than its share. To get that share beside best-effort
+    vCPUs that use all the time they can get, it also needs precedence. So while amp-nova enforces
+    any booking, instances without one run in the idle class, and so do over-booked instances.
     """
     defend = {key[0] for key, e in found.items() if _holds_capacity(e)}
     enforced = any(e.quota is not None for e in found.values())

@@ -1,7 +1,7 @@
-"""Limits and affinities that somebody else changed: seen, counted, repaired a few times, then left.
+"""Limits and affinities that somebody else changed: detected, counted, repaired a few times.
 
-One quota has one writer. Somebody who keeps changing what amp-nova set is not fought: after a few
-repairs within a minute the instance is excluded for a while, and the log says so.
+A quota has one writer, and amp-nova does not fight another one: after a few repairs within a minute
+the instance is excluded for a while, and the log says so.
 """
 
 from collections import Counter
@@ -17,18 +17,21 @@ from amp_nova.model.topology import Topology
 REPAIRS_WITHIN_S = 60.0
 EXCLUDED_S = 300.0
 CAUSES = ("quota", "affinity", "idle", "burst")
-EXCLUDED = "somebody else keeps changing its limits: use 'amp-nova pause' to do so by hand"
+EXCLUDED = "somebody else keeps changing its limits: run 'amp-nova pause' before changing them"
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Foreign changes of one instance that were repaired lately, by time, in seconds."""
+    """When foreign changes of one instance were repaired lately, and until when it is excluded."""
 
     repairs_s: tuple[float, ...] = ()
     excluded_until_s: float = 0.0
 
     def repaired(self, now_s: float, repairs_max: int) -> "Backoff":
-        """After one more repair; beyond ``repairs_max`` within a minute, excluded for a while."""
+        """The back-off after one more repair.
+
+        More than ``repairs_max`` repairs within a minute exclude the instance for ``EXCLUDED_S``.
+        """
         recent = tuple(t for t in self.repairs_s if now_s - t < REPAIRS_WITHIN_S)
         if len(recent) >= repairs_max:
             return Backoff((), now_s + EXCLUDED_S)
@@ -37,13 +40,13 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ForeignChanges:
-    """What shall be in force since the last cycle, and what was found to differ.
+    """What the last cycle left in force, and how the present observation differs from it.
 
-    ``expected`` and ``in_force`` are of the last cycle. Of the last comparison are the
-    ``incarnations``, where vCPUs were kept before somebody ``moved`` them, the ``instances`` that
-    somebody changed (libvirt names by UUID), and those that are ``excluded`` for now, with the
-    reason. ``counts``: foreign changes so far, by cause (``CAUSES``); ``idle``: which instances
-    were put into the idle class, or kept out of it, in the last cycle. ``topology``: that of then.
+    From the last cycle: ``expected`` and ``in_force``, and ``idle``, whether it wanted each
+    instance in the idle class. From the last comparison: ``incarnations``; ``moved``, the expected
+    affinity of each vCPU that somebody moved; ``instances`` that somebody changed (libvirt names by
+    UUID); ``excluded`` instances with the reason; ``topology``. ``counts``: foreign changes since
+    the agent started, by cause (``CAUSES``).
     """
 
     expected: Entitlements = field(default_factory=dict)
@@ -58,7 +61,7 @@ class ForeignChanges:
     topology: Topology | None = None
 
     def adopting(self) -> "ForeignChanges":
-        """Expect nothing: whatever is found next is taken for granted."""
+        """Forget what was expected: the next observation has no foreign changes."""
         return replace(self, expected={}, in_force={}, incarnations={}, idle={})
 
 
@@ -67,8 +70,9 @@ def differences(
 ) -> tuple[str, ...]:
     """What somebody else changed of a vCPU: ``quota``, ``affinity``, ``burst``.
 
-    ``ips_limit``: what the Ips controller last set. An affinity outside what Nova allows by now is
-    Nova's own doing; best effort that competes with bookings has a limit that goes with its place.
+    ``ips_limit``: what the Ips controller last set. An expected affinity that is no longer allowed
+    was changed by Nova, which is not foreign. Best effort that competes with bookings is not
+    compared, because its limit depends on the core type it is on.
     """
     found = []
     quota = expected.quota
@@ -83,7 +87,7 @@ def differences(
             found.append("burst")
     kept = expected.pcpus
     if kept is not None and kept != now.pcpus and kept <= now.allowed:
-        # Where only the flavor asks for a core type, any of its pCPUs will do.
+        # A vCPU with nothing but a core type in its flavor may be on any pCPUs of that type.
         anywhere = expected.governed_by == "flavor" and now.pcpus <= expected.allowed
         if not (anywhere and now.pcpus):
             found.append("affinity")
@@ -93,9 +97,10 @@ def differences(
 def by_hotplug(
     kept: frozenset[int], now: frozenset[int], before: Topology | None, after: Topology
 ) -> bool:
-    """Whether the kernel itself changed an affinity, as pCPUs went on- or offline.
+    """Whether the kernel changed an affinity because pCPUs went online or offline.
 
-    It shows a thread's pCPUs that are online only, and one without any left may run on others.
+    It reports only the online pCPUs of an affinity, and lets a thread run elsewhere if all pCPUs of
+    its affinity are offline.
     """
     was, online = (
         frozenset(p.id for p in topology.pcpus) if topology else frozenset()
@@ -115,7 +120,7 @@ def compare(
     ips_limits: Mapping[VcpuKey, Bandwidth],
     repairs_max: int,
 ) -> ForeignChanges:
-    """Compare what is in force with what shall be, except for instances that restarted."""
+    """Compare what is in force with what was expected, except of paused or restarted instances."""
     now_s, was = seen.time_ns / 1e9, before.in_force
     names = {d.domain.resource: d.domain.name for d in seen.domains}
     incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
@@ -157,10 +162,10 @@ def expect(
     now: Allocations,
     not_made: Collection[VcpuKey | str],
 ) -> ForeignChanges:
-    """Remember what shall be in force from now on, except where that could not be made so.
+    """Remember what shall be in force from now on, except for changes that failed.
 
-    ``now``: what is in force after the writes of the cycle; ``not_made``: the vCPUs, and instances
-    as to their idle class, that could not be changed.
+    ``now``: what is in force after the writes of the cycle; ``not_made``: the vCPUs that could not
+    be changed, and the instances whose idle class could not.
     """
     idle = {k[0]: e.idle for k, e in entitlements.items() if e.idle is not None}
     if not_made:

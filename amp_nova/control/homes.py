@@ -1,7 +1,7 @@
-"""Where booked vCPUs are packed: a home, on one core type, for each that finds capacity.
+"""Where booked vCPUs are placed: each that finds capacity has a home on one core type.
 
-The packing is the scheduler's own (``admission.packing``), so a booking that was admitted finds its
-place. Paused instances keep the capacity they occupy.
+The scheduler packs with the same function (``admission.packing``), so a booking that it admitted
+finds its place. Paused instances keep the capacity that they occupy.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -19,9 +19,9 @@ from amp_nova.model.topology import CoreType, Topology
 
 
 class VcpuFacts(NamedTuple):
-    """What a decision about one vCPU rests on: where it is kept, and where it may be.
+    """What decisions about one vCPU depend on: its present affinity, and the pCPUs it may use.
 
-    ``uncounted``: why nothing counts its instructions; ``None`` if they are counted.
+    ``uncounted``: why its instructions are not counted; ``None`` if they are.
     """
 
     number: int
@@ -33,8 +33,9 @@ class VcpuFacts(NamedTuple):
 class Instance(NamedTuple):
     """One instance as the control stage sees it; equal values lead to equal decisions.
 
-    ``excluded``: why nothing of it may be changed (paused, limited elsewhere); ``idle``: whether it
-    runs in the idle class now; ``coefficients``: its vCPUs' own, by index and core type.
+    ``excluded``: why it must not be changed (paused, limited elsewhere), ``None`` if it may be;
+    ``idle``: whether it runs in the idle class now; ``coefficients``: its vCPUs' own coefficients,
+    by index and core type.
     """
 
     resource: str
@@ -45,7 +46,7 @@ class Instance(NamedTuple):
     coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
 
     def booking_of(self, index: int) -> VcpuBooking:
-        """The booking of a vCPU; a vCPU beyond the domain's own count is best effort."""
+        """The booking of a vCPU; a vCPU that the booking does not include is best effort."""
         vcpus = self.booking.vcpus
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
 
@@ -60,17 +61,17 @@ class Vcpu:
 
     @property
     def key(self) -> VcpuKey:
-        """Its instance's UUID and its index."""
+        """The UUID of its instance, and its index."""
         return self.instance.resource, self.facts.number
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a vCPU belongs: a core type, and the pCPU its capacity was counted on.
+    """Where a vCPU is placed: a core type, and the pCPU that it was packed onto.
 
-    ``pcpu`` is ``None`` where it found no capacity (over-booked). ``cores``: the share of one pCPU
-    that its booking needs in the worst case, ``max_cores`` the most it may use beyond that;
-    ``coefficient``: its own coefficient of the core type, where that replaces the type's;
+    ``pcpu``: ``None`` if it found no capacity (over-booked). ``cores``: the share of one pCPU that
+    its booking needs in the worst case; ``max_cores``: the largest share that it may use with a
+    soft limit or in a burst; ``coefficient``: its own coefficient of the core type, if it has one;
     ``whole_core``: the siblings of its pCPU are kept free.
     """
 
@@ -84,15 +85,15 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """All booked vCPUs of a host: what they request, and where that was packed."""
+    """All booked vCPUs of a host: their requests, and the packing of these."""
 
     requests: Mapping[VcpuKey, Demand]
     packing: Packing
     kept_free: frozenset[int] = frozenset()
-    """Siblings of the threads that have a core to themselves: nothing may run there."""
+    """Siblings of the pCPUs that have their core to themselves: nothing may run there."""
 
     def pcpus(self) -> dict[VcpuKey, int | None]:
-        """The pCPU each was packed onto, ``None`` where there is none: the next packing's input."""
+        """The pCPU of each vCPU, ``None`` if it found none: input of the next packing."""
         return {key: self.packing.placed.get(key) for key in self.requests}
 
 
@@ -105,9 +106,9 @@ def pack(
 ) -> Packed:
     """Pack all booked vCPUs of a host.
 
-    ``one_pcpu``: whether each is kept on the one pCPU it is packed onto; ``before``: the last
-    packing (``Packed.pcpus``), empty at the first one. Where not all fit, those that had a place
-    keep it.
+    ``one_pcpu``: whether each is kept on the one pCPU that it is packed onto; ``before``: the last
+    packing (``Packed.pcpus``), empty for the first one. If not all fit, those that had a place keep
+    one.
     """
     made = _requests(instances, topology, before)
     packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
@@ -142,9 +143,10 @@ def _request(
     placed_before: bool | None,
     topology: Topology,
 ) -> Demand:
-    """What one vCPU requests; ``placed_before=None`` when there was no packing before.
+    """What one vCPU requests.
 
-    Then a vCPU that is kept on one core type, and not in the idle class, counts as placed.
+    ``placed_before``: whether the last packing placed it; ``None`` if there was none. Then a vCPU
+    outside the idle class whose affinity lies within one core type counts as placed.
     """
     now = topology.only_type(facts.pcpus)
     ips = instance.booking_of(facts.number).ips
@@ -166,12 +168,12 @@ def _request(
     )
     if instance.excluded is None or now is None:
         return request
-    # It stays where it is: there it takes capacity, if its booking can be had there.
+    # It must stay where it is, and takes capacity there if that core type is fast enough.
     return replace(request, core_type=now.name) if _suffices(request, now) else request
 
 
 def _type_cores(request: Demand, core_type: CoreType) -> float | None:
-    """Share of one such pCPU that a vCPU needs by the hardware's coefficient."""
+    """Share of one such pCPU that a vCPU needs according to the hardware's coefficient."""
     return need_cores(replace(request, coefficients=own_coefficients.NONE), core_type)
 
 
@@ -183,9 +185,9 @@ def _suffices(request: Demand, core_type: CoreType) -> bool:
 def _fallback_type(
     request: Demand, topology: Topology, free_cores: Mapping[int, float]
 ) -> CoreType | None:
-    """The core type of a vCPU that found no capacity.
+    """The core type of a vCPU that found no capacity; ``None`` if it may use none.
 
-    Among types that are fast enough, its present one, else the one with the least excess demand;
+    Of the types that are fast enough, its present one, otherwise the one that is least over-booked;
     if none is fast enough, the fastest.
     """
     usable = [
@@ -211,7 +213,10 @@ def _fallback_type(
 def place(
     request: Demand, packed: Packed, topology: Topology, one_pcpu: bool
 ) -> tuple[CoreType | None, int | None, frozenset[int]]:
-    """The core type of a vCPU, its pCPU if it found capacity, and the pCPUs it is kept on."""
+    """The core type of a vCPU, the pCPU where it found capacity, and its affinity.
+
+    The pCPU is ``None`` if it found no capacity, the core type if it can be enforced on none.
+    """
     packing = packed.packing
     pcpu = packing.placed.get(request.key)
     if pcpu is None:
@@ -227,7 +232,7 @@ def place(
 
 
 def unusable(request: Demand, topology: Topology) -> str:
-    """Why a booking cannot be enforced on this host at all."""
+    """Why a booking cannot be enforced on any core type of this host."""
     if request.core_type and all(t.name != request.core_type for t in topology.core_types):
         return f"this host has no core type '{request.core_type}'"
     if not any(topology.type_of(p) for p in request.allowed):
@@ -242,7 +247,7 @@ def _with_headroom(
     topology: Topology,
     one_pcpu: bool,
 ) -> Packing:
-    """The packing with what vCPUs may use beyond their bookings (``admission.headroom``)."""
+    """The packing, with what vCPUs may use beyond their bookings (``admission.headroom``)."""
     elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
     wanted = [r for key, r in requests.items() if key[0] in elastic]
     unbooked = [(i, r) for i in instances if i.booking.booked for r in _unbooked(i, packing)]
@@ -259,9 +264,9 @@ def _with_headroom(
 
 
 def _unbooked(instance: Instance, packing: Packing) -> Sequence[VcpuFacts]:
-    """The best-effort vCPUs of an instance that is not in the idle class.
+    """The best-effort vCPUs of an instance of which other vCPUs have bookings that found capacity.
 
-    It is not because its other vCPUs have bookings, and the idle class is per instance.
+    The idle class is per instance, so these vCPUs are not in it.
     """
     if not any((instance.resource, r.number) in packing.placed for r in instance.vcpus):
         return ()

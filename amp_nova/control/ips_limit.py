@@ -12,8 +12,8 @@ from amp_nova.model.topology import CoreType, Topology
 class IpsLimit:
     """A limit and the reason for it.
 
-    ``unverifiable``: why the booking cannot be verified, and what is done instead; ``governed``:
-    whether the Ips controller sets the limit, by counting instructions.
+    ``unverifiable``: why the booking cannot be verified, and what limits the vCPU instead;
+    ``governed``: whether the Ips controller sets the limit from counted instructions.
     """
 
     bandwidth: Bandwidth | None
@@ -35,8 +35,8 @@ def decide(
         vcpu: the vCPU, and whether its instructions are counted.
         core_type: where it shall run; ``None`` if its booking cannot be converted to capacity.
         topology: the host's core types and pCPUs.
-        last: what the Ips controller last decided, or the limit in force when it takes over.
-        fallback: ``nominal`` or ``none``, what limits a vCPU that is not counted.
+        last: the Ips controller's last decision, or the limit in force when it takes over.
+        fallback: what limits a vCPU whose instructions are not counted: ``nominal`` or ``none``.
     """
     ips = vcpu.booking.ips or 0.0
     booked, uncounted = f"{ips:g} Ips", None
@@ -65,9 +65,9 @@ def decide(
 def _counted(
     vcpu: Vcpu, core_type: CoreType | None, topology: Topology, last: Bandwidth | None
 ) -> Bandwidth:
-    """The controller's limit, or the one in force when it takes over; scaled to the core type.
+    """The limit ``last``, scaled by nominal Ips if the vCPU moves to another core type.
 
-    A vCPU without a limit gets what is right for nominal work.
+    A vCPU without a limit gets the one that is right for nominal Ips.
     """
     nominal = core_type.nominal_ips if core_type else None
     if last is None:

@@ -1,7 +1,7 @@
-"""Bookings where one limit serves all vCPUs of an instance, as libvirt's own does.
+"""Bookings on hosts where all vCPUs of an instance share one limit, as libvirt's quota requires.
 
-All its vCPUs then have to run on one core type. What needs a limit for each vCPU is not enforced:
-bookings that differ, and those whose limits change with what each vCPU does.
+All vCPUs of an instance then have to run on one core type. Bookings that need a limit per vCPU are
+not enforced: those that differ between vCPUs, and those whose limit depends on what the vCPU does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ REMEDY = (
 
 
 def refusal(booking: Booking) -> str | None:
-    """Why a booking cannot be kept with one limit; ``None`` if it can."""
+    """Why a booking cannot be enforced with one limit per instance; ``None`` if it can."""
     if len(booking.vcpus) < 2 or not booking.booked:
         return None
     if len({(v.refcores, v.ips) for v in booking.vcpus}) > 1:
@@ -44,8 +44,9 @@ def pack(
 ) -> Packed:
     """``homes.pack``, with all vCPUs of an instance on one core type.
 
-    An instance that the packing splits is packed again on each core type in turn, from the slowest,
-    until all its vCPUs find capacity. If they nowhere do, it is over-booked on the fastest.
+    If the packing splits an instance, it is repeated with the instance on each core type in turn,
+    from the slowest, until all its vCPUs find capacity. If no type has enough, the instance is
+    over-booked on the fastest.
     """
     rest = (topology, reserve_ratio, one_pcpu, before)
     found = homes.pack(instances, *rest)
@@ -62,7 +63,7 @@ def pack(
 
 
 def _split(instances: Sequence[Instance], packed: Packed, topology: Topology) -> int | None:
-    """The first instance whose vCPUs were packed onto several core types."""
+    """The index of the first instance whose vCPUs are on several core types; ``None`` if none."""
     for i, instance in enumerate(instances):
         if instance.excluded is None and len(_types(instance, packed, topology)) > 1:
             return i
@@ -77,9 +78,9 @@ def _types(instance: Instance, packed: Packed, topology: Topology) -> set[str]:
 
 
 def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
-    """``entitlement.entitle``, with the greatest limit of an instance's vCPUs for all of them.
+    """``entitlement.entitle``, with the highest limit of an instance's vCPUs for all of them.
 
-    Their limits differ a little where siblings slow some of them down.
+    Their limits differ slightly if busy siblings slow some of them down.
     """
     entitlements = entitlement.entitle(instances, context)
     greatest: dict[str, Bandwidth | None] = {}

@@ -1,9 +1,9 @@
-"""Packing by each vCPU's own coefficients, as far as there is room.
+"""Packing by each vCPU's own coefficients, as far as capacity allows.
 
-A vCPU whose own work gains less from a core type than the hardware's coefficient says needs more of
-such a core for the same speed. Whether a host takes a booking is decided by the hardware's
-coefficients, so that more may not be there: then everybody has what admission counted with, and
-what is free beyond it is shared out.
+A vCPU whose work gains less from a core type than the hardware's coefficient says needs more of
+such a core for the same speed. Admission uses the hardware's coefficients, so the host may not have
+that much. Then every vCPU gets the share that admission assumed, and vCPUs that need more get an
+equal part of their additional need from what is free.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -18,24 +18,24 @@ from amp_nova.model.observation import Domain
 from amp_nova.model.topology import CoreType, Topology
 
 PARTS = (1.0, 0.75, 0.5, 0.25)
-"""Which parts of what they need beyond their booked share are tried when not all of it fits."""
+"""The parts of the additional need that are tried in turn until all vCPUs fit."""
 WORDS = {"fixed": False, "adaptive": True}
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whose coefficients are their own: by default, or as a pattern on the libvirt name says.
+    """Which domains' bookings are converted by their vCPUs' own coefficients.
 
-    ``exceptions``: shell pattern and whether adaptive; the first that matches counts, more than
-    what a flavor says.
+    ``adaptive``: the default. ``exceptions``: pairs of a shell pattern for the libvirt name, or a
+    UUID, and whether adaptive; the first match overrides the flavor and the default.
     """
 
     adaptive: bool = False
     exceptions: tuple[tuple[str, bool], ...] = ()
 
     def adaptive_for(self, domain: Domain, by_flavor: bool | None = None) -> bool:
-        """Whether a domain's vCPUs go by their own coefficients; ``by_flavor``: if that says so."""
+        """Whether a domain uses own coefficients; ``by_flavor``: what its flavor says, if so."""
         for pattern, adaptive in self.exceptions:
             if fnmatchcase(domain.name, pattern) or domain.resource == pattern:
                 return adaptive
@@ -43,10 +43,10 @@ class Choice:
 
 
 def choice(default: str, lines: Iterable[str]) -> Choice:
-    """Whose coefficients are their own, as configured: ``fixed`` or ``adaptive``, and exceptions.
+    """The choice as configured: the default (``fixed`` or ``adaptive``), and a line per exception.
 
     Raises:
-        ConfigInvalid: a line is not a pattern and one of the two words.
+        ConfigInvalid: a line is not a pattern followed by one of the two words.
     """
     exceptions = []
     for line in lines:
@@ -61,10 +61,10 @@ def choice(default: str, lines: Iterable[str]) -> Choice:
 
 
 def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> dict[str, float]:
-    """Own coefficients with which a booking never needs more than one whole core.
+    """Own coefficients, raised so far that the booking needs no more than one whole core.
 
-    A booking above what the core's speed-up for this work is gets the whole core: nothing more can
-    be had there, and the hardware is worth the booking.
+    If a core is fast enough for the booking by its hardware coefficient but not for this vCPU's
+    work, the vCPU gets the whole core: there is nothing more to give.
     """
     found = {}
     for core_type in topology.core_types:
@@ -78,7 +78,7 @@ def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> di
 def pack(
     demands: Collection[Demand], topology: Topology, reserve_ratio: float
 ) -> tuple[Packing, Mapping[Hashable, Mapping[str, float]]]:
-    """Where vCPUs go, and the coefficients that hold for those that have some of their own."""
+    """The packing, and the coefficients that apply to each vCPU that has its own."""
     own: dict[Hashable, Mapping[str, float]] = {
         d.key: d.coefficients for d in demands if d.coefficients
     }
@@ -113,7 +113,7 @@ def pack(
 
 
 def _eased(demand: Demand, core_type: CoreType, part: float) -> Mapping[str, float]:
-    """The coefficient with which a vCPU gets a part of what it needs beyond its booked share."""
+    """The coefficient with which a vCPU gets ``part`` of its additional need."""
     least = packing_.cores(demand.refcores, core_type)
     whole = packing_.need_cores(demand, core_type)
     if least is None or whole is None:

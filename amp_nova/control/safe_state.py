@@ -1,12 +1,13 @@
-"""The safe state of every vCPU: what holds without anybody to correct it.
+"""The safe state of every vCPU: what is right without an agent to correct it.
 
-It must be right at whatever moment the agent ends, and for as long as it stays away:
+It must be right whenever the agent ends, and for as long as no agent runs:
 
-* A booking in reference cores keeps the limit of the core type it is on, whichever that is.
-* A booking in Ips gets the nominal limit of that core type: nobody counts its instructions.
-* Best effort gets what was there before the agent: no idle class, no place chosen by a policy. A
-  core type that its flavor asks for stays.
-* What somebody else has in hand is left alone.
+* A booking in reference cores gets the limit for the core type that the vCPU is on.
+* A booking in Ips gets the nominal limit of that core type, because its instructions are not
+  counted without an agent.
+* Best effort gets back what the agent found: no idle class, no affinity chosen by a policy. It
+  stays on the core type that its flavor requires.
+* An excluded instance is left alone.
 """
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
@@ -20,7 +21,7 @@ LEFT_ALONE = SafeState(leave=True)
 
 
 def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey, SafeState]:
-    """The safe state of every vCPU that is managed in any way, by limit, affinity or idle class."""
+    """The safe state of every vCPU whose limit, affinity or idle class the agent manages."""
     found = {}
     for key, entitlement in entitlements.items():
         if (state := safe_state(entitlement, topology)) is not None:
@@ -29,7 +30,7 @@ def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey,
 
 
 def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None:
-    """The safe state of one vCPU; ``None`` if nothing of it is managed."""
+    """The safe state of one vCPU; ``None`` if the agent does not manage it."""
     if entitlement.governed_by == "excluded":
         return LEFT_ALONE
     if entitlement.quota is None and entitlement.pcpus is None:
@@ -44,7 +45,7 @@ def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None
 def _limits(
     entitlement: Entitlement, topology: Topology
 ) -> tuple[tuple[frozenset[int], Bandwidth | None], ...]:
-    """The limit of a booking on every core type where it can be told."""
+    """The limit of a booking on every core type for which it can be computed."""
     unlimited = entitlement.quota is None or entitlement.quota.bandwidth is None
     if entitlement.booking.kind == "ips" and unlimited:
         return ()
@@ -61,7 +62,7 @@ def _limits(
 
 
 def _share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:
-    """What a booking is worth on a core type, as a share of one such pCPU; ``None``: unknown."""
+    """The share of one such pCPU that is worth a booking; ``None`` if that is unknown."""
     booking, home = entitlement.booking, entitlement.home
     if booking.ips is not None:
         return booking.ips / core_type.nominal_ips if core_type.nominal_ips else None
