@@ -23,17 +23,20 @@ CPU_POLICY = "hw:cpu_policy"
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
-"""Pattern of N in keys for a single vCPU."""
+"""Pattern of N in keys that name a single vCPU."""
 VCPUS_NAMED_MAX = 10_000
 _KEY = re.compile(rf"amp:([a-z_]+)(?:\.({VCPU_INDEX}))?")
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _MAX = 1e15
-"""Beyond the useful range of every unit; keeps sums and quotas finite."""
+"""The greatest value: beyond the useful range of every unit, and small enough for finite sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraSpec:
-    """One key of the grammar; ``parse`` raises ``ValueError`` for a value that is not allowed."""
+    """One key of the grammar.
+
+    ``parse`` returns a value from text, and raises ``ValueError`` if it is not allowed.
+    """
 
     name: str
     per_vcpu: bool
@@ -45,7 +48,7 @@ class ExtraSpec:
 def _number(
     low: float, high: float, *, above: bool = False, factors: bool = False
 ) -> Callable[[str], float]:
-    """A parser of decimals from ``low``, or ``above`` it, to ``high``."""
+    """A parser of decimals from ``low`` to ``high``; with ``above``, ``low`` itself is excluded."""
 
     def parse(text: str) -> float:
         match = _NUMBER.fullmatch(text)
@@ -119,7 +122,7 @@ TABLE: tuple[ExtraSpec, ...] = (
         "coefficient",
         False,
         "fixed or adaptive",
-        "fixed: a booking is exact CPU time; adaptive: the same speed of its own work everywhere",
+        "fixed: a booking is exact CPU time; adaptive: its work runs at the same speed everywhere",
         _word("fixed|adaptive"),
     ),
     ExtraSpec(
@@ -154,8 +157,8 @@ class Booking:
     efficiency: float | str | None = None
     weight: float = 1.0
     adaptive: bool | None = None
-    """Whether its own measured speedup converts it (``amp:coefficient``); ``None``: as the host
-    says."""
+    """Whether each vCPU's own coefficients convert its booking (``amp:coefficient``); ``None``: the
+    host's configuration decides."""
 
     @property
     def booked(self) -> bool:
@@ -172,7 +175,7 @@ Values = dict[tuple[str, int | None], float | str]
 
 
 def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
-    """The values of all ``amp:`` keys, by key and vCPU; and one sentence for each error."""
+    """The values of all ``amp:`` keys by key and vCPU, and one sentence for each error."""
     values: Values = {}
     errors = []
     for key in sorted(k for k in specs if k.startswith(f"{NAMESPACE}:")):
@@ -213,7 +216,7 @@ def _unknown(key: str, vcpus: int) -> str:
 
 
 def _vcpu(index: int, values: Values) -> VcpuBooking | None:
-    """The booking of one vCPU, ``None`` if it has two."""
+    """The booking of one vCPU; ``None`` if it is booked both in reference cores and in Ips."""
     refcores = values.get(("pref_core", index), values.get(("pref_core", None)))
     ips = values.get(("ips", index), values.get(("ips", None)))
     if refcores is not None and ips is not None:
@@ -260,21 +263,21 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
 
 
 def remarks(specs: Mapping[str, str], booking: Booking) -> tuple[str, ...]:
-    """A sentence for each key of Nova's own that changes what a valid booking means."""
+    """A sentence for each of Nova's own keys that changes what a valid booking means."""
     policy = specs.get(CPU_POLICY)
     if not booking.booked or policy not in ("dedicated", "mixed"):
         return ()
     sentence = (
         f"{CPU_POLICY}={policy} gives a vCPU a pCPU of its own, on a core type that Nova chooses: "
-        "amp-nova limits the vCPU to its booking there and never moves it, what it does not book "
-        "of the pCPU stays unused, and the filter searches the shared pCPUs for the capacity; "
-        "remove one of the two"
+        "amp-nova limits the vCPU to its booking there and never moves it, the rest of the pCPU "
+        "stays unused, and the filter looks for the capacity on the shared pCPUs; remove one of "
+        "the two"
     )
     return (sentence,)
 
 
 def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
-    """The booking of a flavor; ``BookingInvalid`` with all errors if it has none."""
+    """The booking of a flavor; raises ``BookingInvalid`` with all errors if it is not valid."""
     booking, errors = examine(specs, vcpus)
     if booking is None:
         raise BookingInvalid("; ".join(errors))
@@ -282,6 +285,6 @@ def parse(specs: Mapping[str, str], vcpus: int) -> Booking:
 
 
 def vcpus_named(specs: Mapping[str, str]) -> int:
-    """The smallest number of vCPUs, at least 1, that includes every vCPU named in a key."""
+    """The smallest vCPU count, at least 1, that includes every vCPU named in a key."""
     named = (m[2] for key in specs if (m := _KEY.fullmatch(key)))
     return max((int(index) + 1 for index in named if index is not None), default=1)

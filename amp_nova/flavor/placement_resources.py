@@ -1,8 +1,8 @@
 """Resources in Placement: what a booking claims, and what each core type of a host provides.
 
 The unit is a thousandth of a reference core. Placement claims atomically but does not know pCPUs;
-the filter knows them but cannot claim. Together they prevent concurrent requests from overbooking a
-host.
+the filter knows pCPUs but cannot claim. Together they prevent concurrent requests from
+over-booking a host.
 """
 
 import math
@@ -16,7 +16,7 @@ from amp_nova.flavor.extra_specs import Booking
 PLACEMENT_GROUP = "AMP"
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
 IPS_TRAIT = "CUSTOM_AMP_IPS"
-"""Trait of providers on hosts that count instructions."""
+"""Trait of the providers of hosts that count instructions."""
 AMOUNT_MAX = 0x7FFFFFFF
 """The greatest inventory that Placement accepts."""
 
@@ -24,8 +24,8 @@ AMOUNT_MAX = 0x7FFFFFFF
 def placement(booking: Booking, reference_ips: float | None = None) -> dict[str, str]:
     """The flavor properties with which Placement claims the booking.
 
-    ``reference_ips``, the Ips of the reference core, converts bookings in Ips to reference cores.
-    Without it an instance that books Ips claims nothing.
+    ``reference_ips``: the Ips of the reference core, by which bookings in Ips are converted to
+    reference cores. Without it, an instance that books Ips claims nothing.
     """
     shares = []
     for vcpu in booking.vcpus:
@@ -56,7 +56,7 @@ def provider_name(node: str, core_type: str) -> str:
 
 
 def provider_uuid(node: str, core_type: str) -> str:
-    """UUID of that provider, derived from its name so that no query is needed."""
+    """UUID of that provider, derived from its name so that Placement need not be queried."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, provider_name(node, core_type)))
 
 
@@ -83,9 +83,9 @@ def providers(
     still have claims.
 
     Args:
-        node: hypervisor_hostname.
-        bookable_refcores: what can be booked of each core type that has a coefficient
-            (``effective_speed.bookable_refcores``).
+        node: the host's hypervisor_hostname.
+        bookable_refcores: reference cores that can be booked on each core type that has a
+            coefficient (``effective_speed.bookable_refcores``).
         reserve_ratio: share of each core type that is not offered.
         counts_ips: whether the host counts instructions.
     """

@@ -1,9 +1,9 @@
 """What a flavor promises by the standards of Sovereign Cloud Stack, and the booking that keeps it.
 
 scs-0103 names four CPU types in the extra spec ``scs:cpu-type``; scs-0100 has a letter for each in
-the flavor's name. ``shared-core`` (V) is at least 20 % of a core in more than 99 % of the time,
-measured over a month; ``crowded-core`` (L) promises nothing; ``dedicated-thread`` (T) and
-``dedicated-core`` (C) are a hardware thread and a core of the vCPU's own.
+the flavor's name. ``shared-core`` (V) promises at least 20 % of a core for more than 99 % of the
+time, measured over a month; ``crowded-core`` (L) promises nothing; ``dedicated-thread`` (T) and
+``dedicated-core`` (C) promise each vCPU a hardware thread or a core to itself.
 """
 
 import math
@@ -22,10 +22,10 @@ LETTERS = {
     "C": "dedicated-core",
 }
 SHARE = 0.2
-"""Of a core, what ``shared-core`` promises."""
+"""The share of a core that ``shared-core`` promises."""
 MINUTE_KEPT_RATIO = 0.95
-"""A minute counts as kept from this share of the booking (``rules.yaml``): a booking of the promise
-over this ratio makes the minutes that are kept those in which the promise is."""
+"""``rules.yaml`` counts a minute as kept from this share of the booking. With a booking of the
+promised share over this ratio, a minute is kept if and only if the promise is."""
 CORE_TYPE, PREF_CORE, LIMIT = (
     f"{NAMESPACE}:{name}" for name in ("core_type", "pref_core", "limit")
 )
@@ -37,7 +37,7 @@ _NO_SIBLINGS = {"hw:cpu_thread_policy": "isolate", "trait:HW_CPU_HYPERTHREADING"
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole thread or core that is booked: its core type, and what it is worth in refcores."""
+    """A whole thread or core to book: its core type, and what it is worth in reference cores."""
 
     core_type: str
     refcores: float
@@ -47,9 +47,9 @@ class Whole:
 class Terms:
     """What the operator sells.
 
-    ``core_refcores``: the core of which ``shared-core`` promises a share, in reference cores;
-    ``dedicated``: what to book for ``dedicated-thread`` and ``dedicated-core``. A type that is
-    missing has to be pinned by Nova.
+    ``core_refcores``: speed of the core of which ``shared-core`` promises a share, in reference
+    cores; ``dedicated``: what to book for ``dedicated-thread`` and ``dedicated-core``. The vCPUs of
+    a CPU type that is missing have to be pinned by Nova.
     """
 
     core_refcores: float = 1.0
@@ -57,7 +57,10 @@ class Terms:
 
 
 def cpu_type(name: str, specs: Mapping[str, str]) -> str | None:
-    """The CPU type that a flavor promises, by its extra spec, else by one of its names."""
+    """The CPU type that a flavor promises: by its extra spec, otherwise by one of its names.
+
+    ``None`` if the extra spec has an unknown value, or if neither names a CPU type.
+    """
     if CPU_TYPE in specs:
         return found if (found := specs[CPU_TYPE]) in LETTERS.values() else None
     names = [name, *(specs[key] for key in sorted(specs) if _VARIANT.fullmatch(key))]
@@ -70,10 +73,10 @@ def keeping(
 ) -> tuple[dict[str, str], str]:
     """The ``amp:`` keys with which a flavor keeps its promise, and what keeps it, in words.
 
-    Keys that the flavor has are kept where they suffice: a booking is raised, never lowered.
+    The flavor's own keys stay if they suffice: a booking is raised, never lowered.
 
     Raises:
-        BookingInvalid: it promises nothing known, or no booking can keep it; with the remedy.
+        BookingInvalid: the promise is unknown, or no booking can keep it; names the remedy.
     """
     own = {key: value for key, value in specs.items() if key.startswith(f"{NAMESPACE}:")}
     promised = cpu_type(name, specs)
@@ -134,7 +137,7 @@ def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str]) -> 
     """What keeps the promise of a flavor whose vCPUs Nova pins."""
     if any(key.startswith((PREF_CORE, f"{NAMESPACE}:ips")) for key in own):
         raise BookingInvalid(
-            f"{CPU_POLICY}=dedicated gives a whole pCPU, and the booking limits it: remove the "
+            f"{CPU_POLICY}=dedicated gives a whole pCPU, but the booking limits it: remove the "
             "booking"
         )
     if promised == "dedicated-core" and not any(specs.get(k) == v for k, v in _NO_SIBLINGS.items()):

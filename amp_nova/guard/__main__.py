@@ -1,7 +1,7 @@
 """``amp-nova-guard``: applies the safe state of every record when the agent's lease has expired.
 
-It sleeps while an agent renews its lease, shares no process with it, needs no libvirt, and ends
-when nothing is left to guard.
+It sleeps while an agent renews the lease. It runs in its own process, does not need libvirt, and
+ends when nothing is left to guard.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from amp_nova.guard.restore import restore
 
 POLL_S = 1.0
 LOCK_S = 1.0
-"""How long to wait for another process that changes limits; a dead agent may have the lock."""
+"""How long to wait for the cycle lock; an agent that hangs may hold it."""
 CYCLE_LOCK, PAUSES = "cycle.lock", "holds"
 
 
 def say(text: str) -> None:
-    """A line on standard error, unless nobody reads it any more."""
+    """Print a line on standard error; a closed standard error is not a failure."""
     with contextlib.suppress(OSError):
         print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
 
 
 def paused(state_path: Path, resource: str) -> bool:
-    """Whether an operator has paused or released an instance; an unreadable pause counts."""
+    """Whether an operator has paused or released an instance; true if the pause is unreadable."""
     try:
         until_s = json.loads((state_path / PAUSES / f"{resource}.json").read_text())["until_s"]
         return until_s is None or not until_s <= time.time()
@@ -42,7 +42,7 @@ def paused(state_path: Path, resource: str) -> bool:
 
 @contextlib.contextmanager
 def cycle_lock(state_path: Path) -> Iterator[None]:
-    """Take the lock of those who change limits; after a while go on without it."""
+    """Take the lock that every writer of limits takes; after ``LOCK_S`` go on without it."""
     try:
         fd = os.open(state_path / CYCLE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -64,47 +64,47 @@ def in_idle_class(domain: record.Domain) -> bool:
     """Whether a domain runs in the idle class now."""
     try:
         return kernel.idle(domain) is True
-    except OSError:  # it has just ended
+    except OSError:  # the domain has just ended
         return False
 
 
 class Watch:
-    """Applies the safe state once per expired lease, then follows vCPUs that are moved."""
+    """Applies the safe state once per expired lease, and again to domains whose vCPUs move."""
 
     def __init__(self, state_path: Path, proc: str = "/proc") -> None:
         self._state_path = state_path
         self._proc = proc
         self._acted: int | None = None
-        """Which lease's expiry was acted on: one that is renewed may expire between two polls."""
+        """End of the last lease that was acted on: a renewed lease may expire between two polls."""
         self._places: dict[str, frozenset[int]] = {}
-        """Where the vCPUs were after the last change, by the folder of their thread."""
+        """Affinities of vCPUs after the last change, by the ``/proc`` folder of the thread."""
         self._said: set[str] = set()
 
     def poll(self) -> tuple[float, bool]:
-        """Act if the lease has expired. Seconds until the next poll, and whether to go on."""
+        """Act if the lease has expired; returns seconds to the next poll, and whether to go on."""
         left_s = lease.remaining_s(self._state_path)
         if left_s:
             self._acted = None
             return min(left_s, 600.0), True
         with cycle_lock(self._state_path):
             left_s = lease.remaining_s(self._state_path)
-            if left_s:  # the agent came back meanwhile
+            if left_s:  # the agent has renewed it meanwhile
                 return left_s, True
             ended_ns, domains = lease.ends_ns(self._state_path), self._domains()
             first = bool(domains) and self._acted != ended_ns
             if first:
                 self._acted = ended_ns
                 lease.count_expiration(self._state_path)
-                say("the lease has expired: no agent finishes its cycles; applying the safe state")
+                say("the lease has expired, so no agent completes cycles: applying the safe state")
                 self._places = {}
             precedence = first and any(map(in_idle_class, domains))
-            # Bookings first: they must not be without precedence for a moment.
+            # Bookings first, so that they have precedence at all times.
             for domain in sorted(domains, key=lambda d: not d.booked):
                 self._guard(domain, first, precedence)
         return POLL_S, bool(domains)
 
     def _domains(self) -> list[record.Domain]:
-        """The records of domains that still run; those of others are removed."""
+        """The records of domains that still run; removes the records of domains that ended."""
         found = []
         folder = self._state_path / record.FOLDER
         for resource, domain in record.load_all(folder):
@@ -123,9 +123,9 @@ class Watch:
         if paused(self._state_path, domain.resource):
             return
         if not first and not any(self._moved(v) for v in domain.vcpus.values()):
-            return  # somebody else may have changed a limit on purpose: that is not fought over
+            return  # somebody may have changed a limit on purpose: leave that alone
         done = restore(domain, target.safe, precedence=precedence)
-        if done.left:  # it is tried again in the next poll
+        if done.left:  # the next poll tries again
             for line in (*done.changes, *done.left):
                 self._say_once(line)
             return
@@ -150,22 +150,25 @@ class Watch:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Guard until nothing is left to guard (0) or, with ``--stay``, until it is ended.
+    """Guard until nothing is left to guard, or until terminated; returns the exit status.
 
-    An agent that starts it has recorded nothing yet, and may take long to.
+    With ``--stay``, and while the agent that started it runs, the guard goes on with nothing to
+    guard: the agent has recorded nothing yet.
     """
     parser = argparse.ArgumentParser(prog="amp-nova-guard", description=__doc__.splitlines()[0])
     parser.add_argument("--state-path", type=Path, default=Path("/run/amp-nova"), metavar="DIR")
     parser.add_argument(
-        "--stay", action="store_true", help="go on with nothing to guard: for a service manager"
+        "--stay",
+        action="store_true",
+        help="do not exit when nothing is left to guard; for a service manager",
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     parser.add_argument(
-        "--agent", type=int, metavar="PID", help="the same, while this is the parent process"
+        "--agent", type=int, metavar="PID", help="do not exit while PID is the parent process"
     )
     arguments = parser.parse_args(argv)
     if arguments.version:
-        import importlib.metadata  # not for the guard that stays
+        import importlib.metadata  # here, so that a running guard does not load it
 
         print(f"amp-nova-guard {importlib.metadata.version('amp-nova')}")
         return 0
@@ -180,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     if lock is None:
-        say("another guard is already here")
+        say("another guard is already running")
         return 0
     watch = Watch(arguments.state_path)
     while True:

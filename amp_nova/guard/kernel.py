@@ -1,8 +1,8 @@
 """Reads and writes the kernel's files for one vCPU or domain that a record names.
 
-``GONE`` is raised as ``ProcessLookupError`` or ``FileNotFoundError`` before anything is written to
-a target that is not the recorded one: another group at the same path, another thread with the same
-id.
+Before a write, the target is verified. If another group now has the recorded path, or another
+thread the recorded ID, ``FileNotFoundError`` or ``ProcessLookupError`` is raised with an ``errno``
+in ``GONE``, and nothing is written.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
 
 
 class Refused(Exception):
-    """The kernel made something else of a write."""
+    """The kernel did not take the value that was written."""
 
 
 def _write(folder: int, name: str, text: str) -> None:
@@ -42,7 +42,7 @@ def _read(folder: int, name: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str, inode: int) -> Iterator[int]:
-    """The group's folder; ``FileNotFoundError`` if it is another one by now."""
+    """A descriptor of the group's folder; ``FileNotFoundError`` if it is another group now."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if os.fstat(fd).st_ino != inode:
@@ -53,7 +53,7 @@ def _opened(path: str, inode: int) -> Iterator[int]:
 
 
 class VcpuTarget:
-    """The thread and group of one recorded vCPU, to be used in a ``with`` statement."""
+    """The thread and the CPU cgroup of one recorded vCPU, for use in a ``with`` statement."""
 
     def __init__(self, vcpu: Vcpu) -> None:
         self._vcpu = vcpu
@@ -79,21 +79,21 @@ class VcpuTarget:
             raise ProcessLookupError(errno.ESRCH, "its thread is another one now")
 
     def state(self) -> State:
-        """What is in force."""
+        """The limit and the affinity in force."""
         return State(self._limit(), frozenset(os.sched_getaffinity(self._tid)))
 
     def take(self, step: Step) -> None:
-        """Write, and read back; ``Refused`` when the kernel has something else."""
+        """Write one step and read it back; raises ``Refused`` if the kernel has another value."""
         self._verify()
         if isinstance(step, Limit):
             self._set_limit(step)
             found = self._limit()
             if found != step and not (found.quota_us is None and step.quota_us is None):
-                raise Refused(f"its limit is {found.quota_us}/{found.period_us} us all the same")
+                raise Refused(f"the kernel has its limit at {found.quota_us}/{found.period_us} us")
         else:
             os.sched_setaffinity(self._tid, step)
             if not (now := frozenset(os.sched_getaffinity(self._tid))) <= step:
-                raise Refused(f"it is kept on pCPUs {sorted(now)} all the same")
+                raise Refused(f"the kernel has its affinity at pCPUs {sorted(now)}")
         self._verify()
 
     def _limit(self) -> Limit:
@@ -114,7 +114,7 @@ class VcpuTarget:
         _write(self._folder, name, str(value))
 
     def _set_limit(self, wanted: Limit) -> None:
-        """The kernel refuses a quota below the burst, so the burst goes first and comes last."""
+        """The kernel refuses a quota below the burst: clear the burst first, and set it last."""
         burst = _BURST[self._vcpu.version]
         now = self._limit()
         if now.burst_us:
@@ -128,7 +128,10 @@ class VcpuTarget:
             self._put(burst, wanted.burst_us)
 
     def _set_v1(self, now: Limit, wanted: Limit) -> None:
-        """Version 1 has a file for the quota and one for the period: pass by the lower ratio."""
+        """Set quota and period, which are two files in cgroup v1, without exceeding either limit.
+
+        Of the two orders, take the one with the lower limit in between.
+        """
         if wanted.quota_us is None:
             self._put(_QUOTA, -1)
             self._put(_PERIOD, wanted.period_us)
@@ -145,7 +148,7 @@ class VcpuTarget:
 
 
 def weight(domain: Domain) -> int:
-    """The weight of a domain's group; 0 if that is not amp-nova's to change."""
+    """The weight of a domain's group; 0 if amp-nova must not change it."""
     if not domain.group:
         return 0
     with _opened(domain.group, domain.inode) as folder:
@@ -153,7 +156,7 @@ def weight(domain: Domain) -> int:
 
 
 def set_weight(domain: Domain, wanted: int) -> None:
-    """Set the weight of a domain's group; ``Refused`` when it stays as it is."""
+    """Set the weight of a domain's group; raises ``Refused`` if the kernel does not take it."""
     with _opened(domain.group, domain.inode) as folder:
         name = _weight_file(folder)
         _write(folder, name, str(wanted))
@@ -166,7 +169,7 @@ def _weight_file(folder: int) -> str:
 
 
 def idle(domain: Domain) -> bool | None:
-    """Whether a domain runs in the idle class; ``None`` if that is not amp-nova's to change."""
+    """Whether a domain runs in the idle class; ``None`` if amp-nova cannot or must not set that."""
     if not domain.group:
         return None
     with _opened(domain.group, domain.inode) as folder:
@@ -177,7 +180,7 @@ def idle(domain: Domain) -> bool | None:
 
 
 def set_idle(domain: Domain, wanted: bool) -> None:
-    """Put a domain into the idle class or take it out; ``Refused`` when it stays as it is."""
+    """Put a domain into the idle class or take it out; ``Refused`` if the kernel does not."""
     with _opened(domain.group, domain.inode) as folder:
         _write(folder, "cpu.idle", str(int(wanted)))
         if _read(folder, "cpu.idle").startswith("1") != wanted:

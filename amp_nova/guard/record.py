@@ -1,8 +1,8 @@
-"""Records: what the agent found before its first change, and what holds without it.
+"""Records: what the agent found before its first change, and the safe state without an agent.
 
-One JSON file per domain, written durably before the agent changes anything of it. A record names
-its targets so that they cannot be mistaken: a group by path and inode, a process or thread by id
-and start time.
+There is one JSON file per domain, written durably before the agent changes the domain. A record
+identifies its targets uniquely: a group by path and inode, a process or thread by ID and start
+time.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ PCpus = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A CFS bandwidth limit; ``quota_us=None``: none."""
+    """A CFS bandwidth limit; ``quota_us=None`` means no limit."""
 
     quota_us: int | None
     period_us: int = 100_000
@@ -31,7 +31,7 @@ class Limit:
 
     @property
     def cores(self) -> float:
-        """The limit as a share of one pCPU; infinite where there is none."""
+        """The limit as a share of one pCPU; infinite if there is no limit."""
         return float("inf") if self.quota_us is None else self.quota_us / self.period_us
 
 
@@ -45,11 +45,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Safe:
-    """What holds for a vCPU without supervision.
+    """What shall be in force for a vCPU while no agent is in control, as in ``model.SafeState``.
 
-    ``limits``: the right limit on the pCPUs of each core type, empty: the one that was found.
-    ``pcpus``: where it is kept if its affinity is none of those, ``None``: where it was found.
-    ``leave``: nothing of it is changed.
+    ``limits``: the right limit on the pCPUs of each core type; empty: the limit that was found.
+    ``pcpus``: the affinity it gets, unless its present affinity lies within one core type of
+    ``limits`` or within ``pcpus``; ``None``: the affinity that was found. ``leave``: it must not be
+    changed.
     """
 
     pcpus: PCpus | None = None
@@ -59,9 +60,10 @@ class Safe:
 
 @dataclass(frozen=True, slots=True)
 class Vcpu:
-    """One vCPU: its thread and group, what was found, and what is safe.
+    """One vCPU: its thread and CPU cgroup, what was found, and what is safe.
 
-    ``task``: the thread's folder in ``/proc``; ``allowed``: the pCPUs that libvirt left it.
+    ``task``: the thread's folder in ``/proc``; ``allowed``: the pCPUs that libvirt permits;
+    ``version``: that of the cgroup hierarchy, 1 or 2.
     """
 
     task: str
@@ -78,8 +80,8 @@ class Vcpu:
 class Domain:
     """One domain: its names, process and group, and the idle class and weight it was found with.
 
-    ``group=""``: these are not amp-nova's to change. ``weight``: ``cpu.weight`` or, of version 1,
-    ``cpu.shares``; 0 if it is not known.
+    ``group``: empty if amp-nova must not change its idle class and weight. ``weight``:
+    ``cpu.weight`` or, in cgroup v1, ``cpu.shares``; 0 if unknown.
     """
 
     resource: str
@@ -95,7 +97,7 @@ class Domain:
 
     @property
     def booked(self) -> bool:
-        """Whether every vCPU has a booking, so that limits keep it from taking more than that."""
+        """Whether every vCPU has a booking, so that limits bound what the domain takes."""
         safe = [v.safe for v in self.vcpus.values()]
         return bool(safe) and all(s.limits and not s.leave for s in safe)
 
@@ -115,7 +117,7 @@ def alive(domain: Domain) -> bool:
 
 
 def save(folder: Path, domain: Domain) -> None:
-    """Write a record durably: whatever happens, the old or the new one is there; ``OSError``."""
+    """Write a record durably and atomically; raises ``OSError`` if that fails."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{domain.resource}.json"
     fresh = path.with_suffix(".new")
@@ -138,13 +140,16 @@ def save(folder: Path, domain: Domain) -> None:
 
 
 def forget(folder: Path, resource: str) -> None:
-    """Remove a record; none is fine."""
+    """Remove a record, if there is one."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / f"{resource}.json")
 
 
 def load(folder: Path, resource: str) -> Domain | None:
-    """The record of a domain, ``None`` without one; ``ValueError`` or ``OSError`` if unusable."""
+    """The record of a domain; ``None`` if there is none.
+
+    Raises ``ValueError`` or ``OSError`` if the record cannot be used.
+    """
     try:
         fd = os.open(folder / f"{resource}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -152,18 +157,18 @@ def load(folder: Path, resource: str) -> Domain | None:
     with os.fdopen(fd, encoding="utf-8") as file:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
-            raise ValueError("it is no file that only its owner, the agent's user, can write")
+            raise ValueError("it is not a regular file that only the agent's user can write")
         try:
             domain = _domain(json.loads(file.read(_BYTES_MAX)))
         except (KeyError, TypeError, AttributeError, RecursionError) as exc:
-            raise ValueError(f"it is no record of this version ({exc})") from exc
+            raise ValueError(f"it is not a valid record ({exc})") from exc
     if domain.resource != resource:
         raise ValueError("it is the record of another instance")
     return domain
 
 
 def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
-    """Every record by the UUID of its instance; in place of an unusable one, why it is so."""
+    """Yield the UUID of each instance that has a record, with the record or why it is unusable."""
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Brings what a record names into its safe state, or back to what was found."""
+"""Brings a recorded domain into its safe state, or back to what the agent found."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from amp_nova.guard import kernel, target
 from amp_nova.guard.record import Domain, State, Vcpu
 
 Target = Callable[[Vcpu, State], State]
-"""What shall be in force for a vCPU, from its record and what is."""
+"""Decides what shall be in force for a vCPU, from its record and its present state."""
 
 
 def found(vcpu: Vcpu, _now: State) -> State:
@@ -19,21 +19,21 @@ def found(vcpu: Vcpu, _now: State) -> State:
 
 @dataclass(slots=True)
 class Done:
-    """A line for each change (made, or to be made), and a sentence for each leftover."""
+    """A line for each change (in a dry run, each planned one), a sentence for each leftover."""
 
     changes: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     vcpus: bool = False
-    """Whether a vCPU changes, and not the idle class alone."""
+    """Whether a vCPU changes, and not only the idle class or the weight."""
 
 
 def restore(
     domain: Domain, wanted: Target, *, dry_run: bool = False, precedence: bool = False
 ) -> Done:
-    """Restore a domain. Targets that are gone, or are others by now, are left alone.
+    """Restore a domain; a target that is gone or has been replaced is left alone.
 
-    The idle class goes first: in it a guest may get nothing at all. ``precedence``: bookings get
-    weight, because best effort leaves the idle class.
+    The domain leaves the idle class first, because a guest in it may get no CPU time at all.
+    ``precedence``: raise the weight of a booking, because best effort leaves the idle class.
     """
     done = Done()
 
@@ -59,7 +59,7 @@ def restore(
 
 
 def _idle(domain: Domain, enter: bool, done: Done, dry_run: bool) -> None:
-    """Back to what was found; ``enter``: also into the idle class, which is never safe."""
+    """Restore the idle flag that was found; into the idle class only with ``enter``."""
     now = kernel.idle(domain)
     if now is None or now == domain.idle or (domain.idle and not enter):
         return
@@ -70,7 +70,7 @@ def _idle(domain: Domain, enter: bool, done: Done, dry_run: bool) -> None:
 
 def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
     if not domain.weight or kernel.idle(domain) or not (now := kernel.weight(domain)):
-        return  # in the idle class there is no weight to set
+        return  # the idle class has no weight
     wanted = domain.weight if original else target.weight(domain, now)
     if wanted == now:
         return

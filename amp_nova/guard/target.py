@@ -1,4 +1,4 @@
-"""What a state of a vCPU is to become, decided from its record alone."""
+"""What shall be in force for a vCPU or domain, decided from its record and its present state."""
 
 from amp_nova.guard.record import Domain, Limit, PCpus, State, Vcpu
 
@@ -7,10 +7,11 @@ Step = PCpus | Limit
 
 
 def safe(vcpu: Vcpu, now: State) -> State:
-    """What shall be in force without supervision.
+    """The safe state of a vCPU.
 
-    A booking stays on the core type it is on, with the limit for that type. If its affinity is not
-    within one core type, a move was interrupted or somebody else changed it: it is completed.
+    A booked vCPU stays on its present core type and gets the limit for that type. If its affinity
+    is not within one core type, because a move was interrupted or somebody changed it, it gets the
+    recorded affinity.
     """
     wanted = vcpu.safe
     if wanted.leave:
@@ -28,21 +29,21 @@ def safe(vcpu: Vcpu, now: State) -> State:
 
 
 WEIGHT_RATIO = 8
-"""How much more a booking weighs than best effort, once that has left the idle class: enough for
-0.8 of a core beside two busy neighbours. Extreme weights starve what works for the domains."""
+"""Weight of a booking over best effort that has left the idle class: enough for 0.8 of a core
+beside two busy neighbours. Extreme weights would starve the host threads that work for domains."""
 
 
 def weight(domain: Domain, now: int) -> int:
-    """The weight of a domain's group without supervision.
+    """The safe weight of a domain's group.
 
-    A limit alone does not keep a booking beside neighbours of equal weight. As it also keeps the
-    booking from taking more than that, the weight costs nobody anything else.
+    Beside neighbours of equal weight, a limit alone does not give a booking its share. The limit
+    also keeps the booking from taking more, so the weight costs its neighbours nothing else.
     """
     return WEIGHT_RATIO * domain.weight if domain.booked else now
 
 
 def steps(now: State, wanted: State) -> tuple[Step, ...]:
-    """The writes from one state to another, so that none gives more than the greater of both."""
+    """The writes from one state to another, ordered so that none gives more than both states do."""
     found: list[Step] = []
     if now.pcpus != wanted.pcpus and wanted.pcpus:
         found.append(wanted.pcpus)
