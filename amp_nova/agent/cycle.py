@@ -1,4 +1,4 @@
-"""The record of one control cycle: all that metrics, status, host reports and the log read."""
+"""The record of one control cycle: metrics, status, host reports and the log read nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ STAGES = ("observe", "account", "decide", "apply")
 
 @dataclass(frozen=True, slots=True)
 class VcpuRecord:
-    """One vCPU after a cycle; ``failure``: why a change of it could not be made."""
+    """One vCPU after a cycle; ``failure``: why it could not be changed, ``None`` if it could."""
 
     reading: VcpuReading
     entitlement: Entitlement
@@ -31,8 +31,8 @@ class VcpuRecord:
 class DomainRecord:
     """One domain after a cycle.
 
-    ``ratios``: delivered ratios of its vCPUs' windows; ``problem``: why its booking is not enforced
-    as a whole; ``idle``: whether it runs in the idle class.
+    ``ratios``: histogram of its vCPUs' delivered ratios; ``problem``: why its booking, or a part of
+    it, is not enforced; ``idle``: whether it ran in the idle class when it was observed.
     """
 
     domain: Domain
@@ -44,7 +44,7 @@ class DomainRecord:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the loop counted since it began."""
+    """What the loop has counted since it started."""
 
     cycles: int = 0
     writes: int = 0
@@ -84,12 +84,12 @@ class Cycle:
 
     @property
     def coefficient_drift(self) -> Mapping[str, float]:
-        """Speedup that guests show over the one that coefficients say, by core type."""
+        """Speedup measured in guests over the speedup by coefficients, by core type."""
         return self.profiles.drift(self.time_ns)
 
     @property
     def domains(self) -> tuple[DomainRecord, ...]:
-        """The record by domain and vCPU; made anew at each call."""
+        """The record by domain and vCPU; computed at each call."""
         return tuple(self._domain(d) for d in self.observation.domains)
 
     def _domain(self, seen: DomainReading) -> DomainRecord:

@@ -1,8 +1,8 @@
 """The fast loop: enforces bookings of instructions per second, many times between two cycles.
 
-The control loop in small: sample a few counters of each vCPU whose entitlement is governed by Ips,
-ask the controller (``control.ips_controller``), and write the limits that changed. Which vCPUs
-those are, and where they run, is decided by the cycle.
+It is a small control loop: it samples a few counters of each vCPU whose entitlement is governed by
+Ips, asks the controller (``control.ips_controller``), and writes the limits that changed. The cycle
+decides which vCPUs those are, and where they run.
 """
 
 from collections import Counter
@@ -16,17 +16,18 @@ from amp_nova.model.observation import Sample, VcpuKey
 from amp_nova.ports import Actuator, Sensor
 
 GAP_MAX_NS = 1_000_000_000
-"""Samples further apart than this say nothing: the loop hung, the machine was suspended, or a clock
-jumped."""
+"""Samples further apart than this are not compared: the loop hung, the machine was suspended, or a
+clock jumped."""
 ALERT_FIRST_S = 5.0
 ALERT_S = 30.0
-"""A vCPU whose work has changed is sampled in every tick for this long, and a new one for a few
-seconds, so that the next change is noticed at once; others once per sampling period."""
+"""A vCPU is sampled in every tick for this long after its work changed, and for ``ALERT_FIRST_S``
+when it is new, so that the next change is noticed at once; otherwise once per sampling period."""
 PERIOD_RATIO = 0.95
-"""A sampling period is over after this part of it: ticks come a moment early or late."""
+"""A sampling period counts as over after this part of it, because ticks come slightly early or
+late."""
 IDLE_RATIO = 0.25
-"""One that uses less than this part of its limit has no need of that either: even if its work
-changes, it gets what it wants."""
+"""A vCPU that uses less than this part of its limit is also sampled once per sampling period: even
+if its work changes, it gets what it wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class IpsSettings:
 class Target:
     """One vCPU as a cycle hands it over: its booking, the limit in force, and where it runs.
 
-    ``core_type``: the one it is kept on, if any; ``nominal_ips``: those of that core type.
+    ``core_type``: the core type of its affinity, ``None`` if there are several; ``nominal_ips``:
+    the nominal Ips of that core type.
     """
 
     terms: Terms
@@ -55,10 +57,11 @@ class Target:
 
 @dataclass(slots=True)
 class _Vcpu:
-    """What is known of one vCPU: samples when its controller last acted, and the last ones.
+    """What is known of one vCPU.
 
-    ``tick``: when it is sampled next; ``alert_ns``: until when in every tick. Mutable, because it
-    is updated up to 80 times per second.
+    ``since``: the sample at which its controller last acted; ``last``: the latest sample; ``tick``:
+    when it is sampled next; ``alert_ns``: until when it is sampled in every tick. Mutable, because
+    it is updated up to 80 times per second.
     """
 
     target: Target
@@ -69,16 +72,16 @@ class _Vcpu:
     alert_ns: float = 0.0
 
     def begin(self, sample: Sample | None) -> None:
-        """Start with this sample: nothing is known of what was before."""
+        """Start with this sample, and discard earlier ones."""
         self.since = self.last = sample
         if sample is not None:
             self.alert_ns = max(self.alert_ns, sample.time_ns + ALERT_FIRST_S * 1e9)
 
 
 def _work(before: Sample | None, after: Sample | None) -> Work | None:
-    """The difference of two samples; ``None`` if it means nothing.
+    """The difference between two samples.
 
-    So it is after counters began anew, a clock went back, or too much time has passed.
+    ``None`` if one is missing, a counter or clock went back, or too much time has passed.
     """
     if before is None or after is None:
         return None
@@ -91,7 +94,7 @@ def _work(before: Sample | None, after: Sample | None) -> Work | None:
 
 
 class FastLoop:
-    """Sets the limits of vCPUs that book Ips. It shares one thread with the control loop."""
+    """Sets the limits of vCPUs that book Ips. It runs in the same thread as the control loop."""
 
     def __init__(
         self, sensor: Sensor, actuator: Actuator, settings: IpsSettings | None = None
@@ -109,7 +112,7 @@ class FastLoop:
 
     @property
     def active(self) -> bool:
-        """Whether there is any vCPU to look after."""
+        """Whether there is any vCPU to control."""
         return bool(self._vcpus)
 
     @property
@@ -118,14 +121,14 @@ class FastLoop:
         return {key: vcpu.target.limit for key, vcpu in self._vcpus.items()}
 
     def follow(self, targets: Mapping[VcpuKey, Target]) -> None:
-        """Look after these vCPUs from now on, and no others."""
+        """Control exactly these vCPUs from now on."""
         new = targets.keys() - self._vcpus.keys()
         self._vcpus = {key: self._taken_over(key, now) for key, now in targets.items()}
         for key, sample in (self._sensor.sample(new) if new else {}).items():
             self._vcpus[key].begin(sample)
 
     def _taken_over(self, key: VcpuKey, now: Target) -> _Vcpu:
-        """A vCPU with what the last cycle made of it: another core type, or another limit."""
+        """A vCPU, updated with the core type and the limit that the last cycle gave it."""
         vcpu = self._vcpus.get(key)
         share = min(1.0, now.limit.cores)
         if vcpu is None:
@@ -140,7 +143,7 @@ class FastLoop:
         return vcpu
 
     def tick(self) -> None:
-        """Sample the vCPUs whose turn it is, and write the limits that have to change."""
+        """Sample the vCPUs that are due, and write the limits that have to change."""
         self._tick += 1
         due = [key for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick]
         samples = self._sensor.sample(due)
@@ -154,7 +157,7 @@ class FastLoop:
         self._write(wanted)
 
     def finish(self) -> None:
-        """Write steady-state limits, without corrections that nobody would be there to end."""
+        """Write steady-state limits: after the agent has ended, nothing would end a correction."""
         limits = {
             key: ips_controller.limit(
                 ips_controller.first_share(vcpu.target.terms.ips, vcpu.state.rho)
@@ -165,7 +168,7 @@ class FastLoop:
         self._write({k: lim for k, lim in limits.items() if lim != self._vcpus[k].target.limit})
 
     def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
-        """Add a sample; whether the controller wants another share."""
+        """Add a sample; returns whether the controller wants another share."""
         vcpu.tick = self._tick + 1
         work, last = _work(vcpu.since, sample), vcpu.last
         if work is None or sample is None:
@@ -192,7 +195,7 @@ class FastLoop:
         self.failed.update(failure.reason for failure in failures.values())
         for key, limit in wanted.items():
             vcpu = self._vcpus[key]
-            # A limit as the kernel takes it, or the old one where it could not be written.
+            # The limit in force: as rounded for the kernel, or the old one if the write failed.
             limit = vcpu.target.limit if key in failures else limit
             vcpu.target = replace(vcpu.target, limit=limit)
             vcpu.state = vcpu.state._replace(share=min(1.0, limit.cores))

@@ -28,16 +28,16 @@ class LeaseStatus:
 
 
 def blocked(cycle: Cycle) -> str | None:
-    """Which process kept a cycle from its changes by having the cycle lock, if one did."""
+    """The message that names the process whose cycle lock blocked this cycle's changes, if any."""
     failures = (*cycle.outcome.failures.values(), *cycle.outcome.idle_failures.values())
     return next((f.message for f in failures if f.reason == LOCKED), None)
 
 
 class Guarding:
-    """Renews the lease after completed cycles, and sees to it that there is a guard."""
+    """Renews the lease after completed cycles, and ensures that a guard is running."""
 
     def __init__(self, state_path: Path, length_s: float) -> None:
-        """Take the lease; ``ConfigInvalid`` if the state folder cannot be written."""
+        """Take the lease; raises ``ConfigInvalid`` if the state folder is not writable."""
         self._state_path = state_path
         self._child: subprocess.Popen[bytes] | None = None
         self._cycle: Cycle | None = None
@@ -56,17 +56,17 @@ class Guarding:
         self._start()
 
     def taken_over(self) -> bool:
-        """Whether the guard has acted since the last call; one is started if there is none."""
+        """Whether the guard has acted since the last call; starts a guard if none is running."""
         self._start()
         acted = self._lease.taken_over()
         if acted:
-            LOG.warning("the guard has applied the safe state; what it left is adopted")
+            LOG.warning("the guard has applied the safe state; the agent adopts what it finds")
         return acted
 
     def after(self, cycle: Cycle | None) -> LeaseStatus:
-        """Renew the lease if this is a completed cycle, and not the one of the last time.
+        """Renew the lease if a cycle was completed since the last call; returns its status.
 
-        It is not renewed while another process keeps the agent from its changes.
+        The lease is not renewed while another process blocks the agent's changes.
         """
         if cycle is not None and cycle is not self._cycle:
             self._cycle, problem = cycle, blocked(cycle)
@@ -82,19 +82,19 @@ class Guarding:
         return self.status
 
     def close(self) -> None:
-        """Let the lease go on to its end: a successor has that long to come."""
+        """Close the lease; it stays valid until it expires, so that a new agent can start."""
         self._lease.close()
 
     def _start(self) -> None:
-        """Start a guard as a child in a session of its own, unless there is one."""
+        """Start a guard as a child in a session of its own, unless one is running."""
         if self._child is not None:
             self._child.poll()  # leave no zombie
         now = time.monotonic()
         if now < self._start_s or self._lease.guarded():
             return
         self._start_s = now + AGAIN_S
-        LOG.info("no guard is here: starting one")
-        # No site-packages, no user's packages, nothing from the present folder.
+        LOG.info("no guard is running: starting one")
+        # Without site-packages, user packages or modules of the current directory.
         command = [sys.executable, "-sSP", "-m", "amp_nova.guard"]
         try:
             self._child = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Threads beside the control loop: each is restarted when it ends, and replaced when it is silent.
+"""Threads beside the control loop: each is restarted if it ends, and replaced if it hangs.
 
-A thread cannot be ended from outside. One that hangs is abandoned; with too many of those the agent
-stops feeding systemd's watchdog, and is restarted as a whole.
+A thread cannot be killed, so one that hangs is abandoned. With too many abandoned threads the agent
+stops feeding systemd's watchdog, which restarts the whole agent.
 """
 
 import logging
@@ -14,13 +14,13 @@ from tenacity import RetryCallState, Retrying, stop_when_event_set, wait_random_
 
 LOG = logging.getLogger(__name__)
 SILENT_S = 120.0
-"""A thread that has not reported for so long hangs: each call it makes has a shorter time-out."""
+"""A thread that has not reported for this long hangs: its calls all have shorter time-outs."""
 BACK_OFF_S, BACK_OFF_MAX_S = 2.0, 60.0
-"""Longest wait after a first failure, and after many: the wait doubles, and a random part of it is
-taken, so that the agents of a cloud do not all come back at once."""
+"""Longest wait after a first failure, and after many. The bound doubles with each failure, and the
+wait is random below it, so that the agents of a cloud do not all return at once."""
 ABANDONED_MAX = 3
 WAIT_MAX_S = 5.0
-"""Longest that a thread waits between two heartbeats."""
+"""Longest time that a waiting thread spends between two heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ThreadStatus:
 
 
 class Heartbeat:
-    """What one run of a thread calls: ``beat`` while it lives, ``success`` when it did its work."""
+    """How one run of a thread reports: ``beat`` that it is alive, ``success`` that it did work."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -41,18 +41,19 @@ class Heartbeat:
         self.last_success_s: float | None = None
 
     def beat(self) -> bool:
-        """Report, at least every ``SILENT_S``; whether to go on."""
+        """Report; to be called at least every ``SILENT_S``. Returns whether to go on."""
         self.beat_s = time.monotonic()
         return not self.ended.is_set()
 
     def success(self) -> None:
-        """The work was done once: a report was sent, or an inventory is up to date."""
+        """Report that the work was done: a report was sent, or an inventory is up to date."""
         self.last_success_s = time.time()
 
     def persist(self, attempt: Callable[[], None], failing: str) -> bool:
-        """Try until it succeeds, with exponential back-off and jitter; whether it did.
+        """Retry ``attempt`` until it succeeds, with exponential back-off and jitter.
 
-        ``failing`` begins the log message of the first failure.
+        Returns ``False`` if the thread was told to end first. ``failing`` begins the log message
+        of the first failure.
         """
 
         def failed(state: RetryCallState) -> None:
@@ -79,7 +80,7 @@ class Heartbeat:
         return True
 
     def pause(self, seconds: float) -> bool:
-        """Wait, reporting meanwhile; whether to go on."""
+        """Wait, with heartbeats; returns whether to go on."""
         until_s = time.monotonic() + seconds
         while self.beat() and (left_s := until_s - time.monotonic()) > 0:
             self.ended.wait(min(left_s, WAIT_MAX_S))
@@ -87,7 +88,7 @@ class Heartbeat:
 
 
 class HelperThread:
-    """One helper thread: ``work`` runs until its heartbeat says that it is enough."""
+    """One helper thread: runs ``work``, which returns once its heartbeat says not to go on."""
 
     def __init__(self, name: str, work: Callable[[Heartbeat], None]) -> None:
         self.name = name
@@ -105,7 +106,7 @@ class HelperThread:
         return ThreadStatus(self.name, self._restarts, self._heartbeat.last_success_s)
 
     def start(self) -> None:
-        """Start it."""
+        """Start the thread with a new heartbeat."""
         before, self._heartbeat = self._heartbeat, Heartbeat()
         self._heartbeat.last_success_s = before.last_success_s
         self._thread = threading.Thread(
@@ -114,7 +115,7 @@ class HelperThread:
         self._thread.start()
 
     def supervise(self) -> bool:
-        """Restart it if need be; ``False`` if that no longer helps."""
+        """Restart the thread if it ended or hangs; ``False`` if too many have been abandoned."""
         now_s, thread = time.monotonic(), self._thread
         if thread is None:
             return True
@@ -130,7 +131,7 @@ class HelperThread:
         return True
 
     def stop(self) -> None:
-        """Tell it to end; does not wait."""
+        """Tell the thread to end, without waiting for that."""
         self._thread = None
         self._heartbeat.ended.set()
 
@@ -151,7 +152,7 @@ class HelperThread:
     def _run(self, heartbeat: Heartbeat) -> None:
         try:
             self._work(heartbeat)
-        except Exception:  # whatever it was, it is restarted
+        except Exception:  # whatever it was, the thread is restarted
             LOG.exception("the thread '%s' failed", self.name)
 
 
@@ -160,6 +161,6 @@ def _one_line(error: BaseException | None) -> str:
 
 
 def supervise(threads: Iterable[HelperThread]) -> bool:
-    """Restart threads where need be; whether that helps."""
+    """Restart threads that ended or hang; ``False`` if that no longer helps for one of them."""
     well = [thread.supervise() for thread in threads]
     return all(well)

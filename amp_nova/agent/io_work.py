@@ -1,7 +1,7 @@
 """Moves the I/O threads of domains that are insensitive to core speed to slow cores, and back.
 
-The rule is ``profiling.io_overlap``; it is applied once per interval, by thread affinity.
-Affinities are read back every time, and one that something else has set is left alone.
+The rule is ``profiling.io_overlap``. It is applied once per interval, through thread affinities.
+These are read back every time, and an affinity that something else has set is left alone.
 """
 
 import logging
@@ -24,7 +24,7 @@ FOREIGN = "something else sets the affinity of its I/O threads"
 
 @dataclass(frozen=True, slots=True)
 class IoSettings:
-    """How I/O work is treated; see the options ``io_work`` and ``io_sensitive``."""
+    """How I/O work is handled; see the options ``io_work`` and ``io_sensitive``."""
 
     work: str = "report"
     sensitive_fast: bool = False
@@ -56,8 +56,8 @@ class IoDomain:
 class IoReport:
     """The domains after the last interval, and counts since the agent started.
 
-    ``moves``: domains moved, by destination (``slow``, ``fast`` or ``home``); ``failures``: failed
-    moves by reason; ``drift``: domains whose affinities something else changed.
+    ``moves``: moves of domains, by destination (``slow``, ``fast`` or ``home``); ``failures``:
+    failed moves by reason; ``drift``: how often something else changed a domain's affinities.
     """
 
     domains: tuple[IoDomain, ...]
@@ -82,8 +82,8 @@ class _State:
 class IoWork:
     """Applies the rule to all domains of the host.
 
-    ``marker``: a file that exists while threads may be moved. It outlives the agent, so an agent
-    that is started in another mode moves them home.
+    ``marker``: a file that exists while threads may be away from home. It outlives the agent, so
+    that an agent started in another mode moves them home.
     """
 
     def __init__(self, port: IoPort, settings: IoSettings, marker: Path | None = None) -> None:
@@ -111,7 +111,7 @@ class IoWork:
         if not self.due(now_s):
             return []
         self._due_s = now_s + self._settings.interval_s
-        if not io_overlap.slow_pcpus(topology):  # one core type: nothing to choose
+        if not io_overlap.slow_pcpus(topology):  # one core type: no choice
             self.report = None
             return []
         try:
@@ -177,7 +177,7 @@ class IoWork:
             return None if io_overlap.ours(reading.threads, topology) else FOREIGN
         homes = {t.tid: t.home for t in state.reading.threads} if state.reading else {}
         if any(
-            # With a new home, libvirt itself has pinned the thread.
+            # If its home changed as well, libvirt itself has pinned the thread.
             t.pcpus != state.expected.get(t.tid, t.pcpus) and homes.get(t.tid) == t.home
             for t in reading.threads
         ):
@@ -185,13 +185,13 @@ class IoWork:
             state.repairs = state.repairs.repaired(now_s, self._settings.repairs_max)
         if now_s < state.repairs.excluded_until_s:
             state.expected = {t.tid: t.pcpus for t in reading.threads}
-            return f"{FOREIGN}: use 'amp-nova pause' before you set it by hand"
+            return f"{FOREIGN}: run 'amp-nova pause' before you set it by hand"
         return None
 
     def _move(
         self, state: _State, reading: IoReading, topology: Topology, lines: list[str]
     ) -> str | None:
-        """Give threads their affinity; returns the error message if that fails."""
+        """Set the affinities of a domain's threads; returns the error message if that fails."""
         fast = self._settings.sensitive_fast
         if self._settings.work == "slow":
             state.expected = {
@@ -217,7 +217,7 @@ class IoWork:
             self._failures[failure.reason] += 1
             state.expected = {}
             return failure.message
-        # Threads that started since the last reading join the others without a log line.
+        # Threads that started since the last reading are moved without a log line.
         if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
             self._moves["slow" if state.case.insensitive else "fast" if fast else "home"] += 1
             lines.append(_line(reading, moved, state.case))

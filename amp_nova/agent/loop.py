@@ -1,7 +1,7 @@
 """One control cycle, from an observation to a record: the same code on a host and in the simulator.
 
-The host holds the truth: what is in force is read back in every cycle, so a restart adopts what it
-finds, and acting twice changes nothing.
+What is in force is read back from the host in every cycle. So a restarted agent adopts what it
+finds, and changes are idempotent.
 """
 
 import logging
@@ -40,14 +40,14 @@ from amp_nova.profiling.profiles import Profiles, ProfileSettings
 LOG = logging.getLogger(__name__)
 PER_VCPU = homes.pack, entitle, bookings.none_refused
 PER_INSTANCE = one_limit.pack, one_limit.entitle, bookings.refused
-"""How bookings are decided: with a limit for each vCPU, and with one for all of an instance's."""
+"""The functions that decide about bookings: with a limit per vCPU, and with one per instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the loop runs; see the options of the same names.
+    """How the loop runs.
 
-    ``dry_run`` decides and changes nothing; without ``memoize`` every stage runs in every cycle.
+    ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged.
     """
 
     terms: Terms = field(default_factory=Terms)
@@ -62,11 +62,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that survives a cycle.
+    """Everything that survives a cycle.
 
-    ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: pCPUs that must stay
-    free beside them; ``easing``: vCPUs whose adopted limits are changed step by step, ``None``: yet
-    to be adopted.
+    ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: siblings that must
+    stay free beside them; ``easing``: vCPUs whose adopted limits are still being changed step by
+    step, ``None`` before the limits in force have been adopted.
     """
 
     policy: PolicyState
@@ -82,7 +82,7 @@ class State:
 
 
 class Loop:
-    """Keeps what is delivered equal to what was booked, cycle by cycle."""
+    """Keeps delivered capacity equal to booked capacity, cycle by cycle."""
 
     def __init__(
         self,
@@ -101,10 +101,13 @@ class Loop:
         self._memo = Memo(enabled=settings.memoize)
         self._state = State(policy_runner.begin(policy or NonePolicy(), settings.policy))
         self.fast = FastLoop(sensor, actuator, settings.ips)
-        """The fast loop, to be run between the cycles while it is active."""
+        """The fast loop, to be run between cycles while it is active."""
 
     def cycle(self) -> Cycle:
-        """Observe, decide and act once; ``HypervisorUnavailable`` if nothing can be observed."""
+        """Observe, decide and act once; returns the record of the cycle.
+
+        Raises ``HypervisorUnavailable`` if nothing can be observed.
+        """
         clock, memo = [self._stopwatch()], self._memo
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
@@ -135,20 +138,20 @@ class Loop:
 
     @property
     def dry_run(self) -> bool:
-        """Whether it decides and changes nothing."""
+        """Whether the loop decides, but changes nothing."""
         return self._settings.dry_run
 
     def adopt(self) -> None:
-        """Take what is in force for granted: the guard acted while no cycle was completed."""
+        """Adopt what is in force, because the guard acted while no cycle was completed."""
         foreign = self._state.foreign.adopting()
         self._state = replace(self._state, foreign=foreign, easing=None)
 
     def finish(self) -> None:
-        """Leave limits in force that are right with nobody there to correct them."""
+        """Leave limits in force that are right without an agent to correct them."""
         self.fast.finish()
 
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
-        """The state with what vCPUs did since the last cycle, and what somebody else changed."""
+        """The state with what vCPUs did since the last cycle, and with foreign changes."""
         repairs_max = self._settings.drift_repairs_max
         limits = self.fast.limits
         foreign = foreign_changes.compare(state.foreign, seen, now, limits, repairs_max)
@@ -176,7 +179,7 @@ class Loop:
         topology = memo(for_admission, seen.topology, terms.smt)
         pack, decide, refused = PER_INSTANCE if terms.one_limit else PER_VCPU
         excluded = {**refused(state.bookings), **state.foreign.excluded, **seen.paused}
-        # vCPUs that somebody else moved are packed where they were before.
+        # vCPUs that somebody else moved are packed where they were kept before.
         moved = {
             key: now[key]._replace(pcpus=pcpus)
             for key, pcpus in state.foreign.moved.items()
@@ -207,7 +210,7 @@ class Loop:
     def _current(
         self, state: State, now: Allocations, *, speeds_vary: bool
     ) -> dict[VcpuKey, Current]:
-        """The inputs of limits that vary: of bursts, bookings in Ips, and where speeds vary."""
+        """The inputs of limits that vary: with bursts, bookings in Ips, or pCPUs that slow down."""
         vary = speeds_vary and self._settings.terms.smt != "ignore"
         varying = {
             resource
@@ -230,7 +233,7 @@ class Loop:
         wanted: Changes,
         outcome: Outcome,
     ) -> State:
-        """The state after these changes; the fast loop follows the vCPUs it governs."""
+        """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
         entitlements, memo, topology = state.entitlements, self._memo, seen.topology
         not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.idle_failures}
         profiled = state.profiles
@@ -252,7 +255,7 @@ class Loop:
         )
 
     def _totals(self, state: State) -> Totals:
-        """The counts so far, with those of the fast loop."""
+        """The counts since the loop started, including those of the fast loop."""
         totals, fast = state.totals, self.fast
         return replace(
             totals,
@@ -264,7 +267,7 @@ class Loop:
 
 
 def _adopted(state: State, now: Allocations) -> State:
-    """The state with limits that approach what is wanted from what was found."""
+    """The state with limits that lead step by step from what was found to what is wanted."""
     if state.easing is not None and not state.easing:
         return state
     eased, left = adoption.eased(state.entitlements, now, state.easing)
@@ -272,7 +275,7 @@ def _adopted(state: State, now: Allocations) -> State:
 
 
 def _known(state: State, key: VcpuKey) -> Known:
-    """What a policy may know of a vCPU."""
+    """What a policy may know about a vCPU."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
     measured = profile.sampled or profile.speedup
     return Known(
@@ -311,7 +314,7 @@ def _targets(
 def _counted(
     totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
 ) -> Totals:
-    """The counts with the changes of one cycle."""
+    """The counts, with the changes of one cycle added."""
     migrations, failures = Counter(totals.migrations), Counter(totals.failures)
     failures.update(f.reason for f in outcome.failures.values())
     failures.update(f.reason for f in outcome.idle_failures.values())

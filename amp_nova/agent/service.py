@@ -1,4 +1,4 @@
-"""The agent as a service: when cycles run, signals, and who is told about them."""
+"""The agent as a service: when cycles run, how signals end it, and where cycles are published."""
 
 import functools
 import logging
@@ -26,20 +26,20 @@ from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
-"""Least time between two cycles that events start, so that a burst of them is one cycle."""
+"""Shortest time between cycles that events start, so that a burst of events starts only one."""
 LIBVIRT_SHARE = 0.25
-"""Part of a cycle for which all calls to libvirt together may be waited for."""
+"""Longest wait for all calls to libvirt in a cycle, as a part of the cycle."""
 
 
 class Service:
-    """Runs cycles: periodically, and at once when something happened to a domain."""
+    """Runs cycles: periodically, and at once after a life-cycle event of a domain."""
 
     def __init__(self, conf: cfg.ConfigOpts, *, dry_run: bool = False) -> None:
         self._conf = conf
         self._wake = Wakeup()
         self._systemd = Systemd()
         self._failing: set[str] = set()
-        """What failed last time it was tried, to log that once."""
+        """What failed in its last attempt, so that repeated failures are logged only once."""
         wiring.raise_descriptor_limit()
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)
@@ -56,12 +56,12 @@ class Service:
         """The record of the last cycle."""
 
     def once(self) -> Cycle:
-        """One cycle."""
+        """Run one cycle and return its record."""
         self.last = cycle = self.loop.cycle()
         return cycle
 
     def poll_io(self) -> list[str]:
-        """I/O work, when its interval has passed; a line for each domain whose threads moved."""
+        """Handle I/O work if it is due; returns a line for each domain whose threads moved."""
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
@@ -71,7 +71,10 @@ class Service:
         return lines
 
     def poll_io_twice(self, between_s: float = 1.0) -> list[str]:
-        """The I/O threads a dry run would move: their usage is the difference of two readings."""
+        """The I/O threads that a dry run would move, one line per domain.
+
+        Takes two readings ``between_s`` apart, because usage is their difference.
+        """
         if self._conf.agent.io_work != "slow":
             return []
         self.poll_io()
@@ -80,15 +83,15 @@ class Service:
         return self.poll_io()
 
     def run(self) -> None:
-        """Run until a signal stops it. Limits stay in force: they hold without the agent."""
+        """Run until a signal stops it; limits stay in force and are right without the agent."""
         agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
         with locks.locked(state_path, locks.AGENT):
             _check_trusted(state_path)
-            # However long cycles are, two fit into a lease.
+            # A lease is at least two cycles long.
             guarding = Guarding(state_path, max(agent.lease_s, 2 * agent.cycle_s))
             server = control_socket.Control(state_path, self._answer)
             try:
-                # What libvirt does not answer within a part of a cycle, the next cycle takes.
+                # A libvirt call that does not return in time is taken up by the next cycle.
                 self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
                 self.publishers.serve()
                 with self._wake.signals():
@@ -123,7 +126,7 @@ class Service:
             ended = time.monotonic()
 
     def _pause(self, until_s: float) -> bool:
-        """Wait for the next cycle, running the fast loop meanwhile; whether an event came first."""
+        """Run the fast loop until the next cycle is due; returns whether an event came first."""
         fast, tick_s = self.loop.fast, time.monotonic()
         while fast.active and not self._wake.stopping:
             # Ticks that a long cycle delayed are skipped, not caught up on.
@@ -153,7 +156,7 @@ class Service:
         self._systemd.report(text, alive=completed and well)
 
     def _try_cycle(self, late_s: float | None) -> bool:
-        """Run a cycle and publish it; ``False`` if it failed for an unknown reason."""
+        """Run a cycle and publish it; ``False`` if it failed, unless libvirt is unavailable."""
         try:
             cycle = self.once()
         except HypervisorUnavailable as exc:
@@ -167,7 +170,7 @@ class Service:
                 LOG.error("%s; nothing changes until that is over", exc)
             self._failing.add("cycle")
             return False
-        except Exception:  # whatever it was, the next cycle starts from what the host says
+        except Exception:  # whatever it was, the next cycle starts from what it reads on the host
             LOG.exception("a control cycle failed; the next one starts afresh")
             return False
         self._failing -= {"hypervisor", "cycle"}
@@ -183,13 +186,13 @@ class Service:
             self._failing.discard("publish")
         except Exception:  # enforcement does not depend on it
             if "publish" not in self._failing:
-                LOG.exception("a cycle could not be published; the next one is")
+                LOG.exception("a cycle could not be published; trying again after each cycle")
             self._failing.add("publish")
 
     def _try_io(self) -> list[str]:
         try:
             lines = self.poll_io()
-        except Locked:  # the cycle says so
+        except Locked:  # the cycle reports it
             return []
         except Exception:  # bookings do not depend on it
             if "io" not in self._failing:
@@ -216,7 +219,7 @@ class Service:
 
 
 def _check_trusted(state_path: Path) -> None:
-    """``ConfigInvalid`` if others can change what the agent keeps there."""
+    """Raise ``ConfigInvalid`` if another user can change what the agent keeps there."""
     try:
         check_trusted(state_path)
     except (OSError, ValueError) as exc:

@@ -11,7 +11,7 @@ from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings
 from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 SP_S = {"cgroup": 0.1, "libvirt": 0.5}
-"""Default sampling period by writer: a write through libvirt costs a thousand times as much."""
+"""Default sampling period in seconds, by writer: a write through libvirt costs 1000 times more."""
 
 
 def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:

@@ -1,4 +1,4 @@
-"""Tells systemd how the agent is (``sd_notify``, sd_notify(3)); does nothing without systemd."""
+"""Reports the agent's state to systemd (sd_notify(3)); does nothing without systemd."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ _MARGIN_S = 30.0
 
 
 class Systemd:
-    """The notification socket of the unit, if the process was started by one of ``Type=notify``."""
+    """The notification socket, if the process was started by a unit with ``Type=notify``."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -19,13 +19,13 @@ class Systemd:
         self._ready = False
 
     def begin(self, cycle_s: float) -> None:
-        """Give the watchdog time for three cycles, and at least what the unit says."""
+        """Set the watchdog to three cycles plus a margin, unless the unit gives it more time."""
         needed_s = 3 * cycle_s + _MARGIN_S
         if self._watchdog_s and self._watchdog_s < needed_s:
             self._send(f"WATCHDOG_USEC={round(needed_s * 1e6)}")
 
     def report(self, status: str, *, alive: bool) -> None:
-        """Say what the agent does, that it has started, and feed the watchdog if ``alive``."""
+        """Report the status and that the agent has started; feed the watchdog if ``alive``."""
         lines = [f"STATUS={' '.join(status.split())}"]
         lines += [] if self._ready else ["READY=1"]
         lines += ["WATCHDOG=1"] if alive else []
@@ -33,7 +33,7 @@ class Systemd:
         self._send("\n".join(lines))
 
     def stopping(self) -> None:
-        """The agent ends on purpose."""
+        """Report that the agent ends on purpose."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:
@@ -48,7 +48,7 @@ class Systemd:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """Seconds of the unit's watchdog; 0 without one, or when it watches another process."""
+    """The unit's watchdog time in seconds; 0 if there is none or it watches another process."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     text = environ.get("WATCHDOG_USEC", "")

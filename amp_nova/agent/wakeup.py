@@ -1,7 +1,7 @@
-"""Wakes the thread that runs cycles, by events from other threads and by signals, without a lock.
+"""Wakes the thread that runs cycles on events from other threads and on signals, without a lock.
 
-A handler that takes a lock can interrupt the thread that holds it. Python's wake-up descriptor
-(``signal.set_wakeup_fd``) writes the number of a signal into a pipe instead; events write 0.
+A signal handler that takes a lock can interrupt the thread that holds it, and deadlock. So Python's
+wake-up descriptor (``signal.set_wakeup_fd``) writes the signal number into a pipe; events write 0.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ class Wakeup:
         self._signal: int | None = None
 
     def set(self) -> None:
-        """Report an event; from any thread."""
+        """Report an event; any thread may call this."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full: the thread will wake anyway
             os.write(self._write, b"\0")
 
     def clear(self) -> None:
-        """Forget the events so far."""
+        """Discard the events so far."""
         self._drain()
         self._event = False
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for an event or a signal; whether there was one since the last ``clear``."""
+        """Wait for an event or a signal; returns whether there was one since the last ``clear``."""
         until_s = time.monotonic() + timeout_s
         while not (self.stopping or self._event) and (left_s := until_s - time.monotonic()) > 0:
             self._poll.poll(left_s * 1000)
@@ -51,7 +51,7 @@ class Wakeup:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT; in the main thread only."""
+        """Handle SIGTERM and SIGINT inside a ``with`` block; only in the main thread."""
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         handlers = {number: signal.signal(number, _nothing) for number in _STOPPING}
         try:
@@ -74,4 +74,4 @@ class Wakeup:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Python needs a handler, or the signal's default action would end the process."""
+    """Do nothing; without a handler the signal's default action would end the process."""

@@ -1,4 +1,4 @@
-"""Builds the agent's parts from the configuration. It alone connects the loop to a real host."""
+"""Builds the agent's parts from the configuration; only this module connects the loop to a host."""
 
 import contextlib
 import functools
@@ -40,11 +40,14 @@ BACKENDS: dict[str, Callable[[Hypervisor], Backend]] = {
     "cgroup": lambda _hypervisor: CgroupBackend(),
     "libvirt": LibvirtBackend,
 }
-"""What the writer writes through, by ``[agent] writer``."""
+"""The writer's backend, by the value of ``[agent] writer``."""
 
 
 def fallbacks(lines: list[str]) -> list[Fallback]:
-    """Bookings configured for domains that carry none; ``ConfigInvalid`` naming the line."""
+    """Bookings configured for domains that carry none.
+
+    Raises ``ConfigInvalid``, which quotes the line, if one is not valid.
+    """
     found = []
     for line in lines:
         pattern, *pairs = line.split() or [""]
@@ -63,7 +66,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
 
 
 def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSensor:
-    """What reads this machine, as configured."""
+    """The sensor of this machine, as configured; ``wake`` is set at life-cycle events."""
     agent = conf.agent
     hypervisor = Hypervisor(
         agent.libvirt_uri,
@@ -84,7 +87,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
 
 
 def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
-    """What changes it; its writes respect pauses and the cycle lock."""
+    """The writer for the domains of ``sensor``; it respects pauses and the cycle lock."""
     state_path = Path(conf.agent.state_path)
     lock = functools.partial(locks.locked, state_path, locks.CYCLE)
     paused, records = Pauses(state_path).current, Records(state_path, sensor)
@@ -93,13 +96,13 @@ def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
 
 
 def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
-    """The I/O threads and interfaces of the same domains."""
+    """Access to the I/O threads and interfaces of the domains of ``sensor``."""
     run_path, rate = Path(conf.agent.libvirt_run_path), conf.agent.io_line_rate_mbps
     return IoHost(sensor.hypervisor, run_path, line_rate_mbps=rate or None)
 
 
 def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) -> IoWork:
-    """What moves I/O threads, as configured; ``ConfigInvalid`` if the writer cannot."""
+    """The part that moves I/O threads; raises ``ConfigInvalid`` if the writer cannot do that."""
     if conf.agent.io_work == "slow" and conf.agent.writer == "libvirt":
         raise ConfigInvalid(
             "[agent] io_work = slow: I/O threads are not moved through libvirt; "
@@ -111,25 +114,28 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) 
         repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
     )
-    if how.work == "report":  # nothing follows from it, so it need not come soon
+    if how.work == "report":  # nothing is moved, so a longer interval is enough
         how = replace(how, interval_s=2 * how.interval_s)
-    if dry_run:  # it has to decide on a single interval
+    if dry_run:  # a single interval has to be enough
         how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
     return IoWork(make_io_host(conf, sensor), how, io_marker(conf))
 
 
 def io_marker(conf: cfg.ConfigOpts) -> Path:
-    """The file that says that I/O threads were moved and may have to be moved back."""
+    """The file that exists while I/O threads may have to be moved back."""
     return Path(conf.agent.state_path) / "io.moved"
 
 
 def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
-    """When the calibration in use was made, and how exact its coefficients are."""
+    """When the calibration in use was made, and the half-width of each coefficient's interval.
+
+    ``NOT_CALIBRATED`` if no calibration is in use.
+    """
     if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
         return NOT_CALIBRATED
     try:
         found = file.read(conf.topology.calibration_file)
-    except CalibrationInvalid:  # it was removed since
+    except CalibrationInvalid:  # removed since the topology was read
         return NOT_CALIBRATED
     used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
     intervals = {t.name: t.coefficient for t in found.core_types if t.name in used}
@@ -138,7 +144,10 @@ def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:
-    """What will count instructions here, while there is no guest to tell."""
+    """The source that will count instructions, as far as can be known without a guest.
+
+    ``None`` if instructions cannot be counted on this host.
+    """
     root, source = Path(conf.topology.root), conf.counters.source
     if source == TCG:
         return TCG
@@ -149,7 +158,10 @@ def expected_source(conf: cfg.ConfigOpts) -> str | None:
 
 
 def policy(conf: cfg.ConfigOpts) -> Policy:
-    """The best-effort policy, as configured; ``AmpError`` if it or a parameter does not exist."""
+    """The best-effort policy, as configured.
+
+    Raises ``PolicyNotFound`` or ``ConfigInvalid`` if it, or one of its parameters, is not valid.
+    """
     given: dict[str, object] = {}
     for line in conf.agent.policy_parameter:
         key, equals, value = line.partition("=")
@@ -162,7 +174,7 @@ def policy(conf: cfg.ConfigOpts) -> Policy:
 
 
 def raise_descriptor_limit() -> None:
-    """Use all file descriptors that the hard limit allows: each vCPU takes four."""
+    """Raise the soft limit of file descriptors to the hard limit: each vCPU takes four."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
