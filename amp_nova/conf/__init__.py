@@ -1,6 +1,6 @@
 """The options of ``/etc/amp-nova/amp-nova.conf``: one module per group, as in Placement.
 
-Configuration is passed around as a ``ConfigOpts``; there is no global one.
+Configuration is passed as a ``ConfigOpts``; there is no global configuration.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def default_folders() -> list[str]:
 def _once(paths: Sequence[str]) -> list[str]:
     """The paths without repetition.
 
-    oslo.config looks for a file named after the project and for one named after the program. Where
+    oslo.config looks for a file named after the project and for one named after the program. As
     these are the same, it would read the file twice, and list options would have every line twice.
     """
     return list(dict.fromkeys(paths))
@@ -91,7 +91,7 @@ def load(
                 default_config_dirs=folders,
             )
     except (cfg.Error, OSError, UnicodeError, SystemExit) as exc:
-        # oslo.config prints and exits if a file sets a command-line option, such as debug, wrongly.
+        # oslo.config prints and exits if a file has a bad value for a command-line option (debug).
         text = said.getvalue() if isinstance(exc, SystemExit) else str(exc)
         where = f"{', '.join(named)}: " if isinstance(exc, UnicodeError) and named else ""
         reason = " ".join(text.split())
@@ -139,7 +139,7 @@ def _checked(group: str, opt: cfg.Opt, text: Any) -> Any:
 
 
 def _allowed(kind: Any) -> str | None:
-    """What to write for an option of this type."""
+    """What to write for an option of this type; ``None`` if there is nothing general to say."""
     if isinstance(kind, types.Boolean):
         return "give true or false"
     if isinstance(kind, types.Number):

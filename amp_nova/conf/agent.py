@@ -53,8 +53,8 @@ built with another run-time directory.
         min=0.1,
         max=3600.0,
         help="""
-Seconds to wait for an answer from libvirt. A domain that does not answer in time keeps its last
-known definition and is read again later, so a longer time only delays the cycle.
+Seconds to wait for an answer from libvirt. If libvirt does not answer for a domain in time, the
+agent uses its last known definition and reads it again later; a longer time only delays the cycle.
 """,
     ),
     cfg.FloatOpt(
@@ -64,7 +64,7 @@ known definition and is read again later, so a longer time only delays the cycle
         max=86400.0,
         help="""
 Seconds between two complete listings of the domains. Changes normally arrive as events; the
-listing finds those whose event was lost. 60 is enough where libvirt is slow and its events are
+listing finds changes whose event was lost. 60 is enough if libvirt is slow and its events are
 reliable.
 """,
     ),
@@ -83,9 +83,9 @@ It must survive a restart of the agent, but not a reboot.
         min=1.0,
         max=3600.0,
         help="""
-Seconds that limits, affinities and the idle class stay as they are after the last completed cycle.
-Then the guard (``amp-nova-guard``) applies the safe state: bookings keep the limits of the core
-types they are on, best effort leaves the idle class. At least two cycles have to fit in.
+Seconds after the last completed cycle until the guard (``amp-nova-guard``) applies the safe state:
+bookings keep the limits of the core types they are on, and best effort leaves the idle class. The
+lease is never shorter than two cycles.
 """,
     ),
     cfg.IntOpt(
@@ -93,10 +93,9 @@ types they are on, best effort leaves the idle class. At least two cycles have t
         default=3,
         min=0,
         help="""
-How many times a minute the agent restores a quota, an affinity, a burst or the idle class of an
-instance where something else changed it.
-After that it leaves the instance alone for five minutes and reports it. 0 never restores
-anything.
+How many times per minute the agent restores the quota, affinity, burst or idle class of an instance
+after something else has changed it. After that it leaves the instance alone for five minutes and
+reports it. 0 never restores anything.
 """,
     ),
 ]
@@ -106,7 +105,7 @@ _BOOKINGS: list[cfg.Opt] = [
         "booking",
         default=[],
         help="""
-Booking of domains without ``amp:*`` keys in their Nova metadata: instances started before Nova
+Bookings for domains without ``amp:*`` keys in their Nova metadata: instances started before Nova
 32.0, or domains that Nova does not manage. Each line is a shell pattern for the libvirt name
 followed by extra specs, for example ``booking = web-* amp:pref_core=0.5 amp:limit=hard``. The
 first line that matches applies.
@@ -119,7 +118,7 @@ first line that matches applies.
         max=0.9,
         help="""
 Share of every pCPU that cannot be booked and is left to the host and to best-effort instances.
-Set it where bookings may fill whole pCPUs or the host runs services of its own; start with 0.05.
+Set it if bookings may fill whole pCPUs or if the host runs other services; start with 0.05.
 """,
     ),
     cfg.StrOpt(
@@ -133,8 +132,8 @@ Set it where bookings may fill whole pCPUs or the host runs services of its own;
         help="""
 How bookings use the hardware threads (SMT siblings) of a core. A busy sibling slows a thread down
 to the factor that ``amp-nova calibrate`` measures. With ``shared``, a booking that needs more than
-a shared thread gives still gets a whole core, and limits follow the speed that the threads had
-lately. Without SMT the modes do not differ.
+a shared thread gives still gets a whole core, and limits follow the recent speed of the threads.
+Without SMT the modes do not differ.
 """,
     ),
     cfg.StrOpt(
@@ -157,9 +156,9 @@ between cores for guests that depend on their caches.
             ("adaptive", "the measured speedup of each vCPU: its speed is the same everywhere"),
         ],
         help="""
-How a booking in reference cores becomes CPU time on a faster core. A memory-bound guest gains
-less from a fast core than the calibration says: with ``fixed`` it runs slower there than on the
-reference core, with ``adaptive`` it gets more of the fast core, as long as that is free.
+How a booking in reference cores is converted to CPU time on a faster core. A memory-bound guest
+gains less from a fast core than the calibration says: with ``fixed`` it runs slower there than on
+the reference core; with ``adaptive`` it gets more of the fast core, if capacity is free.
 ``adaptive`` needs counters.
 """,
     ),
@@ -177,9 +176,9 @@ matches applies.
         min=1.0,
         max=1e6,
         help="""
-Cycles that a last-level cache miss costs on the slowest core type. The agent estimates speedups
-from cache misses with it until a vCPU has run on two core types. Set it if you have measured the
-memory latency of the platform; by default the agent uses a rough guess.
+Cycles that a last-level cache miss costs on the slowest core type. Until a vCPU has run on two core
+types, the agent estimates its speedup from its cache misses and this cost. Set it if you have
+measured the memory latency of the platform; by default the agent uses a rough guess.
 """,
     ),
     cfg.FloatOpt(
@@ -188,10 +187,10 @@ memory latency of the platform; by default the agent uses a rough guess.
         min=0.05,
         max=1.0,
         help="""
-Sampling period, in seconds, of bookings in instructions per second. The counters of these vCPUs
-are read once per period, or eight times while their work changes. A longer period costs less CPU
-time and follows changes of a guest's work more slowly; try 0.2 where hundreds of them run. By
-default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
+Sampling period, in seconds, of vCPUs that book instructions per second. Their counters are read
+once per period, or eight times per period while their work changes. A longer period costs less CPU
+time and follows changes of a guest's work more slowly; try 0.2 on hosts with hundreds of such
+vCPUs. By default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
 """,
     ),
     cfg.StrOpt(
@@ -215,9 +214,9 @@ _BEST_EFFORT: list[cfg.Opt] = [
         help="""
 Run instances without a booking in the idle class (``cpu.idle`` of their cgroup) while there are
 bookings on the host, so that they use only what bookings leave. Without it, a busy neighbour
-takes its equal share and a booking above that share is not kept. Where bookings may fill whole
-pCPUs, set ``reserve_ratio`` to leave best effort something at all times. Instances with
-``quota:cpu_shares`` are never changed.
+takes an equal share, and a booking above that share is not kept. If bookings may fill whole pCPUs,
+set ``reserve_ratio`` so that best effort always gets some CPU time. The idle class of instances
+with ``quota:cpu_shares`` is never changed.
 """,
     ),
     cfg.StrOpt(
@@ -244,7 +243,7 @@ more parameters.
         min=0.1,
         max=3600.0,
         help="""
-Seconds between two decisions of the policy; each is made in the next control cycle. An extra one
+Seconds between two decisions of the policy, each made in the next control cycle. An extra decision
 is made when a vCPU on a fast core goes to sleep and another vCPU could use that core. Shorter
 intervals share fast cores more evenly and move vCPUs more often.
 """,
@@ -254,8 +253,8 @@ intervals share fast cores more evenly and move vCPUs more often.
         min=2,
         help="""
 How many vCPUs the policy may move between core types per interval; swapping two vCPUs is two
-moves, and placing a new vCPU is none. Not limited by default. Set it where moves are expensive,
-for example between cores that share no cache; start with 2, one swap per interval.
+moves, and placing a new vCPU is none. Not limited by default. Set it if moves are expensive, for
+example between cores that share no cache; start with 2, which is one swap per interval.
 """,
     ),
 ]
@@ -292,10 +291,10 @@ Before you set it, check ``amp_instance_combined_usage_ratio`` and
         default=0,
         min=0,
         help="""
-Bandwidth, in Mbit/s each way, of an interface without a limit in its domain's definition. 0 takes
-the speed of the fastest physical link that is up. Set it in virtual machines, where drivers
-report no speed (such domains then have no Combined Usage and are left alone), and where the
-network is limited elsewhere, as by Neutron's QoS.
+Bandwidth, in Mbit/s each way, of an interface without a limit in its domain's definition. 0 means
+the speed of the fastest physical link that is up. Set it on hosts whose network drivers report no
+speed, such as virtual machines (otherwise such domains have no Combined Usage and are left alone),
+and if the network is limited elsewhere, for example by Neutron's QoS.
 """,
     ),
 ]

@@ -24,6 +24,6 @@ opening performance counters, for example while you profile the host yourself.
         default=30.0,
         min=0.1,
         max=86400.0,
-        help="Seconds until the agent tries again to count a vCPU that could not be counted.",
+        help="Seconds between attempts to count the instructions of a vCPU after a failure.",
     ),
 ]

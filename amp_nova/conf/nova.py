@@ -1,4 +1,4 @@
-"""``[nova]``: what the agent has to know of Nova's configuration on this host."""
+"""``[nova]``: what the agent has to know about Nova's configuration on this host."""
 
 from oslo_config import cfg
 

@@ -20,7 +20,7 @@ wrong: these lines override everything that is detected.
         default=[],
         help="""
 The pCPUs of one core with several hardware threads, for example ``siblings = 0-1``, one line for
-each such core. Set it where the machine does not show them, as in most virtual machines, and
+each such core. Set it if the machine does not report siblings, as most virtual machines do not, and
 calibrate afterwards.
 """,
     ),
@@ -28,9 +28,10 @@ calibrate afterwards.
         "smt_busy_factor",
         default=[],
         help="""
-What a busy sibling leaves of a thread's speed, as core type and factor, for example
-``smt_busy_factor = fast 0.55``. It replaces the factor that ``amp-nova calibrate`` measures, the
-mean over its kernels; give the lowest one measured if bookings must hold beside any work.
+Speed of a hardware thread whose sibling is busy, relative to its speed beside an idle sibling, as
+core type and factor, for example ``smt_busy_factor = fast 0.55``. It replaces the factor that
+``amp-nova calibrate`` measures, the mean over its kernels; give the lowest one measured if bookings
+must hold beside any work.
 """,
     ),
     cfg.StrOpt(
