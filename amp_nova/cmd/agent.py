@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 START_BACK_OFF_S, START_BACK_OFF_MAX_S = 2.0, 30.0
-"""Longest wait after a first failed start, and after many; below the unit's WatchdogSec."""
+"""Longest wait after the first failed start, and after many; below the unit's WatchdogSec."""
 
 EXAMPLE = """example:
   amp-nova-agent --dry-run        show what it would change now, and why
@@ -53,7 +53,7 @@ def build_parser() -> Parser:
 
 
 def _configure(arguments: argparse.Namespace, *, quiet: bool) -> cfg.ConfigOpts:
-    """The configuration, with logging as its section [DEFAULT] says; ``quiet``: only errors."""
+    """Load the configuration and set up logging from its [DEFAULT]; ``quiet``: log only errors."""
     argv = ["--debug"] if arguments.debug else []
     conf = options.load(argv, arguments.config_file, log.register_options)
     try:
@@ -61,7 +61,7 @@ def _configure(arguments: argparse.Namespace, *, quiet: bool) -> cfg.ConfigOpts:
             conf.set_default("use_stderr", True)
         log.setup(conf, options.PROJECT)
     except (cfg.Error, log.LogConfigError, OSError) as exc:
-        raise ConfigInvalid(f"[DEFAULT] does not say how to log: {exc}; correct it") from exc
+        raise ConfigInvalid(f"logging cannot be set up from [DEFAULT]: {exc}; correct it") from exc
     if quiet and not conf.debug:
         logging.getLogger().setLevel(logging.ERROR)
     return conf
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _started(conf: cfg.ConfigOpts) -> "Service":
-    """The service, as soon as this machine allows it: a calibration may be half-written."""
+    """The service; retried while the core types, the calibration or libvirt cannot be read."""
     from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
     from amp_nova.agent.service import Service

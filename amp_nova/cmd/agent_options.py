@@ -17,7 +17,7 @@ ELSEWHERE = {
     "policy": "give the policy beside 'agent', at the top of the scenario",
     "policy_parameter": "give parameters of the policy with --set",
 }
-"""Options that a scenario has another place for."""
+"""Options that a scenario gives elsewhere."""
 
 
 def read(given: Mapping[str, Value]) -> Settings:
@@ -48,7 +48,7 @@ def read(given: Mapping[str, Value]) -> Settings:
 
 
 def _text(value: Value, *, multiple: bool) -> str | list[str]:
-    """The value as the configuration file would have it."""
+    """The value as it is written in a configuration file."""
     if multiple and isinstance(value.node, yaml.SequenceNode):
         return [item.raw() for item in value.items()]
     return [value.raw()] if multiple else value.raw()

@@ -35,9 +35,9 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command("status", "why an instance has the quota and cores it has"),
     "pause": Command("pause", "stop managing one instance for a while"),
     "resume": Command("pause", "manage an instance again that was paused or released"),
-    "release": Command("pause", "restore what the flavor alone asks for"),
+    "release": Command("pause", "undo what the agent changed, and stop managing instances"),
     "flavor": Command("flavor", "check the extra specs of a flavor"),
-    "record": Command("record", "write what this host's instances do as a scenario"),
+    "record": Command("record", "record this host's instances as a scenario"),
     "simulate": Command("simulate", "run a scenario: a host, its guests and what they do"),
     "compare": Command("compare", "run several policies over scenarios, in one table"),
     "whatif": Command("whatif", "what another policy, machine or booking would have delivered"),
@@ -45,13 +45,13 @@ COMMANDS: Mapping[str, Command] = {
         "reproduce", "the papers' tables and figures, published values beside ours"
     ),
     "demo": Command("demo", "see bookings kept on fast and slow cores, in half a minute"),
-    "completion": Command("completion", "print what makes a shell complete these commands"),
+    "completion": Command("completion", "print a completion script for bash or zsh"),
 }
 """The subcommands, in the order of ``--help``."""
 
 
 class _Subparsers:
-    """What ``add_parser`` of a module adds to: gives every parser its line in ``--help``."""
+    """Passed to a module's ``add_parser``; gives every parser its line in ``--help``."""
 
     def __init__(self, action: Any) -> None:
         self._action = action
@@ -64,8 +64,8 @@ def build_parser(modules: Sequence[str] | None = None) -> Parser:
     """The parser of ``amp-nova``.
 
     Args:
-        modules: the modules whose subcommands are parsed, ``None`` for all; of the others the
-            parser knows the name and the line in ``--help``.
+        modules: the modules whose subcommands are parsed, ``None`` for all; of all others the
+            parser knows only the name and the line in ``--help``.
     """
     parser = Parser(
         prog="amp-nova",
@@ -86,7 +86,7 @@ def build_parser(modules: Sequence[str] | None = None) -> Parser:
 
 
 def _parser_for(words: Sequence[str]) -> Parser:
-    """The parser that can parse these words, with no more than it takes."""
+    """The parser for these words, which loads only the module that they need."""
     name = next((word for word in words if not word.startswith("-")), None)
     if name is None:
         return build_parser([])

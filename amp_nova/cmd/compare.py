@@ -65,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="plot throughput against unfairness, the Pareto front named (needs matplotlib)",
+        help="plot throughput against unfairness, with the Pareto front (needs matplotlib)",
     )
     table.add_arguments(parser)
     parser.set_defaults(run=run)

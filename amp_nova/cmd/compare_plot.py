@@ -1,4 +1,4 @@
-"""The figure of ``amp-nova compare``: one panel per scenario, the Pareto front named in it."""
+"""The figure of ``amp-nova compare``: one panel per scenario, with its Pareto front labelled."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def draw(figure: Any, scenarios: Mapping[str, Sequence[pareto.Row]], path: str) 
 def _panel(axes: Any, name: str, groups: Sequence[Group]) -> None:
     front = [g for g in groups if g.front]
     beaten = [g for g in groups if not g.front]
-    # Between two policies of the front there is none: a step, not a straight line.
+    # A step, not a straight line: there is no policy between two neighbours on the front.
     axes.step(
         [g.unfairness for g in front][::-1],
         [g.throughput for g in front][::-1],
@@ -63,7 +63,7 @@ def _points(axes: Any, groups: Sequence[Group], color: str, label: str, size: in
 
 
 def _label(axes: Any, group: Group, text: str) -> None:
-    """Above and left of the front there is nothing, below and right of the others most space."""
+    """Label a point: above left on the front, where no point is, and below right elsewhere."""
     axes.annotate(
         text,
         (group.unfairness, group.throughput),

@@ -1,4 +1,4 @@
-"""``amp-nova completion``: what makes bash or zsh complete the commands and their options."""
+"""``amp-nova completion``: a script with which bash or zsh completes commands and options."""
 
 import argparse
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script; raises ``AmpError`` without shtab."""
+    """Print the script; raises ``AmpError`` if shtab is not installed."""
     from amp_nova.cmd import agent, cli
 
     try:

@@ -27,7 +27,7 @@ from amp_nova.sim.report import rounded
 
 EPILOG = """examples:
   amp-nova demo
-  amp-nova demo --duration 120 --port 9178     and meanwhile: a browser at http://127.0.0.1:9178/
+  amp-nova demo --duration 120 --port 9178     and watch http://127.0.0.1:9178/ in a browser
   amp-nova demo --fast --format json
 """
 ADDRESS = "127.0.0.1"
@@ -81,7 +81,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it and print the verdict in one sentence; 1 if a booking was not delivered."""
+    """Run the demo and print its verdict in one sentence; 1 if a booking was not delivered."""
     figure = None if args.plot is None else empty(args.plot, 9, 3.4)
     exporter = Exporter()
     exporter.agent.hypervisor_up = True
@@ -112,7 +112,7 @@ def _serve(exporter: Exporter, port: int) -> str:
 def _simulate(
     args: argparse.Namespace, exporter: Exporter, address: str, say: Callable[[str], None]
 ) -> Show:
-    """Redraws a table every second on a terminal; elsewhere prints it at the end of every act."""
+    """Redraw a table every second on a terminal; elsewhere print it at the end of every act."""
     show = Show(args.duration // len(ACTS))
     say(_introduction(address))
     redraw = args.format == "table" and sys.stdout.isatty()

@@ -1,11 +1,11 @@
-"""Which policies are worth choosing: groups of equal results, and those that no other one beats."""
+"""Which policies are worth choosing: groups with equal results that no other group beats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 TOLERANCE_RATIO = 0.005
-"""Results that differ by less than this are the same to anyone who has to choose."""
+"""Results that differ by less than this count as equal."""
 NAMES_MAX = 3
 
 Row = Mapping[str, Any]
@@ -26,7 +26,7 @@ class Group:
 
     @property
     def names(self) -> str:
-        """The policies, the first few of them by name."""
+        """The names of the first few policies, and how many more there are."""
         more = len(self.policies) - NAMES_MAX
         names = ", ".join(self.policies[:NAMES_MAX])
         return names if more <= 0 else f"{names} and {more} more"

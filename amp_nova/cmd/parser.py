@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the installed version, which takes time to find out."""
+    """Prints the installed version; it is looked up only then, because that takes time."""
 
     def __init__(self, option_strings: Any, dest: str, **settings: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=settings.get("help"))

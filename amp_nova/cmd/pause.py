@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
     release = subparsers.add_parser(
         "release",
-        description="Remove the limits and affinities that amp-nova set, of some instances or of "
+        description="Remove the limits and affinities that amp-nova set on some instances or on "
         "all. The agent does not manage them again until 'amp-nova resume'.",
         epilog="example: amp-nova release --all --dry-run",
     )
@@ -69,7 +69,7 @@ def _find(conf: Any, instance: str) -> str:
 
 
 def run_pause(args: argparse.Namespace) -> int:
-    """Pause one instance. Nothing of it is written any more once this returns."""
+    """Pause one instance. Once this returns, the agent no longer writes to it."""
     conf = options.load(files=args.config_file)
     resource, state_path = _find(conf, args.instance), Path(conf.agent.state_path)
     # Waits for writes that are under way.
@@ -80,7 +80,7 @@ def run_pause(args: argparse.Namespace) -> int:
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    """Resume one instance (0); it was not paused (1)."""
+    """Resume one instance (0), or say that it was not paused (1)."""
     conf = options.load(files=args.config_file)
     pauses = Pauses(Path(conf.agent.state_path))
     # A paused instance may have left this host: its UUID alone is enough.
@@ -92,7 +92,7 @@ def run_resume(args: argparse.Namespace) -> int:
 
 
 def run_release(args: argparse.Namespace) -> int:
-    """Release some instances or all (0); something is left over (1)."""
+    """Release some instances or all (0), or say what could not be undone (1)."""
     if args.all == bool(args.instances):
         raise AmpError("release: give either INSTANCE... or --all")
     from amp_nova.agent.operator.release import release

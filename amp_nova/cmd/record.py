@@ -57,7 +57,7 @@ OF_THE_HOST = (
     "libvirt_uri",
     "libvirt_run_path",
 )
-"""Options of ``[agent]`` that a scenario has another place for, or that say where things are."""
+"""Options of ``[agent]`` that a scenario gives elsewhere, or that are paths of the host."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Record and write (0), or say that no instance ran (1); ``AmpError`` for invalid input."""
     if args.interval * 2 > args.duration:
         raise ConfigInvalid(
-            f"--interval {args.interval:g} leaves less than two readings in {args.duration:g} s: "
+            f"--interval {args.interval:g} allows fewer than two readings in {args.duration:g} s: "
             "give a shorter one"
         )
     conf = options.load(files=args.config_file)
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _target(path: str, *, force: bool) -> Iterator[Callable[[str], None]]:
-    """A function that writes the file, all of it or nothing; refuses before time is spent."""
+    """A function that writes the whole file or nothing; refuses a bad path before recording."""
     target = Path(path)
     exists = f"{path} exists: name another file, or pass --force to replace it"
     if os.path.lexists(target) and not force:
@@ -171,7 +171,7 @@ def _target(path: str, *, force: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _sensor(conf: cfg.ConfigOpts) -> "LibvirtSensor":
-    """The adapter that the agent reads this machine with; it writes nothing."""
+    """The sensor with which the agent reads this machine; it writes nothing."""
     try:
         from amp_nova.agent import wiring
     except ImportError as exc:
@@ -185,7 +185,7 @@ def _sensor(conf: cfg.ConfigOpts) -> "LibvirtSensor":
 def _record(
     args: argparse.Namespace, conf: cfg.ConfigOpts, sensor: "LibvirtSensor"
 ) -> tuple[Recorder, Recording | None]:
-    """Read until the time is over or somebody ends it."""
+    """Read until the time is over or a signal ends the recording."""
     shared = shared_pcpus(conf.nova.cpu_shared_set)
     seen = _observe(sensor, shared)
     machine.check(seen.topology)
@@ -208,7 +208,7 @@ def _record(
 
 
 def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observation:
-    """What is there now, and where vCPUs run that may run on several core types."""
+    """An observation, with the last pCPU of each vCPU that may run on several core types."""
     seen = sensor.observe()
     topology = machine.bookable(seen.topology, shared)
     domains = []
@@ -232,7 +232,7 @@ class _BusyCores:
         self._before = self._ticks()
 
     def cores(self) -> float | None:
-        """The mean since the beginning; ``None`` where the kernel does not say."""
+        """The mean since the beginning; ``None`` if the kernel does not report it."""
         after = self._ticks()
         if not (self._before and after):
             return None
@@ -250,12 +250,12 @@ class _BusyCores:
 def _surroundings(
     conf: cfg.ConfigOpts, recording: Recording, busy_cores: float | None
 ) -> Surroundings:
-    """What the agent says, if one runs here."""
+    """What the agent knows, if one runs here, and how busy the host was."""
     answer: Mapping[str, Any] | None
     try:
         answer = control_socket.query(Path(conf.agent.state_path), {"ask": "status"})
     except AmpError as exc:
-        print(f"amp-nova: {exc}; going on without what it knows", file=sys.stderr)
+        print(f"amp-nova: {exc}; recording without the agent's speedups", file=sys.stderr)
         answer = None
     name = f"{socket.gethostname()} {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}"
     if answer is None or "status" not in answer:

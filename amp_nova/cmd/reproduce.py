@@ -30,8 +30,8 @@ EPILOG = """examples:
 
 All papers together take about two minutes. A row is reproduced if it is within what the paper
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
-than half a percentage point, or 0.005). Where the paper has words only, the range is a reading of
-them.
+than half a percentage point, or 0.005). If the paper gives no number, the range is our reading of
+its words.
 """
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
 
@@ -89,7 +89,7 @@ def _drawings(folder: str, figures: Iterable[tuple[Paper, Figure]]) -> dict[str,
 
 
 def document(found: Found) -> dict[str, object]:
-    """A row for programs."""
+    """A row of the JSON output."""
     row = found.row
     return {
         "paper": found.paper.name,
@@ -125,7 +125,7 @@ def _notes(found: Found) -> tuple[str, ...]:
 
 
 def _table(found: Sequence[Found], notes: Sequence[str]) -> Table:
-    """A row for every row, in a section for every paper; notes by their numbers."""
+    """One row per quantity, in a section for every paper; notes appear as numbers."""
     number = {note: str(i) for i, note in enumerate(notes, 1)}
     rows = []
     for result in found:

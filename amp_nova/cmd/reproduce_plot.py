@@ -1,7 +1,7 @@
 """Figures of ``amp-nova reproduce --plot``: published values in black, ours in colour.
 
-Rows with a place on an x axis are drawn as lines, the others one below the other. Quantities in
-different units have a panel each.
+Rows with an x value are drawn as lines, the others one below the other. There is one panel for each
+unit.
 """
 
 import math
@@ -24,7 +24,7 @@ WIDTH_IN, ROW_IN, LINES_IN, AROUND_IN = 10.0, 0.36, 4.2, 1.3
 LABEL_COLUMNS = 62
 """Characters in a line of a label."""
 BEYOND = 0.08
-"""How far a bound without an end is drawn, over the width of the axis."""
+"""How far an infinite bound is drawn beyond the values, as a share of their range."""
 
 
 def draw(figure: Any, title: str, x: str, rows: Sequence[Row], path: str) -> None:

@@ -44,7 +44,7 @@ COLUMNS_OF_SOME = {
     "p95 s": "latency_p95_s",
     "p99 s": "latency_p99_s",
 }
-"""Shown where a VM of the scenario has them."""
+"""Shown if a VM of the scenario has them."""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, whole: Value, path: Path) -> int:
     for key in given:
         if key not in REPLACEABLE:
             allowed = " and ".join(REPLACEABLE)
-            raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: it has {allowed}")
+            raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
     replaced = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
     wanted = description.read(whole, path.stem, replaced)
     policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)

@@ -17,7 +17,7 @@ from amp_nova.exceptions import AmpError, ConfigInvalid
 
 EPILOG = """examples:
   amp-nova status
-  amp-nova status --watch                         draw it again in every cycle; Ctrl-C ends it
+  amp-nova status --watch                         redraw it in every cycle until Ctrl-C
   amp-nova status -c domain -c ratio --sort ratio
   amp-nova status --format json
 """
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         "status", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     status.add_argument(
-        "--watch", action="store_true", help="draw the table again in every cycle of the agent"
+        "--watch", action="store_true", help="redraw the table in every cycle of the agent"
     )
     table.add_arguments(status)
     status.set_defaults(run=run_status)
@@ -49,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 class _Refused(AmpError):
-    """The agent is not there, or has no answer."""
+    """The agent does not respond, or refuses the request."""
 
 
 def _answer(state_path: Path, question: dict[str, Any]) -> dict[str, Any]:

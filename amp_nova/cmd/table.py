@@ -1,4 +1,4 @@
-"""Tables that commands print: aligned text, CSV, JSON or YAML; columns and order as asked for."""
+"""Tables that commands print: aligned text, CSV, JSON or YAML, with chosen columns and order."""
 
 import argparse
 import re
@@ -12,14 +12,14 @@ from amp_nova.exceptions import ConfigInvalid
 
 FORMATS = ("table", "json", "csv", "yaml")
 DOCUMENTS = ("table", "json", "yaml")
-"""The formats of what is not a table."""
+"""The formats of output that is not a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A value whose text in a table is not the usual one.
 
-    ``numeric``: it stands in a column of numbers, even if this one is unknown.
+    ``numeric``: its column holds numbers, even if this value is unknown.
     """
 
     value: object
@@ -31,7 +31,7 @@ class Cell:
 class Table:
     """Headings, and rows of values or cells.
 
-    ``sections``: in text, the rows of every value in the first column are a table of their own.
+    ``sections``: in text, the rows with the same value in the first column form one table.
     """
 
     headings: Sequence[str]
@@ -118,8 +118,8 @@ def show(
     Args:
         args: the parsed arguments.
         table: what to print as text and as CSV.
-        document: what to print as JSON and as YAML unless columns or an order are asked for.
-        around: lines of text before and after the table, left out if columns are asked for.
+        document: what to print as JSON and as YAML unless columns or an order are requested.
+        around: lines of text before and after the table, left out if columns are requested.
 
     Raises:
         ConfigInvalid: there is no such column.

@@ -1,4 +1,4 @@
-"""What changes on a terminal while a command runs: progress, and lines that are drawn again."""
+"""Output that changes while a command runs: progress, and lines that are redrawn."""
 
 import contextlib
 import sys
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 
 def progress(text: str) -> None:
-    """Replace the line of progress on standard error; nothing unless that is a terminal."""
+    """Replace the progress line on standard error; does nothing unless that is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def redrawn() -> Iterator[Callable[[Sequence[str]], None]]:
-    """A function that replaces the lines it drew before on standard output, a terminal.
+    """A function that draws lines on the terminal in place of those that it drew before.
 
     The last lines stay. Lines that are too long are cut.
     """

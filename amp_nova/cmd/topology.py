@@ -143,7 +143,7 @@ def _notes(topology: Topology) -> Sequence[str]:
 
 
 def _configuration(root: str | None, config_file: str | None) -> cfg.ConfigOpts:
-    """This host's configuration, or for another machine's files that of ``--config-file`` alone."""
+    """This host's configuration, or with ``--root`` only that of ``--config-file``."""
     files = [config_file] if config_file else [] if root else None
     conf = options.load(files=files)
     if root:

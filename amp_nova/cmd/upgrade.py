@@ -45,7 +45,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return Result(Code.SUCCESS)
 
     def check_machine(self) -> Result:
-        """The core types can be told, and the calibration in use was made here and can be read."""
+        """The core types are known, and the calibration in use can be read and was made here."""
         try:
             conf = options.load(files=self._files)
             topology = load_topology(conf)
@@ -94,7 +94,7 @@ def _unknown(file: str) -> Iterator[str]:
     """A sentence for each option in a file that no longer exists or never did."""
     known = {group: {opt.name for opt in opts} for group, opts in options.list_opts()}
     sections: dict[str, dict[str, list[str]]] = {}
-    with contextlib.suppress(cfg.Error, OSError, UnicodeError):  # ``check_values`` tells of these
+    with contextlib.suppress(cfg.Error, OSError, UnicodeError):  # ``check_values`` reports these
         cfg.ConfigParser(file, sections).parse()
     for section, values in sections.items():
         if section not in known:

@@ -26,8 +26,8 @@ EPILOG = """examples:
   amp-nova whatif host.yaml --policy hsp
   amp-nova whatif host.yaml --core-type fast=+2 --book web=0.5
 
-Any scenario will do; how far off the answer may be is known for recordings only. Several changes
-are made together; several policies are compared, each with all the other changes.
+Any scenario will do, but the error of the answer is known only for recordings. Several changes are
+made together; several policies are compared, each with all the other changes.
 """
 HEADINGS = (
     "what if",
@@ -43,11 +43,11 @@ HEADINGS = (
 )
 LEGEND = """\
 progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
-slowdown: speed alone on this host over the speed it got. delivered: of what is booked.
-then: as it would be. error: standard error of 'then', from the errors of the measured speedups
-and from how far the simulation of the recorded time is from what was measured."""
+slowdown: speed alone on this host over the speed it got. delivered: share of the booking.
+then: with the changes. error: standard error of 'then', from the errors of the measured speedups
+and from the difference between the recording and its simulation."""
 SHORT = 0.98
-"""A booking of which less than this is delivered does not fit."""
+"""A booking does not fit if less than this share of it is delivered."""
 CORES_MOST = 4096
 
 
@@ -157,7 +157,7 @@ def _cores(name: str, text: str) -> int:
 def _policies(
     texts: Sequence[str], as_it_is: Scenario, changes: Sequence[str]
 ) -> list[tuple[str, Policy]]:
-    """The policies to run, by how they were given; the scenario's own has no text."""
+    """The policies to run, each with the text that names it; empty for the scenario's own."""
     if len(set(texts)) < len(texts):
         raise ConfigInvalid(f"--policy {max(texts, key=texts.count)} is given twice: remove one")
     if not texts and not changes:
@@ -214,17 +214,17 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
 
 
 def _sureness(known: Recorded | None, model: PredictionErrors | None) -> str:
-    """How well the simulation does of what was recorded."""
+    """How far the simulation of the recording is from the recording."""
     if known is None or model is None:
-        return "how far off this is, is not known: the scenario is not a recording"
+        return "the error of this answer is unknown: the scenario is not a recording"
     found = {n: e for n, m in model.vms.items() if (e := m["progress_refcores"]) is not None}
     if not found:
-        return "how far off this is, is not known: no progress was recorded"
+        return "the error of this answer is unknown: no progress was recorded"
     worst = max(found, key=lambda name: found[name])
     guessed = [n for n, vm in known.items() if any(g.error is None for g in vm.gains)]
-    said = f"of what was recorded, the simulation is {found[worst]:.1%} off for {worst}"
+    said = f"the simulation of the recording is {found[worst]:.1%} off for {worst}"
     if len(found) > 1:
-        said += " and no more for the others"
+        said += ", and no more than that for the others"
     return f"{said}; speedups of {', '.join(guessed)} were never measured" if guessed else said
 
 

@@ -169,7 +169,7 @@ class LibvirtSensor:
             for index, thread in threads.by_index.items()
             if index < domain.vcpus
         )
-        missing = None if vcpus else "no vCPU of it has a CPU cgroup of its own"
+        missing = None if vcpus else "none of its vCPUs has a CPU cgroup of its own"
         if vcpus and threads.groupless:
             which = ", ".join(str(i) for i in sorted(threads.groupless))
             missing = f"vCPU {which} has no CPU cgroup of its own"

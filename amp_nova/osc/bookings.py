@@ -24,8 +24,8 @@ def claim_specs(specs: Mapping[str, str]) -> dict[str, str]:
 def claimed(flavor: Flavor) -> int | None:
     """What a server of the flavor claims, in thousandths of a reference core.
 
-    For a booking in reference cores without a claim: what it would claim. ``None`` for one in Ips
-    without a claim, 0 for best effort.
+    A booking in reference cores without a claim counts as what it would claim. ``None`` for a
+    booking in Ips without a claim, 0 for best effort.
     """
     if (units := flavor.specs.get(CLAIM_KEY, "")).isdecimal():
         return int(units)
@@ -37,7 +37,7 @@ def claimed(flavor: Flavor) -> int | None:
 
 
 def in_refcores(flavor: Flavor) -> Booking | None:
-    """The booking with Ips as the reference cores that the flavor claims for them.
+    """The booking, with Ips converted to the reference cores that the flavor claims for them.
 
     ``None`` if the flavor cannot be interpreted, or claims nothing for its Ips.
     """
@@ -72,7 +72,7 @@ def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
         if in_ips:
             return ["it claims nothing in Placement: set it with --reference-ips"]
         return []
-    if in_ips and CLAIM_KEY in found:  # which Ips the reference core has is not known here
+    if in_ips and CLAIM_KEY in found:  # the Ips of the reference core are not known here
         as_claimed = placement(booking, _reference_ips(booking, int(found[CLAIM_KEY]) / 1000))
         wanted = {**as_claimed, CLAIM_KEY: found[CLAIM_KEY]}
     if not found:

@@ -56,7 +56,7 @@ class ShowCapacity(Lister):
         known = {host.node: report_of(host, coefficients, servers) for host in hosts}
         if missing := [node for node, report in known.items() if report is None]:
             self.log.warning(
-                "the pCPUs of %s are not known, so that fragments count as free: "
+                "the pCPUs of %s are not known, so fragments count as free: "
                 "Prometheus has no %s of its agent",
                 ", ".join(missing),
                 COEFFICIENT,
@@ -77,7 +77,7 @@ class ShowCapacity(Lister):
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """How many servers fit a host, and what would have to grow for more."""
+    """How many servers fit a host, and which resource limits that number."""
 
     servers: int
     limit: str
@@ -86,7 +86,7 @@ class Fits:
 def fits(flavor: Flavor, booking: Booking, host: Host, report: HostReport | None) -> Fits:
     """How many more servers of a flavor a host takes: by Placement, and by the filter's packing.
 
-    Without a ``report`` its pCPUs are not known, and capacity counts as if it were in one piece.
+    Without a ``report`` the host's pCPUs are unknown, and fragmentation is ignored.
     """
     needs = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mib, "DISK_GB": flavor.disk_gb}
     found = [
@@ -120,7 +120,7 @@ def report_of(
 ) -> HostReport | None:
     """The host as its agent would report it, from what Placement and Nova know.
 
-    ``None`` if the coefficient of a core type is not known: the inventories are sums over pCPUs.
+    ``None`` if the coefficient of a core type is unknown, as inventories are sums over pCPUs.
     """
     core_types: list[CoreType] = []
     pcpus: list[PCpu] = []

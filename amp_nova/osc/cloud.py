@@ -1,4 +1,4 @@
-"""The services that the commands read, as one connection of openstacksdk reaches them."""
+"""The services that the commands read, through one connection of openstacksdk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.osc.prometheus import Prometheus
 
 NOVA_VERSION = "2.86"
-"""The first that validates extra specs, and after the one whose servers show theirs (2.47)."""
+"""The first microversion that validates extra specs; servers show theirs since 2.47."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server; ``node`` is its hypervisor_hostname, empty while it is nowhere."""
+    """A server; ``node`` is its hypervisor_hostname, empty while it is on no host."""
 
     id: str
     name: str
@@ -85,9 +85,9 @@ class Cloud:
         return _decoded(answer, "Placement")
 
     def prometheus(self, url: str | None) -> Prometheus | None:
-        """Prometheus at ``url``, else of the service catalogue; ``None`` if it has none.
+        """Prometheus at ``url``, or else the one in the service catalogue; ``None`` if none is.
 
-        Only the one of the catalogue is sent the caller's token.
+        The caller's token is sent only to the one in the catalogue.
         """
         session, config = self._connection.session, self._connection.config
         if url is not None:
@@ -109,7 +109,7 @@ class Cloud:
         return _decoded(answer, "Nova")
 
     def _pages(self, path: str, query: Mapping[str, str], key: str) -> list[dict[str, Any]]:
-        """All of a list that Nova gives in pages."""
+        """All items of a list that Nova returns in pages."""
         found: list[dict[str, Any]] = []
         marker: dict[str, str] = {}
         while page := self._nova("get", f"{path}?{urlencode({**query, **marker})}")[key]:

@@ -37,7 +37,7 @@ class _Command:
         raise NotImplementedError
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the command; the exit status."""
+        """Run the command and return its exit status."""
         try:
             return super().run(parsed_args) or self.status  # type: ignore[misc]
         except AmpError as exc:
@@ -65,7 +65,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus | None:
-    """Where measured values come from; says so if there is none."""
+    """The Prometheus to ask for measured values; logs a warning if there is none (``None``)."""
     found = cloud.prometheus(args.prometheus)
     if found is None:
         log.warning("no measured values: give --prometheus URL, or register it in the catalogue")

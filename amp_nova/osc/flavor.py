@@ -22,7 +22,7 @@ class ListFlavor(Lister):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``flavor list``."""
         parser.add_argument(
-            "--best-effort", action="store_true", help="those without a booking too"
+            "--best-effort", action="store_true", help="also those without a booking"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
@@ -70,7 +70,7 @@ class CheckFlavor(Lister):
 class SetFlavor(ShowOne):
     """Set extra specs of a flavor, and what Placement claims for them
 
-    Servers that exist keep the flavor as it was until they are resized.
+    Existing servers keep the flavor as it was until they are resized.
     """
 
     _epilog = "example: openstack amp flavor set half amp:pref_core=0.5"
@@ -142,7 +142,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 def _write(
     cloud: Cloud, flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace
 ) -> tuple[tuple[str, ...], tuple[object, ...]]:
-    """Make ``own`` the flavor's ``amp:`` keys, and its claim the one that they need."""
+    """Make ``own`` the flavor's ``amp:`` keys, and write the claim that they need."""
     wanted = with_claim(flavor, own, args)
     write(cloud, flavor, wanted)
     booking = parse(wanted, flavor.vcpus)
@@ -172,7 +172,7 @@ def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace)
 
 
 def write(cloud: Cloud, flavor: Flavor, wanted: Mapping[str, str]) -> None:
-    """Make ``wanted`` the flavor's extra specs."""
+    """Make ``wanted`` the extra specs of the flavor: set what differs, and remove the rest."""
     cloud.set_specs(flavor, {k: v for k, v in wanted.items() if flavor.specs.get(k) != v})
     for key in sorted(flavor.specs.keys() - wanted.keys()):
         cloud.unset_spec(flavor, key)
@@ -190,7 +190,7 @@ def _claim(specs: Mapping[str, str], vcpus: int, args: argparse.Namespace) -> di
         reference_ips = parse({f"{NAMESPACE}:ips": text}, 1).vcpus[0].ips
     if not (claim := placement(booking, reference_ips)):
         raise BookingInvalid(
-            "a booking in Ips is claimed in reference cores: give --reference-ips IPS, what the "
-            "reference core retires ('amp-nova topology' on a host that has it), or --no-claim"
+            "a booking in Ips is claimed in reference cores: give --reference-ips IPS, the Ips of "
+            "the reference core ('amp-nova topology' on a host that has it), or --no-claim"
         )
     return claim

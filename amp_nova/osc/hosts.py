@@ -19,7 +19,10 @@ REQUESTS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One core type of a host, in thousandths of a reference core; ``total`` less the reserve."""
+    """One core type of a host, in thousandths of a reference core.
+
+    ``total`` includes what is ``reserved``.
+    """
 
     core_type: str
     total: int
@@ -45,7 +48,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A compute host with an agent; ``free``: what Placement has left of Nova's own resources."""
+    """A compute host with an agent; ``free``: what is left of Nova's own resources in Placement."""
 
     node: str
     offers: tuple[Offer, ...]

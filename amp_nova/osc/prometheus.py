@@ -11,7 +11,7 @@ TIMEOUT_S = 30
 
 
 class Prometheus:
-    """Answers instant queries. If it fails, that is logged once and nothing is known."""
+    """Answers instant queries. A failure is logged once, and all later answers are empty."""
 
     def __init__(self, session: Any, url: str, *, authenticated: bool) -> None:
         self._session = session
@@ -52,7 +52,7 @@ def by_host(
     found: dict[tuple[str, str], float] = {}
     known = {name: node for node in nodes for name in (node.split(".")[0], node)}
     for labels, value in prometheus.query(expression) if prometheus else []:
-        # The label that the scrape job gives, else the address that is scraped.
+        # The label that the scrape job sets, else the address that is scraped.
         name = labels.get("host") or labels.get("instance", "").rpartition(":")[0]
         if node := known.get(name) or known.get(name.split(".")[0]):
             found[node, labels.get(label, "")] = value

@@ -17,10 +17,10 @@ HEADINGS = ("Flavor", "VCPUs", "CPU Type", "Booking", "Result", "Reason")
 
 
 class ScsFlavor(Lister):
-    """Book what flavors of Sovereign Cloud Stack promise (scs:cpu-type, or names as SCS-2V-4)
+    """Book what flavors of Sovereign Cloud Stack promise (scs:cpu-type, or names like SCS-2V-4)
 
     A booking that suffices stays, a smaller one is raised. Exit status 1 if a flavor is refused;
-    the others are set. Servers that exist keep the flavor as it was until they are resized.
+    the others are set. Existing servers keep the flavor as it was until they are resized.
     """
 
     _epilog = "example: openstack amp flavor scs --dry-run"
@@ -28,7 +28,7 @@ class ScsFlavor(Lister):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``flavor scs``."""
         parser.add_argument(
-            "flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all that promise"
+            "flavors", metavar="FLAVOR", nargs="*", help="name or id; default: all SCS flavors"
         )
         parser.add_argument("--dry-run", action="store_true", help="change nothing")
         parser.add_argument(
@@ -36,7 +36,7 @@ class ScsFlavor(Lister):
             metavar="REFCORES",
             type=_refcores,
             default=1.0,
-            help="the core of which shared-core is a fifth, in reference cores; default 1",
+            help="capacity of the core of which shared-core is a fifth; default 1",
         )
         for cpu_type in ("dedicated-thread", "dedicated-core"):
             parser.add_argument(
@@ -80,7 +80,7 @@ class ScsFlavor(Lister):
 
 
 def _promises(flavor: Flavor) -> bool:
-    """Whether a flavor is one of Sovereign Cloud Stack, with a value that may be wrong."""
+    """Whether a flavor is one of Sovereign Cloud Stack, even if its CPU type is not valid."""
     return scs.CPU_TYPE in flavor.specs or scs.cpu_type(flavor.name, flavor.specs) is not None
 
 

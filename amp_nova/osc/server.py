@@ -32,9 +32,9 @@ class ListServer(Lister):
         """Add the arguments of ``server list``."""
         parser.add_argument("--all-projects", action="store_true", help="of all projects (admin)")
         parser.add_argument(
-            "--best-effort", action="store_true", help="those without a booking too"
+            "--best-effort", action="store_true", help="also those without a booking"
         )
-        parser.add_argument("--host", metavar="HOST", help="those on this host (admin)")
+        parser.add_argument("--host", metavar="HOST", help="only those on this host (admin)")
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:

@@ -20,7 +20,7 @@ NAME_MAX = 255
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Text = Annotated[str, Meta(max_length=NAME_MAX)]
 ITEMS_MAX = PCPUS_MAX = 1 << 13
-"""Most instances of a flavor, vCPUs of an instance and CPU ids of a host: as Linux supports."""
+"""Most instances of a flavor, vCPUs of an instance and CPU ids of a host: what Linux supports."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Every JSON reader represents integers below 2^53."""
 Number = Annotated[float, Meta(ge=0, le=1e18)]
@@ -82,7 +82,7 @@ class ReportedInstance(Struct, frozen=True, array_like=True):
     """One instance. ``core_type``: the type its flavor requires; ``hint``: its ``amp:efficiency``.
 
     ``flavor`` and ``image`` are Nova's ids, empty if the domain does not name them. On the wire
-    they are those of a group of instances, because many share them.
+    they are given once for a group of instances, because many share them.
     """
 
     resource: Name

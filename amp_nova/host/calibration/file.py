@@ -70,7 +70,7 @@ def _check(found: Calibration) -> None:
         if not (sample.ops > 0 and sample.cpu_s > 0 and sample.wall_s > 0):
             raise ValueError(f"a sample of core type '{sample.core_type}' is not above 0")
     if found.reference_host is None and found.reference not in {t.name for t in found.core_types}:
-        raise ValueError(f"'reference' is {found.reference!r}, none of its core types")
+        raise ValueError(f"'reference' is {found.reference!r}, not one of its core types")
     date(found.provenance)
 
 

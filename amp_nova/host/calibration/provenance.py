@@ -134,14 +134,14 @@ def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> 
     """Why this calibration belongs to another machine, ``None`` if it belongs to this one."""
     calibrated_model = found.provenance.cpu_model
     if calibrated_model != cpu_model:
-        return f"it is of CPU model '{calibrated_model}', this machine is '{cpu_model}'"
+        return f"it was made on CPU model '{calibrated_model}', but this is '{cpu_model}'"
     calibrated = {t.name: frozenset(t.pcpus) for t in found.core_types}
     here = {t.name: topology.pcpus_of(t.name) for t in topology.core_types}
     offline = set(topology.offline)
     # A core type whose cores are all offline is not detected; the others keep their coefficients.
     hidden = {name for name, ids in calibrated.items() if name not in here and ids <= offline}
     if calibrated.keys() - hidden != here.keys():
-        return f"it is of core types {', '.join(calibrated)}, this machine has {', '.join(here)}"
+        return f"it has core types {', '.join(calibrated)}, this machine has {', '.join(here)}"
     for name, ids in here.items():
         if ids - calibrated[name] or calibrated[name] - ids - offline:
             return (

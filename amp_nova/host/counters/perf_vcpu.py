@@ -150,7 +150,7 @@ class PerfCounter:
         found = self._limitations
         if self._tally.shared_ratio > SHARED_RATIO:
             what = "omitted" if len(self._groups) > 1 else "estimated"
-            found = [*found, f"others use the hardware counters at times, which are {what}"]
+            found = [*found, f"others use the counters at times; counts of those times are {what}"]
         return "; ".join(found) or None
 
     def read(self) -> Counts | None:

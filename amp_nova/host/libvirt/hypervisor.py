@@ -110,7 +110,7 @@ class Hypervisor:
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
         if self._connection.exhausted:
-            raise NotYet("libvirt has no time left in this cycle; the next one goes on")
+            raise NotYet("this cycle has no time left to wait for libvirt; the next one continues")
         self._connection.expect(uuid, told)
 
         def function() -> None:

@@ -277,8 +277,8 @@ def test_machine_whose_core_types_are_unknown_is_one_sentence(config, tmp_path):
     ("lines", "said"),
     [
         ("debug = perhaps", "the configuration cannot be read: argument --debug: Invalid Boolean"),
-        ("log_config_append = /not/there", "[DEFAULT] does not say how to log"),
-        ("log_file = /not/there/agent.log", "[DEFAULT] does not say how to log"),
+        ("log_config_append = /not/there", "logging cannot be set up from [DEFAULT]"),
+        ("log_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
     ],
 )
 def test_a_bad_way_to_log_is_bad_input(tmp_path, lines, said):

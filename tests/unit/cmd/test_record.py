@@ -193,7 +193,7 @@ def test_no_instance_is_no_recording(setup, tmp_path):
         (["--duration", "9999d"], "not a time"),
         (["--duration", "5s", "--interval", "0"], "'0' is not a number of seconds"),
         (["--duration", "5s", "--interval", "nan"], "'nan' is not a number of seconds"),
-        (["--duration", "5s", "--interval", "4"], "leaves less than two readings"),
+        (["--duration", "5s", "--interval", "4"], "allows fewer than two readings"),
         (["--duration", "5s", "-o", "/nonexistent/host.yaml"], "cannot be written"),
         (["--duration", "5s", "-o", "/"], "--force"),
         (["--duration", "5s", "-o", "/", "--force"], "it is a directory"),

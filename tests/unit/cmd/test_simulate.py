@@ -244,7 +244,7 @@ def test_a_cloud_is_simulated_hour_by_hour(capsys, tmp_path):
     [
         (
             ["--set", "slots=true"],
-            "--set slots is not allowed for a cloud: it has",
+            "--set slots is not allowed for a cloud: set only",
         ),
         (["--set", "seed=x"], "seed is 'x': give a whole number"),
         (["--policy", "fairest"], "no policy 'fairest' is installed"),

@@ -201,7 +201,7 @@ def test_domain_without_vcpu_threads_is_reported(node):
     node.host.start(vcpus=0)
     node.libvirt.define()
 
-    assert node.see().failure == "no vCPU of it has a CPU cgroup of its own"
+    assert node.see().failure == "none of its vCPUs has a CPU cgroup of its own"
 
 
 def test_plugged_vcpu_is_found_when_the_definition_changes(node):

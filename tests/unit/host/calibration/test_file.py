@@ -104,7 +104,7 @@ def damage(file, change):
         ),
         (lambda d: d["core_types"][0]["nominal_ips"].update(low=0), "'nominal_ips' of core type"),
         (lambda d: d["samples"][0].update(cpu_s=0), "a sample of core type 'slow'"),
-        (lambda d: d.update(reference="x"), "'reference' is 'x', none of its core types"),
+        (lambda d: d.update(reference="x"), "'reference' is 'x', not one of its core types"),
         (lambda d: d.update(schema=7), "format 7, but this amp-nova reads 1"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_calibration_of_another_cpu_model_is_not_used(tmp_path, file):
     found = apply(topology(), file, str(other), NOW)
 
     assert found.core_type("fast").coefficient is None
-    assert "it is of CPU model 'Model A', this machine is 'Model B'" in found.warnings[0]
+    assert "it was made on CPU model 'Model A', but this is 'Model B'" in found.warnings[0]
 
 
 def test_an_offline_core_does_not_void_the_calibration(tmp_path, root):
