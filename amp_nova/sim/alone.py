@@ -17,7 +17,7 @@ def alone_speeds(
 ) -> tuple[float, float]:
     """Mean speed per vCPU on cores of the slowest type only, and alone on the host.
 
-    Without SMT and at calibrated clocks. A guest whose vCPUs differ is run again for that.
+    Both without SMT and at calibrated clocks. A guest whose vCPUs differ is simulated again.
     """
     if guest.alone:
         for behaviour in guest.behaviours:
@@ -48,7 +48,7 @@ def _again(
 
 
 class TakingTurns:
-    """The vCPUs of one guest take the fastest pCPUs, and take turns where those are fewer."""
+    """The vCPUs of one guest take the fastest pCPUs, and take turns if these are too few."""
 
     def __init__(self, pcpus: Sequence[int]) -> None:
         """``pcpus``: how many of each core type, slowest first."""
@@ -68,7 +68,7 @@ class TakingTurns:
         raise AssertionError(vcpu)
 
     def reschedule(self) -> dict[SimVcpu, Share]:
-        """The same for all; the pCPU of a core type's number stands for all of that type."""
+        """The same share for every vCPU; one pCPU stands for all of its core type."""
         if not self._running:
             return {}
         given = alone_shares(self._pcpus, len(self._running))

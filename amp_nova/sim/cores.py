@@ -36,7 +36,7 @@ def throttled(
 ) -> list[float]:
     """Share of time each vCPU is throttled: the rest of a period once its quota is used up.
 
-    All run equally fast until the one with the smallest quota has used it, then the others
+    All run equally fast until the vCPU with the smallest quota has used it up, then the others
     continue. They start after the normal class has run for ``before_cores``.
     """
     result = [0.0] * len(shares)
@@ -93,7 +93,7 @@ class Cores:
         self._enqueue(vcpu, last if last in ties else min(ties, key=self._rank.__getitem__))
 
     def sleep(self, vcpu: SimVcpu) -> None:
-        """Take a vCPU off its pCPU; it remembers which one that was."""
+        """Take a vCPU off its pCPU, which it remembers."""
         assert vcpu.pcpu is not None
         self._queues[vcpu.pcpu].remove(vcpu)
         self._own.pop(vcpu, None)

@@ -5,7 +5,7 @@ slowest core type times the speed of the workload there. Cycles come from a core
 between computing and waiting for memory. Each instruction has a core part, in cycles, the same on
 every core, and a memory part, in seconds, which a faster clock does not shorten. Coefficients are
 taken as ratios of clocks, so the workload's own speedup tells how much of its time is memory time.
-Only on a core type whose clock is given, cycles are that clock times the time it ran.
+On a core type whose clock is given, however, cycles are that clock times the time it ran.
 """
 
 import random
@@ -37,7 +37,7 @@ class Rates:
 def memory_part(speedup: float, gain: float) -> float:
     """Share of a workload's time on the slowest type that is spent on memory, 0 to 1.
 
-    ``speedup`` is its own on a core type that is ``gain`` times as fast for work without memory.
+    ``speedup``: the workload's, on a core type that is ``gain`` times as fast without memory.
     """
     if gain <= 1.0:
         return 0.0
@@ -56,8 +56,8 @@ class Hardware:
     ) -> tuple[Rates, ...]:
         """Rates of a workload with these ``speeds``, by core type, slowest first.
 
-        ``ipc``: instructions per cycle by core type where the scenario gives them. ``ipc_ratio``:
-        the workload's present IPC over its usual one, due to neither clock nor cache misses.
+        ``ipc``: instructions per cycle by core type, if the scenario gives them. ``ipc_ratio``: the
+        workload's current IPC over its usual one, apart from clock and cache misses.
         """
         types = self.topology.core_types
         slowest = types[0].coefficient or 1.0

@@ -98,7 +98,7 @@ class Side:
         self._windows: dict[VcpuKey, Windows] = {}
         self._ref_s: dict[VcpuKey, float] = {}
         self.cycles: tuple[Cycle, ...] = ()
-        """Those of the last second: one more than one if guests arrived or left."""
+        """Those of the last second: two if guests arrived or left, else one."""
         self.rows: dict[VcpuKey, Row] = {}
         self.ratios: dict[VcpuKey, list[float]] = {}
         """Delivered ratio of every booked vCPU, second by second."""
@@ -109,7 +109,7 @@ class Side:
         return self.cycles[-1] if self.cycles else None
 
     def begin(self, act: Act) -> tuple[Cycle, ...]:
-        """Let guests leave and arrive; as on a real host, that starts a cycle at once."""
+        """Let guests leave and arrive; as on a real host, a cycle starts at once. Returns it."""
         for name in act.leave:
             self._host.remove(name)
         for guest in act.arrive:

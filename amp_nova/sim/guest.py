@@ -16,7 +16,7 @@ from amp_nova.sim.vcpu import SimVcpu
 
 
 class Alone:
-    """What a guest whose vCPUs do all the same would do without other guests, per vCPU."""
+    """What a guest whose vCPUs all do the same would do without other guests, per vCPU."""
 
     def __init__(self, shares: Sequence[float], work_ref_s: float | None) -> None:
         """``shares`` of its time that each vCPU spends on each core type, slowest first."""
@@ -70,7 +70,7 @@ class Behaviour:
         self.rates = model.rates(self.turn)
         self.upcoming = next(self._turns, None)
         self.vcpus: list[SimVcpu] = []
-        """Those that behave so, in step."""
+        """The vCPUs that behave like this, in step."""
         self._alone = alone
 
     def next(self, now_s: float) -> None:
@@ -106,7 +106,7 @@ class SimGuest:
             for pcpus in alone_pcpus(guest, hardware.topology)
             if guest.workload.even
         )
-        """Alone on cores of the slowest type only, and alone on the host; if it is even."""
+        """Alone on the slowest core type only, and alone on the host; empty if vCPUs differ."""
         self._chance = random.Random(f"{seed} {guest.name}")
         self.behaviours: list[Behaviour] = []
         for number, workload in enumerate(guest.workload.different(len(guest.booking.vcpus))):
@@ -117,7 +117,7 @@ class SimGuest:
         self.vcpus: list[SimVcpu] = []
 
     def start(self, order: int, pcpus: frozenset[int]) -> None:
-        """Add its vCPUs, which may run on these pCPUs; the first one is started in this order."""
+        """Add its vCPUs, which may run on these pCPUs; ``order``: that of the first one."""
         for index in range(len(self.guest.booking.vcpus)):
             behaviour = self.behaviours[min(index, len(self.behaviours) - 1)]
             vcpu = SimVcpu(self, behaviour, index, order + index, pcpus)
@@ -141,9 +141,10 @@ class SimGuest:
 
 
 def alone_pcpus(guest: Guest, topology: Topology) -> tuple[Sequence[int], Sequence[int]]:
-    """How many pCPUs of each core type it has alone: one of the slowest per vCPU, or the host's.
+    """How many pCPUs of each core type a guest has if it is alone, in two cases.
 
-    ``amp:core_type`` binds on the host.
+    In the first it has one of the slowest type per vCPU, in the second the host's, of which
+    ``amp:core_type`` may exclude some.
     """
     types, only = topology.core_types, guest.booking.core_type
     slowest = [len(guest.booking.vcpus), *(0 for _ in types[1:])]

@@ -29,11 +29,11 @@ NOTHING_MORE = Machine()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one guest achieved. Speeds are means over its vCPUs, over the slowest core type.
+    """What one guest achieved. Speeds are means over its vCPUs, relative to the slowest core type.
 
-    ``speed``: while it had work; ``alone``: without other guests; ``alone_slowest``: each vCPU with
-    a core of that type to itself. ``completion_s``: when its last vCPU finished.
-    ``latencies_s`` of its requests that ended, in ascending order.
+    ``speed``: while it had work; ``alone``: without other guests; ``alone_slowest``: with a core of
+    the slowest type for each vCPU. ``completion_s``: when its last vCPU finished.
+    ``latencies_s``: of its requests that ended, in ascending order.
     """
 
     speed: float
@@ -59,9 +59,9 @@ class SimHost:
         scheduler: HostScheduler | None = None,
         machine: Machine = NOTHING_MORE,
     ) -> None:
-        """``reference_ips``: actual speed of the reference core, even if the topology has none.
+        """``reference_ips``: speed of the reference core, even if the topology does not state it.
 
-        ``scheduler`` replaces the host's own; ``machine``: its clocks and so on.
+        ``scheduler`` replaces the host's own; ``machine``: its clocks and memory bandwidth.
         """
         self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
@@ -103,7 +103,7 @@ class SimHost:
         self._timeline.start(added)
 
     def _start_on(self, vcpu: SimVcpu, core_type: str, *, stays: bool) -> None:
-        """Start on a core type; with a booking, pinned there as an earlier agent left it."""
+        """Start on a core type; ``stays``: pinned there, as an earlier agent would leave it."""
         there = self.topology.pcpus_of(core_type)
         vcpu.pcpus = there
         if vcpu.wants:

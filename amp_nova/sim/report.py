@@ -1,4 +1,4 @@
-"""The result of a scenario: what is measured for every guest, and the same as JSON."""
+"""The result of a scenario: what is measured for every guest, and its form for JSON."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -135,7 +135,7 @@ def _of_guest(
 
 
 def _extended(found: VmResult, guest: Guest, outcome: Outcome, wall_s: float) -> VmResult:
-    """The same with what only some guests have."""
+    """The result with the numbers of a guest that has I/O or requests."""
     given = {f.name: getattr(found, f.name) for f in fields(found)}
     if guest.workload.requests is not None:
         p50, p95, p99 = (percentile(outcome.latencies_s, ratio) for ratio in (0.5, 0.95, 0.99))
@@ -170,7 +170,7 @@ def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) 
 
 
 def rounded(value: object) -> object:
-    """The same for JSON: results as dictionaries, and every float rounded."""
+    """A value for JSON: results as dictionaries, and every float rounded."""
     if is_dataclass(value) and not isinstance(value, type):
         return rounded(asdict(value))
     if isinstance(value, dict):

@@ -18,7 +18,7 @@ TOGETHER_S = 1e-9
 def moments(
     duration_s: float, settings: Settings, tick_s: float | None = None
 ) -> Iterator[tuple[float, set[str]]]:
-    """What is due when, in order of time: ``cycle``, ``policy``, ``window`` and ``tick``.
+    """Times in order, each with what is due then: ``cycle``, ``policy``, ``window`` and ``tick``.
 
     The first cycle is at 0, before any guest runs; the end closes the last window. A tick of the
     fast loop is due every ``tick_s``, if given.
@@ -59,7 +59,7 @@ def run(
 ) -> Result:
     """Run a scenario with its own policy or another one.
 
-    ``settings`` replace those of its ``agent``; its seed and Ips controller always hold.
+    ``settings`` replace the scenario's ``agent``, but not its seed and Ips controller.
     """
     settings = settings or scenario.agent
     settings = replace(
@@ -92,7 +92,7 @@ def run(
             opened_s = at_s
         if "tick" in due and loop.fast.active:
             loop.fast.tick()
-        if due & {"cycle", "policy"}:  # a policy decides in a cycle of its own
+        if due & {"cycle", "policy"}:  # a policy that is due makes an extra cycle
             loop.cycle()
     delivered = {name: window.result() for name, window in windows.items()}
     return report.of_run(scenario, policy.name, host, delivered)

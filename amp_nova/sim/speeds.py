@@ -28,7 +28,7 @@ class PCpuSpeeds:
 
     @property
     def vary(self) -> bool:
-        """Whether anything but the core type matters."""
+        """Whether speeds depend on anything but the core type."""
         return bool(self._siblings or self._clocks)
 
     def clock_changes(self) -> Iterator[tuple[float, Mapping[int, float]]]:
@@ -50,7 +50,7 @@ class PCpuSpeeds:
             self._clock[at] = ratio
 
     def meet(self, shares: Iterable[Share]) -> None:
-        """Note what runs where from now on."""
+        """Take note of what runs where from now on."""
         self._busy = {}
         for share in shares:
             for pcpu, cores in share.cores.items():

@@ -1,8 +1,7 @@
 """Simulated time: advances from event to event and keeps every vCPU's share up to date.
 
 An event is a guest that starts or stops wanting pCPUs, a new phase, finished work, the end of a
-wait, or a clock that changes.
-Between two events all rates are constant, so results are exact.
+wait, or a clock that changes. Between two events all rates are constant, so results are exact.
 """
 
 import heapq
@@ -45,7 +44,7 @@ class Timeline:
         self._speeds = speeds
         self._clock_changes = speeds.clock_changes()
         self._shares: dict[SimVcpu, Share] = {}
-        """Of all runnable vCPUs, where their speeds vary."""
+        """The shares of all runnable vCPUs; kept only if speeds vary."""
         self._events: list[tuple[float, int, int, int, Behaviour | SimVcpu | Clock]] = []
         self._stale: dict[SimVcpu, None] = {}
         """vCPUs that may have to start or stop running."""
@@ -130,7 +129,7 @@ class Timeline:
                 vcpu.counters.runnable = True
         affected = dict.fromkeys(stale)
         shares = self.scheduler.reschedule()
-        if self._speeds.vary:  # a share that did not change may be worth something else now
+        if self._speeds.vary:  # the speed of an unchanged share may have changed
             self._shares.update(shares)
             self._speeds.meet(self._shares.values())
             shares = self._shares

@@ -19,7 +19,7 @@ class Moves:
     total: int = 0
     cross_llc: int = 0
     paid: int = 0
-    """How many of ``cross_llc`` it has begun to fill the new cache for."""
+    """For how many of ``cross_llc`` it has begun to fill the new cache."""
 
 
 @dataclass(slots=True)
@@ -47,8 +47,7 @@ class Rate(NamedTuple):
 class Meter:
     """What a vCPU did since it started. ``run_s`` is by core type, slowest first.
 
-    ``full_speed_s``: the same as CPU time at full speed, without what busy siblings and slow clocks
-    cost.
+    ``full_speed_s``: ``run_s`` less what busy siblings and slow clocks cost.
     """
 
     run_s: tuple[float, ...]
@@ -80,7 +79,7 @@ class Program(Protocol):
     """Decides when vCPUs wait, and how much work they do next."""
 
     together: bool
-    """Whether they wait for each other, which a hypervisor's scheduler takes for running."""
+    """Whether they wait for each other, which a hypervisor's scheduler sees as running."""
     spins: bool
     """Whether they wait busily."""
 
@@ -98,15 +97,15 @@ class Work:
     """CPU time by core type, less what busy siblings and slow clocks cost."""
     program: Program | None = None
     target_ref_s: float = math.inf
-    """Progress at which its program decides what is next."""
+    """Progress at which its program decides what comes next."""
     progress_ref_s: float = 0.0
     waits_until_s: float | None = None
-    """Until when it waits; infinity: for others; ``None``: it does not."""
+    """When its wait ends; infinity: it waits for other vCPUs; ``None``: it does not wait."""
     done: bool = False
     refill_s: float = 0.0
     """CPU time that it takes to fill another cache."""
     stall_s: float = 0.0
-    """CPU time that is yet to go into that."""
+    """CPU time that is still needed to fill the cache."""
     version: int = 0
     """Which forecast of reaching the target is the latest one."""
 
@@ -116,7 +115,7 @@ class Work:
         return self.waits_until_s is not None
 
     def progressing(self, rates: Iterable[Rate], passed_s: float) -> float:
-        """Fill the cache in this time; the part of the time that is left for progress."""
+        """Fill the cache first; returns the part of the running time that is left for progress."""
         ran_s = sum(r.cores for r in rates) * passed_s
         filled_s = min(self.stall_s, ran_s)
         self.stall_s -= filled_s
@@ -194,7 +193,7 @@ class SimVcpu:
             self.work.progress_ref_s += speed * passed * progressing
 
     def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
-        """Run with another share from now on, which is worth these ``rates``."""
+        """Run with another share from now on, at these ``rates``."""
         self.counters.rates = rates
         self.counters.throttled_ratio = share.throttled_ratio
         if self.moves.paid != self.moves.cross_llc:  # only now: its counters are up to date

@@ -1,9 +1,9 @@
 """What a scenario would be with another policy, machine or booking, and how sure that is.
 
-The error of a predicted number combines two, as independent ones: by how much the scenario as it is
-differs from what was recorded, in proportion; and what the standard errors of all speedups change,
-taken once all too low and once all too high. A speedup that was never measured counts as anything
-from no gain at all to what the coefficients say.
+The error of a predicted number combines two independent errors: the relative difference between the
+recording and its simulation without changes; and the effect of the standard errors of the speedups,
+with all of them too low or all too high. A speedup that was never measured counts as anything from
+no gain at all to what the coefficients say.
 """
 
 import math
@@ -33,7 +33,7 @@ class PredictionErrors:
 
 
 def totals(recorded: Recorded) -> Numbers:
-    """What a recording says of the host as a whole; ``None`` where a VM of it is not known."""
+    """The recorded numbers of the whole host; ``None`` if that of a VM is unknown."""
     progress = [vm.measures["progress_refcores"] for vm in recorded.values()]
     slowdowns = [vm.measures["slowdown"] for vm in recorded.values()]
     known = [p for p in progress if p is not None]
@@ -47,7 +47,7 @@ def totals(recorded: Recorded) -> Numbers:
 
 
 def model_error(as_is: Result, recorded: Recorded) -> PredictionErrors:
-    """By how much the scenario as it is differs from what was recorded, over what was recorded."""
+    """Relative difference between a recording and its simulation without changes."""
     return PredictionErrors(
         {t: _relative(getattr(as_is, t), found) for t, found in totals(recorded).items()},
         {
@@ -128,7 +128,7 @@ def error_of(
 def _combined(
     value: float | None, others: list[float | None], relative: float | None
 ) -> float | None:
-    """One standard error; ``None`` where it is not known how well the model does."""
+    """The standard error of one number; ``None`` if the error of the model is unknown."""
     if value is None or relative is None:
         return None
     spread = max((abs(o - value) for o in others if o is not None), default=0.0)

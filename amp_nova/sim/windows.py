@@ -48,7 +48,7 @@ class Windows:
         """Ratio of the last window, ``None`` without demand in it."""
 
     def close(self, meters: tuple[Meter, ...], wall_s: float) -> None:
-        """End a window; one shorter than the others counts for the run only."""
+        """End a window; one that is shorter than usual counts only in the ratio of the run."""
         owed, delivered, booked = 0.0, 0.0, 0.0
         vcpus = zip(self._refcores, self._counted, self._before, meters, strict=True)
         for refcores, counted, before, after in vcpus:

@@ -1,4 +1,4 @@
-"""Reads the description of a cloud: a scenario with ``cloud`` in the place of a host and VMs."""
+"""Reads the description of a cloud: a scenario with ``cloud`` instead of a host and VMs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ REQUIRED = ("hosts", "flavors", "instances_per_host", "lifetime_s")
 
 @dataclass(frozen=True, slots=True)
 class CloudScenario:
-    """A cloud and how long it is watched."""
+    """A cloud, and for how long it is simulated."""
 
     name: str
     cloud: Cloud
@@ -30,14 +30,14 @@ class CloudScenario:
 
 
 def describes(whole: Value) -> bool:
-    """Whether a file describes a cloud; else it is for ``scenario.read`` to judge."""
+    """Whether a file describes a cloud; if not, ``scenario.read`` reads it."""
     return whole.is_mapping and "cloud" in whole.entries()
 
 
 def read(whole: Value, default_name: str, replaced: Mapping[str, Value]) -> CloudScenario:
     """The description of a cloud; raises ``ScenarioInvalid`` with one sentence.
 
-    ``replaced``: values of ``duration_s`` and ``seed`` that hold instead of the file's.
+    ``replaced``: values of ``duration_s`` and ``seed`` that replace those of the file.
     """
     keys = whole.fields(("name", "duration_s", "seed", "policy", "cloud"), ("duration_s", "cloud"))
     keys = {**keys, **replaced}

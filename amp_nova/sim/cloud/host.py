@@ -40,21 +40,21 @@ class CloudHost:
         """How many admitted vCPUs have no place."""
         self.fits: dict[str, HostFit] = {}
         self.scores: dict[str, PlacementScore] = {}
-        """Of flavors by name, since the last change."""
+        """Results by flavor name, like ``fits``; both are discarded at every change."""
         self._instances: dict[str, ReportedInstance] = {}
         self._headroom: Headroom | None = None
         self._demand: BestEffortDemand | None = None
 
     @property
     def headroom(self) -> Headroom:
-        """What bookings leave."""
+        """The headroom that bookings leave."""
         if self._headroom is None:
             self._headroom = host_fit.headroom_of(self.report)
         return self._headroom
 
     @property
     def demand(self) -> BestEffortDemand:
-        """Who shares that."""
+        """The best-effort demand that shares this headroom."""
         if self._demand is None:
             free = {f.core_type.name: f.free_cores for f in self.headroom.free}
             self._demand = placement_score.best_effort_demand(self.report, free)
@@ -90,7 +90,7 @@ class CloudHost:
         self._changed(repack=gone.booked)
 
     def _speedup(self, vcpu: VcpuBooking, flavor: CloudFlavor) -> Speedup | None:
-        """What the agent measures of it."""
+        """The speedup that the agent measures; ``None`` for bookings, or with one core type."""
         known = [t.coefficient for t in self.report.topology.core_types if t.coefficient]
         if vcpu.kind != "best_effort" or len(known) < 2:
             return None
@@ -105,7 +105,7 @@ class CloudHost:
         self._headroom = self._demand = None
 
     def _pack(self) -> None:
-        """Pack all bookings as the agent does, who keeps vCPUs where they are if it can."""
+        """Pack all bookings as the agent does, which keeps vCPUs where they are if it can."""
         topology = self.report.topology
         demands = [
             Demand(
@@ -134,7 +134,7 @@ class CloudHost:
 
 
 def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
-    """The same vCPU, packed there."""
+    """The same vCPU, packed on ``pcpu``."""
     if pcpu == vcpu.pcpu:
         return vcpu
     found = None if pcpu is None else topology.type_of(pcpu)

@@ -1,10 +1,10 @@
-"""Lets instances come to a cloud and go, and places each as Nova would.
+"""Simulates the arrivals and departures of a cloud's instances, and places each as Nova would.
 
-Arrivals are Poisson and lifetimes exponential. Of some hosts at random that have vCPUs left, those
-that the booking fits are scored, and the one with the greatest gain is taken: the capacity filter
-and the efficiency weigher without Nova. Every host packs its bookings anew after each change.
-Nothing within a host takes time: bookings are kept, and best-effort instances share what is left by
-the host's policy.
+Arrivals are Poisson and lifetimes exponential. Some hosts with enough vCPUs left are chosen at
+random. Those of them that the booking fits are scored, and the one with the greatest gain is taken:
+the capacity filter and the efficiency weigher without Nova. Every host packs its bookings anew
+after each change. What happens within a host is not simulated: bookings are kept, and best-effort
+instances share what is left by the host's policy.
 """
 
 import heapq
@@ -18,14 +18,14 @@ from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 from amp_nova.sim.cloud.host import CloudFlavor, CloudHost
 
 SAMPLE_S = 3600.0
-"""How often throughput and bookings are added up."""
+"""Interval at which throughput and bookings are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Hosts, and what arrives: enough for ``instances_per_host`` if nobody is refused.
+    """Hosts, and arrivals that give ``instances_per_host`` on average if none is refused.
 
-    ``vcpus_ratio``: vCPUs per pCPU at most; ``candidates``: how many hosts are judged.
+    ``vcpus_ratio``: most vCPUs per pCPU; ``candidates``: how many hosts are considered.
     """
 
     hosts: Sequence[Topology]
@@ -41,9 +41,9 @@ class Cloud:
 class Sample:
     """The cloud at one time: what is booked, and what best-effort vCPUs get, in reference cores.
 
-    The latter as schedulers estimate it: on a host of one core type nobody can measure how much
-    work gains from faster ones, and it counts as medium.
-    ``unplaced``: how many admitted vCPUs have no place on their host.
+    The latter is what schedulers estimate: on a host with one core type the gain from faster cores
+    cannot be measured, and counts as medium. ``unplaced``: how many admitted vCPUs have no place on
+    their host.
     """
 
     at_s: float
@@ -128,7 +128,7 @@ class _Run:
         heapq.heappush(self._ends, (now_s + lives_s, self._arrived, host))
 
     def _place(self, flavor: CloudFlavor) -> CloudHost | None:
-        """The host where it adds most to the cloud's throughput; ``None``: it fits nowhere."""
+        """The host where an instance adds most to the cloud's throughput; ``None`` if none fits."""
         vcpus, ratio = len(flavor.booking.vcpus), self._cloud.vcpus_ratio
         able = [h for h in self._hosts if h.vcpus + vcpus <= len(h.report.bookable) * ratio]
         able = self._chance.sample(able, min(len(able), self._cloud.candidates))
@@ -165,7 +165,7 @@ class _Query:
         return host.fits[name].refused is None
 
     def score(self, host: CloudHost) -> PlacementScore:
-        """What a host that it fits is worth to it, greatest gain first."""
+        """The score of a host that the instance fits; scores compare by gain first."""
         name = self._flavor.name
         if name not in host.scores:
             topology, booking = host.report.topology, self._flavor.booking

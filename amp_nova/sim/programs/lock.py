@@ -11,8 +11,8 @@ from amp_nova.sim.vcpu import SimVcpu
 class Locking:
     """The vCPUs of one guest: work without the lock, then with it, in turn.
 
-    Who finds it taken waits in order of arrival and spins: it runs, and gets nothing done. A holder
-    that has no pCPU keeps all of them waiting.
+    A vCPU that finds the lock taken waits in order of arrival and spins: it runs without progress.
+    A holder that has no pCPU keeps all the others waiting.
     """
 
     together = spins = True
@@ -33,7 +33,7 @@ class Locking:
         if vcpu is self._holder:
             self._holder = self._queue.popleft() if self._queue else None
             if self._holder is not None:
-                self._holder.accrue(now_s)  # what it did until now was to spin
+                self._holder.accrue(now_s)  # until now it was spinning
                 self._holder.work.waits_until_s = None
                 self._expect(self._holder, self._lock.hold_ref_s)
                 affected.append(self._holder)

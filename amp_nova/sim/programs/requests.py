@@ -1,7 +1,7 @@
 """Requests that wait in one queue for the vCPUs of a guest.
 
-A vCPU that is free takes the next request: one that waits already, or the next to arrive, until
-when it sleeps. The same seed gives the same arrivals and the same work, whatever the host does.
+A free vCPU takes the next request: one that is already waiting, or the next to arrive, for which it
+sleeps. The same seed gives the same arrivals and the same work, whatever the host does.
 """
 
 import math
@@ -25,7 +25,7 @@ class Queue:
         self._arrives_s = 0.0
         self._count = 0
         self._taken: dict[SimVcpu, float] = {}
-        """When the request arrived that a vCPU works on or expects."""
+        """Arrival time of the request that each vCPU works on or expects."""
         self.latencies_s = array("d")
 
     def begin(self, vcpu: SimVcpu, now_s: float) -> None:
@@ -44,7 +44,7 @@ class Queue:
         work.waits_until_s = at_s if at_s > now_s else None
 
     def reached(self, vcpu: SimVcpu, now_s: float) -> Sequence[SimVcpu]:
-        """The request that it expected arrives, or it ends one."""
+        """The expected request arrives, or the vCPU has finished one."""
         work = vcpu.work
         if work.waits_until_s is not None:
             work.waits_until_s = None
@@ -56,14 +56,14 @@ class Queue:
 
 
 def latencies_s(vcpu: SimVcpu) -> Sequence[float]:
-    """Those of the guest that has this vCPU, in ascending order; empty without requests."""
+    """The latencies of this vCPU's guest, in ascending order; empty without requests."""
     program = vcpu.work.program
     return sorted(program.latencies_s) if isinstance(program, Queue) else ()
 
 
 def percentile(values: Sequence[float], ratio: float) -> float | None:
-    """The least value that at least this part of them do not exceed; ``None`` without values.
+    """The least value that at least this share of the values do not exceed; ``None`` without any.
 
-    ``values`` in ascending order.
+    ``values`` are in ascending order.
     """
     return values[max(0, math.ceil(ratio * len(values)) - 1)] if values else None

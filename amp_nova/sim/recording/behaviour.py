@@ -21,7 +21,7 @@ DIGITS = 4
 class Gain:
     """A vCPU's speed on the fastest core type over the slowest; ``error`` is a standard error.
 
-    ``ratio`` is ``None`` where nothing is known of it, ``error`` where it was not measured.
+    ``ratio`` is ``None`` if it is unknown, ``error`` if it was not measured.
     """
 
     ratio: float | None
@@ -45,7 +45,7 @@ def gain(measured: Estimate | None, hinted: float | None) -> Gain:
 def workload(
     vcpu: RecordedVcpu, types: tuple[CoreType, ...], known: Gain, phases_max: int
 ) -> dict[str, Any]:
-    """The keys of one vCPU's workload; a speedup of ``null`` stands for what was never measured."""
+    """The keys of one vCPU's workload; a speedup that was never measured is ``null``."""
     found: dict[str, Any] = {}
     if len(types) > 1:
         found["speedup"] = None if known.ratio is None else _speeds(types, known.ratio)
@@ -62,7 +62,7 @@ def workload(
 
 
 def differ(speedup: Estimate | None, known: Gain) -> bool:
-    """Whether the speedup of a phase is another than that of the vCPU."""
+    """Whether the speedup of a phase differs from that of the vCPU."""
     if speedup is None or known.ratio is None:
         return False
     return abs(speedup.value - known.ratio) > SPEEDUP_STEP_RATIO * known.ratio

@@ -22,11 +22,11 @@ from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Reco
 from amp_nova.sim.scenarios.document import SIZE_MAX_BYTES
 
 PHASES_MAX = (24, 12, 6, 3, 1)
-"""Most phases of a vCPU: the first number with which the file is small enough."""
+"""Most phases of a vCPU: the first number that makes the file small enough."""
 OTHER_RATIO = 0.05
 """Processes other than vCPUs are worth a note if they use more than this part of the pCPUs."""
 UNSEEN_RATIO = 0.02
-"""A vCPU that ran for a greater part of its time where nobody saw it has no recorded progress."""
+"""An instance of which more CPU time than this was on unknown core types has no progress."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,255}")
 
 
@@ -44,11 +44,11 @@ class Surroundings:
     published: Mapping[VcpuKey, Estimate] = field(default_factory=dict)
     ran: bool = True
     busy_cores: float | None = None
-    """How many pCPUs were busy on average, with whatever; ``None``: not known."""
+    """How many pCPUs were busy on average, with any work; ``None``: unknown."""
 
 
 def text(recording: Recording, around: Surroundings) -> str:
-    """The scenario file; raises ``TopologyUnknown`` where the host cannot be described."""
+    """The scenario file, with as many phases as its greatest size allows."""
     for phases_max in PHASES_MAX:
         found = _text(recording, around, phases_max)
         if len(found.encode()) <= SIZE_MAX_BYTES:
@@ -102,7 +102,7 @@ _HEAD = (
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes values out where they occur twice, as scenarios have no aliases."""
+    """Writes repeated values in full, as scenarios must not have aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -126,7 +126,7 @@ def _notes(recording: Recording, around: Surroundings) -> list[str]:
 
 
 def _other_cores(recording: Recording, around: Surroundings) -> float | None:
-    """How many pCPUs were busy with something else than vCPUs."""
+    """How many pCPUs were busy with something other than vCPUs; ``None``: unknown."""
     if around.busy_cores is None:
         return None
     vcpus = [v for instance in recording.instances.values() for v in instance.vcpus]
@@ -135,7 +135,7 @@ def _other_cores(recording: Recording, around: Surroundings) -> float | None:
 
 
 def _names(instances: Any) -> dict[str, str]:
-    """A name for every instance: Nova's where it is the only one of that name, else libvirt's."""
+    """A name for every instance: Nova's if it is unique, else libvirt's."""
     listed = list(instances)
     shown = Counter(i.domain.display_name for i in listed)
     names: dict[str, str] = {}
@@ -201,7 +201,7 @@ class _Instances:
         return made
 
     def _specs(self, name: str, instance: RecordedInstance) -> dict[str, str]:
-        """The extra specs; where the definition leaves one core type only, that one."""
+        """The extra specs, with the core type if the definition allows only one."""
         specs = {k: v for k, v in instance.domain.specs.items() if k.startswith("amp:")}
         if instance.errors:
             self.notes.append(f"{name}: its booking is invalid ({instance.errors[0]}): left out.")
@@ -225,7 +225,7 @@ class _Instances:
         return specs
 
     def _say(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> None:
-        """Note what is not known of an instance."""
+        """Add a note about what is unknown of an instance."""
         if len(self.types) > 1:
             for source, why in (
                 (

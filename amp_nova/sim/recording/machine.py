@@ -8,7 +8,7 @@ from amp_nova.model.topology import CoreType, Topology
 
 
 def bookable(topology: Topology, pcpus: frozenset[int] | None) -> Topology:
-    """The same machine with only those pCPUs that instances may use, and the types of these.
+    """The same machine with only the pCPUs that instances may use, and their core types.
 
     ``pcpus=None`` means all that are online; raises ``TopologyUnknown`` if there are none.
     """
@@ -29,7 +29,7 @@ def bookable(topology: Topology, pcpus: frozenset[int] | None) -> Topology:
 
 
 def check(topology: Topology) -> None:
-    """Raise ``TopologyUnknown`` where a scenario cannot describe a host."""
+    """Raise ``TopologyUnknown`` if a scenario cannot describe the host."""
     for core_type in topology.core_types:
         if core_type.coefficient is None:
             raise TopologyUnknown(
@@ -39,7 +39,7 @@ def check(topology: Topology) -> None:
 
 
 def host(topology: Topology, notes: list[str]) -> dict[str, Any]:
-    """The key ``host``; adds to ``notes`` what the scenario cannot say."""
+    """The value of the key ``host``; adds to ``notes`` what a scenario cannot express."""
     found: dict[str, Any] = {}
     ones = [t.name for t in topology.core_types if t.coefficient == 1.0]
     if topology.reference in ones or not ones:

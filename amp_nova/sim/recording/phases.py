@@ -1,4 +1,4 @@
-"""The phases of a vCPU: when its demand or its speedup changed, and changed to stay."""
+"""The phases of a vCPU: a lasting change of its demand or its speedup begins a new one."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import NamedTuple
 from amp_nova.profiling.speedup import Estimate
 
 DEMAND_STEP = 0.1
-"""A demand that differs from the phase's mean by more than this share of the time is another."""
+"""Demand that differs from the phase's mean by more than this share of the time is a change."""
 SPEEDUP_STEP_RATIO = 0.15
-"""A speedup that differs by more than this is another one, as for phases of kwon2011."""
+"""A speedup that differs by more than this is a change, as for the phases of kwon2011."""
 CONFIRMED = 2
-"""Buckets in a row that have to differ before a phase ends."""
+"""Number of buckets in a row that have to differ before a phase ends."""
 
 
 class Bucket(NamedTuple):
     """One vCPU over a short time, in seconds of wall time.
 
-    ``known_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in that;
-    ``speedup``: what was known of its speedup at the end, if both core types were measured.
+    ``known_s``: how much of it was observed; ``demand_s``: how long the vCPU wanted to run in the
+    observed time; ``speedup``: its speedup as known at the end, if measured on both core types.
     """
 
     length_s: float
@@ -41,7 +41,7 @@ class Phase(NamedTuple):
 
 
 def phases(buckets: Sequence[Bucket], most: int) -> tuple[Phase, ...]:
-    """The phases of a vCPU, at most ``most``; steps grow until they are no more than that."""
+    """The phases of a vCPU, at most ``most``; smaller changes are ignored if there are more."""
     factor = 1.0
     while True:
         found = _divided(buckets, factor)
@@ -94,5 +94,5 @@ def _error(estimate: Estimate) -> float:
 
 
 def _phase(part: Sequence[Bucket]) -> Phase:
-    # What was not observed is taken to be as the rest of the phase.
+    # Time that was not observed is assumed to be like the rest of the phase.
     return Phase(math.fsum(b.length_s for b in part), _demand_ratio(part) or 0.0, _best(part))

@@ -30,8 +30,8 @@ BUCKETS_MAX = 720
 class RecordedVcpu:
     """One vCPU. Times are in seconds; ``run_s`` and ``full_speed_s`` as in ``sim.vcpu.Meter``.
 
-    ``elsewhere_s``: time it ran without being seen on one core type. ``ipc``: instructions per
-    cycle by core type, where counted. ``speedup``: the most certain estimate, by ``measured``.
+    ``elsewhere_s``: time it ran on an unknown core type. ``ipc``: instructions per cycle by core
+    type, if counted. ``speedup``: the best estimate (``better``).
     """
 
     run_s: list[float]
@@ -44,7 +44,7 @@ class RecordedVcpu:
     ipc: dict[str, float] = field(default_factory=dict)
     speedup: Estimate | None = None
     position: int | None = None
-    """Of the core type that it was first seen on."""
+    """Position of the core type on which it was first seen."""
 
     @property
     def demand_s(self) -> float:
@@ -52,7 +52,7 @@ class RecordedVcpu:
         return sum(b.demand_s for b in self.buckets)
 
     def meter(self) -> Meter:
-        """The same as the simulator counts it."""
+        """The totals in the simulator's form."""
         return Meter(
             tuple(self.run_s),
             self.wait_s,
@@ -162,7 +162,7 @@ class Recorder:
         if domain.problem is not None:
             booking, errors = None, (domain.problem,)
         known = booking or best_effort(domain.vcpus)
-        # Before it came it wanted nothing.
+        # Before it arrived it had no demand.
         absent = Bucket(late_s, late_s, 0.0)
         vcpus = [
             RecordedVcpu([0.0] * types, [0.0] * types, buckets=[absent] if late_s else [])
@@ -216,7 +216,7 @@ class Recorder:
 
 
 def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-    """The estimate with the least standard error; what ran on both core types goes first."""
+    """The estimate with the least standard error; one from runs on both core types goes first."""
     known = [e for e in (other, one) if e is not None]
     return min(known, key=lambda e: (e.source != "sampling", e.se), default=None)
 
@@ -224,7 +224,7 @@ def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
 def _ipc(
     names: Sequence[str], topology: Topology, entry: profiles.Entry
 ) -> Iterator[tuple[str, float]]:
-    """Instructions per cycle by core type; where cycles are not counted, as policies rank by."""
+    """Instructions per cycle by core type, or without cycles what policies use instead."""
     for at, known in enumerate(entry.counters.types):
         coefficient = topology.core_types[at].coefficient
         if known is not None and known.ipc is not None:
@@ -234,7 +234,7 @@ def _ipc(
 
 
 def _position(topology: Topology, reading: VcpuReading) -> int | None:
-    """The place of the core type that a vCPU was on in ``core_types``; ``None``: not known."""
+    """Position of the core type that a vCPU was on; ``None``: unknown."""
     position = topology.position(reading.pcpus)
     if position is None and reading.last_pcpu in reading.pcpus:
         position = topology.position({reading.last_pcpu})
@@ -244,7 +244,7 @@ def _position(topology: Topology, reading: VcpuReading) -> int | None:
 def _enter(
     vcpu: RecordedVcpu, topology: Topology, readings: tuple[VcpuReading, ...], used: Usage
 ) -> None:
-    """Add an interval; one in which the vCPU moved counts half on either core type."""
+    """Add an interval; if the vCPU moved in it, half of the interval counts on either core type."""
     positions = [p for r in readings if (p := _position(topology, r)) is not None]
     for at in positions:
         core_type = topology.core_types[at]

@@ -1,8 +1,8 @@
 """chen2014: integrated scheduling in slots of 10 ms, on two fast and six slow cores.
 
-Machine, guests and test sets are the paper's; its programs are not: all compute all the time and
-gain from a fast core what its clock says, and parallel ones meet at barriers and spin there. How
-often they meet decides most, and the paper does not say: here every 20 ms.
+Machine, guests and test sets are the paper's, but its programs are not: here all of them compute
+all the time and gain from a fast core what its clock says, and parallel ones spin at barriers. How
+often they meet matters most, and the paper does not say; here it is every 20 ms.
 """
 
 import statistics
@@ -43,8 +43,8 @@ OTHERS = ((0.2, 0.3), (1.0, 0.3), (0.6, 0.1), (0.6, 0.6))
 
 BARRIERS = "parallel programs meet every 20 ms; all programs gain what the clock says"
 TWO_VCPUS = (
-    "its weight gives each of two vCPUs a core of its own under credit as well, so nothing is won "
-    "by running them at the same time"
+    "its weight gives each of its two vCPUs a whole core under credit as well, so nothing is "
+    "gained by running them at the same time"
 )
 ZERO_SUM = (
     "every core is busy under credit too, so what one program gains another loses; the paper gives "
@@ -56,8 +56,8 @@ SMALL_COST = (
     "a second of each vCPU; the paper prints neither its moves nor their cost"
 )
 MORE_CORES = "eight vCPUs that run at once take the cores of others"
-INDEPENDENT = "eight vCPUs that are scheduled independently spin for each other the longer"
-OFTEN = "it grows with how often the program meets: 27 to 31 % at 20 ms, more below"
+INDEPENDENT = "eight vCPUs that are scheduled independently spin longer for each other"
+OFTEN = "the effect grows with how often the vCPUs meet: 27 to 31 % at 20 ms, more below that"
 
 
 def _workload(at: int, parallel: int, gain: float) -> Workload:

@@ -18,7 +18,7 @@ from amp_nova.sim.slots import run as slots
 class Machine:
     """A host with fast cores first, then slow ones, which are the reference.
 
-    ``caches``: how many last-level caches the cores of each type are dealt to in turn.
+    ``caches``: number of last-level caches, to which the cores are assigned in turn.
     """
 
     fast: int
@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def topology(self) -> Topology:
-        """The same as the simulator takes it; without fast (slow) cores all are slow (fast)."""
+        """The host as the simulator takes it; without fast (slow) cores all are slow (fast)."""
         ips = self.reference_ips
         fast_ips = None if ips is None else ips * self.coefficient
         types = (

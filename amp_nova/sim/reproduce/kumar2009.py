@@ -1,7 +1,7 @@
 """kumar2009: which I/O work of the controlling domain is sensitive to the clock of its core.
 
-The paper prints the CPU utilization of its three workloads at the highest clock and what they keep
-at half of it, but not their network utilization.
+The paper prints the CPU utilization of its three workloads at the highest clock and the throughput
+that they keep at half of it, but not their network utilization.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ WORKLOADS: Mapping[str, tuple[float, tuple[float, float]]] = {
     "netperf TCP": (0.79, (80.0, 85.0)),
     "netperf UDP": (0.65, (75.0, 75.0)),
 }
-"""CPU utilization (section 2), and the throughput kept at half the clock, in percent: sections 3.1
-and 3.2 differ in it."""
+"""CPU utilization (section 2), and the range of the throughput kept at half the clock, in percent,
+because sections 3.1 and 3.2 differ."""
 
 OVERLAPPING = ("ab", "netperf TCP")
 SPEC = 1.0 / 0.58
@@ -29,7 +29,7 @@ LINE_BYTES_S = 1.25e9
 
 LINE = "a line of which at most 100 % can be used"
 BAND = "a margin above 100 % and several intervals in a row keep threads from moving to and fro"
-LIKE_SPEC = "the domain's work gains from the clock what SPEC does"
+LIKE_SPEC = "the domain's work gains as much from the clock as SPEC does"
 OVERLAPS = "ab and TCP overlap wholly and fill the line at the highest clock, UDP does not overlap"
 TOO_SIMPLE = (
     "a CPU that is busy for 91 % and needs 1.7 times as long is the bottleneck, overlap or not, so "
@@ -41,7 +41,7 @@ def _bytes_s(workload: str, fast: int) -> float:
     """Throughput of a controlling domain alone on one fast core or on one slow core."""
     cpu, _ = WORKLOADS[workload]
     overlaps = workload in OVERLAPPING
-    # Seconds per byte of a line of one byte per second: all of it, or what the CPU leaves.
+    # CPU seconds per byte that give this utilization, on a line of one byte per second.
     on_fast = cpu if overlaps else cpu / (1.0 - cpu)
     io = Io(on_fast * SPEC / LINE_BYTES_S, LINE_BYTES_S, float(overlaps))
     machine = Machine(fast, 1 - fast, CLOCKS)

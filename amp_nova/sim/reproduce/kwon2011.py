@@ -1,7 +1,7 @@
 """kwon2011: fast cores shared by efficiency, evenly, and in between; 4 fast and 8 slow cores.
 
 Figure 4 is a calculation for one fast and one slow core; ``kwon2011_mixes`` has the others.
-Policies by score are as printed.
+Policies that rank by score follow the paper as printed.
 """
 
 import statistics
@@ -36,7 +36,7 @@ FITS = {
     "4H-4M-4L": "speedup of soplex and gemsfdtd",
     "8M-4L": "speedup and IPC of libquantum",
 }
-"""What makes the first column of table 2 come out in these mixes."""
+"""The inputs that were chosen so that the first column of table 2 comes out in these mixes."""
 
 OWN_SPEEDUPS = "speedups of programs that the paper does not print"
 FROM_TABLE_2 = "speedups of gemsfdtd, soplex and libquantum from table 2, IPC of libquantum"
@@ -58,8 +58,8 @@ TIES = (
     "still has a fast core to itself at R = 80 %"
 )
 AT_MOST = (
-    "with twelve guests of one vCPU at most 21 %: four gain at most 63 %, the others nothing; of "
-    "which mix 28 % is the mean is not printed"
+    "with twelve guests of one vCPU at most 21 % is possible: four gain at most 63 %, the others "
+    "nothing; the paper does not say of which mix 28 % is the mean"
 )
 STILL = "vCPUs that score alike change places only while their IPC differs by core type"
 NO_COST = (

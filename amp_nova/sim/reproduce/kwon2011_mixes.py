@@ -2,9 +2,9 @@
 
 The paper prints no speedups of programs (figure 2 is an image). Those of gemsfdtd, soplex,
 libquantum, freqmine, swaptions and pmake are chosen so that one printed number each comes out; the
-others are ours. Guests with one vCPU run on and on. Those with several run to their end, and their
-work ends together under amp-fair: section 4.2 says so of one mix, and that what ends early leaves
-its fast cores to the others.
+others are ours. Guests with one vCPU have endless work. Those with several vCPUs run until their
+work ends, which is at the same time under amp-fair: section 4.2 says so of one mix, and that a
+guest that ends early leaves its fast cores to the others.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from amp_nova.sim.scenarios.workload import Workload
 CLOCKS = 1.9 / 0.8
 SECONDS = 300.0
 BY_SCORE = ("amp-vm", "amp-vcpu", "amp-r-fair")
-"""Policies whose form as printed is used."""
+"""Policies that follow the paper as printed."""
 H, M, L = "H", "M", "L"
 PROGRAMS: Mapping[str, tuple[str, float]] = {
     "hmmer": (H, 2.2),
@@ -41,8 +41,9 @@ IPC: Mapping[str, Mapping[str, float]] = {
     "libquantum": {"slow": 0.33, "fast": 0.33},
     "swaptions": {"slow": 1.6, "fast": 1.6},
 }
-"""Others follow from the speedup. libquantum ranks below programs that gain less, which section 2.1
-calls the weakness of IPC; swaptions above freqmine, as section 4.2 says."""
+"""IPC by core type; that of all other programs follows from the speedup. libquantum ranks below
+programs that gain less, which section 2.1 calls the weakness of IPC; swaptions ranks above
+freqmine, as section 4.2 says."""
 # fmt: off
 SINGLE: Mapping[str, Mapping[str, int]] = {
     "4H-4M-4L": {"hmmer": 2, "perlbench": 2, "gemsfdtd": 2, "soplex": 2, "mcf": 2, "sysbench": 2},
@@ -90,13 +91,13 @@ RATIOS = (0.2, 0.4, 0.6, 0.8)
 
 
 def speeds_of(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
-    """Speed of every guest: until its work ends with several vCPUs, else for good."""
+    """Speed of every guest; a guest with several vCPUs runs until its work ends."""
     return speeds((on_and_on if mix in SINGLE else to_the_end)(mix, policy, fast, ratio))
 
 
 @cache
 def to_the_end(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
-    """Every guest runs until its work ends, which is together under amp-fair."""
+    """Every guest runs until its work ends, which is at the same time for all under amp-fair."""
     fair = speeds(on_and_on(mix, "amp-fair"))
     work = {name: speed * SECONDS for name, speed in fair.items()}
     return _simulate(mix, policy, (fast, ratio), work)
@@ -109,7 +110,7 @@ def on_and_on(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Resul
 
 
 def _simulate(mix: str, policy: str, at: tuple[int, float], work: Mapping[str, float]) -> Result:
-    """``at``: fast cores and R; ``work`` of guests by name, endless for those without."""
+    """``at``: fast cores and R; ``work`` by guest, endless for those that are not in it."""
     fast, ratio = at
     vcpus, guests = MULTI[mix] if mix in MULTI else (1, SINGLE[mix])
     made = [

@@ -2,7 +2,7 @@
 
 The paper names the programs of its mixes and their class, and prints the range of speedups; those
 of single programs, their phases and the lengths of serial sections are ours. EQP is as printed:
-equal slowdown of threads, with speedups from samples that may be of different phases.
+equal slowdown of threads, with speedups from samples that may be from different phases.
 """
 
 import statistics
@@ -96,11 +96,11 @@ def optimum(programs: Sequence[tuple[float, int]], big: int) -> tuple[float, flo
     alone = [1.0 + (s - 1.0) * min(1.0, big / n) for s, n in programs]
 
     def speeds(slowdown: float) -> list[float]:
-        """Mean speed of the threads of each program at this slowdown, if it can have it."""
+        """Mean speed of the threads of each program at this slowdown, or the nearest possible."""
         return [max(1.0, min(a, a / slowdown)) for a in alone]
 
     def cores(slowdown: float) -> float:
-        """Big cores that all programs need for it."""
+        """Big cores that all programs together need for this slowdown."""
         wanted = zip(speeds(slowdown), programs, strict=True)
         return sum(n * (speed - 1.0) / (s - 1.0) for speed, (s, n) in wanted if s > 1.0)
 

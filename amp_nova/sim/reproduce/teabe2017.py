@@ -29,8 +29,8 @@ WHOLE_IPS: Mapping[str, str] = {"amp:ips": "1200M"}
 """What a whole slow core retires."""
 MEMORY_BOUND = 1.2
 LOAD, REQUEST_S = 0.987, 0.585e-3
-"""Of a slow core, and the work of a request there: they give the times of figure 3, if these are
-means of a queue with random arrivals and work."""
+"""Load of a slow core, and the work of a request there. They give the times of figure 3 if these
+are means of a queue with random arrivals and work."""
 SPEEDS = (CLOCKS, 1.5, MEMORY_BOUND)
 """Speedups of three programs, from computing only to mostly waiting for memory."""
 SINGLE = (0, 1)
@@ -43,12 +43,12 @@ DIVIDED = "Blast's threads take its work in small pieces, so all end together"
 PROGRAMS = "speedups of three programs: 1.83, 1.5 and 1.2"
 ONE_INSTRUCTION_A_CYCLE = "one instruction per cycle on a slow core"
 CONTRADICTS = (
-    "a program that gains less than the clock is cut by the clock on a fast core, so it is slower "
-    "there; the paper's equation 1 implies the same, its figure does not show it"
+    "a fast core's limit is set by its clock, so a program that gains less than the clock is "
+    "slower there; the paper's equation 1 implies the same, but its figure does not show it"
 )
 ESTIMATED = (
-    "a vCPU that is held on one core type shows its speedup on no other: the coefficient is an "
-    "estimate, bounded by how sure it is"
+    "a vCPU that is kept on one core type does not show its speedup on another: its coefficient is "
+    "an estimate, limited by its standard error"
 )
 PRINTED_RULE = (
     "equation 2 lets a vCPU run for whole periods, so at 50 million of 1.2 and 2.2 billion it gets "
@@ -58,7 +58,7 @@ PRINTED_RULE = (
 
 @cache
 def _times(fast: int, vcpus: int, speedup: float, kind: str, controller: str = "default") -> float:
-    """Time of a program over its baseline, with so many vCPUs on fast cores."""
+    """Time of a program over its baseline, with ``fast`` of its vCPUs on fast cores."""
     specs = {"": CORE, "1": CORE, "1 adaptive": ADAPTIVE, "2": IPS}[kind]
     where = ["fast"] * fast + ["slow"] * (vcpus - fast)
     guests = [

@@ -17,13 +17,13 @@ from amp_nova.sim.scenarios.hosts import PCPUS_MAX, RATE_LEAST, RATE_MOST, THREA
 Speeds = dict[str, float]
 """Speeds on core types over the slowest, which is left out; empty: as the coefficients say."""
 Shift = Callable[[int, Speeds, Speeds], Speeds]
-"""The other speedups of a vCPU: from its index, those it has, and what the coefficients say."""
+"""New speedups of a vCPU, from its index, its present ones, and those by the coefficients."""
 
 
 def with_cores(whole: Value, name: str, more: int) -> Value:
-    """The scenario with more cores of a type, or fewer; with none the type goes.
+    """The scenario with more or fewer cores of a type; a type without cores is removed.
 
-    A core comes with all its hardware threads, and shares the last-level cache of the type's last.
+    A new core has all its hardware threads, and shares the last-level cache of the type's last one.
     """
     changed = _copied(whole)
     listed = _entry(changed, "host", "core_types")
@@ -52,7 +52,7 @@ def with_cores(whole: Value, name: str, more: int) -> Value:
 
 
 def _without_type(whole: Value, types: Mapping[str, Value], name: str) -> None:
-    """Remove a core type, and what the VMs say of it."""
+    """Remove a core type, and everything that refers to it in the VMs."""
     coefficients = {n: v.entries()["coefficient"].number(0) for n, v in types.items()}
     if len(types) == 1 or name == min(coefficients, key=lambda n: coefficients[n]):
         raise ScenarioInvalid(
@@ -123,7 +123,7 @@ def with_speedups(whole: Value, shifts: Mapping[str, Shift]) -> Value:
 def _parts(vm: Value) -> Iterator[tuple[int, Value]]:
     """Whatever may have a speedup: the workload, those of its vCPUs and the phases of each.
 
-    With the index of the vCPU it belongs to, 0 for what is common to all.
+    Each comes with the index of the vCPU it belongs to, 0 for what is common to all.
     """
     workload = vm.entries().get("workload")
     if workload is None or workload.is_null:

@@ -30,7 +30,7 @@ _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class ClockPhase(NamedTuple):
-    """For how long a core type runs at which part of its calibrated clock."""
+    """How long a core type runs at this ratio of its calibrated clock."""
 
     for_s: float
     clock_ratio: float
@@ -50,7 +50,7 @@ class Power(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a host has that no topology says; ``power`` by core type, of all or of none."""
+    """Properties of a host beside its topology; ``power`` is by core type, for all or none."""
 
     clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
     power: Mapping[str, Power] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Machine:
 
 
 def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Machine]:
-    """The pCPUs of a host, and what else there is."""
+    """The topology of a host, and its other properties."""
     types: dict[str, CoreType] = {}
     caches: list[tuple[str, int]] = []
     clocks: dict[str, Sequence[ClockPhase]] = {}
@@ -116,7 +116,7 @@ def _clock(value: Value) -> tuple[ClockPhase, ...]:
 
 
 def _power(value: Value) -> Power:
-    """What a core type takes."""
+    """The power of each pCPU of a core type."""
     keys = value.fields(KEYS, ("idle_w", "busy_w"))
     idle_w = keys["idle_w"].number(0, WATTS_MOST)
     return Power(idle_w, keys["busy_w"].number(idle_w, WATTS_MOST))

@@ -18,7 +18,7 @@ SERVICES = ("exponential", "fixed")
 class Io:
     """What each vCPU transfers: work per byte, the speed of its line, and how far they overlap.
 
-    ``overlap_ratio`` is the part of the bytes that are computed on while others are on the line.
+    ``overlap_ratio`` is the part of the bytes that is computed on while others are on the line.
     """
 
     work_ref_s_per_byte: float

@@ -26,14 +26,14 @@ class RecordedGain:
 
 @dataclass(frozen=True, slots=True)
 class RecordedVm:
-    """One VM: ``MEASURES`` by name, ``None`` where unknown, and the speedups of its vCPUs."""
+    """One VM: ``MEASURES`` by name, ``None`` if unknown, and the speedups of its vCPUs."""
 
     measures: Mapping[str, float | None]
     gains: tuple[RecordedGain, ...]
 
 
 def read(whole: Value) -> Mapping[str, RecordedVm] | None:
-    """The VMs of a recording by name; ``None`` if the scenario is none.
+    """The VMs of a recording by name; ``None`` if the scenario is not a recording.
 
     Raises ``ScenarioInvalid`` for a value that ``amp-nova record`` does not write.
     """

@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, Callable[[Value], Any]] = {
     "seed": lambda value: value.whole(0, SEED_MAX),
     "ips_controller": lambda value: value.one_of(list(CONTROLLERS), "an Ips controller"),
 }
-"""How to run a scenario: what the command line may override."""
+"""How to run a scenario; the command line may override these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def no_agent_options(given: Mapping[str, Value]) -> Settings:
 def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario:
     """Read a scenario file; raises ``ScenarioInvalid`` with one sentence.
 
-    ``agent_options`` reads the options under ``agent``, but for ``ips_controller``.
+    ``agent_options`` reads the options under ``agent``, except ``ips_controller``.
     """
     return read(document.load(path), path.stem, agent_options)
 
@@ -80,9 +80,9 @@ def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario
 def read(
     whole: Value, default_name: str, agent_options: AgentOptions = no_agent_options
 ) -> Scenario:
-    """Read a scenario that is in memory; otherwise as ``load``.
+    """Like ``load``, for a scenario that is in memory.
 
-    ``recorded`` is not read here: it is what a recording has beside the scenario.
+    The key ``recorded``, which only recordings have, is not read here.
     """
     keys = whole.fields(
         ("name", "duration_s", "seed", "host", "vms", "policy", "agent", "recorded"),

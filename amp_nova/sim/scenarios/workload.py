@@ -20,9 +20,9 @@ KEYS = (
     "io",
     "working_set_bytes",
 )
-"""What one vCPU does."""
+"""Keys for what one vCPU does."""
 SHARED = ("requests", "lock", "barrier_wait")
-"""What the vCPUs of a VM share."""
+"""Keys for what the vCPUs of a VM share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Workload:
     """What every vCPU of a guest does: its phases in turn, repeated.
 
     Work is counted in seconds alone on the slowest core type. ``work_ref_s``: work of each vCPU,
-    ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work; of
-    several values the next one holds after every barrier, and the first follows the last.
-    ``ipc``: instructions per cycle by core type, if given. ``vcpus``: what vCPU 0, 1, ... does
-    instead; the last one holds for all vCPUs after it. ``io`` or ``requests`` decide when a vCPU
-    wants a pCPU and how much it does then. ``lock``: what they share. ``spins``: whether they wait
-    busily at barriers. ``working_set_bytes`` go with a vCPU that moves to another cache.
+    ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work;
+    several values apply in turn, again and again. ``ipc``: instructions per cycle by core type, if
+    given. ``vcpus``: what vCPU 0, 1, ... does instead; the last one applies to all vCPUs after it.
+    ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``lock``: the
+    lock that they share. ``spins``: whether they wait busily at barriers. ``working_set_bytes``: a
+    vCPU loads them again after a move to another cache.
     """
 
     phases: tuple[Phase, ...]
@@ -65,7 +65,7 @@ class Workload:
     working_set_bytes: float = 0.0
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
-        """What the first of so many vCPUs do; the others do the same as the last of these."""
+        """What the first of so many vCPUs do; all further vCPUs do the same as the last of them."""
         return self.vcpus[:vcpus] or (self,)
 
     def each(self, vcpus: int) -> "list[Workload]":
@@ -129,7 +129,7 @@ def _each(
 
 
 def _check(value: Value, one: Workload, whole: Workload) -> None:
-    """Only one thing decides when a vCPU wants a pCPU, and whom it waits for."""
+    """Refuse a workload in which two keys decide when a vCPU wants a pCPU or what it waits for."""
     if whole.lock is not None and one.barrier_ref_s is not None:
         raise value.wrong(f"{value.path} gives lock and barrier_s: remove one")
     given = {

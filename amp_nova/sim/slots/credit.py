@@ -7,7 +7,7 @@ precedes both. A core whose queue has no vCPU with credits takes one from anothe
 speed plays no part.
 
 AASH. Like Credit, but the slots of fast cores are handed out by weight as well. A fast core runs
-the vCPU with the most of them left, wherever it is; the vCPU it displaces takes that place.
+the vCPU with the most of them left, wherever that is; the displaced vCPU takes its place.
 
 Source. chen2014 section 4 and kwon2011 section 3.1, which describe both; modelled on Xen's
 behaviour, not on its code. Unlike Xen, it preempts only at the edges of slots (except for a vCPU
@@ -37,7 +37,7 @@ class CreditSlots:
         random.Random(f"{seed} slots").shuffle(self._preference)
 
     def wake(self, vcpu: SimVcpu) -> None:
-        """Home if it is idle, else an idle core, else home; at first the least crowded core."""
+        """Put it on its home if idle, else an idle core, else home; at first the least crowded."""
         board = self._board
         usable = board.allowed(vcpu) & vcpu.pcpus or board.allowed(vcpu)
         load = {p: board.load(p) for p in self._preference if p in usable}
@@ -63,7 +63,7 @@ class CreditSlots:
         _hand_out(self._board, self._credit, slots, slots * len(self._board.ids))
 
     def select(self) -> None:
-        """Choose for every core on its own."""
+        """Choose a vCPU for each core independently."""
         for pcpu in self._preference:
             self._choose(pcpu)
         self.fill()
@@ -127,7 +127,7 @@ class AashSlots(CreditSlots):
         _hand_out(self._board, self._fast, slots, slots * len(self._board.fast))
 
     def select(self) -> None:
-        """Fast cores fetch the vCPU owed most of them; Credit fills the others."""
+        """Each fast core takes the vCPU that is owed most; Credit fills the other cores."""
         board = self._board
         for pcpu in board.fast:
             current = board.running[pcpu]

@@ -15,8 +15,8 @@ from its own queues 1, 2, 3, else from another core of its type 1, 2, 3, else fr
 Source. chen2014 sections 3.1 to 3.4. The initial mapping is that of ``policies.integrated``. Where
 the paper leaves a choice open: cores choose in the order of their ids, and look at their own type
 first; a core chooses again when a parallel instance has displaced its vCPU; a parallel instance
-some of whose cores belong to another one in this slot waits for the next; barriers tell that a
-program is parallel, where the paper guesses. All types but the fastest are SC.
+some of whose cores belong to another one in this slot waits for the next; a program with barriers
+counts as parallel, where the paper guesses. All types but the fastest are SC.
 
 Two rules come from its text instead of its pseudo-code. If no vCPU has SR left, the one that lacks
 least runs: the queues are said to hold vCPUs with SR before those without. And a parallel instance
@@ -84,7 +84,7 @@ class IntegratedSlots:
         """Cores of the parallel instances that run in this slot."""
 
     def wake(self, vcpu: SimVcpu) -> None:
-        """Back to its home; at first to where it was mapped."""
+        """Put a vCPU back on its home core, or at first on the core that it is mapped to."""
         home = self._first.pop(vcpu.key, vcpu.pcpu)
         assert home is not None
         self._board.enter(vcpu, home)
