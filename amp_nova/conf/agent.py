@@ -73,8 +73,9 @@ reliable.
         default="/run/amp-nova",
         regex="^/",
         help="""
-Directory for the control socket, locks, paused and released instances, and the measured speedups.
-It must survive a restart of the agent, but not a reboot.
+Directory for the control socket, locks, the lease, paused and released instances, and the records
+of what the agent found before its first change. It must survive a restart of the agent, but not a
+reboot.
 """,
     ),
     cfg.FloatOpt(

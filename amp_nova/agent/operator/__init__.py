@@ -1,4 +1,4 @@
-"""What an operator can ask for: status, explain, pause, resume, release.
+"""The operator's commands: status, explain, pause, resume, release.
 
-Requests that change something are files that survive the agent; the control socket is read-only.
+Commands that change something use files, which survive the agent; the control socket is read-only.
 """

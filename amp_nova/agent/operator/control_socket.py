@@ -1,6 +1,6 @@
-"""The agent's control socket: one question, one answer, both JSON on one line.
+"""The agent's control socket: one question and one answer per connection, each one line of JSON.
 
-Read-only: what changes something goes through files that outlive the agent (``pause``).
+It is read-only: commands that change something use files that outlive the agent (``pause``).
 """
 
 import json
@@ -23,12 +23,12 @@ _QUESTION_BYTES = 4096
 
 
 def path(state_path: Path) -> Path:
-    """Where the socket is."""
+    """The path of the socket."""
     return state_path / "agent.sock"
 
 
 class Control:
-    """Answers questions about the last cycle, each in a thread of its own."""
+    """Answers questions about the last cycle, each in its own thread."""
 
     def __init__(self, state_path: Path, answer: Answer) -> None:
         class Handler(socketserver.StreamRequestHandler):
@@ -42,7 +42,7 @@ class Control:
             daemon_threads = True
 
             def handle_error(self, _request: object, _address: object) -> None:
-                # One who asks and does not wait for the answer is no news.
+                # A client that does not wait for the answer is not worth a warning.
                 LOG.debug("a question was not answered", exc_info=True)
 
         where = path(state_path)
@@ -52,8 +52,8 @@ class Control:
             os.chmod(where, 0o600)
         except OSError as exc:
             raise ConfigInvalid(
-                f"the control socket {where} cannot be made ({exc.strerror or exc}): set [agent] "
-                "state_path to a folder that can be written"
+                f"the control socket {where} cannot be created ({exc.strerror or exc}): set "
+                "[agent] state_path to a writable folder"
             ) from exc
         self._path = where
         threading.Thread(
@@ -78,13 +78,16 @@ def _reply(line: bytes, answer: Answer) -> dict[str, Any]:
         return answer(question)
     except AmpError as exc:
         return {"error": str(exc)}
-    except Exception:  # whatever it was, the one who asked is told
+    except Exception:  # whatever it was, the client is told
         LOG.exception("a question could not be answered")
         return {"error": "the agent could not answer: see its log"}
 
 
 def query(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
-    """Ask the agent; ``None`` when none runs here."""
+    """Ask the agent; ``None`` if none is running.
+
+    Raises ``AmpError`` if the agent gives no usable answer.
+    """
     where = path(state_path)
     line = json.dumps(question).encode() + b"\n"
     if len(line) > _QUESTION_BYTES:

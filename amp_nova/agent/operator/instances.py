@@ -1,4 +1,4 @@
-"""Instances by the names an operator knows them by."""
+"""Finds instances by the names that an operator uses."""
 
 import re
 
@@ -6,24 +6,24 @@ from amp_nova.exceptions import AmpError
 
 RESERVED = re.compile(r"instance-[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Names that Nova gives to domains, and UUIDs. A tenant may choose such a display name, for example
-that of an instance which has just left this host: it names nothing."""
+that of an instance which has just left this host, so display names of this form are ignored."""
 
 
 def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
-    """The UUID of an instance given by UUID, libvirt name or Nova name; ``AmpError`` if unknown.
+    """The UUID of an instance given by UUID, libvirt name or Nova name, in this order.
 
-    ``here``: libvirt name and Nova name by UUID. A Nova name, which a tenant chooses, is the last
-    to count.
+    ``here``: libvirt name and Nova name by UUID. Nova names come last because tenants choose them.
+    Raises ``AmpError`` if the name is unknown or ambiguous.
     """
     if instance in here:
         return instance
     for position in (0, 1):
         if position and RESERVED.fullmatch(instance):
             break
-        # Instances that are not Nova's have an empty name there, which names none of them.
+        # The Nova name of a domain that is not Nova's is empty, and must not match.
         found = [uuid for uuid, names in here.items() if "" != names[position] == instance]
         if len(found) == 1:
             return found[0]
         if found:
             raise AmpError(f"several instances here are named '{instance}': give the UUID")
-    raise AmpError(f"no instance '{instance}' on this host: 'amp-nova status' lists those that are")
+    raise AmpError(f"no instance '{instance}' on this host: 'amp-nova status' lists its instances")

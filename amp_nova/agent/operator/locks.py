@@ -1,4 +1,4 @@
-"""Lock files of the state folder: one agent at a time, and one at a time who changes limits."""
+"""Lock files in the state folder: one agent at a time, and one writer of limits at a time."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,7 @@ from pathlib import Path
 from amp_nova.exceptions import ConfigInvalid, Locked
 
 AGENT, CYCLE = "agent.lock", "cycle.lock"
-"""The lock of a running agent, and the one that every process takes while it changes limits."""
+"""The lock of a running agent, and the lock that every process takes while it changes limits."""
 TAKEN = {
     AGENT: "another amp-nova-agent runs here",
     CYCLE: "another process is changing limits",
@@ -57,7 +57,7 @@ def _taken(fd: int) -> bool:
 
 
 def holder(path: Path, proc: Path = Path("/proc")) -> str:
-    """The process that locks a file, as the kernel says it (proc_locks(5))."""
+    """The process that holds a file's lock, in words, according to the kernel (proc_locks(5))."""
     try:
         inode = os.stat(path).st_ino
         pids = [

@@ -1,4 +1,4 @@
-"""Instances that the agent must not change: one small file each, which survives the agent."""
+"""Instances that the agent must not change: one file for each, which survives the agent."""
 
 import contextlib
 import json
@@ -12,11 +12,11 @@ from amp_nova.exceptions import AmpError
 
 _RACY_NS = 1_000_000_000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-"""An instance's UUID: nothing else may become the name of a file."""
+"""The form of an instance's UUID: no other text may become a file name."""
 
 
 class Pauses:
-    """The folder of pauses. ``clock``: wall time in seconds, because a pause survives the agent."""
+    """The folder of pauses. ``clock``: wall-clock time, because a pause survives the agent."""
 
     def __init__(self, state_path: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = state_path / "holds"
@@ -25,16 +25,16 @@ class Pauses:
         self._read: dict[str, tuple[float | None, str]] = {}
 
     def current(self) -> Mapping[str, str]:
-        """The instances that are paused now, by UUID, and why."""
+        """The instances that are paused now: the reason by UUID."""
         try:
             stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return {}
-        # While the folder may change again without a newer time stamp, the stamp says nothing.
+        # A recent time stamp is not trusted: the folder may change again without a newer one.
         if stamp != self._stamp or time.time_ns() - stamp < _RACY_NS:
             self._read, self._stamp = self._load(), stamp
         now = self._clock()
-        # An end that is not a number has not passed: it pauses as well.
+        # An end that is NaN has not passed, so it still pauses.
         return {
             r: why for r, (until, why) in self._read.items() if until is None or not until <= now
         }
@@ -42,7 +42,7 @@ class Pauses:
     def _load(self) -> dict[str, tuple[float | None, str]]:
         found = {}
         for path in self._folder.glob("*.json"):
-            # An unreadable file pauses as well: that is the safe side.
+            # An unreadable file pauses as well, to be on the safe side.
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 content = json.loads(path.read_text())
@@ -52,7 +52,10 @@ class Pauses:
         return found
 
     def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
-        """Pause an instance, by its UUID, for ``ttl_s`` seconds or until it is resumed."""
+        """Pause the instance with this UUID for ``ttl_s`` seconds, or until it is resumed.
+
+        Raises ``AmpError`` if the UUID is not valid or the file cannot be written.
+        """
         until_s = None if ttl_s is None else self._clock() + ttl_s
         if not _NAME.fullmatch(resource):
             raise AmpError(f"'{resource}' is not the UUID of an instance")
@@ -66,7 +69,7 @@ class Pauses:
             raise AmpError(f"cannot write {path}: {exc.strerror}; run this as root") from exc
 
     def resume(self, resource: str) -> bool:
-        """Resume an instance, by its UUID; whether it was paused."""
+        """Resume the instance with this UUID; returns whether it was paused."""
         if not _NAME.fullmatch(resource):
             return False
         path = self._folder / f"{resource}.json"

@@ -1,8 +1,7 @@
-"""Restores what there was before the agent, and keeps the agent from changing it again.
+"""Restores what was in force before the agent, and keeps the agent from changing it again.
 
-The records that the agent wrote before its first change say what that was; neither the agent nor
-libvirt has to run. What is not recorded (by an agent older than the records) gets what libvirt's
-definition says.
+The agent recorded that before its first change, so neither the agent nor libvirt has to run. An
+instance without a record, because an older agent changed it, gets what its libvirt definition says.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +33,7 @@ class Released:
 
 
 class _Writer(Protocol):
-    """Undoes what no record is of, and what is in libvirt's definition."""
+    """Undoes changes without a record, and changes in libvirt's definition."""
 
     @property
     def in_definition(self) -> bool: ...
@@ -52,10 +51,10 @@ class _IoHost(Protocol):
 
 @dataclass(slots=True)
 class _Host:
-    """What is known of this host: its records and, where libvirt answers, its domains.
+    """What is known of this host: its records and, if libvirt answers, its domains.
 
-    ``absent``: why libvirt's domains are not known; ``moved``: the homes of I/O threads that the
-    agent moved, by instance.
+    ``absent``: why the domains are not known; ``moved``: for each instance whose I/O threads the
+    agent moved, their homes by thread ID.
     """
 
     recorded: dict[str, record.Domain] = field(default_factory=dict)
@@ -89,7 +88,7 @@ def release(
             made, failed, managed = _restore(host, uuid, dry_run=True)
             if managed or instances is not None:
                 names.append(known[uuid][0])
-                # First: libvirt tells a running agent of every change as it is made.
+                # Pause first: libvirt sends a running agent an event for every change.
                 left += [] if dry_run else _exclude(state_path, uuid, known[uuid][0])
             if not dry_run:
                 made, failed, _ = _restore(host, uuid, dry_run=False)
@@ -101,7 +100,7 @@ def release(
 
 
 def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:
-    """What is known of this host, and a sentence for each part that cannot be."""
+    """What is known of this host, and a sentence for each part that cannot be known."""
     host, left, state_path = _Host(), [], Path(conf.agent.state_path)
     for resource, domain in record.load_all(state_path / record.FOLDER):
         if isinstance(domain, Exception):
@@ -142,15 +141,18 @@ def _chosen(instances: list[str] | None, host: _Host) -> list[str]:
 
 
 def _changed(reading: DomainReading) -> bool:
-    """Whether a limit or affinity of an instance is amp-nova's to restore."""
+    """Whether amp-nova may have set a limit or affinity of an instance without a record."""
     booked = any(k.startswith("amp:") for k in reading.domain.specs)
-    # A limit that the definition does not have is an older agent's, whatever it booked then.
+    # An older agent set a limit that the definition does not have, whatever was booked then.
     limited = any(v.bandwidth for v in reading.vcpus) and not reading.domain.limited_elsewhere
     return booked or limited or any(v.pcpus < v.allowed for v in reading.vcpus)
 
 
 def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[str], bool]:
-    """The changes, the leftovers, and whether more than the idle class was managed."""
+    """Restore an instance: its changes, its leftovers, and whether the agent managed it.
+
+    The idle class alone does not count as managed.
+    """
     reading, domain = host.here.get(uuid), host.recorded.get(uuid)
     managed = uuid in host.moved
     through_libvirt = reading is not None and host.writer is not None and host.writer.in_definition
@@ -171,7 +173,7 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
 
 
 def _exclude(state_path: Path, uuid: str, name: str) -> Collection[str]:
-    """Pause an instance for good. Its record makes way where the disk is full."""
+    """Pause an instance until it is resumed; on a full disk, its record is deleted for that."""
     pauses = Pauses(state_path)
     try:
         pauses.pause(uuid, WHY)
@@ -185,7 +187,7 @@ def _exclude(state_path: Path, uuid: str, name: str) -> Collection[str]:
 
 
 def _forget(state_path: Path, uuid: str) -> None:
-    """Remove a record, unless an agent runs, which keeps it up to date."""
+    """Remove a record, unless an agent is running: it keeps its records up to date itself."""
     try:
         with locks.locked(state_path, locks.AGENT):
             record.forget(state_path / record.FOLDER, uuid)

@@ -1,4 +1,4 @@
-"""What ``status``, ``explain`` and the log say about a cycle, as plain data and as sentences."""
+"""A cycle as ``status``, ``explain`` and the log show it: as plain data and as sentences."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from amp_nova.model.allocation import described
 
 SOURCES = {
     "sampling": "it ran on both",
-    "misses": "by its cache misses",
-    "ipc": "by its instructions alone, which tells little",
+    "misses": "estimated from its cache misses",
+    "ipc": "a rough estimate from its instructions alone",
 }
 
 
@@ -50,25 +50,25 @@ def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
 
 
 def _speedup(vcpu: VcpuRecord) -> dict[str, Any] | None:
-    """What is known of its own speed on the fastest core type over the slowest."""
+    """The vCPU's own speedup on the fastest core type over the slowest; ``None`` if unknown."""
     known = vcpu.profile.speedup
     return known and {"ratio": known.value, "error": known.se, "source": known.source}
 
 
 def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
-    """Why the instance of this UUID has the quota and cores it has."""
+    """Why the instance with this UUID has its quota and cores."""
     (domain,) = (d for d in cycle.domains if d.domain.resource == resource)
     lines = [line for v in domain.vcpus for line in _because(cycle, v)]
     lines += _coefficient(cycle, domain)
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if domain.idle:
-        lines.append("It runs in the idle class (cpu.idle): in what bookings leave.")
+        lines.append("It runs in the idle class (cpu.idle), so it gets only what bookings leave.")
     return {**_instance(domain), "because": lines}
 
 
 def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
-    """Whether its flavor chooses how the booking follows the work."""
+    """What the flavor says about coefficients (``amp:coefficient``), as a sentence if anything."""
     booking = cycle.bookings[domain.domain.resource].booking
     booked = [v for v in domain.vcpus if v.entitlement.booking.refcores is not None]
     if booking.adaptive is None or not booked:
@@ -114,7 +114,7 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     short = {c: s for c, s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True) if s > 0}
     if short:
         parts = ", ".join(f"{s:.3f} by {c.replace('_', ' ')}" for c, s in short.items())
-        lines.append(f"It lacked, in reference-core seconds so far: {parts}.")
+        lines.append(f"Not delivered so far, in reference-core seconds: {parts}.")
     if note := vcpu.failure or vcpu.entitlement.note:
         lines.append(f"{note[0].upper()}{note[1:]}.")
     return lines
@@ -131,7 +131,7 @@ def _limit(vcpu: VcpuRecord) -> str:
 
 
 def describe(cycle: Cycle) -> list[str]:
-    """The changes of a cycle, a line each: which vCPU or instance gets what, and why."""
+    """The changes of a cycle, one line each: which vCPU or instance, what, and why."""
     names = {d.domain.resource: d.domain.name for d in cycle.observation.domains}
     lines = []
     for change in cycle.changes.vcpus:

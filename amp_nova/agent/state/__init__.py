@@ -1,4 +1,4 @@
 """What the agent remembers between cycles, one module per kind of state.
 
-The control loop owns all of it; nothing here reads or writes the host.
+The control loop owns all of this state; no module here reads or writes the host.
 """

@@ -13,15 +13,15 @@ from amp_nova.model.allocation import Allocations
 from amp_nova.model.observation import Domain, Observation
 
 LOG = logging.getLogger(__name__)
-OWN_QUOTA = "its definition has a CPU quota of its own: remove that or the booking"
+OWN_QUOTA = "its libvirt definition sets a CPU quota: remove that quota or the booking"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceBooking:
-    """The booking of one domain; ``problem``: why it is treated as best effort.
+    """The booking of one domain; ``problem``: why it is treated as best effort, if it is.
 
-    ``varies``: its limits change from cycle to cycle, because it bursts or books Ips;
-    ``adaptive``: its vCPUs go by their own coefficients.
+    ``varies``: its limits change from cycle to cycle, because it may burst or books Ips;
+    ``adaptive``: the own coefficients of its vCPUs convert its booking.
     """
 
     domain: Domain
@@ -32,11 +32,11 @@ class InstanceBooking:
 
 
 Bookings = Mapping[str, InstanceBooking]
-"""By instance UUID."""
+"""Bookings by instance UUID."""
 
 
 def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
-    """The bookings of all domains; those of unchanged domains are kept."""
+    """The bookings of all domains; those of unchanged domains are taken from ``before``."""
     found = {}
     for reading in seen.domains:
         domain = reading.domain
@@ -59,12 +59,12 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
 
 
 def none_refused(_bookings: Bookings) -> dict[str, str]:
-    """Where every vCPU has a limit of its own, any booking can be kept."""
+    """Refuse no booking: with a limit per vCPU, any booking can be enforced."""
     return {}
 
 
 def refused(bookings: Bookings) -> dict[str, str]:
-    """Why instances cannot be kept where one limit serves all vCPUs, by UUID."""
+    """By UUID, why a booking cannot be enforced if all vCPUs of an instance share one limit."""
     found = {r: one_limit.refusal(known.booking) for r, known in bookings.items()}
     return {resource: why for resource, why in found.items() if why is not None}
 
@@ -76,7 +76,10 @@ def instances(
     excluded: Mapping[str, str],
     coefficients: Mapping[str, Mapping[int, Mapping[str, float]]],
 ) -> tuple[Instance, ...]:
-    """The instances as the control stage sees them; the last four as in ``Instance``."""
+    """The instances as the control stage sees them.
+
+    ``idle``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
+    """
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
     for (resource, index), (pcpus, _, allowed, uncounted, _) in now.items():
         vcpus[resource].append(VcpuFacts(index, pcpus, allowed, uncounted))

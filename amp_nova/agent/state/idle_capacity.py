@@ -1,9 +1,9 @@
-"""Capacity that is idle now: of sleeping vCPUs, and of bookings that are not used.
+"""Capacity that is idle now, because vCPUs sleep or do not use their bookings.
 
-A fast core idles when the vCPU it was given goes to sleep, and a vCPU that wakes up without a place
-shares one. Waiting for the next decision of the policy would waste the core for an interval. And
-what a booking does not use is best effort's to use: the kernel gives a booked vCPU its time back at
-once, so all that is decided here is where best effort looks for time.
+When the vCPU that was placed on a fast core goes to sleep, the core idles; when a vCPU without a
+place wakes up, it has to share one. Until the policy's next decision, the core would be wasted.
+Best effort may also use what a booking leaves unused. A booked vCPU that wakes up gets its time
+back from the kernel at once, so this only decides where best effort is placed.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,18 @@ from amp_nova.model.topology import Topology
 from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO
 
 SPAN_S = 0.9
-"""Demand is taken over at least this time: nothing is moved for a shorter pause."""
+"""Demand is measured over at least this time: a shorter pause moves nothing."""
 BUSY_LEAST_RATIO = 0.75
-"""A vCPU that wanted to run for this share of the time could use a faster core."""
+"""A vCPU that wanted to run for at least this share of the time could use a faster core."""
 WAIT_LEAST_RATIO = 0.2
-"""A vCPU without a place that waited for this share of the time needs one."""
+"""A vCPU without a place that waited for at least this share of the time needs one."""
 USUAL_S = 30.0
-"""A booking that is used more counts at once; one that is used less, this much later."""
+"""Time constant with which the usual use of a booking falls; it rises at once."""
 BACK_LEAST_RATIO = 0.2
-"""A booked vCPU that wants to run for this share of the time is back; idle guests also wake up."""
+"""A booked vCPU is awake again if it wants to run for at least this share of the time. Less is what
+idle guests do."""
 WORTH_LEAST_CORES = 0.25
-"""A booking below this leaves too little for a decision of its own when it falls asleep."""
+"""A vCPU with a smaller booking leaves too little to justify an extra decision when it sleeps."""
 
 Places = Mapping[VcpuKey, frozenset[int]]
 Readings = Mapping[VcpuKey, VcpuReading]
@@ -33,9 +34,10 @@ Readings = Mapping[VcpuKey, VcpuReading]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand over about the last second: shares of the time a vCPU wanted to run, and waited.
+    """Demand over about the last second, as shares of time.
 
-    ``marks``: the last two observations that demand is measured from, newest first.
+    ``wanted``: in which a vCPU wanted to run; ``waited``: in which it waited. ``marks``: the last
+    two observations from which demand can be measured, newest first.
     """
 
     marks: tuple[tuple[int, Readings], ...] = ()
@@ -43,11 +45,11 @@ class Demand:
     waited: Mapping[VcpuKey, float] = field(default_factory=dict)
 
     def asleep(self, key: VcpuKey) -> bool:
-        """Whether a vCPU did not want to run."""
+        """Whether a vCPU hardly wanted to run; false if its demand is unknown."""
         return self.wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
 
     def after(self, now_ns: int, readings: Readings) -> "Demand":
-        """Demand up to an observation."""
+        """The demand as of the observation at ``now_ns``."""
         marks = self.marks
         if any(time_ns > now_ns for time_ns, _ in marks):  # the clock went back
             marks = ()
@@ -74,10 +76,10 @@ def _measured(
 
 @dataclass(frozen=True, slots=True)
 class BookedUse:
-    """How much of their bookings vCPUs use, as of the last decision of the policy.
+    """How much of their bookings vCPUs used, as of the policy's last decision.
 
-    ``cores``: as usual, by vCPU; ``asleep``: those that slept; ``awake``: the pCPU of each other
-    one with a large booking.
+    ``cores``: the usual use by vCPU, as a share of its pCPU; ``asleep``: the vCPUs that slept;
+    ``awake``: the pCPU of each other vCPU with a large booking.
     """
 
     cores: Mapping[VcpuKey, float] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class BookedUse:
     awake: Places = field(default_factory=dict)
 
     def in_use(self, key: VcpuKey) -> float | None:
-        """The share of a pCPU that best effort leaves to a booked vCPU; ``None``: not known."""
+        """The share of its pCPU that is left to a booked vCPU; ``None`` if its use is unknown."""
         return 0.0 if key in self.asleep else self.cores.get(key)
 
     def back(self, demand: Demand) -> bool:
@@ -96,10 +98,10 @@ class BookedUse:
 def overtaken(
     demand: Demand, use: BookedUse, topology: Topology, places: Places, movable: Places
 ) -> bool:
-    """Whether a policy would hardly decide as it did.
+    """Whether demand has changed so much that the policy should decide again.
 
-    ``places``: the pCPUs of vCPUs that it placed; ``movable``: those that each vCPU it may place
-    can use now.
+    ``places``: the pCPUs of the vCPUs that it placed; ``movable``: the allowed pCPUs of every vCPU
+    that it may place.
     """
     if use.back(demand):
         return True
@@ -128,7 +130,11 @@ def booked_use(
     demand: Demand,
     elapsed_s: float,
 ) -> BookedUse:
-    """The use of bookings now; ``wanted``: share of the time since the last decision."""
+    """The use of bookings now.
+
+    ``wanted``: share of the time since the last decision in which each vCPU wanted to run;
+    ``elapsed_s``: that time.
+    """
     cores, awake = {}, {}
     asleep = set()
     for key, entitlement in entitlements.items():

@@ -1,7 +1,7 @@
-"""The one cache of the control loop: the last result of each stage, keyed by its inputs' values.
+"""The only cache of the control loop: the last result of each stage, keyed by its inputs' values.
 
-Most cycles find the host as the last one did, so most stages have nothing new to decide. Stages are
-pure: without this cache the loop decides the same, more slowly.
+In most cycles the host has not changed, so most stages have nothing new to decide. Stages are pure:
+without this cache the loop would decide the same, but more slowly.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Memo:
     """Calls functions, unless their inputs equal those of their last call.
 
-    The latest of equal inputs are kept: Python compares an object with itself in no time.
+    Of equal inputs the latest are kept, because comparing an object with itself is cheap.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -24,7 +24,7 @@ class Memo:
         self._each: dict[Callable[..., Any], dict[Any, tuple[Any, Any]]] = {}
 
     def __call__(self, stage: Callable[..., T], *inputs: object) -> T:
-        """``stage(*inputs)``, or its last result while the inputs equal the last ones."""
+        """Return ``stage(*inputs)``, or its last result if the inputs equal the last ones."""
         last = self._last.get(stage)
         known = self._enabled and last is not None and last[0] == inputs
         result: T = last[1] if known and last is not None else stage(*inputs)
@@ -32,7 +32,7 @@ class Memo:
         return result
 
     def each(self, stage: Callable[[S], T], items: Mapping[K, S]) -> dict[K, T]:
-        """``stage`` of every item, or its last result while the item of that key is equal."""
+        """Return ``stage(item)`` by key; an item equal to its key's last one is not recomputed."""
         last = self._each.get(stage, {}) if self._enabled else {}
         known = {}
         for key, item in items.items():

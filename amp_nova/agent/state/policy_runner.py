@@ -1,4 +1,4 @@
-"""Asks the best-effort policy once per interval, and checks what it answers."""
+"""Asks the best-effort policy for a decision once per interval, and checks its answer."""
 
 import logging
 import operator
@@ -23,19 +23,20 @@ from amp_nova.profiling.hints import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
-"""Unusable answers in a row after which the policy is dropped for ``none``."""
+"""Unusable answers in a row after which the policy is replaced by ``none``."""
 _NOISE = 1e-9
 _EARLY_RATIO = 0.95
-"""An interval is over after this part of it: cycles begin a moment earlier or later than due, and a
-policy would be asked after one cycle now and after two then."""
+"""An interval counts as over after this part of it. Cycles begin slightly early or late, so that
+with whole intervals the policy would sometimes be asked a cycle too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
     """How policies are run; see the options ``policy_*``.
 
-    ``idle_class``: whether best effort runs in the idle class, so that it can use what bookings do
-    not; ``moves_max``: vCPUs that may change their core type per interval, ``None``: any number.
+    ``idle_class``: whether best effort runs in the idle class, so that it can use what bookings
+    leave unused; ``moves_max``: vCPUs that may change core type per interval, ``None`` for any
+    number; ``seed``: for policies that decide at random.
     """
 
     interval_s: float = 2.5
@@ -46,9 +47,9 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a vCPU: as in ``VcpuView``, but ``cpu_s`` since it was first seen.
+    """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
 
-    ``hint``: its flavor's ``amp:efficiency``, ``weight``: its ``amp:weight``.
+    ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``.
     """
 
     ipc: float | None = None
@@ -60,7 +61,7 @@ class Known:
 
 
 class _Now(NamedTuple):
-    """What a decision goes by, of the present observation."""
+    """The inputs of a decision that come from the present observation."""
 
     time_ns: int
     topology: Topology
@@ -70,10 +71,10 @@ class _Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The last time the policy was asked: when, with which readings, and what it wants to remember.
+    """The last time the policy was asked: when, with which readings, and what it remembers.
 
-    ``early``: whether it wants to be asked before the interval is over; ``early_ns``: when it last
-    was.
+    ``number``: how often it has been asked; ``early``: whether it wants to be asked before the
+    interval is over; ``early_ns``: when it last was.
     """
 
     time_ns: int | None = None
@@ -89,8 +90,9 @@ class Asked:
 class PolicyState:
     """A policy between two cycles.
 
-    ``places``: the pCPUs of the vCPUs it placed; ``placed``: all it ever placed, to be let go when
-    it is dropped; ``moves_left``: moves it may still make, not to be saved up beyond an interval's.
+    ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
+    placed, to be released when it is dropped; ``rejected``: unusable answers, the last ``faults``
+    of them in a row; ``moves_left``: moves that it may still make, at most those of one interval.
     """
 
     policy: Policy
@@ -116,7 +118,7 @@ def decide(
     entitlements: Entitlements,
     known: Callable[[VcpuKey], Known],
 ) -> PolicyState:
-    """Ask the policy if an interval is over, or if events overtook its last answer."""
+    """Ask the policy if an interval is over, or if demand has changed since its last answer."""
     asked, interval_ns = state.asked, settings.interval_s * 1e9
     passed_ns = 0 if asked.time_ns is None else seen.time_ns - asked.time_ns
     due = asked.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
@@ -165,7 +167,7 @@ def _ask(
 
 
 def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyState:
-    """The state with the policy's answer, or with one more fault."""
+    """The state with the policy's answer; with one more fault if the answer is unusable."""
     try:
         decided = state.policy.decide(view)
         if not isinstance(decided, Decision):
@@ -186,7 +188,7 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
 
 
 def _fault(state: PolicyState, exc: Exception) -> PolicyState:
-    """Keep the places as they are; after too many faults in a row drop the policy."""
+    """The state with one more fault and unchanged places; drops the policy after too many."""
     name = state.policy.name
     LOG.warning("policy %s gave no usable answer: %s", name, exc)
     state = replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
@@ -200,7 +202,7 @@ def _fault(state: PolicyState, exc: Exception) -> PolicyState:
 def with_places(
     entitlements: Entitlements, places: Places, policy: str, topology: Topology
 ) -> Entitlements:
-    """The entitlements, those of best effort with the places that a policy (by name) chose."""
+    """The entitlements, with the places that the policy of this name chose for best effort."""
     reason = f"policy {policy}"
     found = dict(entitlements)
     for key, place in places.items():
@@ -218,7 +220,7 @@ def with_places(
 
 
 def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) -> Entitlements:
-    """The entitlements in the cycle in which a policy is dropped: its vCPUs may run anywhere."""
+    """The entitlements; if the policy was dropped in this cycle, its vCPUs may run anywhere."""
     if before.policy is after.policy:
         return entitlements
     reason = f"policy {before.policy.name} was dropped"
@@ -263,7 +265,7 @@ def _view(
 def _free_cores(
     state: PolicyState, topology: Topology, entitlements: Entitlements
 ) -> dict[int, float]:
-    """What bookings leave of every pCPU."""
+    """The share of every pCPU that bookings leave to best effort."""
     free = {p.id: 1.0 for p in topology.pcpus}
     for key, entitlement in entitlements.items():
         home = entitlement.home
@@ -302,7 +304,10 @@ def _vcpu(
 
 
 def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] | None:
-    """Shares of the time since the last decision that a vCPU ran, and wanted to run."""
+    """Shares of the time since the last decision in which a vCPU ran, and wanted to run.
+
+    ``None`` if they are unknown.
+    """
     before, reading = state.asked.readings.get(key), now.readings[key]
     wall_ns = now.time_ns - (state.asked.time_ns or 0)
     if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
@@ -312,7 +317,7 @@ def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] 
 
 
 def _moves(topology: Topology, places: Places, readings: Readings) -> int:
-    """How many vCPUs go from one core type to another."""
+    """How many vCPUs move from one core type to another."""
     types = (
         (topology.only_type(readings[key].pcpus), topology.only_type(pcpus))
         for key, pcpus in places.items()
@@ -321,12 +326,12 @@ def _moves(topology: Topology, places: Places, readings: Readings) -> int:
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:
-    """What was added; all of it when nothing is known of before."""
+    """What was added since ``before``; all of it if ``before`` is not comparable."""
     if len(before) != len(now):
         return now
     return tuple(max(0.0, b - a) for a, b in zip(before, now, strict=True))
 
 
 def _ids(pcpus: Iterable[int]) -> frozenset[int]:
-    """pCPUs as the actuator takes them; ``TypeError`` if a policy returned something else."""
+    """pCPU IDs as the actuator takes them; raises ``TypeError`` if they are not integers."""
     return frozenset(operator.index(p) for p in pcpus)

@@ -18,7 +18,7 @@ from tests.fakehost import Node
 
 START_LIBVIRT = "start libvirt, or name its address in [agent] libvirt_uri"
 START_AGENT = "start amp-nova-agent, or name the directory it uses in [agent] state_path"
-WHO_IS_HERE = "'amp-nova status' lists those that are"
+WHO_IS_HERE = "'amp-nova status' lists its instances"
 CALIBRATE = "run 'amp-nova calibrate'"
 
 UNREACHABLE = {

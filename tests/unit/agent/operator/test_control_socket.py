@@ -186,7 +186,7 @@ def test_agent_that_hangs_is_one_sentence(tmp_path, monkeypatch):
 def test_unusable_folder_is_one_sentence(tmp_path):
     """A path that is missing or too long is named, with the remedy."""
     for folder in (tmp_path / "missing", tmp_path / ("x" * 120)):
-        with pytest.raises(ConfigInvalid, match="set \\[agent\\] state_path to a folder") as caught:
+        with pytest.raises(ConfigInvalid, match="set \\[agent\\] state_path to") as caught:
             control_socket.Control(folder, lambda question: question)
         assert str(folder) in str(caught.value)
         assert "None" not in str(caught.value)

@@ -97,7 +97,7 @@ def test_booking_is_explained_from_entitlement_to_delivery():
         "It is kept on core type fast (pCPUs 2, 3), coefficient 2 (calibration).",
         "Its quota is 25000 us in every 100000 us (25.00%): 0.5 refcores / 2 on fast.",
         "In the last window it got 97.5% of what it was owed.",
-        "It lacked, in reference-core seconds so far: 0.250 by contention.",
+        "Not delivered so far, in reference-core seconds: 0.250 by contention.",
     ]
 
 
@@ -164,7 +164,7 @@ def test_core_type_of_the_flavor_alone_is_explained():
 
 def test_instance_in_the_idle_class_is_told_so():
     """The last sentence: its limit alone does not explain how little it gets."""
-    said = "It runs in the idle class (cpu.idle): in what bookings leave."
+    said = "It runs in the idle class (cpu.idle), so it gets only what bookings leave."
 
     assert explained(reports.best_effort(), idle=True)[-1] == said
     assert said not in explained(reports.best_effort())

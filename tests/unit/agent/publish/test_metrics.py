@@ -424,7 +424,7 @@ def test_explain_states_the_speedup_and_its_source():
 
     assert (
         "Its own work is 1.12 +- 0.03 times as fast on the fastest core type as on the slowest "
-        "(by its cache misses)." in lines
+        "(estimated from its cache misses)." in lines
     )
 
 
