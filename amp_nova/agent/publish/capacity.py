@@ -1,6 +1,6 @@
-"""What capacity is left to book on this host, and which bookings are not kept as booked.
+"""What capacity is left to book on this host, and which bookings are not enforced as booked.
 
-Reasons are short words to count and alert by; ``amp-nova explain`` has the sentences.
+Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sentences.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from amp_nova.agent.publish.host_info import HostInfo
 
 
 def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
-    """Unbooked capacity by core type, without what the operator reserves; negative: over-booked.
+    """Unbooked capacity by core type, in reference cores, without the operator's reserve.
 
-    A core type whose coefficient is unknown has none. Capacity of vCPUs that found no place on the
-    host is not subtracted: it is nowhere.
+    A core type whose coefficient is unknown is left out. The capacity of over-booked vCPUs is not
+    subtracted, because they have no place.
     """
     topology, bookable = cycle.topology, info.bookable_of(cycle.topology)
     cores = {
@@ -32,11 +32,11 @@ def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
 
 
 def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
-    """Why a booking is not enforced as booked, a 1 for each reason; empty if it is.
+    """The reasons why a booking is not enforced as booked, each with value 1; empty if it is.
 
-    ``failed``: a change of it could not be made; ``excluded``: paused, or somebody else sets its
-    limits; ``unverifiable``: nothing counts its instructions; ``no_core_type``: no core type of the
-    host can serve it, or its coefficient is unknown; ``over_booked``: it found no capacity;
+    ``failed``: the vCPU could not be changed; ``excluded``: it is paused, or somebody else sets its
+    limits; ``unverifiable``: its instructions are not counted; ``no_core_type``: no core type of
+    the host can serve it, or its coefficient is unknown; ``over_booked``: it found no capacity;
     ``below_minimum``: the kernel accepts no limit as low as the booking.
     """
     entitlement = vcpu.entitlement
@@ -61,7 +61,10 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
 
 
 def problems(cycle: Cycle) -> dict[str, str]:
-    """By instance UUID: ``booking`` if its extra specs are invalid, ``host`` if unreadable."""
+    """What is wrong with instances, by UUID.
+
+    ``booking`` if its extra specs are invalid, ``host`` if it could not be read completely.
+    """
     found = {}
     for domain in cycle.domains:
         if domain.problem:

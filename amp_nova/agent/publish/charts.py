@@ -1,7 +1,7 @@
-"""Lines and stacked areas as inline SVG, without a script: time runs from left to right.
+"""Lines and stacked areas as inline SVG, without a script; time runs from left to right.
 
-The drawing stretches with the page and its lines do not; the words beside it are HTML. Colours are
-classes that the style sheet of the page defines.
+The drawing stretches with the page, but the width of its lines does not change. Labels are HTML.
+Colours are classes that the page's style sheet defines.
 """
 
 import html
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 600, 100
 Values = Sequence[float | None]
-"""One value for each time; ``None``: a gap."""
+"""One value for each time; ``None`` leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line or an area in steps: a value holds since the time before. ``css``: its class."""
+    """A line or area in steps: a value applies since the previous time. ``css``: its class."""
 
     css: str
     values: Values
@@ -23,9 +23,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the axes of a chart say, and what it shows in words.
+    """The axes of a chart.
 
-    ``times_s``: the times of all values; ``until_s`` and ``span_s``: what the time axis covers.
+    ``says``: what it shows, in words; ``times_s``: the times of all values; ``until_s`` and
+    ``span_s``: end and length of the time axis.
     """
 
     says: str
@@ -35,12 +36,12 @@ class Frame:
     unit: str = ""
 
     def x(self, time_s: float) -> float:
-        """Where a time is drawn."""
+        """The x coordinate of a time."""
         return WIDTH * (1.0 - (self.until_s - time_s) / self.span_s)
 
 
 def text(value: str) -> str:
-    """Text, for HTML."""
+    """Text, escaped for HTML."""
     return html.escape(value, quote=True)
 
 
@@ -99,7 +100,7 @@ def _y(value: float, top: float) -> str:
 
 
 def _line(frame: Frame, top: float, line: Line) -> str:
-    """A path; it is interrupted where there is no value."""
+    """A path, with a gap at each missing value."""
     path: list[str] = []
     last: str | None = None
     for time_s, value in zip(frame.times_s, line.values, strict=True):
@@ -118,7 +119,7 @@ def _line(frame: Frame, top: float, line: Line) -> str:
 def _area(
     frame: Frame, top: float, css: str, below: Sequence[float], above: Sequence[float]
 ) -> str:
-    """The area between two lines, in steps: a value holds since the point before."""
+    """The area between two lines, in steps: each value applies since the previous time."""
     points, xs = [], [frame.x(t) for t in frame.times_s]
     for i in range(1, len(xs)):
         points += [f"{xs[i - 1]:.1f},{_y(above[i], top)}", f"{xs[i]:.1f},{_y(above[i], top)}"]

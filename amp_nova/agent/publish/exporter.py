@@ -1,4 +1,4 @@
-"""Serves the table of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
+"""Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
 import gzip
 import logging
@@ -30,10 +30,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Exporter:
-    """A Prometheus collector of the last cycle; the service keeps ``agent`` and ``io`` current.
+    """A Prometheus collector for the last cycle; the service keeps ``agent`` and ``io`` current.
 
-    However many clients ask, each format is rendered once per cycle; while no cycle ends, once in
-    ``reuse_s`` seconds.
+    However many clients ask, each format is rendered once per cycle, or once per ``reuse_s``
+    seconds while no cycle ends.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Exporter:
         self.io: IoReport | None = None
         self.admits: HostInfo | None = None
         self.routes: dict[str, Route] = {"/": self.front, "/metrics": self.metrics}
-        """What is served, by path."""
+        """What is served under each path."""
         self._reuse_s = reuse_s
         self._cycle: Cycle | None = None
         self._history = History()
         self._shown: tuple[Cycle | None, int, bytes] = (None, 0, b"")
-        """The page as it was last made: of which cycle, in which second."""
+        """The page as last rendered: for which cycle, and in which second."""
         self._rendered: dict[tuple[bool, bool], tuple[float, Page]] = {}
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -70,20 +70,20 @@ class Exporter:
         self.changed()
 
     def _advance(self, cycle: Cycle) -> None:
-        """Go on with the page's history; it begins anew if that fails, which is logged once."""
+        """Add a cycle to the page's history; if that fails, log it once and start a new history."""
         try:
             self._history = history.advance(self._history, cycle, self.agent.clock())
         except Exception as exc:  # control does not depend on what the page shows
             if repr(exc) != self._history.failure:
-                LOG.exception("the history of the page begins anew; the same again is not logged")
+                LOG.exception("the page's history starts again; the same error is not logged again")
             self._history = History(failure=repr(exc))
 
     def changed(self) -> None:
-        """Render anew at the next request."""
+        """Discard what was rendered, so that the next request renders it again."""
         self._rendered = {}
 
     def overview(self) -> bytes:
-        """The agent's page, in UTF-8; made at most once a second, and for each cycle."""
+        """The agent's page, in UTF-8; rendered at most once per second, and after each cycle."""
         now_s, cycle = self.agent.clock(), self._cycle
         shown, second, body = self._shown
         if not body or shown is not cycle or second != int(now_s):
@@ -105,7 +105,7 @@ class Exporter:
         """The metrics, in the format and encoding that the request's headers prefer."""
         as_openmetrics = _OPENMETRICS in headers.get("accept", "")
         compressed = "gzip" in headers.get("accept-encoding", "").lower()
-        rendered = self._rendered  # replaced, never emptied, when a cycle ends meanwhile
+        rendered = self._rendered  # a cycle that ends meanwhile replaces it, and never empties it
         at_s, made = rendered.get((as_openmetrics, compressed), (0.0, None))
         now_s = time.monotonic()
         if made is None or now_s - at_s > self._reuse_s:
@@ -114,7 +114,7 @@ class Exporter:
         return made
 
     def front(self, _headers: Mapping[str, str]) -> Page:
-        """The agent's page as it is served."""
+        """The agent's page, with its HTTP headers."""
         return Page(self.overview(), headers=page.HEADERS)
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:

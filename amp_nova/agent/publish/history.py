@@ -1,6 +1,6 @@
-"""The last ten minutes of a host, for its page: booked, delivered and short by instance; changes.
+"""The last ten minutes of a host, for its page: capacity by instance, and recent changes.
 
-A point is a few floats for each instance, taken every ``STEP_S``: 400 instances take about 1.3 MB.
+Every ``STEP_S``, a point with a few floats per instance is added: 400 instances take about 1.3 MB.
 """
 
 import math
@@ -19,17 +19,17 @@ SPAN_S = 600.0
 POINTS_MAX = int(SPAN_S / STEP_S) + 1
 CHANGES_MAX = 60
 FLOATS = 2 + len(CAUSES)
-"""Of one instance: booked, delivered, and short by cause."""
+"""Floats per instance: booked, delivered, and shortfall by cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """One instance at one point, summed over its vCPUs.
 
-    ``booked`` and ``delivered`` are in reference cores, or in instructions per second where the
-    instance books these; ``booked`` is 0 for best effort, ``delivered`` ``None`` where it is not
-    measured. ``short``: booked and in demand but not delivered since the point before, by cause, in
-    reference cores on average.
+    ``booked`` and ``delivered`` are in reference cores, or in instructions per second if the
+    instance books these. ``booked`` is 0 for best effort; ``delivered`` is ``None`` if it is not
+    measured. ``short``: shortfall by cause since the previous point, as an average in reference
+    cores.
     """
 
     booked: float
@@ -41,8 +41,8 @@ class Shown:
 class Point:
     """All instances at one time. ``resources`` is shared by points with the same instances.
 
-    ``booked_refcores`` and ``delivered_refcores`` are those of all bookings together, except those
-    whose delivery is not measured (yet).
+    ``values``: ``FLOATS`` for each resource. ``booked_refcores`` and ``delivered_refcores``: the
+    sums over all booked vCPUs whose delivery is measured.
     """
 
     time_s: float
@@ -53,13 +53,13 @@ class Point:
 
     @property
     def short(self) -> tuple[float, ...]:
-        """Short by cause, of all instances together."""
+        """Shortfall by cause, summed over all instances."""
         return tuple(sum(self.values[2 + i :: FLOATS]) for i in range(len(CAUSES)))
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The latest of ``count`` changes in a row of a vCPU or an instance for the same reason."""
+    """A change of a vCPU or instance: the latest of ``count`` in a row for the same reason."""
 
     time_s: float
     who: str
@@ -71,10 +71,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the page shows beside the last cycle; oldest points and newest changes first.
+    """What the page shows besides the last cycle; oldest points and newest changes first.
 
-    ``short_ref_s``: the shortfall so far of each instance at the last point, by cause; ``failure``:
-    why it began anew.
+    ``short_ref_s``: the accumulated shortfall of each instance at the last point, by cause;
+    ``failure``: the error after which this history was started, if any.
     """
 
     points: tuple[Point, ...] = ()
@@ -84,12 +84,12 @@ class History:
 
 
 def advance(before: History, cycle: Cycle, now_s: float) -> History:
-    """The history after a cycle at ``now_s``, in seconds since the epoch."""
+    """The history with a cycle added; ``now_s`` is in seconds since the epoch."""
     after = before
     if cycle.changes:
         after = replace(after, changes=_changes(before.changes, cycle, now_s))
     points = before.points
-    # A clock that was set back starts a new history: old points would be in the future.
+    # If the clock was set back, start again: old points would be in the future.
     if points and now_s < points[-1].time_s:
         points = ()
     if points and now_s < points[-1].time_s + STEP_S * 0.999:
@@ -100,7 +100,7 @@ def advance(before: History, cycle: Cycle, now_s: float) -> History:
 
 
 def series(points: Sequence[Point], wanted: Collection[str]) -> dict[str, list[Shown | None]]:
-    """The points of these instances; ``None`` where one was not there."""
+    """The points of each of these instances; ``None`` for times at which it was not present."""
     found: dict[str, list[Shown | None]] = {resource: [None] * len(points) for resource in wanted}
     for number, point in enumerate(points):
         for i, resource in enumerate(point.resources):
@@ -112,7 +112,7 @@ def series(points: Sequence[Point], wanted: Collection[str]) -> dict[str, list[S
 
 
 def lost_ref_s(points: Sequence[Point]) -> dict[str, float]:
-    """What each instance lacked over these points, in reference-core seconds."""
+    """The shortfall of each instance over these points, in reference-core seconds."""
     lost: dict[str, float] = {}
     for before, point in pairwise(points):
         span_s = point.time_s - before.time_s
@@ -149,7 +149,8 @@ def _point(
 def _instance(
     cycle: Cycle, domain: DomainReading
 ) -> tuple[float, float, tuple[float, float], tuple[float, ...]]:
-    """Booked and delivered in its unit, and of bookings in reference cores; short so far."""
+    """Booked and delivered, in the instance's unit; both of its bookings in reference cores; and
+    its accumulated shortfall by cause."""
     booked = delivered = booked_refcores = delivered_refcores = 0.0
     short = (0.0,) * len(CAUSES)
     keys = [(domain.domain.resource, v.index) for v in domain.vcpus]
@@ -169,7 +170,7 @@ def _instance(
 
 
 def in_refcores(cycle: Cycle, key: tuple[str, int]) -> float:
-    """A booking in reference cores, also if it is in Ips; 0 if that is not known."""
+    """A booking converted to reference cores, also from Ips; 0 if that is unknown."""
     entitlement = cycle.entitlements[key]
     if entitlement.booking.refcores is not None:
         return entitlement.booking.refcores
@@ -180,7 +181,7 @@ def in_refcores(cycle: Cycle, key: tuple[str, int]) -> float:
 
 
 def _changes(before: tuple[Changed, ...], cycle: Cycle, now_s: float) -> tuple[Changed, ...]:
-    """The changes with those of a cycle; those for the same reason in a row are one entry."""
+    """The changes with those of a cycle added; changes in a row for one reason are one entry."""
     names = {
         d.domain.resource: d.domain.display_name or d.domain.name for d in cycle.observation.domains
     }
@@ -208,6 +209,6 @@ def _made(cycle: Cycle, names: Mapping[str, str], now_s: float) -> Iterator[Chan
     for resource, idle in cycle.changes.idle.items():
         failed = cycle.outcome.idle_failures.get(resource)
         what = "enters the idle class" if idle else "leaves the idle class"
-        why = "bookings go first" if idle else "no booking to wait for"
+        why = "bookings have precedence" if idle else "no booking needs precedence"
         said = failed.message if failed else None
         yield Changed(now_s, names[resource], what, why, said)

@@ -1,4 +1,4 @@
-"""What an agent admits to its host, and what it publishes of itself besides what a cycle found."""
+"""What may be booked on a host, and what else an agent publishes besides the record of a cycle."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,11 @@ from amp_nova.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What a host report says besides what a cycle found; ``bookable=None`` means all pCPUs.
+    """What a host report contains besides the record of a cycle.
 
-    ``smt``: how bookings share the hardware threads of a core.
+    ``node``: the host's hypervisor_hostname; ``bookable``: the pCPUs that new instances may use,
+    ``None`` for all; ``counters``: what counts instructions, ``None`` if nothing does; ``smt``: how
+    bookings share the hardware threads of a core.
     """
 
     node: str

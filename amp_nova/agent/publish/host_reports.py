@@ -1,7 +1,7 @@
 """Publishes host reports to the schedulers: on change, periodically, and on request.
 
-A thread of its own does the work, so an unreachable broker delays reports and nothing else. Once
-the broker is back, the current state is sent.
+This runs in its own thread, so an unreachable broker delays reports and nothing else. When the
+broker is back, the current state is sent.
 """
 
 import logging
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 GAP_LEAST_S = 1.0
-"""Least time between two reports: a burst of changes makes one report a second."""
+"""Shortest time between two reports: a burst of changes causes one report per second."""
 
 
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
@@ -79,7 +79,7 @@ def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
 
 
 def _urgent(report: HostReport) -> object:
-    """What is reported at once when it changes: bookings and places, not measurements."""
+    """The content whose change is reported at once: bookings and places, not measurements."""
     return (
         report.topology,
         (report.bookable, report.reserve_ratio),
@@ -96,7 +96,7 @@ def _urgent(report: HostReport) -> object:
 
 
 def _claims(cycle: Cycle) -> object:
-    """What urgent content can change with, compared in every cycle because it is cheap to make."""
+    """What urgent content depends on: cheap to compute, and so compared in every cycle."""
     return (
         cycle.topology,
         [(d.domain, d.failure) for d in cycle.observation.domains],
@@ -105,7 +105,7 @@ def _claims(cycle: Cycle) -> object:
 
 
 class Publisher:
-    """Sends host reports made from the latest cycle that it was offered."""
+    """Sends host reports of the latest cycle that it was offered."""
 
     def __init__(self, options: cfg.ConfigOpts.GroupAttr, node: str, bus: "MessageBus") -> None:
         self.thread = HelperThread("reports", self._run)
@@ -119,7 +119,7 @@ class Publisher:
         self._wake = threading.Event()
 
     def start(self) -> None:
-        """Start sending, and listening for schedulers that request a report."""
+        """Start to send reports, and to listen for schedulers that request one."""
         self.thread.start()
         self._bus.listen(self._request)
 
@@ -130,13 +130,13 @@ class Publisher:
         self._bus.stop()
 
     def offer(self, cycle: Cycle, info: HostInfo, healthy: bool = True) -> None:
-        """Report a cycle, at once if it changes anything urgent; returns immediately."""
+        """Take a cycle to report, at once if urgent content changed; does not block."""
         before, self._offered = self._offered, (cycle, info, healthy, _claims(cycle))
         if before is None or before[1:] != self._offered[1:]:
             self._wake.set()
 
     def mark_unhealthy(self) -> None:
-        """Report the last cycle again, as one whose hypervisor no longer answers."""
+        """Report the last cycle again, marked as one whose hypervisor no longer answers."""
         if self._offered is not None:
             self.offer(*self._offered[:2], healthy=False)
 
@@ -150,7 +150,7 @@ class Publisher:
             self._wake.wait(min(WAIT_MAX_S, max(0.0, due_s)))
             self._wake.clear()
             if self._requested and self._due_s:
-                # Schedulers ask all agents at once; the answers are spread.
+                # A scheduler asks all agents at once, so spread the answers.
                 heartbeat.pause(random.uniform(0.0, self._options.answer_spread_s))
             if self._is_due() and heartbeat.persist(self._send, "cannot send host reports"):
                 heartbeat.success()
@@ -173,7 +173,7 @@ class Publisher:
         return host_report(cycle, info, origin, healthy)
 
     def _send(self) -> None:
-        """Report what was offered last; raises whatever the driver raises."""
+        """Report the cycle that was offered last; raises whatever the driver raises."""
         assert self._offered is not None
         self._origin = replace(
             self._origin,

@@ -16,7 +16,7 @@ RETRY_S = 5.0
 
 
 def connect(conf: cfg.ConfigOpts) -> Any:
-    """The configured transport, which connects when it is first used.
+    """The configured transport; it connects when it is first used.
 
     Raises:
         ConfigInvalid: ``[reports] transport_url`` or a driver option is not valid.
@@ -58,7 +58,7 @@ class MessageBus:
         client.cast({}, "report", snapshot=report)
 
     def listen(self, publish: Callable[[], None]) -> None:
-        """Call ``publish`` whenever a scheduler asks for a report, from a thread of its own."""
+        """Call ``publish``, from another thread, whenever a scheduler requests a report."""
         threading.Thread(
             target=self._listen, args=(_Endpoint(publish),), name="report-requests", daemon=True
         ).start()

@@ -1,11 +1,11 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
-The table has a section per kind of record: the agent itself, the last cycle, all its instances, an
-instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor reads the record
-and returns a number, or a mapping from values of the row's own labels to numbers, or ``None`` where
-the value is unknown: then there is no sample. The section adds the labels that name the record.
+The table has a section per kind of record: the agent itself, the last cycle, what may be booked,
+all instances, an instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor
+reads the record and returns a number, a mapping from values of the row's own labels to numbers, or
+``None`` (no sample) if the value is unknown. The section adds the labels that name the record.
 
-Families are built afresh at every scrape, so a series ends when its instance does.
+Families are built at every scrape, so a series ends when its instance does.
 """
 
 import time
@@ -36,7 +36,7 @@ VCPU = (*INSTANCE, "vcpu")
 
 
 class Calibrated(NamedTuple):
-    """When the calibration in use was made, and how exact it is.
+    """When the calibration in use was made, in seconds since the epoch, and how exact it is.
 
     ``errors``: half the width of the confidence interval of each coefficient, by core type.
     """
@@ -52,7 +52,7 @@ NOT_CALIBRATED = Calibrated(None, {})
 class AgentStatus:
     """What the agent knows about itself; times are in seconds since the epoch.
 
-    ``counters``: number of vCPUs by the source that counts them and a remark about it.
+    ``counters``: how many vCPUs each source counts, by source and remark.
     """
 
     clock: Callable[[], float] = time.time
@@ -84,7 +84,7 @@ def snapshot(cycle: Cycle) -> Snapshot:
 
 
 def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
-    """Slowdown of best-effort instances; what a booked limit takes is not a slowdown."""
+    """Slowdown of best-effort instances; what a booking's limit takes is not a slowdown."""
     found, topology = {}, seen.cycle.topology
     for labels, domain in seen.instances:
         if any(v.entitlement.booking.kind != "best_effort" for v in domain.vcpus):
@@ -99,7 +99,7 @@ def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
 
 
 def _measurable(vcpu: VcpuRecord) -> bool:
-    """Whether delivery can be compared with the booking: a booking of Ips needs a counter."""
+    """Whether delivery can be compared with the booking, which in Ips needs a counter."""
     booking = vcpu.entitlement.booking
     return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
 
@@ -173,7 +173,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: {t.name: t.last_success_s for t in a.threads if t.last_success_s is not None},
         ("thread",)),
     Row("gauge", "amp_lease_remaining_seconds",
-        "What was left of the lease when the last completed cycle renewed it.",
+        "Seconds left of the lease when the last completed cycle renewed it.",
         lambda a: a.lease.left_s if a.lease else None),
     Row("counter", "amp_lease_expirations_total",
         "Times that the guard applied the safe state because no cycle had renewed the lease.",
@@ -182,7 +182,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.stages, ("stage",)),
 )
 CYCLE: tuple[Row[Cycle], ...] = (
-    Row("info", "amp_topology_info", "Where the core types come from.",
+    Row("info", "amp_topology_info", "What the division into core types is based on.",
         lambda r: {_source(r.topology.source): 1}, ("source",)),
     Row("info", "amp_policy_info", "The policy that places best effort.",
         lambda r: {r.policy: 1}, ("policy",)),
@@ -200,13 +200,13 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: r.coefficient_drift, ("core_type",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
-    Row("counter", "amp_enforcement_drift_total", "Changes made by somebody else.",
+    Row("counter", "amp_enforcement_drift_total", "Limits or affinities changed by others.",
         lambda r: {**dict.fromkeys(CHANGED, 0), **r.totals.drift}, ("cause",)),
     Row("counter", "amp_actuation_failures_total", "Changes that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),
     Row("counter", "amp_plans_rejected_total", "Invalid plans returned by the policy.",
         lambda r: r.totals.plans_rejected),
-    Row("counter", "amp_writes_total", "Limits written.",
+    Row("counter", "amp_writes_total", "Limits, affinities and idle flags written.",
         lambda r: r.totals.writes),
 )
 ADMITTED: tuple[Row[tuple[Cycle, HostInfo]], ...] = (
@@ -214,12 +214,12 @@ ADMITTED: tuple[Row[tuple[Cycle, HostInfo]], ...] = (
         lambda a: capacity.headroom_refcores(*a), ("core_type",)),
 )
 ALL: tuple[Row[Snapshot], ...] = (
-    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not kept.",
+    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not enforced.",
         _problems, (*INSTANCE, "reason")),
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
         lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
     Row("gauge", "amp_instance_slowdown_ratio",
-        "Speed alone on this host over the recent speed, of best effort.",
+        "Speed that a best-effort instance would have alone on this host over its recent speed.",
         _slowdowns, INSTANCE),
     Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
         "Booked capacity that was in demand but not delivered.",
@@ -230,11 +230,11 @@ ALL: tuple[Row[Snapshot], ...] = (
 INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("info", "amp_instance_info", "Name and flavor of an instance.",
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
-    Row("info", "amp_instance_scs_info", "What its flavor promises by Sovereign Cloud Stack.",
+    Row("info", "amp_instance_scs_info", "CPU type that its flavor promises (scs-0103).",
         lambda d: {kind: 1} if (kind := scs.cpu_type(d.domain.flavor, d.domain.specs)) else None,
         ("cpu_type",)),
     Row("histogram", "amp_instance_delivered_ratio",
-        "Delivered over booked capacity of vCPUs, over minutes with demand.",
+        "Delivered over booked capacity of each vCPU, in minutes with demand.",
         _delivered_ratios),
     Row("gauge", "amp_instance_idle_class", "Whether it runs in the idle class (cpu.idle).",
         lambda d: d.idle),
@@ -248,7 +248,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
     Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
         capacity.unenforced, ("reason",)),
-    Row("gauge", "amp_vcpu_delivered_refcores", "Delivered in the last window, in reference cores.",
+    Row("gauge", "amp_vcpu_delivered_refcores", "Reference cores delivered in the last window.",
         lambda v: v.account.last.refcores),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
         lambda v: v.account.last.ips),
@@ -268,7 +268,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_speedup_error_ratio", "Standard error of the estimated speedup.",
         lambda v: {e.source: e.se} if (e := v.profile.speedup) else None, ("source",)),
     Row("gauge", "amp_vcpu_coefficient_ratio",
-        "Own coefficient that converts the booking, where it is not the core type's.",
+        "The vCPU's own coefficient, if that converts its booking.",
         lambda v: {h.core_type: h.coefficient} if (h := v.entitlement.home).coefficient else None,
         ("core_type",)),
 )
@@ -316,8 +316,8 @@ def families(
 ) -> Iterator[Metric]:
     """Every metric; before the first cycle only those of the agent itself.
 
-    ``admits``: what may be booked on this host; unless that is known, its headroom is not.
-    I/O work is sampled less often than cycles run: instances that are gone by now are left out.
+    ``admits``: what may be booked on this host; ``None`` leaves the headroom out. I/O work is
+    sampled less often than cycles run, so instances that are gone since are left out.
     """
     yield from (row.family((), [((), agent)]) for row in AGENT)
     if report is None:

@@ -1,6 +1,6 @@
-"""What the agent tells the rest of the cloud: host reports to schedulers, inventories to Placement.
+"""What the agent sends to the cloud: host reports to schedulers, inventories to Placement.
 
-Both are optional, work in threads of their own, and publish the latest cycle.
+Both are optional, run in threads of their own, and publish the latest cycle.
 """
 
 import warnings
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Outbound:
-    """Publishes every cycle. Starts with the first one that knows the host's name.
+    """Publishes every cycle, starting with the first in which the host's name is known.
 
-    Imports what is configured only: oslo.messaging and keystoneauth need not be installed, and an
-    agent that publishes nothing is smaller.
+    It imports only what is configured: oslo.messaging and keystoneauth need not be installed, and
+    an agent that publishes nothing uses less memory.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class Outbound:
         self._hostname = hostname
         bookable, agent = shared_pcpus(conf.nova.cpu_shared_set), conf.agent
         self.admits = HostInfo("", bookable, agent.reserve_ratio, smt=agent.smt)
-        """What may be booked on this host; its name is not known yet."""
+        """What may be booked on this host, without the host's name, which is not known yet."""
         self._transport: Any = None
         self._placement: Any = None
         self._info: HostInfo | None = None
@@ -43,7 +43,7 @@ class Outbound:
         self._inventory: Any = None
         if conf.reports.transport_url:
             with warnings.catch_warnings():
-                # Deprecations in the libraries of the bus are of no use to operators.
+                # Deprecation warnings of the bus libraries are of no use to operators.
                 warnings.simplefilter("ignore")
                 from amp_nova.agent.publish import message_bus
 
@@ -54,7 +54,7 @@ class Outbound:
             self._placement = placement.connect(conf)
 
     def publish(self, cycle: Cycle, counters: str | None = None) -> None:
-        """Publish a cycle; ``counters``: what counts instructions. Returns at once."""
+        """Publish a cycle; ``counters``: what counts instructions. Does not block."""
         known = self._info or self._start()
         if known is None:
             return
@@ -70,17 +70,17 @@ class Outbound:
             )
 
     def mark_unhealthy(self) -> None:
-        """Report that the hypervisor does not answer, so what is known of the host may be old."""
+        """Report that the hypervisor does not answer, so that the last report may be outdated."""
         if self._publisher is not None:
             self._publisher.mark_unhealthy()
 
     @property
     def threads(self) -> list[HelperThread]:
-        """The threads that publish, once they are started."""
+        """The publishing threads that have been started."""
         return [part.thread for part in (self._publisher, self._inventory) if part is not None]
 
     def stop(self) -> None:
-        """Stop publishing. What schedulers and Placement have stays."""
+        """Stop publishing; schedulers and Placement keep what they have."""
         for part in (self._publisher, self._inventory):
             if part is not None:
                 part.stop()
@@ -116,10 +116,10 @@ def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
 
 
 def shared_pcpus(text: str | None) -> frozenset[int] | None:
-    """The pCPUs that Nova gives to instances, ``[nova] cpu_shared_set``; ``None``: all of them.
+    """The pCPUs that Nova gives to instances (``[nova] cpu_shared_set``); ``None`` for all.
 
     Raises:
-        ConfigInvalid: it is no list of CPUs.
+        ConfigInvalid: the text is not a list of CPUs.
     """
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""The agent's page: a host at a glance, as one HTML document that needs nothing else.
+"""The agent's page: a host at a glance, as one self-contained HTML document.
 
-A plain function of the last cycle and the last ten minutes. The page has no script; the browser
-loads it again every few seconds.
+It is a plain function of the last cycle and the last ten minutes. The page has no script; the
+browser reloads it every few seconds.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
 }
-"""To be served with it."""
+"""HTTP headers to serve with the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def clock(time_s: float) -> str:
 
 
 def _verdict(view: View) -> tuple[str, str]:
-    """The most important sentence, and its class."""
+    """The CSS class of the most important sentence, and the sentence."""
     if view.cycle is None or view.last_success_s is None:
         return "bad", "No control cycle has succeeded yet; the agent's log says why."
     if view.hypervisor_up is False:
@@ -180,7 +180,7 @@ KEY = (
 
 
 def _key(marks: Sequence[tuple[str, str]]) -> str:
-    """What the colours of a chart mean; ``marks``: words, and what is drawn beside them."""
+    """The key of a chart; ``marks``: pairs of words and the mark that is drawn beside them."""
     shown = "".join(
         f'<span><svg viewBox="0 0 24 10" aria-hidden="true">{drawn}</svg>{text(words)}</span>'
         for words, drawn in marks
@@ -189,7 +189,7 @@ def _key(marks: Sequence[tuple[str, str]]) -> str:
 
 
 def _shortfall(view: View) -> str:
-    """What was in demand and not delivered, stacked by cause."""
+    """The section that shows shortfall over time, stacked by cause."""
     points = view.history.points
     by_cause = [[p.short[i] for p in points] for i in range(len(CAUSES))]
     head = '<section class="wide"><h2>Not delivered, by cause</h2>'

@@ -18,7 +18,7 @@ class Occupant(NamedTuple):
 
 
 def section(cycle: Cycle, domains: Sequence[DomainRecord]) -> str:
-    """Every online pCPU, the fastest core type first."""
+    """The section that shows every online pCPU, fastest core type first."""
     topology = cycle.topology
     on, roaming = _occupants(topology, domains)
     parts = []
@@ -37,7 +37,7 @@ def section(cycle: Cycle, domains: Sequence[DomainRecord]) -> str:
 def _occupants(
     topology: Topology, domains: Sequence[DomainRecord]
 ) -> tuple[Mapping[int, list[Occupant]], Mapping[str, list[str]]]:
-    """vCPUs by the pCPU they were last seen on, or else were counted on; the others by core type.
+    """vCPUs by the pCPU they last ran on, or else were packed onto; the others by core type.
 
     A vCPU that may run on several core types is listed under the empty name.
     """

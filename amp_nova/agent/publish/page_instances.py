@@ -10,7 +10,7 @@ from amp_nova.agent.publish.history import SPAN_S, Point, Shown, lost_ref_s, ser
 from amp_nova.model import cpulist
 
 CARDS_MAX = 24
-"""Instances that are shown with a chart; the others are a table."""
+"""Number of instances that are shown with a chart; the others are listed in a table."""
 UNKNOWN = '<p class="quiet">What it gets is not measured: it may run on several core types.</p>'
 SPANS_S = (60.0, 120.0, 300.0)
 SHORT_RATIO = 0.95
@@ -18,7 +18,7 @@ SHORT_RATIO = 0.95
 
 
 def label(record: DomainRecord) -> str:
-    """What to call an instance."""
+    """The name shown for an instance."""
     return record.domain.display_name or record.domain.name
 
 
@@ -43,16 +43,16 @@ def complaints(record: DomainRecord) -> list[str]:
 
 
 def over(points: Sequence[Point], now_s: float, says: str, unit: str = "") -> Frame:
-    """The frame of a chart over the last ten minutes, or fewer if that is all there is."""
+    """The frame of a chart over the last ten minutes, or less while the history is shorter."""
     times_s = [p.time_s for p in points]
-    # Since the first point, in steps, as long as the history is short.
+    # While the history is short, the shortest of SPANS_S that covers it.
     known_s = now_s - times_s[0] if times_s else 0.0
     span_s = next((s for s in SPANS_S if s >= known_s), SPAN_S)
     return Frame(says, times_s, now_s, span_s, unit)
 
 
 def section(points: Sequence[Point], now_s: float, domains: Sequence[DomainRecord]) -> str:
-    """Every instance; those that do not get what they book come first."""
+    """The section that shows every instance; those that lack booked capacity come first."""
     if not domains:
         return '<section><h2>Instances</h2><p class="quiet">There are none.</p></section>'
     lost = lost_ref_s(points)
@@ -77,7 +77,7 @@ def _unit(record: DomainRecord) -> str:
 
 
 def _said(record: DomainRecord) -> str:
-    """Delivered now and booked, summed over the vCPUs of an instance."""
+    """What is delivered and booked, in words, summed over the vCPUs of an instance."""
     bookings, unit = [v.entitlement.booking for v in record.vcpus], _unit(record)
     windows = [v.account.last for v in record.vcpus]
     got = [w.ips if unit == "Ips" else w.refcores for w in windows]
@@ -92,7 +92,7 @@ def _said(record: DomainRecord) -> str:
 
 
 def _where(vcpus: Sequence[VcpuRecord]) -> str:
-    """The core types its vCPUs belong on, with how many there are on each."""
+    """The core types that its vCPUs are placed on, with the number of vCPUs on each."""
     count: dict[str, int] = {}
     for vcpu in vcpus:
         name = vcpu.entitlement.core_type or "any core type"

@@ -1,8 +1,9 @@
 """Keeps this host's providers in Placement up to date.
 
-nova-compute ignores providers that it did not create below its own; the agent owns them. Every
-synchronisation compares what Placement has with what the host offers (level-triggered). A write
-that conflicts with another client's (409) is repeated from the current state.
+The agent owns these child providers of nova-compute's provider; nova-compute ignores providers that
+it did not create. Every synchronisation compares what Placement has with what the host offers
+(level-triggered). A write that conflicts with another client's (409) is retried from the current
+state.
 """
 
 import logging
@@ -25,14 +26,14 @@ GROUP = "placement"
 VERSION = {"OpenStack-API-Version": "placement 1.36"}
 ATTEMPTS_MAX = 4
 TIMEOUT_S = 30.0
-"""Of each request to Keystone and Placement, unless ``[placement] timeout`` is set."""
+"""Time-out of each request to Keystone and Placement, unless ``[placement] timeout`` is set."""
 RESYNC_S = 300.0
-"""Seconds between synchronisations when nothing changes on the host."""
+"""Time between synchronisations while nothing changes on the host."""
 _OWN_TRAITS = "CUSTOM_AMP_"
 
 
 class PlacementUnavailable(AmpError):
-    """Placement did not accept a request; synchronisation starts again later."""
+    """Placement did not accept a request; synchronisation is retried later."""
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -47,7 +48,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def connect(conf: cfg.ConfigOpts) -> Any:
-    """The configured client of Placement, which connects when it is first used.
+    """The configured Placement client; it connects when it is first used.
 
     Raises:
         ConfigInvalid: ``[placement]`` is incomplete or not valid.
@@ -77,7 +78,7 @@ def connect(conf: cfg.ConfigOpts) -> Any:
 
 
 class Inventory:
-    """Synchronises Placement with the providers last offered, in a thread of its own."""
+    """Synchronises Placement with the providers that were last offered, in its own thread."""
 
     def __init__(self, client: Any, node: str) -> None:
         self.thread = HelperThread("placement", self._run)
@@ -98,7 +99,7 @@ class Inventory:
         self._wake.set()
 
     def offer(self, providers: tuple[Provider, ...]) -> None:
-        """Take what the host offers now; returns at once."""
+        """Take what the host offers now; does not block."""
         if providers != self._offered:
             self._offered = providers
             self._wake.set()
@@ -110,7 +111,7 @@ class Inventory:
             self._wake.clear()
             if self._offered is None or not (changed or time.monotonic() >= due_s):
                 continue
-            # Every attempt starts from what Placement has and from what the host offers by then.
+            # Every attempt uses what Placement has and what the host offers at that time.
             failing = "cannot update this host's capacity in Placement"
             if heartbeat.persist(lambda: self.sync(self._offered or ()), failing):
                 heartbeat.success()
@@ -152,7 +153,7 @@ class Inventory:
             self._declared.add(url)
 
     def _children(self, root: str) -> dict[str, str]:
-        """UUIDs of the agent's providers below the host's, by name."""
+        """UUIDs of the agent's providers below the host's provider, by name."""
         found = self._request("get", f"/resource_providers?in_tree={root}")["resource_providers"]
         prefix = provider_name(self._node, "")
         return {p["name"]: p["uuid"] for p in found if p["name"].startswith(prefix)}
@@ -183,7 +184,7 @@ class Inventory:
         return self._put(url, current, "traits", sorted(foreign | set(traits)))
 
     def _put(self, url: str, current: dict[str, Any], key: str, value: Any) -> bool:
-        """Write a value if it differs; ``False`` if another client wrote since it was read."""
+        """Write a value if it differs; ``False`` if another client has written in the meantime."""
         if current[key] == value:
             return True
         generation = current["resource_provider_generation"]
@@ -191,7 +192,10 @@ class Inventory:
         return self._request("put", url, body, conflict=True) is not None
 
     def _retire(self, uuid: str, name: str) -> bool:
-        """Delete the provider of a core type that is gone; while it has claims, reserve it all."""
+        """Delete the provider of a core type that is gone; if it has claims, reserve all of it.
+
+        ``False`` if another client has written in the meantime.
+        """
         answer = self._client.delete(f"/resource_providers/{uuid}", headers=VERSION)
         if answer.status_code != 409:
             return True
@@ -211,7 +215,7 @@ class Inventory:
     def _request(
         self, method: str, url: str, body: object = None, *, conflict: bool = False
     ) -> Any:
-        """The decoded answer; with ``conflict``, ``None`` for a conflict of generations (409)."""
+        """The decoded answer; with ``conflict``, ``None`` for a generation conflict (409)."""
         self._beat()
         json = {} if body is None else {"json": body}
         answer = getattr(self._client, method)(url, headers=VERSION, **json)

@@ -1,4 +1,4 @@
-"""Everybody who is told about cycles: Prometheus, the schedulers, and Placement."""
+"""Passes cycles to everyone who uses them: Prometheus, the schedulers, and Placement."""
 
 import logging
 import socket
@@ -21,11 +21,11 @@ NOT_COUNTED = "none"
 
 
 class Hypervisor(Protocol):
-    """What the agent says about its connection to libvirt."""
+    """What is published about the connection to libvirt."""
 
     @property
     def calls(self) -> int:
-        """Calls made so far."""
+        """Number of calls made."""
         ...
 
     @property
@@ -48,9 +48,10 @@ class Publishers:
         calibrated: Callable[[Topology], Calibrated],
         source: str | None,
     ) -> None:
-        """``calibrated`` tells when the calibration in use was made, and how exact it is.
+        """Build all publishers; raises ``ConfigInvalid`` if one is not configured correctly.
 
-        ``source``: what is expected to count instructions, until there is a guest to tell.
+        ``calibrated``: returns when the calibration in use was made, and how exact it is;
+        ``source``: what is expected to count instructions before there is a guest.
         """
         self._options, self._hypervisor = conf.exporter, hypervisor
         self._calibrated = calibrated
@@ -63,7 +64,7 @@ class Publishers:
         self._served = HelperThread("exporter", self._serve)
 
     def serve(self) -> None:
-        """Start to serve metrics, if enabled: as soon as the address is free."""
+        """Start to serve metrics if enabled, as soon as the address is free."""
         if self._options.enabled:
             self._served.start()
 
@@ -81,7 +82,7 @@ class Publishers:
         return well
 
     def unavailable(self) -> None:
-        """Tell that the hypervisor does not answer: what is known of the host is getting old."""
+        """Publish that the hypervisor does not answer, so that older data may be outdated."""
         self.exporter.agent.hypervisor_up = False
         self.exporter.changed()
         self.outbound.mark_unhealthy()
@@ -114,7 +115,7 @@ class Publishers:
             cycle: the record of the cycle.
             counting: how many vCPUs each source counts, by source and remark.
             io: the last report on I/O work.
-            late_s: how much later than due a periodic cycle began; ``None`` if an event started it.
+            late_s: how late a periodic cycle began; ``None`` if an event started the cycle.
         """
         agent = self.exporter.agent
         if cycle.topology != self._topology:

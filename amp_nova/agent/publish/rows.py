@@ -1,4 +1,4 @@
-"""One row of the table of metrics: how records become the samples of a family."""
+"""A row of the table of metrics: how records become the samples of a metric family."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Distribution:
 
 Number = float | Distribution
 Value = Number | Mapping[Any, Number] | None
-"""What an accessor returns; the keys of a mapping are a label's value or a tuple of such values."""
+"""What an accessor returns; the keys of a mapping are a label value or a tuple of label values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """One metric. ``name`` is as scraped, ``labels`` are those beyond the section's."""
+    """One metric. ``name``: as scraped; ``labels``: those in addition to the section's labels."""
 
     kind: str
     name: str

@@ -1,7 +1,7 @@
-"""Who may read what is served over HTTP: TLS and basic authentication.
+"""Access to what is served over HTTP: TLS and basic authentication.
 
-The file has the format of Prometheus' exporter toolkit (``docs/web-configuration.md`` there), so
-that operators write the one they know. A setting that is not implemented here is refused.
+The file has the format of Prometheus' exporter toolkit (``docs/web-configuration.md`` there), which
+operators know. A setting that is not implemented here is refused.
 """
 
 import base64
@@ -21,10 +21,10 @@ from amp_nova.exceptions import ConfigInvalid
 from amp_nova.private_files import check_private
 
 COST_MAX = 14
-"""Greatest cost of a bcrypt hash: a check at 15 takes longer than a connection may last."""
+"""Greatest cost of a bcrypt hash: with 15, a check takes longer than a connection may last."""
 _HASH = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _NOBODY = "$2b$10$C6UzMDM.H6dfI/f/IKcEe.3sKZk4a1aX2V1H4i4pPqpIiQeKbkYm2"
-"""Checked for unknown users, so that the time of an answer does not tell which users exist."""
+"""Checked for unknown users, so that the response time does not reveal which users exist."""
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
@@ -38,9 +38,10 @@ _FILES = ("cert_file", "key_file", "client_ca_file")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one web configuration file says; ``users``: bcrypt hashes by name.
+    """The content of a web configuration file; ``users``: bcrypt hashes by name.
 
-    ``state``: identity and time of each file read, which changes when a certificate is renewed.
+    ``state``: inode, size and modification time of each file that was read; it changes when a
+    certificate is renewed.
     """
 
     tls: ssl.SSLContext | None = None
@@ -52,14 +53,14 @@ ANYBODY = Access()
 
 
 def load(path: str | None) -> Access:
-    """The access that a web configuration file gives; everybody's without a file.
+    """The access that a web configuration file defines; ``ANYBODY`` without a file.
 
     Raises:
         ConfigInvalid: the file, or a certificate that it names, cannot be used.
     """
     if not path:
         return ANYBODY
-    import yaml  # half a MiB, which most agents can do without
+    import yaml  # here, because it takes half a MiB that most agents do not need
 
     try:
         check_private(path)
@@ -85,7 +86,10 @@ def load(path: str | None) -> Access:
 
 
 def renewed(path: str | None, access: Access) -> Access:
-    """The access after a file changed, such as a certificate; ``ConfigInvalid`` if it is broken."""
+    """The access, read again if a file such as a certificate has changed.
+
+    Raises ``ConfigInvalid`` if it then cannot be used.
+    """
     if not path or not access.state:
         return access
     try:
@@ -96,7 +100,7 @@ def renewed(path: str | None, access: Access) -> Access:
 
 
 def password(header: str) -> tuple[str, str] | None:
-    """User and password of an ``Authorization`` header (RFC 7617)."""
+    """User and password of an ``Authorization`` header (RFC 7617); ``None`` if malformed."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -109,7 +113,7 @@ def password(header: str) -> tuple[str, str] | None:
 
 
 def matches(access: Access, user: str, secret: str) -> bool:
-    """Whether a password is the user's; takes as long for a user that does not exist."""
+    """Whether a password is the user's; takes the same time if the user does not exist."""
     import bcrypt
 
     # bcrypt reads 72 bytes, and newer versions refuse more.
@@ -118,7 +122,7 @@ def matches(access: Access, user: str, secret: str) -> bool:
 
 
 def digest(access: Access, user: str, secret: str) -> bytes:
-    """Identifies a password that was found right, so that it is not hashed at every scrape."""
+    """A value that identifies a correct password, so that not every scrape has to hash it."""
     kept = access.users.get(user, "").encode()
     return hmac.digest(kept, f"{user}:{secret}".encode(), hashlib.sha256)
 

@@ -1,7 +1,7 @@
-"""A small HTTP server: few connections, each short, so that no client can hold up the agent.
+"""A small HTTP server: few connections, each short, so that no client can block the agent.
 
-One thread serves all clients. When ``CONNECTIONS_MAX`` are open, the oldest one that has not sent
-its request makes way for the next: idle connections cost nothing, and a scrape is still answered.
+One thread serves all clients. When ``CONNECTIONS_MAX`` are open, the oldest connection that has not
+sent its request is closed in favour of the next, so that idle connections cannot block a scrape.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ CONNECTIONS_MAX = 16
 CONNECTION_S = 5.0
 REQUEST_BYTES_MAX = 16384
 REFUSED_PAUSE_S = 0.5
-"""Pause after a wrong password: limits guesses, and what hashing them costs this host."""
+"""Pause after a wrong password, which limits guesses and the CPU time that hashing them costs."""
 BEAT_S = 1.0
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer."""
+    """An HTTP response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -35,7 +35,7 @@ class Page:
 
 
 Route = Callable[[Mapping[str, str]], Page]
-"""Makes the page of one path from the request's headers (lower-case names)."""
+"""Returns the page of one path, given the request's headers (lower-case names)."""
 
 
 def bind(address: str, port: int) -> socket.socket:
@@ -63,15 +63,15 @@ def bind(address: str, port: int) -> socket.socket:
 
 
 class WebServer:
-    """Serves ``routes``, by path, to whom the web configuration file allows it."""
+    """Serves ``routes``, by path, to those whom the web configuration file permits."""
 
     def __init__(self, routes: Mapping[str, Route], web_config_file: str | None = None) -> None:
-        """``ConfigInvalid`` if the file cannot be used."""
+        """Read the file; raises ``ConfigInvalid`` if it cannot be used."""
         self._routes = routes
         self._path = web_config_file
         self._access = web_access.load(web_config_file)
         self._known: set[bytes] = set()
-        """Digests of passwords that were right."""
+        """Digests of passwords that were correct."""
         self._guess = asyncio.Lock()
         self._open: dict[asyncio.Task[None], bool] = {}
         """Connections, oldest first, and whether each has sent its request."""
@@ -83,7 +83,7 @@ class WebServer:
         return "https" if self._access.tls else "http"
 
     def run(self, listening: socket.socket, beat: Callable[[], bool]) -> None:
-        """Serve until ``beat``, called about every second, says that it is enough."""
+        """Serve until ``beat``, which is called about every second, returns ``False``."""
         with listening:
             listening.setblocking(False)
             asyncio.run(self._run(listening, beat))
@@ -111,7 +111,7 @@ class WebServer:
                 oldest = next(waiting, next(iter(self._open)))
                 del self._open[oldest]
                 oldest.cancel()
-                await asyncio.sleep(0)  # it closes its socket
+                await asyncio.sleep(0)  # let it close its socket
             task = asyncio.create_task(self._connection(client))
             self._open[task] = False
             task.add_done_callback(lambda done: self._open.pop(done, None))
@@ -151,13 +151,13 @@ class WebServer:
                 transport.abort()
 
     def _current(self) -> web_access.Access:
-        """What the web configuration file says now; the last valid one if it is broken."""
+        """The access as configured now; the last valid one if the file is broken."""
         try:
             self._access = web_access.renewed(self._path, self._access)
             self._broken = False
         except ConfigInvalid as exc:
             if not self._broken:
-                LOG.error("%s; what it said before stays in force", exc)
+                LOG.error("%s; its previous content stays in force", exc)
             self._broken = True
         return self._access
 
@@ -179,7 +179,7 @@ class WebServer:
             return _plain(HTTPStatus.NOT_FOUND, f"not here; see {', '.join(sorted(self._routes))}")
         try:
             return route(headers)
-        except Exception:  # whatever it was, the other clients are served
+        except Exception:  # whatever it was, other clients are still served
             LOG.exception("%s cannot be shown", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be shown: see the log")
 
@@ -193,7 +193,7 @@ class WebServer:
         digest = web_access.digest(access, *given)
         if digest in self._known:
             return True
-        async with self._guess:  # one at a time: hashing takes a tenth of a second of a core
+        async with self._guess:  # one at a time: hashing takes 0.1 s of CPU time
             right = await asyncio.to_thread(web_access.matches, access, *given)
             if not right:
                 await asyncio.sleep(REFUSED_PAUSE_S)

@@ -250,13 +250,13 @@ class TestServed:
         assert b"second" in exporter.overview()
 
     def test_a_history_that_fails_does_not_stop_the_agent(self, exporter, monkeypatch, caplog):
-        """Cycles and metrics go on; the page begins anew."""
+        """Cycles and metrics go on; the page's history starts again."""
         monkeypatch.setattr(history, "advance", lambda *_: 1 / 0)
 
         for _ in range(3):
             exporter.update(reports.cycle(instance(booked())))
 
-        assert caplog.text.count("the history of the page begins anew") == 1
+        assert caplog.text.count("the page's history starts again") == 1
         assert b"my instance-00000001" in exporter.overview()
 
     def test_it_is_at_the_root(self, exporter):
