@@ -24,7 +24,7 @@ function _amp_nova_bin_dir {
     fi
 }
 
-# Install the checkout, and on a compute host what calibration needs
+# Install the checkout, and stress-ng on a compute host that is to be calibrated
 function install_amp_nova {
     local extras=osc
     if is_service_enabled amp-agent; then
@@ -55,7 +55,7 @@ function _configure_amp_nova_scheduler {
         "nova.scheduler.weights.all_weighers,$AMP_NOVA_WEIGHERS"
 }
 
-# Credentials with which the agent maintains its providers
+# Credentials with which the agent maintains its resource providers
 function _configure_amp_nova_claims {
     iniset "$AMP_NOVA_CONF" placement enabled "$AMP_NOVA_CLAIMS"
     iniset "$AMP_NOVA_CONF" placement auth_type password
@@ -76,10 +76,10 @@ function _configure_amp_nova_agent {
     install -m 640 /dev/null "$AMP_NOVA_CONF" # it holds passwords
     iniset "$AMP_NOVA_CONF" topology calibration_file "$AMP_NOVA_STATE_DIR/calibration.json"
     while read -r -d ';' core_type; do
-        # Into the section that is there now; iniset_multiline would split it at its spaces.
+        # The section exists by now. iniset_multiline would split the value at its spaces.
         [[ -z "$core_type" ]] || iniadd_literal "$AMP_NOVA_CONF" topology core_type "$core_type"
     done <<<"$AMP_NOVA_CORE_TYPES;"
-    # The schedulers' message bus, also where computes have a cell's.
+    # The schedulers' message bus, even if compute hosts use the bus of their cell.
     iniset "$AMP_NOVA_CONF" reports transport_url "$(get_transport_url)"
     iniset "$AMP_NOVA_CONF" exporter address "$AMP_NOVA_METRICS_ADDRESS"
     iniset "$AMP_NOVA_CONF" exporter port "$AMP_NOVA_METRICS_PORT"
@@ -91,7 +91,7 @@ function _configure_amp_nova_agent {
     _configure_amp_nova_claims
 }
 
-# A scrape job for all agents, and the rules that are shipped
+# A scrape job for all agents, and amp-nova's rules and alerts
 function _configure_amp_nova_prometheus {
     local target
     sudo install -d -o "$STACK_USER" -m 755 "$AMP_NOVA_CONF_DIR"
@@ -104,7 +104,7 @@ function _configure_amp_nova_prometheus {
         echo "  - job_name: amp-nova"
         echo "    static_configs:"
         for target in ${AMP_NOVA_SCRAPE//,/ }; do
-            # What "openstack amp" goes by is the name of the host.
+            # "openstack amp" finds a host's series by the label "host".
             echo "      - targets: ['$target']"
             echo "        labels: {host: '$(_amp_nova_host_at "${target%:*}")'}"
         done
@@ -120,7 +120,7 @@ function _amp_nova_host_at {
     fi
 }
 
-# The dashboards that are shipped, where a Grafana is
+# Let Grafana load amp-nova's dashboards
 function _configure_amp_nova_grafana {
     local dashboards=$AMP_NOVA_DIR/etc/amp-nova/grafana
     if [[ ! -d "$dashboards" ]]; then
@@ -152,7 +152,7 @@ function configure_amp_nova {
     fi
 }
 
-# Account of the agents, and Prometheus in the catalogue, where Keystone is
+# On the host with Keystone: create the agents' service user, and register Prometheus in the catalogue
 function init_amp_nova {
     if ! is_service_enabled key; then
         return
@@ -172,7 +172,7 @@ function start_amp_nova {
         if [[ "$AMP_NOVA_CALIBRATE" == "True" ]]; then
             sudo "$bin/amp-nova" calibrate --config-file "$AMP_NOVA_CONF"
         fi
-        # As root: nobody else may write limits and affinities of guests.
+        # As root: only root may write limits and affinities of guests.
         run_process amp-agent "$bin/amp-nova-agent --config-file $AMP_NOVA_CONF" "" root
     fi
     if is_service_enabled amp-prometheus; then
@@ -189,7 +189,7 @@ function stop_amp_nova {
     stop_process amp-agent
 }
 
-# Guests are gone by now, and with them all limits: what is left are files
+# The guests are gone by now, and all limits with them: only files are left
 function cleanup_amp_nova {
     sudo rm -rf "$AMP_NOVA_CONF_DIR" "$AMP_NOVA_STATE_DIR" /run/amp-nova
     sudo rm -rf "$DATA_DIR/amp-nova"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# devstack/smoke.sh: a flavor that books capacity, a server of it, and what the server receives,
-# measured by libvirt and by the agent. All of it is deleted in the end. To be run as the user
-# "stack" on a host that has n-cpu, after stack.sh. The last line says "amp-nova: OK".
+# devstack/smoke.sh: creates a flavor that books capacity, boots a server of it, and measures what the
+# server receives, by libvirt's figures and by the agent's. Deletes everything at the end. Run it as the
+# user "stack" on a host with n-cpu, after stack.sh. If all is well, the last line is "amp-nova: OK".
 set -eu -o pipefail
 
 REFCORES=${REFCORES:-0.5}
@@ -32,9 +32,9 @@ set +u
 . "$devstack/openrc" admin admin >/dev/null
 set -u
 trap remove EXIT
-# Extra specs are validated from 2.86 on; openrc asks for less.
+# Nova validates extra specs from microversion 2.86 on; openrc asks for an older one.
 export OS_COMPUTE_API_VERSION=2.96
-# From what stack.sh left for openrc, as is SERVICE_HOST.
+# HOST_IP, like SERVICE_HOST, comes from what stack.sh left for openrc.
 address=${AMP_NOVA_METRICS:-http://$HOST_IP:9178/metrics}
 curl -fsS "$address" >"$folder/metrics" || fail "no agent answers at $address"
 

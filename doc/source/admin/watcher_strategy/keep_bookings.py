@@ -1,7 +1,8 @@
 """A strategy for Watcher: live-migrate servers that do not get what they booked.
 
-Of every host the server that missed most minutes of its booking moves. Nova's scheduler chooses the
-destination: amp-nova's filter knows which hosts have the capacity, and Placement claims it.
+From each host it moves the server that missed the most minutes of its booking. Nova's scheduler
+chooses the destination: amp-nova's filter knows which hosts have the capacity, and the scheduler
+claims it in Placement.
 """
 
 from watcher.decision_engine.strategy.strategies.base import UnclassifiedStrategy
@@ -16,7 +17,7 @@ sum by (resource) (increase(amp_instance_delivered_ratio_bucket{{le="0.95"}}[{pe
 class KeepBookings(UnclassifiedStrategy):
     """Move servers off hosts that do not keep their bookings."""
 
-    DATASOURCE_METRICS = ("host_cpu_usage",)  # which every datasource on Prometheus has
+    DATASOURCE_METRICS = ("host_cpu_usage",)  # every Prometheus datasource has this one
 
     @classmethod
     def get_name(cls):
@@ -60,7 +61,7 @@ class KeepBookings(UnclassifiedStrategy):
             if instance is None or instance.state != "active" or instance.watcher_exclude:
                 continue
             node = model.get_node_by_instance_uuid(uuid)
-            if node.uuid not in busy:  # one at a time: the next audit sees what it changed
+            if node.uuid not in busy:  # one server per host: the next audit sees the effect
                 busy.add(node.uuid)
                 self.solution.add_action(
                     action_type=self.MIGRATION,
