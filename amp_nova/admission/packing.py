@@ -56,7 +56,7 @@ class Demand:
         """The booking in words, with its unit."""
         if self.ips is not None:
             return f"{self.ips:.4g} instructions per second"
-        return f"{self.refcores:g} reference cores"
+        return f"{self.refcores:g} reference core{'' if self.refcores == 1.0 else 's'}"
 
 
 def cores(refcores: float, core_type: CoreType) -> float | None:
@@ -167,11 +167,12 @@ def _item(demand: Demand, topology: Topology, *, stay: bool = False) -> _Item:
 
 def _reason(demand: Demand, topology: Topology) -> str:
     if _item(demand, topology).options:
-        return f"{demand.amount} are not free on any pCPU it may use"
+        return f"no pCPU that it may use has {demand.amount} free"
     if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
-    where = f"core type {demand.core_type}" if demand.core_type else "any core type it may use"
-    return f"{demand.amount} per vCPU are more than {where} can give"
+    if demand.core_type:
+        return f"core type {demand.core_type} cannot give {demand.amount} per vCPU"
+    return f"no core type that it may use can give {demand.amount} per vCPU"
 
 
 def _hardest_first(item: _Item) -> tuple[Any, ...]:

@@ -144,7 +144,7 @@ def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:
-    """The source that will count instructions, as far as can be known without a guest.
+    """The source that will count instructions, judged without a guest.
 
     ``None`` if instructions cannot be counted on this host.
     """

@@ -47,15 +47,15 @@ GIFT_WEIGHT = 0.3
 """Weight of the last write in the moving average of what writes give away."""
 REPAY_S = 0.1
 """The shortest time over which a balance is paid back, but never less than a sampling period: the
-limit that repays stays in force for that long, and would repay more than is owed."""
+limit that repays stays in force for that long, so with a shorter time it would repay too much."""
 WANTED_LEAST_RATIO = 0.25
 """A vCPU that wants to run for part of the time is paid back in that part of the repayment time,
 and at least in this part of it."""
 REPAY_LEAST_RATIO = 0.2
 """While it pays an excess back, a vCPU keeps at least this part of ``B / rho``."""
 CARRY_S = 0.1
-"""The most that a limit may leave owed, in seconds of the booking, or in instructions what
-``OVERRUN_S`` of CPU time yields if that is more."""
+"""The largest balance that a limit may leave owed: this many seconds of the booking, or the
+instructions of ``OVERRUN_S`` of CPU time if those are more."""
 TICK_S = 0.004
 """A kernel timer tick: a quota is overrun by at most one. Afterwards the vCPU waits until its quota
 has made up for it; the smaller its limit, the longer it waits."""

@@ -42,7 +42,7 @@ def decide(
     booked, uncounted = f"{ips:g} Ips", None
     if vcpu.facts.uncounted is not None:
         because = f" ({vcpu.facts.uncounted})" if vcpu.facts.uncounted else ""
-        uncounted = f"unverifiable: nothing counts its instructions{because}"
+        uncounted = f"unverifiable: its instructions are not counted{because}"
     if vcpu.instance.booking.limit == "soft":
         return IpsLimit(None, f"{booked}, soft", uncounted)
     if uncounted is None:

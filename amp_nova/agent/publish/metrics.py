@@ -200,7 +200,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: r.coefficient_drift, ("core_type",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
-    Row("counter", "amp_enforcement_drift_total", "Limits or affinities changed by others.",
+    Row("counter", "amp_enforcement_drift_total", "Settings of vCPUs changed by others.",
         lambda r: {**dict.fromkeys(CHANGED, 0), **r.totals.drift}, ("cause",)),
     Row("counter", "amp_actuation_failures_total", "Changes that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),

@@ -92,7 +92,7 @@ class TestPack:
 
         assert packing.placed.keys() == {"b"}
         assert packing.unplaced == {
-            "a": "2.5 reference cores per vCPU are more than any core type it may use can give"
+            "a": "no core type that it may use can give 2.5 reference cores per vCPU"
         }
         assert not packing.complete
 
@@ -100,7 +100,7 @@ class TestPack:
         """The reason names the core type that its flavor requires."""
         packing = pack([demand("a", 1.5, core_type="slow")], topology())
 
-        assert "more than core type slow can give" in packing.unplaced["a"]
+        assert "core type slow cannot give 1.5" in packing.unplaced["a"]
 
     def test_a_full_host(self):
         """The last one finds no pCPU with that much free."""
@@ -108,7 +108,7 @@ class TestPack:
 
         assert len(packing.placed) == 4
         assert set(packing.unplaced.values()) == {
-            "1 reference cores are not free on any pCPU it may use"
+            "no pCPU that it may use has 1 reference core free"
         }
 
     def test_no_pcpu_online(self):

@@ -143,7 +143,7 @@ class TestOverBooked:
         found = entitled(*domains).values()
 
         (left,) = (p for p in found if p.note)
-        assert left.note == "over-booked: 0.9 reference cores are not free on any pCPU it may use"
+        assert left.note == "over-booked: no pCPU that it may use has 0.9 reference cores free"
         assert left.home.pcpu is None
         assert left.pcpus == {2}
         assert left.quota.bandwidth.cores == 0.45
@@ -181,8 +181,7 @@ class TestOverBooked:
         entitlement = only(domain(pref_core="3"))
 
         assert entitlement.note == (
-            "over-booked: 3 reference cores per vCPU are more than any core type it may use can "
-            "give"
+            "over-booked: no core type that it may use can give 3 reference cores per vCPU"
         )
         assert entitlement.pcpus == {2}
         assert entitlement.quota.bandwidth is None
@@ -191,7 +190,7 @@ class TestOverBooked:
         """It stays on the type that its flavor insists on."""
         entitlement = only(domain(pref_core="1.5", core_type="slow"))
 
-        assert "more than core type slow can give" in entitlement.note
+        assert "core type slow cannot give 1.5" in entitlement.note
         assert entitlement.pcpus == {0, 1}
         assert entitlement.quota.bandwidth is None
 

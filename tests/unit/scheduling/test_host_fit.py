@@ -96,7 +96,7 @@ def test_the_reserve_stays_free():
     assert answer(request(pref_core=1), reserve_ratio=0.1) == ("fast",)
     assert "fragments" not in answer(request(3, pref_core=1), reserve_ratio=0.1)
     assert answer(request(3, pref_core=1), reserve_ratio=0.1).endswith(
-        "not free on any pCPU it may use"
+        "no pCPU that it may use has 1 reference core free"
     )
 
 

@@ -120,7 +120,7 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
     words = document(found).words
 
     assert "Not kept as booked: " in words
-    assert "vCPU 0: over-booked: 2 reference cores are not free on any pCPU it may use." in words
+    assert "vCPU 0: over-booked: no pCPU that it may use has 2 reference cores free." in words
     assert "Not delivered, by cause" in words
     assert re.search('polygon class="(core_type|contention|throttle)"', render(found))
 
