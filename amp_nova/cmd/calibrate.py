@@ -173,7 +173,7 @@ def _foreign(
         if kernel not in found.kernels:
             raise CalibrationInvalid(
                 f"{path} has no kernel '{kernel.name}' ({kernel.arguments}); pass --kernels with"
-                f" some of its own: {','.join(k.name for k in found.kernels)}"
+                f" some that it has: {','.join(k.name for k in found.kernels)}"
             )
     samples = tuple(
         # Different cores of two hosts may have the same name.

@@ -37,7 +37,7 @@ TITLES = {
 }
 
 LEGEND = """\
-front: * where no other policy is better in both throughput and unfairness (by 0.5 % or more).
+front: * if no other policy is better in both throughput and unfairness (by 0.5 % or more).
 throughput: mean speed of the VMs, 1 = the slowest core type. ASP: sum of their gains over it.
 unfairness: greatest over least slowdown, 1 is best. slowdown: of the VM that loses most against
 amp-fair, as a share of its speed. moves: to another pCPU; of caches: to another last-level cache.

@@ -72,7 +72,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     """Reads a whole number from ``low`` to ``high``."""
 
     def read(text: str) -> int:
-        # The length first: int() refuses very long texts with an error of its own.
+        # The length first: int() raises another error for a very long text.
         if not (re.fullmatch("[0-9]{1,9}", text) and low <= int(text) <= high):
             raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, {low} to {high}")
         return int(text)

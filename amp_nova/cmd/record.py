@@ -156,7 +156,7 @@ def _target(path: str, *, force: bool) -> Iterator[Callable[[str], None]]:
                 if force:
                     os.replace(temporary, target)
                 else:
-                    os.link(temporary, target)  # fails if somebody made it meanwhile
+                    os.link(temporary, target)  # fails if the file was created meanwhile
 
             yield write
     except FileExistsError as exc:

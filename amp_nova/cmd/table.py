@@ -113,7 +113,7 @@ def show(
     document: object,
     around: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> None:
-    """Print a table as the arguments of ``add_arguments`` ask for it.
+    """Print a table as requested by the arguments of ``add_arguments``.
 
     Args:
         args: the parsed arguments.

@@ -1,7 +1,7 @@
 """Coefficients of core types: their speed relative to the reference core, and its source.
 
 In order of precedence: the operator's configuration, a calibration (``with_coefficients``), the
-kernel's ``cpu_capacity``, and the firmware's CPPC ``highest_perf`` where that measures speed. A
+kernel's ``cpu_capacity``, and the firmware's CPPC ``highest_perf`` if that measures speed. A
 type is as fast as its slowest CPU, so that a booking is kept on any of them. Frequencies and model
 names give no coefficient: half the clock is not half the work.
 """
@@ -53,7 +53,7 @@ def with_coefficients(
 
     Args:
         topology: as classified.
-        measured: coefficient and nominal Ips by core type, ``None`` where not measured.
+        measured: coefficient and nominal Ips by core type, ``None`` if not measured.
         source: where the coefficients come from, for display.
 
     Raises:

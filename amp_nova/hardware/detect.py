@@ -237,7 +237,7 @@ def _configured(
     if all(g.name in known for g in groups):
         groups.sort(key=lambda g: known[g.name])
     else:
-        try:  # treat each line as a design of its own, so that frequencies are not compared
+        try:  # treat each line as a separate design, so that frequencies are not compared
             groups, _ = _order([replace(g, design=Design(g.name, "")) for g in groups], False)
         except TopologyUnknown:
             pass  # keep the operator's order

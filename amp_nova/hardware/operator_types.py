@@ -78,7 +78,7 @@ def check(lines: Sequence[ConfiguredType], present: set[int], online: set[int]) 
 def known_coefficients(
     lines: Sequence[ConfiguredType], reference: str | None = None
 ) -> dict[str, float]:
-    """Coefficients by core type: those given, and 1 for the reference core where that follows."""
+    """Coefficients by core type: those given, and 1 for the reference core if it is evident."""
     known = {t.name: t.coefficient for t in lines if t.coefficient is not None}
     missing = [t.name for t in lines if t.coefficient is None]
     if reference in missing:

@@ -16,7 +16,7 @@ class OnlineTopology:
     def __init__(
         self, load: Callable[[], Topology], online_now: Callable[[], frozenset[int]]
     ) -> None:
-        """``load`` reads the machine again; ``online_now`` tells which CPUs are online."""
+        """``load`` reads the machine again; ``online_now`` returns the CPUs that are online."""
         self._load, self._online_now = load, online_now
         self._online = online_now()
         self._incomplete = False

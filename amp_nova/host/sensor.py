@@ -18,7 +18,7 @@ from amp_nova.model.observation import Domain, DomainReading, Observation, Sampl
 from amp_nova.model.topology import Topology
 
 THOROUGH_EVERY = 6
-"""Every so many rescans read the cgroups of all threads again, even if no thread came or went."""
+"""One in so many rescans reads the cgroups of all threads again, even if none came or went."""
 
 
 def nothing_paused() -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class LibvirtSensor:
         counters: Counters | None = None,
         paused: Callable[[], Mapping[str, str]] = nothing_paused,
     ) -> None:
-        """``paused`` tells the instances that must not be changed, and why."""
+        """``paused`` returns the instances that must not be changed, with the reasons."""
         self.hypervisor = hypervisor
         self._online = online
         self._paths = paths = paths or HostPaths()

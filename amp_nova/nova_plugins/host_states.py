@@ -157,7 +157,7 @@ class HostStates:
         clock: Callable[[], float] = time.monotonic,
         known: Callable[[str], bool] = _any_host,
     ) -> None:
-        """``known`` tells whether Nova has a host."""
+        """``known`` returns whether Nova has a host."""
         self._options = options
         self._clock = clock
         self._known = known

@@ -1,6 +1,6 @@
 """``amp-adaptive-fair``: the most throughput under a bound on each vCPU's slowdown.
 
-Intuition. ``amp-r-fair`` asks the operator for R, but nobody can tell what a given R costs whom.
+Intuition. ``amp-r-fair`` asks the operator for R, but what a given R costs each vCPU is unknown.
 Here the operator bounds the loss against ``amp-fair``, and each vCPU has its own R: just enough of
 its fair share to keep its loss within the bound. All remaining fast-core time goes to the vCPUs
 that gain most.
@@ -19,7 +19,7 @@ A vCPU keeps its fair share until it has been tried on a fast core and its speed
 
 Cost. As ``amp-fair``.
 
-When not to use it. Without counters, where it equals ``amp-fair``.
+When not to use it. Without counters: it then equals ``amp-fair``.
 """
 
 import math
@@ -41,7 +41,7 @@ from amp_nova.policies.placing.score import gains, known_speedups
 
 @dataclass(frozen=True, slots=True)
 class AmpAdaptiveFairPolicy:
-    """Fast cores by speedup, as far as a bound on each vCPU's slowdown allows."""
+    """Fast cores by speedup, within a bound on each vCPU's slowdown."""
 
     max_slowdown: float = 0.1
     """The most that a vCPU may lose against ``amp-fair``, as a share of its speed there."""

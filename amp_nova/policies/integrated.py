@@ -253,7 +253,7 @@ def _steal(
 ) -> None:
     """Give each idle core a vCPU that shares another core.
 
-    vCPUs of instances without a core type of their own come first, then those of the largest
+    vCPUs of instances without a home core type come first, then those of the largest
     instances, which are spread over core types anyway.
     """
     size = Counter(key[0] for key in vcpus)

@@ -201,7 +201,7 @@ def with_window(before: CounterProfile, position: int, done: Window, at_s: float
 
 
 def _restarted(old: TypeProfile, new: TypeProfile) -> TypeProfile:
-    """The first window of a phase, which is taken to be as noisy as the phase before."""
+    """The first window of a phase, which is assumed to be as noisy as the phase before."""
     was, misses = old.misses_per_cycle, new.misses_per_cycle
     if was is not None and misses is not None:
         misses = was.restarted(misses.value)

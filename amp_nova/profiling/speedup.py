@@ -4,7 +4,7 @@ The time per instruction has a part that a faster core shortens and a part that 
 for memory: on a core of type ``p``, ``1 / Ips(p) = core / coef(p) + memory``. Three estimators:
 
 * ``ipc`` (kwon2011 section 2.1): a vCPU that retires fewer instructions per CPU second than the
-  calibration did on that type is taken to wait for memory. Work that is slow for other reasons
+  calibration did on that type is assumed to wait for memory. Work that is slow for other reasons
   misleads it, as its authors say, so its standard error is always large.
 * ``misses`` (after saez2015 section 3, which models speedup from IPC and last-level cache misses):
   the memory part of its cycles is misses x the cycles that a miss costs on that core type. The cost

@@ -57,7 +57,7 @@ class Timeline:
             self._expect_turn(behaviour)
 
     def stop(self, guest: SimGuest) -> None:
-        """End a guest for good."""
+        """End a guest permanently."""
         guest.removed = True
         for vcpu in guest.vcpus:
             vcpu.accrue(self.now_s)

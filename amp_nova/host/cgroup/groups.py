@@ -21,7 +21,7 @@ PERIOD_US = 100_000
 """The kernel's default period, which is assumed by anyone who sets only a quota."""
 _READ_BYTES = 512
 PERIOD_EVERY = 8
-"""In version 1, every so many reads of an unchanged quota include the period."""
+"""In version 1, one in so many reads of an unchanged quota also reads the period."""
 
 
 def mounts(root: Path) -> dict[str, Path]:
@@ -182,7 +182,7 @@ class VcpuGroup:
             )
 
     def _set_v1(self, wanted: Bandwidth | None) -> None:
-        """Write quota and period, which are two files, with the lower limit in between."""
+        """Write quota and period (two files) in the order whose intermediate limit is lower."""
         now = self.bandwidth()
         period = int(os.pread(self._fds[2], 64, 0))
         if wanted is None:

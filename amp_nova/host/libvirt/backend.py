@@ -109,7 +109,7 @@ def _write_mark(domain: libvirt.virDomain, now: Mark, wanted: Mark) -> None:
 
 
 def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:
-    """The tunables of a limit, in the order with the lower limit in between."""
+    """The tunables of a limit, in the order whose intermediate limit is lower."""
     now = thread.group.bandwidth()
     if wanted is None:
         return {"vcpu_quota": -1, "vcpu_period": PERIOD_US}

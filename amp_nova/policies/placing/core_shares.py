@@ -159,6 +159,6 @@ def ranked_instances(shared: SharedCapacity, score: Score) -> list[Group]:
 
 
 def ranked_vcpus(shared: SharedCapacity, score: Score) -> list[Group]:
-    """vCPUs by score, highest first, each a group of its own; unscored ones omitted."""
+    """vCPUs by score, highest first, one in each group; unscored ones omitted."""
     known = [(-s, v.key) for v in shared.vcpus if (s := score(v)) is not None]
     return [[key] for _, key in sorted(known)]

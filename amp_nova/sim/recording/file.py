@@ -97,7 +97,7 @@ _HEAD = (
     "Written by amp-nova record, for amp-nova simulate, compare and whatif.",
     "'recorded' is what was delivered; the simulator does not read it, whatif compares with it.",
     "What the recording does not know, and what stands in for it:",
-    " * A vCPU is taken to want a CPU for the same share of time, however fast that is.",
+    " * A vCPU is assumed to want a CPU for the same share of time, however fast that is.",
 )
 
 
@@ -121,7 +121,7 @@ def _notes(recording: Recording, around: Surroundings) -> list[str]:
             f"Processes other than vCPUs kept {other:.2f} pCPUs busy; the simulator has none."
         )
     if recording.changed:
-        notes.append("pCPUs went on or off line meanwhile; the host is as it was at the start.")
+        notes.append("pCPUs went online or offline meanwhile; the host is as it was at the start.")
     return notes
 
 

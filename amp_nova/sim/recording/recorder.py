@@ -87,7 +87,7 @@ class RecordedInstance:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded, by UUID. ``changed``: whether pCPUs went on or off line meanwhile."""
+    """What was recorded, by UUID. ``changed``: whether pCPUs went online or offline meanwhile."""
 
     topology: Topology
     lasted_s: float

@@ -37,7 +37,7 @@ class ClockPhase(NamedTuple):
 
 
 Clocks = Mapping[str, Sequence[ClockPhase]]
-"""The clock phases of core types, by name; repeated for ever."""
+"""The clock phases of core types, by name, repeated indefinitely."""
 NO_CLOCKS: Clocks = MappingProxyType({})
 
 

@@ -65,11 +65,11 @@ class Workload:
     working_set_bytes: float = 0.0
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
-        """What the first of so many vCPUs do; all further vCPUs do the same as the last of them."""
+        """What the first of ``vcpus`` vCPUs do; any further ones do the same as the last."""
         return self.vcpus[:vcpus] or (self,)
 
     def each(self, vcpus: int) -> "list[Workload]":
-        """What each of so many vCPUs does."""
+        """What each of ``vcpus`` vCPUs does."""
         different = self.different(vcpus)
         return [different[min(index, len(different) - 1)] for index in range(vcpus)]
 
@@ -100,7 +100,7 @@ def usual(topology: Topology) -> Workload:
 
 
 def read(value: Value, topology: Topology, vcpus: int) -> Workload:
-    """The workload of a VM with so many vCPUs."""
+    """The workload of a VM with ``vcpus`` vCPUs."""
     keys = value.fields((*KEYS, "vcpus", *SHARED))
     own = keys.pop("vcpus", None)
     queue, lock, wait = (keys.pop(key, None) for key in SHARED)

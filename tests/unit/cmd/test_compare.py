@@ -63,7 +63,7 @@ def test_a_table_for_people(compare):
     assert [line.split()[0] for line in lines[:2]] == ["acfs", "none"]
     assert [line.endswith("*") for line in lines[:2]] == [True, False]
     assert lines[3] == "two: The most throughput and the least unfairness: acfs."
-    assert lines[5].startswith("front: * where no other policy is better")
+    assert lines[5].startswith("front: * if no other policy is better")
 
 
 def test_policies_with_the_same_result_share_a_line(compare):
