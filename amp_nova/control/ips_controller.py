@@ -161,10 +161,9 @@ def first_share(ips: float, rho: float | None) -> float:
 def _with_waits(state: State, work: Work) -> tuple[float, Work]:
     """``unreported_s``, and the work with an estimate of the time it really waited.
 
-    The kernel reports a wait when it ends. So time off the pCPU without a wait may belong to a wait
-    that has not ended, and a wait may be longer than the interval in which it ends. Time off the
-    pCPU counts as a wait for as long as the limit can make a vCPU wait, and beyond that as no
-    demand.
+    The kernel reports a wait when it ends. So unexplained time off the pCPU may belong to a wait
+    that has not ended, and a reported wait may have begun before the interval. Time off the pCPU
+    counts as a wait up to the longest wait that the limit can cause, and beyond that as no demand.
     """
     wall_s, run_s, wait_s, instructions = work
     longest_s = _period_us(state.share) / 1e6 + TICK_S / max(state.share, 1e-3)

@@ -61,7 +61,7 @@ def choice(default: str, lines: Iterable[str]) -> Choice:
 
 
 def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> dict[str, float]:
-    """Own coefficients, raised so far that the booking needs no more than one whole core.
+    """Own coefficients, raised until the booking needs no more than one whole core.
 
     If a core is fast enough for the booking by its hardware coefficient but not for this vCPU's
     work, the vCPU gets the whole core: there is nothing more to give.

@@ -62,7 +62,7 @@ def _limits(
 
 
 def _share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:
-    """The share of one such pCPU that is worth a booking; ``None`` if that is unknown."""
+    """The share of one such pCPU that a booking is worth; ``None`` if that is unknown."""
     booking, home = entitlement.booking, entitlement.home
     if booking.ips is not None:
         return booking.ips / core_type.nominal_ips if core_type.nominal_ips else None

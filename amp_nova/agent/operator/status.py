@@ -83,7 +83,8 @@ def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
 def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     booked, who = vcpu.entitlement.booking, f"vCPU {vcpu.reading.index}"
     if booked.refcores is not None:
-        lines = [f"{who} books {booked.refcores:g} reference cores."]
+        unit = "reference core" if booked.refcores == 1.0 else "reference cores"
+        lines = [f"{who} books {booked.refcores:g} {unit}."]
     elif booked.ips is not None:
         lines = [f"{who} books {booked.ips:g} instructions per second."]
     else:
