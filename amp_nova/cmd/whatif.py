@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     progress("")
     head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
     said = [line for answer in answers for line in _message(as_is, answer)]
-    said.append(_sureness(known, model))
+    said.append(_accuracy(known, model))
     shown = Table(HEADINGS, _rows(as_is, answers, known), sections=True)
     around = [head, ""], ["", *said, "", LEGEND]
     table.show(args, shown, rounded(_document(as_is, answers, known, model)), around)
@@ -182,7 +182,7 @@ def _rows(
                     measured.get("progress_refcores"),
                     now.progress_refcores,
                     then.progress_refcores,
-                    Cell(error, _sure(error) or "-", numeric=True),
+                    Cell(error, _error_text(error) or "-", numeric=True),
                     now.slowdown,
                     then.slowdown,
                     formatted(now.delivered_ratio, ".3f"),
@@ -192,7 +192,7 @@ def _rows(
     return rows
 
 
-def _sure(error: float | None) -> str:
+def _error_text(error: float | None) -> str:
     return "" if error is None else f"+-{round(error, 4):.2g}"
 
 
@@ -204,7 +204,7 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
         before, after = getattr(as_is, name), getattr(answer.result, name)
         error = totals.get(name)
         title = {"asp": "ASP", "fast_idle_ratio": "fast cores idle"}.get(name, name)
-        parts.append(f"{title} {cell(before)} -> {cell(after)} {_sure(error)}".rstrip())
+        parts.append(f"{title} {cell(before)} -> {cell(after)} {_error_text(error)}".rstrip())
     lines = [f"{answer.label}: {', '.join(parts)}"]
     short = {n: v.delivered_ratio for n, v in answer.result.vms.items()}
     for name, ratio in short.items():
@@ -213,7 +213,7 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
     return lines
 
 
-def _sureness(known: Recorded | None, model: PredictionErrors | None) -> str:
+def _accuracy(known: Recorded | None, model: PredictionErrors | None) -> str:
     """How far the simulation of the recording is from the recording."""
     if known is None or model is None:
         return "the error of this answer is unknown: the scenario is not a recording"

@@ -133,9 +133,9 @@ class Writer:
         return {} if records is None else records.keep(keys, idle, safe)
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
-        """Write limits at once; returns the failures, all of them if another process has the lock.
+        """Write limits at once; returns the failures, which the caller retries.
 
-        The caller retries.
+        If another process has the lock, all vCPUs fail.
         """
         try:
             with self._conditions.lock(0.0):

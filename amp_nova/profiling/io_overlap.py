@@ -163,7 +163,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How one domain is classified, and the experiment that its last move made.
+    """How one domain is classified, and what its last move to slow cores did.
 
     ``contrary``: consecutive intervals that indicated the other side; ``rates_bytes_s``: throughput
     of the last intervals; ``before_bytes_s``: throughput before the move, until it is compared;

@@ -23,7 +23,7 @@ class ProfileSettings:
     """How vCPUs are profiled.
 
     ``miss``: the cost of a cache miss on the slowest core type, as configured; ``interval_s``: how
-    long a policy leaves vCPUs where they are, which a window must not exceed to become full.
+    long a policy leaves vCPUs where they are; a longer window would never be full.
     """
 
     miss: MissCost = DEFAULT_MISS

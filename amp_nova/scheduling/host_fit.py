@@ -256,8 +256,8 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
 def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
     """``quick_fit`` for one request and many hosts.
 
-    If all vCPUs book the same amount, they fit on a pCPU each if the last of as many pCPUs, most
-    free capacity first, can hold one.
+    If all of its n vCPUs book the same amount, they fit if n pCPUs can hold one each. As free
+    capacities are sorted, one comparison shows that.
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
     if len(booked) != 1:

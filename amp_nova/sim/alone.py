@@ -25,13 +25,13 @@ def alone_speeds(
         slowest, alone = (a.speed for a in guest.alone)
         return slowest, alone
     slowest, alone = (
-        _again(guest, topology, pcpus, seed, now_s - guest.started_s)
+        _simulated(guest, topology, pcpus, seed, now_s - guest.started_s)
         for pcpus in alone_pcpus(guest.guest, topology)
     )
     return slowest, alone
 
 
-def _again(
+def _simulated(
     guest: SimGuest, topology: Topology, pcpus: Sequence[int], seed: int, lasts_s: float
 ) -> float:
     types = topology.core_types

@@ -26,7 +26,7 @@ PHASES_MAX = (24, 12, 6, 3, 1)
 OTHER_RATIO = 0.05
 """Processes other than vCPUs are worth a note if they use more than this part of the pCPUs."""
 UNSEEN_RATIO = 0.02
-"""An instance of which more CPU time than this was on unknown core types has no progress."""
+"""No progress is recorded for an instance with more of its CPU time on unknown core types."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,255}")
 
 
@@ -182,7 +182,7 @@ class _Instances:
         specs = self._specs(name, instance)
         if specs:
             found["extra_specs"] = specs
-        self._say(name, instance, gains)
+        self._note_unknowns(name, instance, gains)
         each = [self._workload(instance, i, g) for i, g in enumerate(gains)]
         while len(each) > 1 and each[-1] == each[-2]:
             each.pop()
@@ -224,7 +224,7 @@ class _Instances:
             )
         return specs
 
-    def _say(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> None:
+    def _note_unknowns(self, name: str, instance: RecordedInstance, gains: Sequence[Gain]) -> None:
         """Add a note about what is unknown of an instance."""
         if len(self.types) > 1:
             for source, why in (
