@@ -79,6 +79,8 @@ class Watch:
         self._places: dict[str, frozenset[int]] = {}
         """Affinities of vCPUs after the last change, by the ``/proc`` folder of the thread."""
         self._said: set[str] = set()
+        self._precedence = False
+        """Whether bookings get a higher weight, because best effort left the idle class."""
 
     def poll(self) -> tuple[float, bool]:
         """Act if the lease has expired; returns seconds to the next poll, and whether to go on."""
@@ -97,10 +99,10 @@ class Watch:
                 lease.count_expiration(self._state_path)
                 say("the lease has expired, so no agent completes cycles: applying the safe state")
                 self._places = {}
-            precedence = first and any(map(in_idle_class, domains))
+                self._precedence = any(map(in_idle_class, domains))
             # Bookings first, so that they have precedence at all times.
             for domain in sorted(domains, key=lambda d: not d.booked):
-                self._guard(domain, first, precedence)
+                self._guard(domain, first)
         return POLL_S, bool(domains)
 
     def _domains(self) -> list[record.Domain]:
@@ -119,12 +121,12 @@ class Watch:
                     record.forget(folder, resource)
         return found
 
-    def _guard(self, domain: record.Domain, first: bool, precedence: bool) -> None:
+    def _guard(self, domain: record.Domain, first: bool) -> None:
         if paused(self._state_path, domain.resource):
             return
         if not first and not any(self._moved(v) for v in domain.vcpus.values()):
             return  # somebody may have changed a limit on purpose: leave that alone
-        done = restore(domain, target.safe, precedence=precedence)
+        done = restore(domain, target.safe, precedence=self._precedence)
         if done.left:  # the next poll tries again
             for line in (*done.changes, *done.left):
                 self._say_once(line)

@@ -3,32 +3,46 @@
 Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sentences.
 """
 
+import math
 from collections.abc import Mapping
 
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import FreeCores, Option
 from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.hardware.effective_speed import effective_speed, for_admission
+from amp_nova.model.topology import CoreType
 
 
 def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
     """Unbooked capacity by core type, in reference cores, without the operator's reserve.
 
     A core type whose coefficient is unknown is left out. The capacity of over-booked vCPUs is not
-    subtracted, because they have no place.
+    subtracted, because they have no place. Free threads count by what they are worth next to a busy
+    sibling, as in ``bookable_refcores``.
     """
-    topology, bookable = cycle.topology, info.bookable_of(cycle.topology)
-    cores = {
-        t.name: (1.0 - info.reserve_ratio) * len(topology.pcpus_of(t.name) & bookable)
-        for t in topology.core_types
-    }
-    for entitlement in cycle.entitlements.values():
-        home = entitlement.home
-        if home.pcpu in bookable and home.core_type in cores and home.cores is not None:
-            cores[home.core_type] -= home.cores
-    return {
-        t.name: cores[t.name] * t.coefficient
-        for t in topology.core_types
-        if t.coefficient is not None
-    }
+    topology = for_admission(cycle.topology, info.smt)
+    free = free_cores.empty(topology, info.reserve_ratio)
+    for home in (e.home for e in cycle.entitlements.values()):
+        if home.pcpu in free.cores and home.cores is not None:
+            shared = math.inf if home.whole_core else home.cores
+            free.take(Option(home.cores, shared, frozenset({home.pcpu})), home.pcpu)
+    found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
+    for pcpu in info.bookable_of(topology):
+        core_type = topology.type_of(pcpu)
+        if core_type is not None and core_type.name in found:
+            found[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
+    return found
+
+
+def _worth(core_type: CoreType, pcpu: int, free: FreeCores) -> float:
+    """What all of a pCPU's time is worth to further bookings, in reference cores."""
+    coefficient = core_type.coefficient or 0.0
+    if pcpu in free.whole or pcpu not in free.siblings:
+        return coefficient
+    shared = effective_speed(core_type, 1.0) or 0.0
+    threads = 1 + len(free.siblings[pcpu])
+    return max(shared, coefficient / threads) if free.core_is_empty(pcpu) else shared
 
 
 def unenforced(vcpu: VcpuRecord) -> dict[str, float]:

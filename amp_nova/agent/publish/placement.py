@@ -196,8 +196,7 @@ class Inventory:
 
         ``False`` if another client has written in the meantime.
         """
-        answer = self._client.delete(f"/resource_providers/{uuid}", headers=VERSION)
-        if answer.status_code != 409:
+        if self._request("delete", f"/resource_providers/{uuid}", conflict=True) is not None:
             return True
         url = f"/resource_providers/{uuid}/inventories"
         current = self._request("get", url)
@@ -215,7 +214,7 @@ class Inventory:
     def _request(
         self, method: str, url: str, body: object = None, *, conflict: bool = False
     ) -> Any:
-        """The decoded answer; with ``conflict``, ``None`` for a generation conflict (409)."""
+        """The decoded answer; with ``conflict``, ``None`` for a conflict (409)."""
         self._beat()
         json = {} if body is None else {"json": body}
         answer = getattr(self._client, method)(url, headers=VERSION, **json)

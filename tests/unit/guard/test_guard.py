@@ -1,5 +1,6 @@
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
+import errno
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import amp_nova
 from amp_nova.agent.loop import Loop
-from amp_nova.guard import lease, record
+from amp_nova.guard import kernel, lease, record
 from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.restore import found, restore
 from amp_nova.host.records import Records
@@ -105,6 +106,24 @@ def test_when_it_expires_best_effort_gets_what_it_had_and_bookings_stay(host):
     assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
     assert {n: int(f.read_text()) for n, f in host.weights.items()} == {NAME: 800, OTHER: 100}
     assert lease.expirations(host.state) == 1
+
+
+def test_a_weight_that_could_not_be_written_is_written_at_the_next_poll(host, monkeypatch):
+    """Although best effort has left the idle class by then."""
+    write = kernel.set_weight
+
+    def fail(*_):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(kernel, "set_weight", fail)
+    host.expire()
+    host.watch.poll()
+    assert not host.idle()
+    monkeypatch.setattr(kernel, "set_weight", write)
+
+    host.watch.poll()
+
+    assert {n: int(f.read_text()) for n, f in host.weights.items()} == {NAME: 800, OTHER: 100}
 
 
 def test_bookings_get_no_weight_where_best_effort_was_not_in_the_idle_class(host):

@@ -10,7 +10,7 @@ from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
-from tests import reports
+from tests import hosts, reports
 from tests.unit.sim.builders import guest, topology
 
 
@@ -34,6 +34,35 @@ def test_headroom_is_what_nobody_booked():
     assert headroom_refcores(found, HostInfo("host")) == pytest.approx({"slow": 1.75, "fast": 2.5})
     less = HostInfo("host", bookable=frozenset({0, 2, 3}), reserve_ratio=0.1)
     assert headroom_refcores(found, less)["slow"] == pytest.approx(2 * 0.9 - 0.25)
+
+
+@pytest.mark.parametrize(
+    ("booked", "left"),
+    [
+        # An empty core: both threads at 2.0 x 0.6, or one alone at 2.0, whichever is more.
+        ((), 2 * 2.4),
+        (("0.6",), 2.4 + 1.2 + 0.6),
+        # It needs a whole core: what its thread has left may be booked, its sibling may not.
+        (("1.5",), 2.4 + 0.5),
+        (("1.5", "0.25"), 2.4 + 0.25),
+    ],
+)
+def test_headroom_counts_threads_by_what_they_are_worth_next_to_a_busy_sibling(booked, left):
+    """The same as Placement's inventory on an empty host; never what a sibling kept free has."""
+    guests = [guest(f"vm{n}", pref_core=refcores) for n, refcores in enumerate(booked)]
+    simulated = SimHost(hosts.smt_host(cores=2, factor=0.6), guests)
+    found = Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+
+    assert headroom_refcores(found, HostInfo("host")) == pytest.approx({"fast": left})
+
+
+@pytest.mark.parametrize(("smt", "left"), [("ignore", 4.0), ("whole_core", 2.0)])
+def test_headroom_follows_how_bookings_share_threads(smt, left):
+    """Both threads count in full if siblings are ignored, one if bookings get whole cores."""
+    simulated = SimHost(hosts.smt_host(cores=1, factor=0.6), [])
+    found = Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+
+    assert headroom_refcores(found, HostInfo("host", smt=smt)) == pytest.approx({"fast": left})
 
 
 def test_an_over_booked_host_is_told_from_a_full_one():

@@ -23,10 +23,13 @@ PATIENCE_S = 60
 
 
 class FakePlacement:
-    """A FAKE of Placement that knows one host and accepts everything; ``fault`` comes before."""
+    """A FAKE of Placement that knows one host and accepts everything.
+
+    ``fault`` answers every request, ``refused`` those of one method.
+    """
 
     def __init__(self):
-        self.writes, self.fault = [], None
+        self.writes, self.fault, self.refused, self.providers = [], None, {}, []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,8 +39,9 @@ class FakePlacement:
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length)
-                if outer.fault is not None:
-                    status, text = outer.fault
+                fault = outer.fault or outer.refused.get(self.command)
+                if fault is not None:
+                    status, text = fault
                 else:
                     status, text = 200, json.dumps(outer.read(self.command, self.path, body))
                 self.send_response(status)
@@ -60,7 +64,7 @@ class FakePlacement:
             return {"resource_provider_generation": 1, "inventories": {}}
         if "/traits" in path:
             return {"resource_provider_generation": 1, "traits": []}
-        return {"resource_providers": [{"uuid": "root", "name": "host1"}]}
+        return {"resource_providers": [{"uuid": "root", "name": "host1"}, *self.providers]}
 
     def updated(self):
         """Whether an inventory was written."""
@@ -135,6 +139,19 @@ def test_wrong_answers_are_retried_until_they_are_right(fake, caplog, fault):
     errors = [r for r in caplog.records if r.levelname == "ERROR"]
     assert len(errors) == 1
     assert len(errors[0].getMessage()) < 600
+
+
+def test_a_provider_that_may_not_be_deleted_is_logged_and_tried_again(fake, caplog):
+    """The provider of a core type that is gone, and a role that Placement does not let delete."""
+    fake.providers = [{"uuid": "gone", "name": provider_name("host1", "fast")}]
+    fake.refused = {"DELETE": (403, "policy does not allow it")}
+    with running(fake.url) as inventory:
+        until(lambda: "DELETE /resource_providers/gone was answered 403" in caplog.text)
+        assert inventory.thread.status.last_success_s is None
+        fake.refused = {}
+        until(lambda: inventory.thread.status.last_success_s)
+
+    assert ("DELETE", "/resource_providers/gone", None) in fake.writes
 
 
 @pytest.mark.fault("Placement is silent", "each request has a time-out; the thread goes on")
