@@ -138,7 +138,7 @@ class _FitQuery:
         ``None`` for a host that passes without a usable report.
         """
         entry = self._states.entry(host.nodename)
-        if entry is not None and not entry.away.issubset(host.instances):
+        if entry is not None and entry.away and not entry.away.issubset(host.instances):
             entry = self._states.release_away(host.nodename, host.instances)
         if entry is not None and entry.usable(self._oldest_s):
             return self._reported_fit(entry)

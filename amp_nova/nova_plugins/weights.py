@@ -89,11 +89,8 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
         self._server.start()
         self._multiplier = self._configured()  # looked up once, not for each host
         states = self._server.states
-        query = _ScoreQuery(states, weight_properties)
-        return [
-            self._weight(query.score(states.entry(weighed.obj.nodename)))
-            for weighed in weighed_obj_list
-        ]
+        score, entry = _ScoreQuery(states, weight_properties).score, states.entry
+        return [self._weight(score(entry(w.obj.nodename))) for w in weighed_obj_list]
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
         (weight,) = self.weigh_objects([weights.WeighedObject(host_state, 0.0)], weight_properties)

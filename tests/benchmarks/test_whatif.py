@@ -25,8 +25,8 @@ from tests.lab import FAST, SLOW, Agent, Lab, opened
 
 pytestmark = pytest.mark.timeout(1800)
 INTERVAL_S = 1.0
-WARM_UP_S = scaled(15.0, 3.0)
-WATCH_S = scaled(40.0, 4.0)
+WARM_UP_S = scaled(15.0, 1.0)
+WATCH_S = scaled(40.0, 2.0)
 RECORDED = "acfs"
 PREDICTED = scaled(("amp-fair", "hsp", "credit"), ("hsp",))
 BOOKED, OTHER = "0.25", "0.5"
