@@ -1,4 +1,4 @@
-"""``AmpCapacityFilter``: a host passes if the booking can be packed beside those it holds."""
+"""``AmpCapacityFilter``: a host passes if the booking can be packed beside its other bookings."""
 
 import functools
 import logging
@@ -133,9 +133,9 @@ class _FitQuery:
         self._repacks_left = options.repacked_hosts_max
 
     def fit(self, host: Any) -> HostFit | None:
-        """Whether it fits a host, by its last report or as ``stale_report`` says.
+        """Whether the request fits a host, by its last report or as ``stale_report`` says.
 
-        ``None`` for a host that passes without a usable report.
+        ``None`` if the host passes without a usable report.
         """
         entry = self._states.entry(host.nodename)
         if entry is not None and entry.away and not entry.away.issubset(host.instances):
@@ -153,7 +153,7 @@ class _FitQuery:
         return HostFit(refused="its agent's last report is too old")
 
     def _reported_fit(self, entry: Entry) -> HostFit:
-        """Cached in the entry, except for an instance that is on the host already."""
+        """The fit by a report; cached in the entry unless the instance is already on the host."""
         if entry.holds(self._resource):
             return host_fit.fit(entry.headroom_for(self._resource), self._request)
         found = entry.fits.get(self._key)

@@ -1,7 +1,8 @@
 """``AmpEfficiencyWeigher`` and ``AmpScalabilityWeigher``: where an instance is most useful.
 
 Both give absolute scores from 0 to 1: what a host is worth to an instance does not depend on which
-other hosts passed the filters. A host without a usable report scores like one of reference cores.
+other hosts passed the filters. A host without a usable report scores as if all its cores were
+reference cores.
 """
 
 import abc

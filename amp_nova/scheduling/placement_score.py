@@ -19,15 +19,18 @@ from amp_nova.scheduling.sensitivity import UNKNOWN
 from amp_nova.wire.host_report import HostReport
 
 FAST_CORE_COST_RATIO = 0.5
-"""Cost of a booking that a reference core could hold on a faster one, over what it books: the fast
-core could serve an instance that no slower core can."""
+"""Cost, as a share of the booking, of putting a booking that fits a reference core on a faster one:
+the fast core could serve an instance that no slower core can."""
 GAIN_MAX = 4.0
-"""Gains beyond this many reference cores per vCPU count as this."""
+"""Greatest gain that counts, in reference cores per vCPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewInstance:
-    """An instance to be placed: its best-effort vCPUs, and what the others book, largest first."""
+    """An instance to be placed: its best-effort vCPUs, and what its other vCPUs book.
+
+    ``best_effort`` is a number of vCPUs; ``booked_refcores`` come largest first.
+    """
 
     best_effort: int
     booked_refcores: tuple[float, ...] = ()
@@ -91,13 +94,13 @@ def _throughput(
 def _in_sum(
     demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
-    """As ``_by_vcpu`` where vCPUs are alike and served in order or evenly, in a tenth of the time.
+    """Like ``_by_vcpu``, in a tenth of the time, for equal vCPUs served in order or evenly.
 
     All have the same CPU time, so the fastest cores serve the first vCPUs in the order.
     """
     own, x, before = new.best_effort, new.sensitivity, 0
     if not own:
-        return _of_those_there(demand, order, cores), 0.0
+        return _without_new(demand, order, cores), 0.0
     if demand.ranked:
         before = order.preceding(best_effort.group_of(demand, x, own))
     count = order.counts[-1] + own
@@ -114,10 +117,10 @@ def _in_sum(
     return total, own_total
 
 
-def _of_those_there(
+def _without_new(
     demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]
 ) -> float:
-    """As ``_in_sum`` for an instance that only books, which is what most requests are for."""
+    """Like ``_in_sum``, for an instance without best-effort vCPUs, as most requests are."""
     count = order.counts[-1]
     each = min(1.0, sum(cores) / count) if count else 0.0
     total = first = first_sum = 0.0
@@ -132,7 +135,7 @@ def _of_those_there(
 def _in_proportion(
     demand: BestEffortDemand, groups: Sequence[Group], cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
-    """As ``_by_vcpu`` where vCPUs are alike and instances share by their speed alone."""
+    """Like ``_by_vcpu``, for equal vCPUs of instances that share by their speed alone."""
     if new.best_effort:
         groups = (best_effort.group_of(demand, new.sensitivity, new.best_effort), *groups)
     count = sum(group.vcpus for group in groups)
@@ -154,7 +157,7 @@ def _in_proportion(
 def _by_vcpu(
     demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
-    """The same, as policies share the cores."""
+    """The two throughputs if the cores are shared exactly as policies share them."""
     topology = demand.topology
     pcpus = frozenset(p.id for p in topology.pcpus)
     vcpus, known = [], {}
