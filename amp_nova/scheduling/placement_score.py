@@ -117,9 +117,7 @@ def _in_sum(
     return total, own_total
 
 
-def _without_new(
-    demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]
-) -> float:
+def _without_new(demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]) -> float:
     """Like ``_in_sum``, for an instance without best-effort vCPUs, as most requests are."""
     count = order.counts[-1]
     each = min(1.0, sum(cores) / count) if count else 0.0
