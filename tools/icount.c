@@ -2,18 +2,18 @@
  *
  *   -plugin .../icount.so,out=FILE[,count=callback|inline]
  *
- * FILE is made anew at every start and removed at a clean end: 64 bytes of header, then 64 bytes for
- * every vCPU that can ever be plugged, all little or big endian as the host is:
+ * FILE is created at every start and removed at a clean exit. It has a header of 64 bytes, then 64 bytes
+ * for every vCPU that the guest can ever have, in the byte order of the host:
  *   header: u64 MAGIC, u32 VERSION, u32 number of vCPUs, u32 process id of QEMU, u32 1 if inline
  *   vCPU:   u64 instructions so far
- * It appears under its name only when it is complete.
+ * The file appears under its name only when it is complete.
  *
- * A translation block adds its number of instructions when it is entered. "inline" does that with one
- * addition to one fixed address that is translated into the block: cheap, but all vCPUs share the blocks,
- * so it serves one vCPU only. "callback" calls a function, which is told the vCPU. Without count= the
- * guest's largest number of vCPUs decides. Blocks that a page fault cuts short are counted whole.
+ * When a translation block is entered, its number of instructions is added. "inline" translates one
+ * addition to a fixed address into the block. This is cheap, but works only for a single vCPU, because all
+ * vCPUs share the blocks. "callback" calls a function with the vCPU's index. Without count=, the guest's
+ * maximum number of vCPUs decides. A block that a page fault interrupts is counted in full.
  *
- * QEMU's plugin interface, version 1 (QEMU 4.2 to 8.2); Debian ships no header for it.
+ * This uses QEMU's plugin interface, version 1 (QEMU 4.2 to 8.2), for which Debian ships no header.
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -91,14 +91,14 @@ static int make_file(uint32_t vcpus, bool inlined)
     unlink(partial);
     fd = open(partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)bytes))
-        return refuse("the file out= cannot be made");
+        return refuse("the file given as out= cannot be created");
     header = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (header == MAP_FAILED)
-        return refuse("the file out= cannot be mapped");
+        return refuse("the file given as out= cannot be mapped");
     slots = (struct slot *)(header + 1);
     *header = (struct header){MAGIC, VERSION, vcpus, (uint32_t)getpid(), inlined, {0}};
-    return rename(partial, out) ? refuse("the file out= cannot be made") : 0;
+    return rename(partial, out) ? refuse("the file given as out= cannot be created") : 0;
 }
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
@@ -107,7 +107,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
     bool inlined = vcpus == 1;
 
     if (vcpus < 1 || vcpus > VCPUS_MAX)
-        return refuse("it counts whole machines of 1 to 8192 vCPUs");
+        return refuse("it only counts system emulation with 1 to 8192 vCPUs");
     for (int i = 0; i < argc; i++) {
         if (!strncmp(argv[i], "out=", 4) && strlen(argv[i] + 4) < sizeof out)
             strcpy(out, argv[i] + 4);

@@ -1,7 +1,7 @@
 """Write the Grafana dashboards, one JSON file each, into etc/amp-nova/grafana.
 
     python tools/dashboards [FOLDER]            write all of them
-    python tools/dashboards --check [FOLDER]    exit 1 if a file is not what would be written
+    python tools/dashboards --check [FOLDER]    exit 1 if a file is not up to date
 
 Needs grafana-foundation-sdk, which is in the "test" extra.
 """

@@ -25,7 +25,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Booked",
-                    "Reference cores that are booked; bookings of instructions are not included.",
+                    "Booked reference cores, without bookings in instructions per second.",
                     REFCORES,
                     (Query(f"sum(host:amp_booked_refcores:sum{{{ON}}})", "refcores"),),
                     "stat",
@@ -33,7 +33,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Can be booked",
-                    "Unbooked reference cores on all core types.",
+                    "Reference cores that can still be booked, on all core types.",
                     REFCORES,
                     (Query(f"sum(amp_host_headroom_refcores{{{ON}}})", "refcores"),),
                     "stat",
@@ -41,7 +41,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Hosts",
-                    "Agents that answer, and those that do not.",
+                    "Agents that answer scrapes, and agents that do not.",
                     "none",
                     (
                         Query(f'sum(up{{job="amp-nova", {ON}}})', "up"),
@@ -57,8 +57,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Booked and delivered",
-                    "Reference cores. Delivered is below booked where instances want less than "
-                    "they book; what they wanted and did not get is the shortfall.",
+                    "Reference cores. Delivered is below booked if instances want less than they "
+                    "book; what they wanted and did not get is the shortfall.",
                     REFCORES,
                     (
                         Query(f"sum(host:amp_booked_refcores:sum{{{ON}}})", "booked", dashed=True),
@@ -67,16 +67,16 @@ DASHBOARD = Dashboard(
                 ),
                 shortfall(OF),
                 Panel(
-                    "Hosts that miss most minutes",
+                    "Hosts that miss the most minutes",
                     "Share of the minutes with demand, in the last hour, that delivered less than "
-                    "95 % of the booking. Follow a series to its host.",
+                    "95 % of the booking. Each series links to its host.",
                     "percentunit",
                     (Query(f"topk(10, host:amp_minutes_missed:ratio1h{{{ON}}})", "{{instance}}"),),
                     link=("amp-nova-host", "instance"),
                 ),
                 Panel(
                     "Bookings not enforced",
-                    "vCPUs by reason; 'amp-nova explain' on the host has the sentence.",
+                    "vCPUs by reason. 'amp-nova explain' on the host gives details.",
                     "none",
                     (
                         Query(
@@ -123,7 +123,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "CPU time by project",
-                    "CPU seconds per second: time on any core counts the same.",
+                    "CPU seconds per second. Time counts the same on every core type.",
                     "short",
                     (
                         Query(
@@ -136,8 +136,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Reference CPU time by project",
-                    "CPU seconds times the coefficient of the core, per second: the same work "
-                    "counts the same on every host.",
+                    "CPU seconds times the coefficient, per second. The same work counts the same "
+                    "on every host.",
                     "short",
                     (
                         Query(

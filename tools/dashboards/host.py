@@ -1,4 +1,4 @@
-"""One host: does it keep its bookings, and is its agent well?"""
+"""One host: does it keep its bookings, and does its agent work?"""
 
 from panels import HOST, REFCORES, Dashboard, Panel, Query, Row, core_time, shortfall
 
@@ -14,7 +14,7 @@ def per_minute(metric: str, by: str) -> str:
 BOOKINGS = (
     Panel(
         "Booked and delivered",
-        "Reference cores. Delivered is below booked where instances want less than they book.",
+        "Reference cores. Delivered is below booked if instances want less than they book.",
         REFCORES,
         (
             Query(f"host:amp_booked_refcores:sum{{{ON}}}", "booked", dashed=True),
@@ -24,7 +24,7 @@ BOOKINGS = (
     shortfall(ON),
     Panel(
         "Instances with the greatest shortfall",
-        "Reference cores that were booked and wanted, but not delivered. Follow a series to its "
+        "Reference cores that were booked and wanted, but not delivered. Each series links to its "
         "instance.",
         REFCORES,
         (
@@ -45,10 +45,10 @@ BOOKINGS = (
     ),
 )
 CORES = (
-    core_time(ON, "CPU time by core type", "pCPUs of each core type that vCPUs keep busy."),
+    core_time(ON, "CPU time by core type", "How many pCPUs of each core type vCPUs keep busy."),
     Panel(
         "Moves between core types, per minute",
-        "Moves of vCPUs. Many moves cost the guests their caches.",
+        "Moves of vCPUs. After each move, a guest's caches are cold.",
         "short",
         (Query(per_minute("amp_migrations_total", "from, to"), "{{from}} to {{to}}"),),
     ),
@@ -75,7 +75,7 @@ CORES = (
     ),
     Panel(
         "Coefficient drift",
-        "Speedup that guests show over the one that the coefficient states; 1 is no drift.",
+        "Measured speedup of guests over the speedup by the coefficients; 1 is no drift.",
         "short",
         (Query(f"amp_coefficient_drift_ratio{{{ON}}}", "{{core_type}}"),),
     ),
@@ -97,7 +97,7 @@ CORES = (
 AGENT = (
     Panel(
         "Since the last control cycle",
-        "More than a minute: the agent is stuck.",
+        "If it is more than a minute, the agent is stuck.",
         "s",
         (Query(f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}", "age"),),
         "stat",
@@ -105,7 +105,7 @@ AGENT = (
     ),
     Panel(
         "libvirt answers",
-        "1 while it does.",
+        "1 if it does, otherwise 0.",
         "none",
         (Query(f"amp_hypervisor_up{{{ON}}}", "up"),),
         "stat",
@@ -113,7 +113,7 @@ AGENT = (
     ),
     Panel(
         "Version",
-        "Of the agent.",
+        "Version of the agent.",
         "none",
         (Query(f"amp_build_info{{{ON}}}", "{{version}}"),),
         "stat",
@@ -121,7 +121,7 @@ AGENT = (
     ),
     Panel(
         "Warnings about the topology",
-        "'amp-nova topology' gives them in words.",
+        "'amp-nova topology' prints the warnings.",
         "none",
         (Query(f"amp_topology_warnings{{{ON}}}", "warnings"),),
         "stat",
@@ -154,13 +154,13 @@ AGENT = (
     ),
     Panel(
         "Lateness of control cycles",
-        "How late the last periodic cycle started: whether the agent gets enough CPU time.",
+        "Delay of the last periodic cycle. It is large if the agent gets too little CPU time.",
         "s",
         (Query(f"amp_cycle_lateness_seconds{{{ON}}}", "late"),),
     ),
     Panel(
         "Writes, failures and foreign changes, per minute",
-        "Limits and affinities that the agent wrote or could not write, and that others wrote.",
+        "Limits and affinities that the agent wrote, could not write, or found changed.",
         "short",
         (
             Query(per_minute("amp_writes_total", "instance"), "written"),
@@ -177,13 +177,13 @@ AGENT = (
     ),
     Panel(
         "Expired leases",
-        "How often the guard applied the safe state, in the time shown.",
+        "How often the guard applied the safe state in the time range.",
         "none",
         (Query(f"increase(amp_lease_expirations_total{{{ON}}}[$__range])", "expired"),),
     ),
     Panel(
         "Since helper threads last did their work",
-        "A report was sent, Placement was up to date, the exporter could be asked.",
+        "Work is a report that was sent, Placement being up to date, or an exporter that answers.",
         "s",
         (
             Query(
@@ -194,13 +194,13 @@ AGENT = (
     ),
     Panel(
         "Restarts of helper threads, per minute",
-        "Of threads that ended or hung.",
+        "Restarts of threads that ended or hung.",
         "short",
         (Query(per_minute("amp_thread_restarts_total", "thread"), "{{thread}}"),),
     ),
     Panel(
         "Calls to libvirt, per minute",
-        "Few while nothing changes.",
+        "There are few calls while nothing changes.",
         "short",
         (Query(per_minute("amp_libvirt_calls_total", "instance"), "calls"),),
     ),
@@ -209,7 +209,7 @@ AGENT = (
 DASHBOARD = Dashboard(
     "amp-nova-host",
     "amp-nova / Host",
-    "Does this host keep its bookings, and is its agent well?",
+    "Does this host keep its bookings, and does its agent work?",
     (HOST,),
     (Row("Bookings", BOOKINGS), Row("Cores", CORES), Row("The agent", AGENT)),
 )

@@ -30,7 +30,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Minutes kept",
                     "Share of the minutes with demand that delivered at least 95 % of the booking, "
-                    "in the time shown.",
+                    "in the time range.",
                     "percentunit",
                     (
                         Query(
@@ -46,7 +46,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Runs in the idle class",
-                    "1 for best effort beside bookings.",
+                    "1 for best effort on a host with bookings.",
                     "none",
                     (Query(f"max(amp_instance_idle_class{{{OF}}})", "idle class"),),
                     "stat",
@@ -54,7 +54,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Reference cores",
-                    "Booked and delivered, of each vCPU. A vCPU that wants less gets less.",
+                    "Booked and delivered, for each vCPU. A vCPU that wants less gets less.",
                     REFCORES,
                     (
                         Query(
@@ -70,7 +70,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Instructions per second",
-                    "Delivered where they are counted, and booked where they are booked.",
+                    "Delivered (if counted) and booked instructions per second, for each vCPU.",
                     "short",
                     (
                         Query(
@@ -86,7 +86,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Delivered over booked, while in demand",
-                    "1 is the booking.",
+                    "1 means that the booking is delivered in full.",
                     "short",
                     (Query(f"amp_vcpu_delivered_ratio{{{OF}}}", "vCPU {{vcpu}}"),),
                 ),
@@ -94,10 +94,10 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "How",
+            "Why",
             (
                 core_time(
-                    OF, "Core type over time", "pCPUs of each core type that its vCPUs keep busy."
+                    OF, "Core type over time", "How many pCPUs of each core type it keeps busy."
                 ),
                 Panel(
                     "Limit in force",
@@ -107,7 +107,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Speedup of its work",
-                    "Estimated speed on the fastest core type over the slowest, by its source.",
+                    "Estimated speed on the fastest core type over the slowest, with its source.",
                     "short",
                     (Query(f"amp_vcpu_speedup_ratio{{{OF}}}", "vCPU {{vcpu}} ({{source}})"),),
                 ),
@@ -124,7 +124,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "CPU time",
-                    "Seconds in the time shown, on any core.",
+                    "CPU seconds in the time range, on any core type.",
                     "s",
                     (
                         Query(
@@ -136,7 +136,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Reference CPU time",
-                    "CPU seconds times the coefficient, in the time shown.",
+                    "CPU seconds times the coefficient, in the time range.",
                     "s",
                     (
                         Query(

@@ -1,4 +1,4 @@
-"""Best effort: how does the policy divide what bookings leave?"""
+"""Best effort: how does the policy divide the capacity that bookings leave?"""
 
 from panels import HOST, Dashboard, Panel, Query, Row
 
@@ -8,7 +8,7 @@ RATE = "[$__rate_interval]"
 DASHBOARD = Dashboard(
     "amp-nova-policy",
     "amp-nova / Policy",
-    "How does the policy divide what bookings leave among best effort?",
+    "How does the policy divide the capacity that bookings leave among best effort?",
     (HOST,),
     (
         Row(
@@ -16,7 +16,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Policy",
-                    "[agent] policy of the host.",
+                    "The value of [agent] policy on the host.",
                     "none",
                     (Query(f"amp_policy_info{{{ON}}}", "{{policy}}"),),
                     "stat",
@@ -32,7 +32,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Instances in the idle class",
-                    "They run in what bookings leave.",
+                    "They use the CPU time that bookings leave.",
                     "none",
                     (Query(f"sum(amp_instance_idle_class{{{ON}}})", "instances"),),
                     "stat",
@@ -40,8 +40,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Slowdown",
-                    "Speed alone on the fastest core type over the recent speed. Follow a series "
-                    "to its instance.",
+                    "Speed alone on this host over the recent speed. Each series links to its "
+                    "instance.",
                     "short",
                     (Query(f"amp_instance_slowdown_ratio{{{ON}}}", "{{domain}}"),),
                     link=("amp-nova-instance", "resource"),
@@ -58,7 +58,7 @@ DASHBOARD = Dashboard(
             "Decisions",
             (
                 Panel(
-                    "Idle-class members",
+                    "Members of the idle class",
                     "1 for every instance in the idle class.",
                     "none",
                     (Query(f"amp_instance_idle_class{{{ON}}} > 0", "{{domain}}"),),
@@ -66,8 +66,8 @@ DASHBOARD = Dashboard(
                     link=("amp-nova-instance", "resource"),
                 ),
                 Panel(
-                    "CPU time on core types, of the idle class",
-                    "pCPUs of each core type that best effort keeps busy.",
+                    "CPU time of the idle class by core type",
+                    "How many pCPUs of each core type best effort keeps busy.",
                     "short",
                     (
                         Query(
@@ -81,7 +81,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Moves between core types, per minute",
-                    "Of all vCPUs; best effort moves most.",
+                    "Moves of all vCPUs. Best-effort vCPUs move most often.",
                     "short",
                     (
                         Query(
@@ -109,7 +109,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Speedup on fast cores",
-                    "Estimated for each vCPU.",
+                    "Estimated speed on the fastest core type over the slowest, for each vCPU.",
                     "short",
                     (
                         Query(

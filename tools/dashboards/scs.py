@@ -18,7 +18,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Promises kept",
                     "Share of the servers with scs:cpu-type=shared-core that missed at most 432 "
-                    "minutes, 1 % of a month.",
+                    "minutes, which is 1 % of a month.",
                     "percentunit",
                     (Query("min(cloud:amp_scs_promises_kept:ratio30d)", "kept"),),
                     "stat",
@@ -43,7 +43,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Servers by promise",
-                    "The CPU type of their flavors.",
+                    "Number of servers by the CPU type of their flavor.",
                     "none",
                     (
                         Query(
@@ -54,9 +54,9 @@ DASHBOARD = Dashboard(
                     6,
                 ),
                 Panel(
-                    "Servers that missed most minutes",
-                    "Minutes of the last 30 days that wanted 20 % of a core and got less. Follow a "
-                    "series to its server.",
+                    "Servers that missed the most minutes",
+                    "Minutes of the last 30 days in which a server wanted 20 % of a core and got "
+                    "less. Each series links to its server.",
                     "short",
                     (
                         Query(
@@ -74,7 +74,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Delivered over promised, while in demand",
-                    "1 is 20 % of a core: 95 % of the booking. The servers that get least.",
+                    "The ten vCPUs that get least. 1 is 20 % of a core, or 95 % of the booking.",
                     "short",
                     (
                         Query(
@@ -86,7 +86,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Delivered to servers by promise",
-                    "Reference cores, with what crowded-core servers got of the rest.",
+                    "Reference cores, including what crowded-core servers get of the rest.",
                     "short",
                     (
                         Query(
