@@ -107,7 +107,8 @@ class Records:
         for resource, known in list(self._known.items()):
             if not record.alive(known):
                 del self._known[resource]
-                record.forget(self.folder, resource)
+                with contextlib.suppress(OSError):  # nobody uses the record of a dead process
+                    record.forget(self.folder, resource)
         self._ending = any(self._sensor.about(resource) is None for resource in self._known)
         self._states = {r: s for r, s in self._states.items() if r in self._known}
         self._recorded = {k: r for k, r in self._recorded.items() if k[0] in self._known}

@@ -262,7 +262,7 @@ class HostStates:
             self._send(node, resource, Pending(request, until_s, tentative=True))
             return True
 
-    def release_away(self, node: str, there: Container[str]) -> Entry:
+    def release_away(self, node: str, there: Container[str]) -> Entry | None:
         """Free the capacity of instances that are away and that Nova no longer has ``there``."""
         return self._keep_pending(node, lambda r, pending: not pending.away or r in there)
 
@@ -278,9 +278,10 @@ class HostStates:
         if (entry := self._entries.get(node)) is not None and resource in entry.pending:
             self._replace_pending(node, {r: p for r, p in entry.pending.items() if r != resource})
 
-    def _keep_pending(self, node: str, keep: Callable[[str, Pending], bool]) -> Entry:
+    def _keep_pending(self, node: str, keep: Callable[[str, Pending], bool]) -> Entry | None:
         with self._lock:
-            entry = self._entries[node]
+            if (entry := self._entries.get(node)) is None:
+                return None  # forgotten in the meantime
             kept = {r: p for r, p in entry.pending.items() if keep(r, p)}
             return entry if len(kept) == len(entry.pending) else self._replace_pending(node, kept)
 

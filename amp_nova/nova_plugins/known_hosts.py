@@ -18,17 +18,22 @@ UNKNOWN_MAX = 1000
 
 
 def in_nova(node: str) -> bool:
-    """Whether a compute node of this name is in any cell; raises what Nova's database raises."""
+    """Whether a compute node of this name is in any cell.
+
+    Raises what Nova's database raises, and ``RuntimeError`` if a cell that may have it is silent.
+    """
     found = nova.context.scatter_gather_all_cells(
         nova.context.get_admin_context(),
         nova.objects.ComputeNodeList.get_by_hypervisor,
         node,
     )
     answers = [a for a in found.values() if not nova.context.is_cell_failure_sentinel(a)]
-    if not answers:
-        raise RuntimeError("no cell answered")
     # Nova matches parts of names.
-    return any(compute.hypervisor_hostname == node for nodes in answers for compute in nodes)
+    if any(compute.hypervisor_hostname == node for nodes in answers for compute in nodes):
+        return True
+    if len(answers) < len(found):
+        raise RuntimeError(f"{len(found) - len(answers)} of {len(found)} cells did not answer")
+    return False
 
 
 class KnownHosts:

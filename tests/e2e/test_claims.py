@@ -4,6 +4,8 @@ import json
 import time
 from collections import Counter
 
+import pytest
+
 from tests.e2e.client import openstack
 from tests.e2e.cloud.layout import HOSTS, LOG
 from tests.e2e.cloud.processes import until
@@ -31,6 +33,7 @@ def offered(host):
     return shown[0]["total"], usage[CLASS]
 
 
+@pytest.mark.timeout(900)  # minutes pass until emulated guests have booted
 def test_fifty_boots_through_two_schedulers_over_book_no_host(cloud, image, speeds, figure):
     """More is asked for than there is: what is full refuses, and both workers decide."""
     flavor = cloud.flavor("fifth")

@@ -1,10 +1,13 @@
 """How the scheduler treats late, missing and malformed reports, and how it starts."""
 
 from typing import ClassVar
+from unittest import mock
 
+import nova.context
 import nova.rpc
 import oslo_messaging
 
+from amp_nova.nova_plugins import known_hosts
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
@@ -87,6 +90,13 @@ class ReportsTest(CloudTestCase):
         assert self.states.entry("stranger") is None
         assert self.states.entry("host1") is not None
         assert "Nova has no host stranger" in self.stdlog.logger.output
+
+    def test_a_host_whose_cell_is_silent_is_not_refused(self):
+        """Only a cell that answered can say that it does not have a host."""
+        answers = {"cell0": [], "cell1": nova.context.did_not_respond_sentinel}
+        with mock.patch("nova.context.scatter_gather_all_cells", return_value=answers):
+            assert known_hosts.KnownHosts()("late")
+        assert "1 of 2 cells did not answer" in self.stdlog.logger.output
 
     def test_an_invalid_flavor_gets_no_host(self):
         """Before microversion 2.86 Nova validates nothing; the filter logs what is wrong."""

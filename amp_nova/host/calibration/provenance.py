@@ -156,10 +156,14 @@ def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> 
 def _changes(found: Calibration, state: dict[str, str | None]) -> list[str]:
     then = dataclasses.asdict(found.provenance)
     return [
-        f"{name.replace('_', ' ')} was '{then[name]}' and is '{value}'"
+        f"{name.replace('_', ' ')} was {_shown(then[name])} and is {_shown(value)}"
         for name, value in state.items()
         if then[name] != value
     ]
+
+
+def _shown(value: str | None) -> str:
+    return "unknown" if value is None else f"'{value}'"
 
 
 def _age(found: Calibration, now: datetime) -> list[str]:

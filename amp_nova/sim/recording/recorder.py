@@ -179,6 +179,8 @@ class Recorder:
         for domain in seen.domains:
             instance = self._instances[domain.domain.resource]
             for reading in domain.vcpus:
+                if reading.index >= len(instance.vcpus):
+                    continue  # added by a resize: the scenario has those that there were at first
                 key = (domain.domain.resource, reading.index)
                 instance.allowed[reading.index] = reading.allowed
                 life, last = self._readings.get(key, ("", reading))

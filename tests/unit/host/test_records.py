@@ -1,5 +1,6 @@
 """What the agent records before it changes anything, on a fake node."""
 
+import errno
 import os
 
 import pytest
@@ -171,6 +172,23 @@ def test_the_record_of_an_instance_that_ended_is_removed(node, start):
     agent.loop.cycle()
 
     assert [name for name, _ in record.load_all(agent.records.folder)] == [resource("other")]
+
+
+def test_a_record_that_cannot_be_removed_stops_nothing(node, start, monkeypatch):
+    """The process that it names is gone, so nobody uses it; other instances are enforced."""
+    agent = start()
+    agent.loop.cycle()
+    node.host.stop()
+    node.libvirt.known.clear()
+    node.start("other", pid=4100, specs=HALF)
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(record, "forget", refuse)
+
+    assert not agent.loop.cycle().outcome.failures
+    assert agent.recorded("other").vcpus
 
 
 def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):

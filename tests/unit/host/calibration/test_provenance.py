@@ -132,6 +132,7 @@ def test_an_offline_core_does_not_void_the_calibration(tmp_path, root):
     [
         ({"microcode": "0x2"}, "microcode was '0x1' and is '0x2'"),
         ({"governor": "powersave"}, "governor was 'performance' and is 'powersave'"),
+        ({"governor": ""}, "governor was 'performance' and is unknown"),
         ({"release": "6.2.0"}, "kernel release was '6.1.0' and is '6.2.0'"),
     ],
 )

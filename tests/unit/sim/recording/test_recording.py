@@ -95,6 +95,19 @@ def test_a_replay_is_what_was_recorded(tmp_path):
     )
 
 
+def test_vcpus_that_are_added_meanwhile_are_left_out():
+    """An instance that is resized on its host goes on with the vCPUs that it had at first."""
+    small = SimHost(topology(fast=1, slow=1), [guest("vm")])
+    large = SimHost(topology(fast=1, slow=1), [guest("vm", vcpus=2)])
+    taken = recorder()
+    for host, at_s in ((small, 1.0), (large, 2.0), (large, 3.0)):
+        host.advance(at_s)
+        taken.add(host.observe())
+
+    (instance,) = taken.result().instances.values()
+    assert len(instance.vcpus) == 1
+
+
 @pytest.mark.parametrize(("taken", "other"), [("acfs", "hsp"), ("acfs", "rr"), ("hsp", "acfs")])
 def test_another_policy_is_predicted_within_a_tenth(tmp_path, taken, other):
     """From a recording alone; the truth is what the recorded guests do under that policy."""
