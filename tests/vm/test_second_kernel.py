@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import textwrap
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def test_the_machine_is_what_it_claims_to_be():
     """Otherwise the rest proves nothing."""
     assert sh("stat -fc %T /sys/fs/cgroup") == "cgroup2fs"
     assert sh("ps -o comm= -p 1") == "systemd"
+    assert sh("cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list") == "0-1"
     found = json.loads(sh("amp-nova topology --format json"))
     assert {t["name"] for t in found["core_types"]} == {"fast", "slow"}
 
@@ -116,6 +118,67 @@ def test_libvirtd_restarts(host):
     host.enforced(later)
     assert main_pid() == pid
     assert quota(booked) is not None
+
+
+@pytest.fixture
+def unprivileged(host):
+    """Agent and guard as a user whom polkit lets change domains: doc/source/admin/writers.rst."""
+    page = Path("/job/writers.rst").read_text().split("\n\n")
+    commands, drop_in, rules = (
+        next(textwrap.dedent(block) for block in page if first in block)
+        for first in ("    useradd", "# /etc/systemd/system", "// /etc/polkit-1")
+    )
+    config = Path("/etc/amp-nova/amp-nova.conf")
+    before = config.read_text()
+    made = {
+        Path("/etc/polkit-1/rules.d/50-amp-nova.rules"): rules,
+        Path(f"/etc/systemd/system/{UNIT}.d/libvirt.conf"): drop_in,
+        Path(f"/etc/systemd/system/{GUARD}.d/libvirt.conf"): "[Service]\nUser=amp-nova\n",
+    }
+    sh("amp-nova release --all; " + f"systemctl stop {UNIT} {GUARD}")
+    sh(commands)
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    config.write_text(before + "[agent]\nwriter = libvirt\n")
+    sh("echo 'access_drivers = [ \"polkit\" ]' >> /etc/libvirt/libvirtd.conf")
+    sh(f"systemctl daemon-reload; systemctl restart libvirtd; systemctl start {GUARD} {UNIT}")
+    host.reconnect()
+    until(host.answers, 120, "the agent")
+    yield host
+    sh(f"systemctl stop {UNIT} {GUARD}")
+    host.clear()
+    for path in made:
+        path.unlink()
+    config.write_text(before)
+    sh("sed -i '/^access_drivers/d' /etc/libvirt/libvirtd.conf; rm -rf /run/amp-nova")
+    sh(f"systemctl daemon-reload; systemctl restart libvirtd; systemctl start {GUARD}")
+    host.reconnect()
+
+
+def test_an_unprivileged_agent_holds_a_booking_through_libvirt(unprivileged):
+    """The kernel has the limit, libvirt shows it, and the user may do nothing else."""
+    host = unprivileged
+    uid = sh(f"stat -c %U /proc/{main_pid()}")
+    half = host.guest("half", pref_core="0.5")
+    host.enforced(half)
+    time.sleep(3)
+    core_type = host.status()["half"]["vcpus"][0]["core_type"]
+    worth = {"fast": 2.0, "slow": 1.0}[core_type]
+    got = received(half, 20) * worth / 0.5
+    print(f"half on {core_type}: delivered over booked {got:.3f}")
+
+    assert uid == "amp-nova"
+    assert got == pytest.approx(1.0, abs=0.03)
+    period, quota_us = (
+        int(sh(f"virsh schedinfo half | awk '/^{name}/ {{print $3}}'"))
+        for name in ("vcpu_period", "vcpu_quota")
+    )
+    assert quota_us / period == pytest.approx(quota(half))
+    as_user = "setpriv --reuid=amp-nova --regid=amp-nova --init-groups"
+    refused = sh(f"{as_user} virsh -c qemu:///system destroy half 2>&1", check=False)
+    assert "access denied" in refused
+    assert half.domain.isActive()
 
 
 def test_removal_leaves_nothing(host):
