@@ -50,13 +50,13 @@ def choice(default: str, lines: Iterable[str]) -> Choice:
     """
     exceptions = []
     for line in lines:
-        words = line.split()
-        if len(words) != len(("pattern", "word")) or words[1] not in WORDS:
+        pattern, _, word = " ".join(line.split()).partition(" ")
+        if word not in WORDS:
             raise ConfigInvalid(
                 f"[agent] coefficients_of = {line} is not valid: write PATTERN "
                 f"{' or PATTERN '.join(WORDS)}"
             )
-        exceptions.append((words[0], WORDS[words[1]]))
+        exceptions.append((pattern, WORDS[word]))
     return Choice(WORDS[default], tuple(exceptions))
 
 
