@@ -212,7 +212,7 @@ def test_a_quota_in_the_definition_stays(guests, agent):
     agent.next_cycle()
 
     assert quota(guest) == pytest.approx(0.6)
-    assert "quota of its own" in agent.cli("explain", guest.spec.name).stdout
+    assert "libvirt definition sets a CPU quota" in agent.cli("explain", guest.spec.name).stdout
 
 
 def test_a_configured_booking_serves_domains_without_metadata(guests, lab, tmp_path):

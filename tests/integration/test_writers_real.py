@@ -61,7 +61,7 @@ def test_an_agent_that_lost_its_state_goes_by_the_mark(guests, lab, agent, tmp_p
         later.start()
         later.next_cycle()
         assert quota(guest) == pytest.approx(0.5, rel=0.002)
-        assert "quota of its own" not in later.cli("status").stdout
+        assert "sets a CPU quota" not in later.cli("explain", guest.spec.name).stdout
         assert later.metric("amp_writes_total") == 0
         released = later.cli("release", guest.spec.name)
     finally:

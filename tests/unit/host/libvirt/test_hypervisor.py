@@ -516,7 +516,7 @@ def test_no_change_begins_in_a_cycle_that_has_no_time_left(daemon, monkeypatch):
     found.limit_wait(0.0)
     found.domains()
 
-    with pytest.raises(HypervisorUnavailable, match="the next one goes on"):
+    with pytest.raises(HypervisorUnavailable, match="the next one continues"):
         write(found)
 
 
