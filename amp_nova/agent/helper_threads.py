@@ -152,7 +152,7 @@ class HelperThread:
     def _run(self, heartbeat: Heartbeat) -> None:
         try:
             self._work(heartbeat)
-        except Exception:  # whatever it was, the thread is restarted
+        except Exception:  # the last resort: supervise() restarts the thread
             LOG.exception("the thread '%s' failed", self.name)
 
 

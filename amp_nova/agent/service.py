@@ -170,7 +170,7 @@ class Service:
                 LOG.error("%s; nothing changes until that is over", exc)
             self._failing.add("cycle")
             return False
-        except Exception:  # whatever it was, the next cycle starts from what it reads on the host
+        except Exception:  # the last resort: without cycles the watchdog acts
             LOG.exception("a control cycle failed; the next one starts afresh")
             return False
         self._failing -= {"hypervisor", "cycle"}

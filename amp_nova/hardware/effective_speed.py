@@ -72,8 +72,7 @@ def for_admission(topology: Topology, smt: str) -> Topology:
 def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, float]:
     """The most that can be booked on these pCPUs, by core type, in reference cores.
 
-    A core counts as all its threads running at once or as one thread running alone, whichever is
-    more. Core types without a coefficient are left out.
+    Core types without a coefficient are left out.
     """
     slowed = slowing_siblings(topology)
     if not slowed:
@@ -87,7 +86,15 @@ def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, fl
         core_type = topology.type_of(pcpu)
         if core_type is None or core_type.coefficient is None:
             continue
-        threads = 1 + len(slowed.get(pcpu, ()))
-        shared = effective_speed(core_type, 1.0 if threads > 1 else 0.0) or 0.0
-        found[core_type.name] += max(shared, core_type.coefficient / threads)
+        found[core_type.name] += thread_of_empty_core(core_type, 1 + len(slowed.get(pcpu, ())))
     return found
+
+
+def thread_of_empty_core(core_type: CoreType, threads: int) -> float:
+    """What one of the ``threads`` of a core without bookings adds to what can be booked on it.
+
+    In reference cores; 0 without a coefficient. A core counts as all its threads running at once or
+    as one thread running alone, whichever is more.
+    """
+    shared = effective_speed(core_type, 1.0 if threads > 1 else 0.0) or 0.0
+    return max(shared, (core_type.coefficient or 0.0) / threads)

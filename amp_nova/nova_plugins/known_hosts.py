@@ -31,7 +31,7 @@ def in_nova(node: str) -> bool:
     # Nova matches parts of names.
     if any(compute.hypervisor_hostname == node for nodes in answers for compute in nodes):
         return True
-    if len(answers) < len(found):
+    if not answers or len(answers) < len(found):
         raise RuntimeError(f"{len(found) - len(answers)} of {len(found)} cells did not answer")
     return False
 

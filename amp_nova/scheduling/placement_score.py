@@ -99,35 +99,22 @@ def _in_sum(
     All have the same CPU time, so the fastest cores serve the first vCPUs in the order.
     """
     own, x, before = new.best_effort, new.sensitivity, 0
-    if not own:
-        return _without_new(demand, order, cores), 0.0
-    if demand.ranked:
+    if own and demand.ranked:
         before = order.preceding(best_effort.group_of(demand, x, own))
     count = order.counts[-1] + own
     each = min(1.0, sum(cores) / count) if count else 0.0
     total = own_total = first = first_own = first_sum = 0.0
+    last_own = 0.0
     for at, faster, idle_worth in demand.fastest_first:
         last = min(count, first + cores[at] / each) if each else 0.0
-        last_own = min(max(0.0, last - before), own) if demand.ranked else last * own / count
-        own_total += each * (last_own - first_own) * (1.0 + faster * x)
+        if own:
+            last_own = min(max(0.0, last - before), own) if demand.ranked else last * own / count
+            own_total += each * (last_own - first_own) * (1.0 + faster * x)
         last_sum = order.sum_of(last - last_own) + last_own * x
         used = each * (last - first)
         total += used + each * faster * (last_sum - first_sum) + idle_worth * (cores[at] - used)
         first, first_own, first_sum = last, last_own, last_sum
     return total, own_total
-
-
-def _without_new(demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]) -> float:
-    """Like ``_in_sum``, for an instance without best-effort vCPUs, as most requests are."""
-    count = order.counts[-1]
-    each = min(1.0, sum(cores) / count) if count else 0.0
-    total = first = first_sum = 0.0
-    for at, faster, idle_worth in demand.fastest_first:
-        last = min(count, first + cores[at] / each) if each else 0.0
-        last_sum, used = order.sum_of(last), each * (last - first)
-        total += used + each * faster * (last_sum - first_sum) + idle_worth * (cores[at] - used)
-        first, first_sum = last, last_sum
-    return total
 
 
 def _in_proportion(

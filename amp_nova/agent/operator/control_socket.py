@@ -78,7 +78,7 @@ def _reply(line: bytes, answer: Answer) -> dict[str, Any]:
         return answer(question)
     except AmpError as exc:
         return {"error": str(exc)}
-    except Exception:  # whatever it was, the client is told
+    except Exception:  # the last resort: one bad answer must not stop the socket
         LOG.exception("a question could not be answered")
         return {"error": "the agent could not answer: see its log"}
 

@@ -10,7 +10,7 @@ from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
 from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.hardware.effective_speed import effective_speed, for_admission
+from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model.topology import CoreType
 
 
@@ -37,12 +37,10 @@ def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
 
 def _worth(core_type: CoreType, pcpu: int, free: FreeCores) -> float:
     """What all of a pCPU's time is worth to further bookings, in reference cores."""
-    coefficient = core_type.coefficient or 0.0
-    if pcpu in free.whole or pcpu not in free.siblings:
-        return coefficient
-    shared = effective_speed(core_type, 1.0) or 0.0
-    threads = 1 + len(free.siblings[pcpu])
-    return max(shared, coefficient / threads) if free.core_is_empty(pcpu) else shared
+    siblings = () if pcpu in free.whole else free.siblings.get(pcpu, ())
+    if free.core_is_empty(pcpu):
+        return thread_of_empty_core(core_type, 1 + len(siblings))
+    return effective_speed(core_type, 1.0 if siblings else 0.0) or 0.0
 
 
 def unenforced(vcpu: VcpuRecord) -> dict[str, float]:

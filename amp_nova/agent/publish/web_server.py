@@ -179,7 +179,7 @@ class WebServer:
             return _plain(HTTPStatus.NOT_FOUND, f"not here; see {', '.join(sorted(self._routes))}")
         try:
             return route(headers)
-        except Exception:  # whatever it was, other clients are still served
+        except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("%s cannot be shown", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be shown: see the log")
 

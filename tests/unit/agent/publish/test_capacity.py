@@ -47,7 +47,7 @@ def test_headroom_is_what_nobody_booked():
         (("1.5", "0.25"), 2.4 + 0.25),
     ],
 )
-def test_headroom_counts_threads_by_what_they_are_worth_next_to_a_busy_sibling(booked, left):
+def test_headroom_of_hardware_threads(booked, left):
     """The same as Placement's inventory on an empty host; never what a sibling kept free has."""
     guests = [guest(f"vm{n}", pref_core=refcores) for n, refcores in enumerate(booked)]
     simulated = SimHost(hosts.smt_host(cores=2, factor=0.6), guests)
@@ -57,7 +57,7 @@ def test_headroom_counts_threads_by_what_they_are_worth_next_to_a_busy_sibling(b
 
 
 @pytest.mark.parametrize(("smt", "left"), [("ignore", 4.0), ("whole_core", 2.0)])
-def test_headroom_follows_how_bookings_share_threads(smt, left):
+def test_headroom_in_each_smt_mode(smt, left):
     """Both threads count in full if siblings are ignored, one if bookings get whole cores."""
     simulated = SimHost(hosts.smt_host(cores=1, factor=0.6), [])
     found = Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
