@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from amp_nova.admission.packing import Demand, Packing
 from amp_nova.model.bandwidth import TOLERANCE
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 
 LEAST_CORES = 0.003
 """What every vCPU may use at least: what the kernel gives a SCHED_IDLE task beside a busy one
@@ -71,3 +71,18 @@ def unbooked_cores(
             homes[key] = max(there, key=lambda p: left_cores[p] / (count[p] + 1))
             count[homes[key]] += 1
     return {key: max(LEAST_CORES, left_cores[p] / count[p]) for key, p in homes.items()}
+
+
+def best_type(
+    now: CoreType | None, pcpus: frozenset[int], shares: Mapping[str, float], topology: Topology
+) -> CoreType:
+    """Where a vCPU shall use headroom: on its present core type, or on the one with the most.
+
+    ``shares``: the headroom by core type, in cores; ``pcpus``: those it may use.
+    """
+    there = [
+        t for t in topology.core_types if t.name in shares and pcpus & topology.pcpus_of(t.name)
+    ]
+    if now in there and shares[now.name] > LEAST_CORES:
+        return now
+    return max(there, key=lambda t: shares[t.name] * (t.coefficient or 1.0))

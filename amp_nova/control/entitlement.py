@@ -15,7 +15,7 @@ from typing import Literal
 
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
-from amp_nova.control import burst, conversion, homes, ips_limit
+from amp_nova.control import burst, conversion, homes, ips_limit, parallel
 from amp_nova.control.context import UNLIMITED, Context, Current
 from amp_nova.control.conversion import FULL_SPEED, Lately, Needs
 from amp_nova.control.homes import Home, Instance, Vcpu, VcpuFacts
@@ -90,6 +90,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     Excluded instances take capacity in the packing, but nothing of them is changed.
     """
     found = {}
+    together = parallel.places(instances, context.topology)
     for instance in instances:
         for facts in instance.vcpus:
             vcpu = Vcpu(instance, facts, instance.booking_of(facts.number))
@@ -100,6 +101,9 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
                 made = _in_refcores(vcpu, request, context)
             else:
                 made = _best_effort(vcpu, context)
+            if made.governed_by == "none" and instance.resource in together:
+                pcpus = made.allowed & together[instance.resource]
+                made = replace(made, allowed=pcpus or made.allowed)
             if instance.excluded is not None:
                 made = _excluded(made, instance.excluded, facts, context.topology)
             found[vcpu.key] = made
@@ -235,7 +239,7 @@ def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     if not shares:
         return replace(made, pcpus=_kept(facts, allowed), reason=f"amp:core_type={wanted}")
     limits = {name: bandwidth(share, period_us(min(1.0, share))) for name, share in shares.items()}
-    there = _most_headroom(facts, allowed, shares, topology)
+    there = headroom.best_type(topology.only_type(facts.pcpus), allowed, shares, topology)
     return replace(
         made,
         pcpus=_kept(facts, allowed & topology.pcpus_of(there.name)),
@@ -301,22 +305,6 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
 def _kept(facts: VcpuFacts, pcpus: frozenset[int]) -> frozenset[int]:
     """The present affinity if it lies within these pCPUs, otherwise all of them."""
     return facts.pcpus if facts.pcpus and facts.pcpus <= pcpus else pcpus
-
-
-def _most_headroom(
-    facts: VcpuFacts,
-    pcpus: frozenset[int],
-    shares: Mapping[str, float],
-    topology: Topology,
-) -> CoreType:
-    """The core type it is on if there is headroom, otherwise the one with the most headroom."""
-    there = [
-        t for t in topology.core_types if t.name in shares and pcpus & topology.pcpus_of(t.name)
-    ]
-    now = topology.only_type(facts.pcpus)
-    if now in there and shares[now.name] > headroom.LEAST_CORES:
-        return now
-    return max(there, key=lambda t: shares[t.name] * (t.coefficient or 1.0))
 
 
 def _excluded(made: Entitlement, why: str, facts: VcpuFacts, topology: Topology) -> Entitlement:

@@ -132,6 +132,13 @@ TABLE: tuple[ExtraSpec, ...] = (
         "priority among best-effort instances",
         _number(0.01, 100.0),
     ),
+    ExtraSpec(
+        "parallel",
+        False,
+        "true or false",
+        "whether its vCPUs run one parallel program, whose threads wait for each other",
+        _word("true|false"),
+    ),
 )
 _BY_NAME = {spec.name: spec for spec in TABLE}
 
@@ -159,6 +166,8 @@ class Booking:
     adaptive: bool | None = None
     """Whether each vCPU's own coefficients convert its booking (``amp:coefficient``); ``None``: the
     host's configuration decides."""
+    parallel: bool | None = None
+    """Whether its vCPUs run one parallel program (``amp:parallel``); ``None``: not stated."""
 
     @property
     def booked(self) -> bool:
@@ -258,6 +267,7 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         efficiency=general.get("efficiency"),
         weight=float(general.get("weight", 1.0)),
         adaptive={"adaptive": True, "fixed": False}.get(str(general.get("coefficient"))),
+        parallel={"true": True, "false": False}.get(str(general.get("parallel"))),
     )
     return booking, ()
 

@@ -16,7 +16,8 @@ Source. chen2014 sections 3.1 to 3.4. The initial mapping is that of ``policies.
 the paper leaves a choice open: cores choose in the order of their ids, and look at their own type
 first; a core chooses again when a parallel instance has displaced its vCPU; a parallel instance
 some of whose cores belong to another one in this slot waits for the next; a program with barriers
-counts as parallel, where the paper guesses. All types but the fastest are SC.
+counts as parallel unless its flavor says otherwise, where the paper guesses. All types but the
+fastest are SC.
 
 Two rules come from its text instead of its pseudo-code. If no vCPU has SR left, the one that lacks
 least runs: the queues are said to hold vCPUs with SR before those without. And a parallel instance
@@ -62,6 +63,12 @@ def view(board: Board, guests: Iterable[Guest]) -> HostView:
     return HostView(board.topology, vcpus, dict.fromkeys(ids, 1.0))
 
 
+def _parallel(guest: Guest) -> bool:
+    """Whether a guest runs a parallel program, by its flavor or else by what it does."""
+    stated = guest.booking.parallel
+    return guest.workload.parallel if stated is None else stated
+
+
 class IntegratedSlots:
     """Scaled resources, queues by size, and parallel instances that run all at once."""
 
@@ -73,7 +80,7 @@ class IntegratedSlots:
         self._factor = {p: gain(types, at) or 1.0 for p, at in board.type_of.items()}
         """SF: the coefficient of each core over that of the slowest type."""
         self._size = {g.name: len(g.booking.vcpus) for g in guests}
-        self._parallel = {g.name for g in guests if g.workload.parallel}
+        self._parallel = {g.name for g in guests if _parallel(g)}
         self.resources: dict[VcpuKey, float] = {v.key: 0.0 for v in self._view.vcpus}
         """The SR of each vCPU."""
         self._first = dict(policy.first_places(self._view)[1])

@@ -1,0 +1,31 @@
+"""What ``amp:parallel`` gains: the table in doc/source/user/policies.rst."""
+
+import pytest
+
+from amp_nova.sim.run import run
+from tests.unit.sim.builders import guest, scenario
+
+GAIN = 1.8
+MEETS_S = 0.05
+
+
+def progress(policy, vcpus, others, **specs):
+    """Progress per vCPU of the parallel instance, and the mean of the others'."""
+    guests = [guest("parallel", vcpus, GAIN, barrier=MEETS_S, **specs)]
+    guests += [guest(f"g{i}", speed=GAIN) for i in range(others)]
+    host = {"fast": 2, "slow": 6, "coefficient": GAIN}
+    found = dict(run(scenario(*guests, duration_s=120.0, policy=policy, **host)).vms)
+    own = found.pop("parallel").progress_refcores
+    return own, sum(g.progress_refcores for g in found.values()) / others
+
+
+@pytest.mark.parametrize(
+    ("policy", "vcpus", "others", "not_stated", "stated"),
+    [("acfs", 4, 4, 1.33, 1.40), ("acfs", 6, 2, 1.50, 1.80), ("rr", 4, 3, 1.36, 1.53)],
+)
+def test_others_gain_and_the_program_loses_nothing(policy, vcpus, others, not_stated, stated):
+    before = progress(policy, vcpus, others)
+    after = progress(policy, vcpus, others, parallel="true")
+
+    assert before == pytest.approx((1.0, not_stated), abs=0.006)
+    assert after == pytest.approx((1.0, stated), abs=0.006)
