@@ -93,6 +93,11 @@ def _work(before: Sample | None, after: Sample | None) -> Work | None:
     return Work(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, float(instructions))
 
 
+def _whole_periods(tick: int) -> int:
+    """This tick or a later one, at which a sampling period ends."""
+    return tick + -tick % ips_controller.TICKS
+
+
 class FastLoop:
     """Sets the limits of vCPUs that book Ips. It runs in the same thread as the control loop."""
 
@@ -120,6 +125,12 @@ class FastLoop:
         """The limits that the controller last set, by vCPU."""
         return {key: vcpu.target.limit for key, vcpu in self._vcpus.items()}
 
+    @property
+    def next_tick(self) -> int:
+        """After how many ticks a vCPU is due: the ticks before that would do nothing."""
+        due = min((vcpu.tick for vcpu in self._vcpus.values()), default=0)
+        return max(1, due - self._tick)
+
     def follow(self, targets: Mapping[VcpuKey, Target]) -> None:
         """Control exactly these vCPUs from now on."""
         new = targets.keys() - self._vcpus.keys()
@@ -142,9 +153,12 @@ class FastLoop:
             vcpu.state = vcpu.state._replace(share=share, held_s=0.0)
         return vcpu
 
-    def tick(self) -> None:
-        """Sample the vCPUs that are due, and write the limits that have to change."""
-        self._tick += 1
+    def tick(self, ticks: int = 1) -> None:
+        """Sample the vCPUs that are due, and write the limits that have to change.
+
+        ``ticks``: how many have passed since the last call, at most ``next_tick``.
+        """
+        self._tick += ticks
         due = [key for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick]
         samples = self._sensor.sample(due)
         wanted: dict[VcpuKey, Bandwidth] = {}
@@ -181,7 +195,8 @@ class FastLoop:
         if changed and state.rho is not None:
             vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
         if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
-            vcpu.tick = self._tick + ips_controller.TICKS
+            # All at the same tick, so that the loop wakes up only once per period.
+            vcpu.tick = _whole_periods(self._tick + ips_controller.TICKS)
         latest = work if last is vcpu.since else _work(last, sample)
         vcpu.state = self._controller.act(state, terms, work, latest or work)
         vcpu.since = sample

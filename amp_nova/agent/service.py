@@ -54,6 +54,8 @@ class Service:
         )
         self.last: Cycle | None = None
         """The record of the last cycle."""
+        self._ticked_s = 0.0
+        """When the fast loop last ran."""
 
     def once(self) -> Cycle:
         """Run one cycle and return its record."""
@@ -127,20 +129,22 @@ class Service:
 
     def _pause(self, until_s: float) -> bool:
         """Run the fast loop until the next cycle is due; returns whether an event came first."""
-        fast, tick_s = self.loop.fast, time.monotonic()
+        fast = self.loop.fast
         while fast.active and not self._wake.stopping:
+            ticks = fast.next_tick
             # Ticks that a long cycle delayed are skipped, not caught up on.
-            tick_s = max(tick_s + fast.tick_s, time.monotonic())
-            if tick_s >= until_s:
+            due_s = max(self._ticked_s + ticks * fast.tick_s, time.monotonic())
+            if due_s >= until_s:
                 break
-            if self._wake.wait(max(0.0, tick_s - time.monotonic())):
+            if self._wake.wait(max(0.0, due_s - time.monotonic())):
                 return True
-            self._try_tick(fast)
+            self._ticked_s = due_s
+            self._try_tick(fast, ticks)
         return self._wake.wait(max(0.0, until_s - time.monotonic()))
 
-    def _try_tick(self, fast: FastLoop) -> None:
+    def _try_tick(self, fast: FastLoop, ticks: int) -> None:
         try:
-            fast.tick()
+            fast.tick(ticks)
             self._failing.discard("tick")
         except Exception:  # limits stay as they are
             if "tick" not in self._failing:  # there are many ticks per second

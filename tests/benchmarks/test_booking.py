@@ -78,7 +78,8 @@ class Free:
             guest.domain.resume()
         time.sleep(0.1)
         fast, slow = window([(guest, 0) for guest in self._own], FREE_S)
-        self.ratios.append(fast[2] / slow[2])
+        if slow[2]:  # on a busy machine a guest may not have run within a short window
+            self.ratios.append(fast[2] / slow[2])
         for guest in self._own:
             guest.domain.suspend()
         for guest in self._booked:

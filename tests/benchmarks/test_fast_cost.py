@@ -10,7 +10,7 @@ loop without vCPUs, in the same process.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,29 +56,38 @@ class Busy:
         self.observe = sensor.observe
 
     def sample(self, keys: Any) -> dict[Any, Any]:
-        """As read, plus a tenth of the time since the beginning, at the booked speed."""
+        """Read in full, as of vCPUs that ran; a tenth of the time, at the booked speed."""
+        for key in keys:
+            self._sensor.thread(key)._sampled = None
         found = {}
         for key, s in self._sensor.sample(keys).items():
             passed_ns = s.time_ns - self._begin_ns
             found[key] = s._replace(
-                run_ns=s.run_ns + passed_ns // 10,
-                wait_ns=s.wait_ns + passed_ns - passed_ns // 10,
-                instructions=s.instructions + round(BOOKED_IPS * passed_ns / 1e9),
+                run_ns=passed_ns // 10,
+                wait_ns=passed_ns - passed_ns // 10,
+                instructions=round(BOOKED_IPS * passed_ns / 1e9),
             )
         return found
 
 
-def spent(tick: Callable[[], object], tick_s: float) -> tuple[float, float]:
-    """CPU share of one core with a tick every ``tick_s``, and mean microseconds per tick."""
+def spent(loop: FastLoop) -> tuple[float, float, float]:
+    """CPU share of one core; mean microseconds per run of the loop; runs per second."""
     took, begin, cpu_s = [], time.monotonic(), time.thread_time()
-    due = begin
-    # Late ticks are skipped and not caught up on, as by the service; the share is as without them.
-    while (due := max(due + tick_s, time.monotonic())) < begin + WATCH_S:
+    due, passed = begin, 0
+    while True:
+        ticks = loop.next_tick
+        # Late ticks are skipped, not caught up on, as by the service; the share is as without them.
+        due = max(due + ticks * loop.tick_s, time.monotonic())
+        if due >= begin + WATCH_S:
+            break
         time.sleep(max(0.0, due - time.monotonic()))
         before = time.perf_counter()
-        tick()
+        loop.tick(ticks)
         took.append(time.perf_counter() - before)
-    return (time.thread_time() - cpu_s) / len(took) / tick_s, sum(took) / len(took) * 1e6
+        passed += ticks
+    lasted_s = passed * loop.tick_s
+    share = (time.thread_time() - cpu_s) / lasted_s
+    return share, sum(took) / len(took) * 1e6, len(took) / lasted_s
 
 
 def host_of(lab: Lab, state_path: Path) -> tuple[Any, Any]:
@@ -128,17 +137,18 @@ def test_cost_of_the_fast_loop(lab: Lab, tmp_path: Path) -> None:
         followed_mib = resident_mib()
         less = "" if len(keys) == count else f" of {count}: no memory for more"
         print(f"\n== {len(keys)} real vCPUs{less}; a tick every {fast.tick_s * 1e3:.0f} ms")
-        nothing, nothing_us = spent(FastLoop(sensor, writer).tick, fast.tick_s)
+        nothing, nothing_us, _ = spent(FastLoop(sensor, writer))
         for label, loop in (
             ("asleep", fast),
             ("as if at work, at first", busy),
             ("as if at work, later", busy),
         ):
-            share, tick_us = spent(loop.tick, loop.tick_s)
+            writes = loop.writes
+            share, tick_us, rate = spent(loop)
             print(
                 f"{label}: CPU share {share:.2%} of one core (without vCPUs: {nothing:.2%}), "
-                f"a tick {tick_us:.0f} us (without vCPUs: {nothing_us:.0f} us), "
-                f"{tick_us / len(keys):.1f} us per vCPU, {loop.writes} writes"
+                f"{rate:.0f} runs a second, each {tick_us:.0f} us (without vCPUs: {nothing_us:.0f} "
+                f"us), {loop.writes - writes} writes"
             )
         print(
             f"memory: {opened_mib - before_mib:.1f} MiB for descriptors and readings, "

@@ -33,7 +33,7 @@ def test_what_sampling_says(lab: Any, tmp_path: Any, kind: str) -> None:
     try:
         if kind == "reads memory":
             guest.remember(MASK)
-            time.sleep(2.0)  # its pages come
+            time.sleep(scaled(2.0, 0.3))  # its pages come
         speeds = []
         for cpu in (SLOW, FAST, SLOW, FAST):
             guest.pin(0, [cpu], 2)

@@ -47,7 +47,7 @@ def start(lab: Lab, booked: str) -> dict[str, Any]:
         for name, each in specs.items()
     }
     made["waits"].remember(MASK)
-    time.sleep(2.0)  # its pages come
+    time.sleep(scaled(2.0, 0.3))  # its pages come
     return made
 
 

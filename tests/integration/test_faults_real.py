@@ -11,6 +11,8 @@ import pytest
 from amp_nova.agent.loop import Loop, Settings
 from tests.lab import FAST, SLOW, Agent, cgroup, quota, until
 
+ROOT = Path(__file__).parents[2]
+
 HALF = {"amp:pref_core": "0.5"}
 
 
@@ -69,10 +71,7 @@ def restart_libvirtd() -> None:
     os.kill(pid, signal.SIGTERM)
     until(lambda: not Path(f"/proc/{pid}").exists(), 30, "libvirtd's end")
     time.sleep(2.5)
-    daemon = ["/usr/sbin/libvirtd", "--daemon"]
-    subprocess.run(
-        daemon, check=True, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    subprocess.run([ROOT / "tools/libvirt-up"], check=True, timeout=60)
 
 
 @pytest.mark.fault("libvirtd restarts", "bookings hold, newcomers follow")

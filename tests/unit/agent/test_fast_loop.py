@@ -127,6 +127,27 @@ def test_a_vcpu_that_sleeps_is_sampled_once_per_sampling_period():
     assert samples_in_a_second(loop, counters) == 10
 
 
+def test_ticks_that_would_do_nothing_can_be_left_out():
+    """Two vCPUs that began at different times are sampled together; the limit is the same."""
+    loop, counters = running(for_s=1.0)
+    counters.samples[OTHER] = Sample(counters.now_ns, 0, 0, 0)
+    counters.rate[OTHER], counters.wants[OTHER], counters.limits[OTHER] = R, True, HALF
+    loop.tick()
+    loop.follow({KEY: target(0.3, counters.limits[KEY]), OTHER: target(0.2)})
+    delivered(loop, counters, 2.0 * fast_loop_.ALERT_FIRST_S)
+    counters.let(loop.next_tick * loop.tick_s)
+    loop.tick(loop.next_tick)
+    before, periods = counters.samples[KEY].instructions, 100
+
+    for _ in range(periods):
+        assert loop.next_tick == ips_controller.TICKS
+        counters.let(loop.next_tick * loop.tick_s)
+        loop.tick(loop.next_tick)
+
+    done = counters.samples[KEY].instructions - before
+    assert done / (periods * 0.1) == pytest.approx(0.3 * R, rel=0.001)
+
+
 def test_every_vcpu_has_its_own_booking():
     """Two vCPUs of one instance, at different rates."""
     counters = Counters(KEY, OTHER)

@@ -124,10 +124,10 @@ def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
     """It runs dozens of times a second; a fault that persists must not fill the log."""
     running = Service(setup.conf())
     faults = iter([True, True, True, False, True])
-    fast = SimpleNamespace(tick=lambda: {}["a fault"] if next(faults) else None)
+    fast = SimpleNamespace(tick=lambda _ticks: {}["a fault"] if next(faults) else None)
 
     for count in (1, 1, 1, 1, 2):
-        running._try_tick(fast)
+        running._try_tick(fast, 1)
         assert caplog.text.count("the fast loop failed") == count
 
 

@@ -93,7 +93,7 @@ def test_a_failing_tick_does_not_end_the_agent(works, caplog):
     running.once()
     ticks = []
 
-    def fail():
+    def fail(_ticks):
         ticks.append(1)
         raise RuntimeError("no")
 
