@@ -60,6 +60,7 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
     (domain,) = (d for d in cycle.domains if d.domain.resource == resource)
     lines = [line for v in domain.vcpus for line in _because(cycle, v)]
     lines += _coefficient(cycle, domain)
+    lines += _parallel(cycle, domain)
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if domain.idle:
@@ -78,6 +79,21 @@ def _coefficient(cycle: Cycle, domain: DomainRecord) -> list[str]:
     line = "Its flavor asks for the same speed on every core type (amp:coefficient=adaptive)"
     waits = all(v.entitlement.home.coefficient is None for v in booked)
     return [f"{line}; the speedup of its own work is not known yet." if waits else f"{line}."]
+
+
+def _parallel(cycle: Cycle, domain: DomainRecord) -> list[str]:
+    """What ``amp:parallel`` of the flavor means on this host, as a sentence if anything."""
+    booking = cycle.bookings[domain.domain.resource].booking
+    if not booking.parallel or booking.booked:
+        return []
+    placed = frozenset[int]().union(*(v.entitlement.allowed for v in domain.vcpus))
+    allowed = frozenset[int]().union(*(v.reading.allowed for v in domain.vcpus))
+    of_type = {t.name: cycle.topology.pcpus_of(t.name) for t in cycle.topology.core_types}
+    left = [name for name, pcpus in of_type.items() if pcpus & placed]
+    line = "Its flavor says that its vCPUs run one parallel program (amp:parallel=true)"
+    if left == [name for name, pcpus in of_type.items() if pcpus & allowed]:
+        return [f"{line}."]
+    return [f"{line}: policies use only {' and '.join(left)}, with a pCPU for each of them."]
 
 
 def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:

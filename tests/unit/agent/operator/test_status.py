@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.accounting.delivery import Carried
+from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
 from amp_nova.control.entitlement import Quota
 from amp_nova.control.homes import Home
@@ -14,6 +15,7 @@ from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import reports
+from tests.hosts import FakeHost
 
 NAME = "instance-00000001"
 UUID = f"uuid-of-{NAME}"
@@ -230,3 +232,18 @@ def test_changes_of_the_idle_class_are_described():
         f"{other}: leaves the idle class",
         f"{third}: enters the idle class FAILED: cpu.idle cannot be changed: Read-only file system",
     ]
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "end"),
+    [(2, ": policies use only slow, with a pCPU for each of them."), (3, ".")],
+)
+def test_a_parallel_program_is_explained(vcpus, end):
+    """Two slow pCPUs and a fast one: two vCPUs stay on the slow ones, three may use all."""
+    host = FakeHost()
+    host.add("vm", {"parallel": "true"}, vcpus)
+
+    because = status.explain(Loop(host, host).cycle(), "vm")["because"]
+
+    said = "Its flavor says that its vCPUs run one parallel program (amp:parallel=true)"
+    assert f"{said}{end}" in because

@@ -107,6 +107,19 @@ def test_spinning_at_barriers_is_lost_under_credit_and_not_when_all_run_at_once(
     assert at_once > 1.4 * apart
 
 
+def test_the_flavor_says_what_is_parallel():
+    """With ``amp:parallel=false`` the vCPUs of the same program are scheduled one by one."""
+    guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]
+
+    def speed(**specs):
+        program = guest("parallel", 8, speed=1.8, barrier=0.02, **specs)
+        result = run.run(scenario(*guests, program, **PAPER), load_policy("integrated"))
+        return result.vms["parallel"].progress_refcores
+
+    assert speed(parallel="true") == speed()
+    assert speed(parallel="false") < 0.9 * speed()
+
+
 @pytest.mark.parametrize("barrier", [None, 0.005, 0.02])
 def test_equal_instances_end_together(barrier):
     """Section 4.2.2: five instances of two vCPUs share 9.6 slow cores: 0.96 for each vCPU."""
