@@ -33,7 +33,7 @@ WARM_UP_S = scaled(3.0, 1.0)
 PHASE_S = scaled(12.0, 1.0)
 """How long the neighbour sleeps, and then spins. All of it counts: the agent notices a change one
 cycle late, and pays back what that cost."""
-TURNS = scaled(4, 1)
+TURNS = scaled(3, 1)
 BOOKINGS = scaled((0.25, 0.6), (0.25,))
 OWN, NEIGHBOUR = FAST, SLOW
 
@@ -107,12 +107,13 @@ def test_what_is_delivered(lab: Lab, tmp_path: Path, booked: float) -> None:
                 print(
                     f"\nbooked {booked}: one core {core:.0f} rounds a second, factor {factor:.3f}"
                 )
-            for busy, (rate, _, said) in found.items():
+            for busy, (rate, speed, said) in found.items():
                 does = "spinning" if busy else "sleeping"
                 model = predicted(booked, mode, factor, tmp_path / "model.yaml", busy=busy)
                 print(
                     f"booked {booked}, smt = {mode}, {does} neighbour: "
-                    f"{rate / core / booked:.3f} (agent: {said:.3f}, model: {model:.3f})"
+                    f"{rate / core / booked:.3f} (agent: {said:.3f}, model: {model:.3f}; "
+                    f"speed {speed / core:.3f} of one core)"
                 )
     finally:
         lab.clear()
