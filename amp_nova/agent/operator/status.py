@@ -93,7 +93,7 @@ def _parallel(cycle: Cycle, domain: DomainRecord) -> list[str]:
     line = "Its flavor says that its vCPUs run one parallel program (amp:parallel=true)"
     if left == [name for name, pcpus in of_type.items() if pcpus & allowed]:
         return [f"{line}."]
-    return [f"{line}: policies use only {' and '.join(left)}, with a pCPU for each of them."]
+    return [f"{line}: policies keep them on core types with a pCPU for each: {', '.join(left)}."]
 
 
 def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:

@@ -236,7 +236,7 @@ def test_changes_of_the_idle_class_are_described():
 
 @pytest.mark.parametrize(
     ("vcpus", "end"),
-    [(2, ": policies use only slow, with a pCPU for each of them."), (3, ".")],
+    [(2, ": policies keep them on core types with a pCPU for each: slow."), (3, ".")],
 )
 def test_a_parallel_program_is_explained(vcpus, end):
     """Two slow pCPUs and a fast one: two vCPUs stay on the slow ones, three may use all."""
