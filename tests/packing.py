@@ -5,10 +5,10 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.host_reports import host_report
 from amp_nova.agent.state import bookings
+from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
 from amp_nova.profiling.profiles import Entry, Profiles

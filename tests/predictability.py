@@ -7,8 +7,8 @@ is moved as on a real host: others come that need the cores it is on, so the loo
 from dataclasses import dataclass, field
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.context import Terms
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost

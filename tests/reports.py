@@ -6,9 +6,9 @@ from amp_nova.accounting.accounts import of_instance
 from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
+from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.control.homes import Home
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
@@ -16,7 +16,6 @@ from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuR
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.profiling.counter_windows import CounterProfile
 from amp_nova.profiling.profiles import Entry, Profiles
-from amp_nova.profiling.speedup import platform_of
 
 HALF = Bandwidth(25000, 100000)
 ALL = frozenset(range(4))
@@ -131,7 +130,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
             for d in domains
         ),
     )
-    platform, unknown = platform_of(of.core_types), CounterProfile((None,) * len(of.core_types))
+    unknown = CounterProfile((None,) * len(of.core_types))
     failed = {key: Failure("refused", v.failure) for key, (_, v) in vcpus.items() if v.failure}
     given = {} if changes is None else {"changes": changes}
     made = Cycle(
@@ -139,9 +138,8 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
         bookings.read({}, seen, Choice()),
         FakeAccounts({key: v.account for key, (_, v) in vcpus.items()}),
         Profiles(
-            platform,
-            platform,
-            {
+            core_types=of.core_types,
+            entries={
                 key: Entry(
                     d.domain.incarnation,
                     None,

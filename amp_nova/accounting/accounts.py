@@ -14,7 +14,7 @@ from amp_nova.accounting.delivery import (
 )
 from amp_nova.accounting.speed_loss import UNKNOWN, Nominal, siblings_busy
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.allocation import Allocations
+from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.observation import (
     DomainReading,
     Observation,
@@ -185,20 +185,19 @@ def conditions(
     topology: Topology,
     entitlements: Mapping[VcpuKey, Entitlement],
     allocations: Allocations,
-    ips_delay_s: float = 0.0,
+    positions: Positions,
+    ips_delay_s: float,
 ) -> dict[VcpuKey, Conditions]:
     """The conditions of all vCPUs whose affinity lies within one core type.
 
     ``ips_delay_s``: how long the Ips controller may take to correct a limit.
     """
     types = topology.core_types
-    positions = {p: topology.position(p) for p in {a.pcpus for a in allocations.values()}}
     made = {}
-    for key, (pcpus, limit, *_) in allocations.items():
-        position = positions[pcpus]
+    for key, position in positions.items():
         if position is None:
             continue
-        core_type = types[position]
+        core_type, limit = types[position], allocations[key].bandwidth
         entitlement = entitlements[key]
         home, quota = entitlement.home, entitlement.quota
         own = home.coefficient if home.core_type == core_type.name else None

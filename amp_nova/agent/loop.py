@@ -16,7 +16,7 @@ from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.agent.state import bookings, policy_runner
-from amp_nova.agent.state.bookings import Bookings
+from amp_nova.agent.state.bookings import Bookings, Choice
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
 from amp_nova.control import adoption, foreign_changes, homes, ips_controller, one_limit
@@ -24,7 +24,6 @@ from amp_nova.control.changes import changes
 from amp_nova.control.context import Context, Current, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.control.safe_state import safe_states
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
@@ -38,8 +37,8 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
-PER_VCPU = homes.pack, entitle, bookings.none_refused
-PER_INSTANCE = one_limit.pack, one_limit.entitle, bookings.refused
+PER_VCPU = homes.pack, entitle
+PER_INSTANCE = one_limit.pack, one_limit.entitle
 """The functions that decide about bookings: with a limit per vCPU, and with one per instance."""
 
 
@@ -99,7 +98,8 @@ class Loop:
         self._settings = settings
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
-        self._state = State(policy_runner.begin(policy or NonePolicy(), settings.policy))
+        begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
+        self._state = State(begun, profiles=Profiles(settings.profiles))
         self.fast = FastLoop(sensor, actuator, settings.ips)
         """The fast loop, to be run between cycles while it is active."""
 
@@ -152,19 +152,21 @@ class Loop:
 
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
-        repairs_max = self._settings.drift_repairs_max
-        limits = self.fast.limits
-        foreign = foreign_changes.compare(state.foreign, seen, now, limits, repairs_max)
+        positions = self._memo(allocation.positions, seen.topology, now)
+        booked = bookings.read(state.bookings, seen, self._settings.coefficients)
+        foreign = foreign_changes.compare(
+            state.foreign, seen, now, self.fast.limits, self._settings.drift_repairs_max
+        )
         for resource, name in foreign.instances.items():
             excluded = resource in foreign.excluded
             does = "it is left alone for a while" if excluded else "they are repaired"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
         return replace(
             state,
-            bookings=bookings.read(state.bookings, seen, self._settings.coefficients),
-            accounts=accounts.advance(state.accounts, seen),
-            profiles=profiles.advance(state.profiles, seen, self._settings.profiles),
+            bookings=booked,
             foreign=foreign,
+            accounts=accounts.advance(state.accounts, seen),
+            profiles=profiles.advance(state.profiles, seen, positions),
         )
 
     def _decided(
@@ -177,8 +179,9 @@ class Loop:
         """The state with what every vCPU is entitled to from now on."""
         terms, memo = self._settings.terms, self._memo
         topology = memo(for_admission, seen.topology, terms.smt)
-        pack, decide, refused = PER_INSTANCE if terms.one_limit else PER_VCPU
-        excluded = {**refused(state.bookings), **state.foreign.excluded, **seen.paused}
+        pack, decide = PER_INSTANCE if terms.one_limit else PER_VCPU
+        refused = bookings.refused(state.bookings) if terms.one_limit else {}
+        excluded = {**refused, **state.foreign.excluded, **seen.paused}
         # vCPUs that somebody else moved are packed where they were kept before.
         moved = {
             key: now[key]._replace(pcpus=pcpus)
@@ -189,7 +192,7 @@ class Loop:
         places = {**now, **moved} if moved else now
         instances = memo(bookings.instances, state.bookings, places, idle, excluded, own)
         packed = memo(pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed)
-        current = self._current(state, now, speeds_vary=seen.topology.speeds_vary)
+        current = self._current(state, now, seen.topology)
         context = Context(topology, terms, packed, current, state.kept_free)
         entitlements = memo(decide, instances, context)
         policy = policy_runner.decide(
@@ -207,11 +210,9 @@ class Loop:
             entitlements=placed,
         )
 
-    def _current(
-        self, state: State, now: Allocations, *, speeds_vary: bool
-    ) -> dict[VcpuKey, Current]:
+    def _current(self, state: State, now: Allocations, host: Topology) -> dict[VcpuKey, Current]:
         """The inputs of limits that vary: with bursts, bookings in Ips, or pCPUs that slow down."""
-        vary = speeds_vary and self._settings.terms.smt != "ignore"
+        vary = host.speeds_vary and self._settings.terms.smt != "ignore"
         varying = {
             resource
             for resource, known in state.bookings.items()
@@ -236,21 +237,21 @@ class Loop:
         """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
         entitlements, memo, topology = state.entitlements, self._memo, seen.topology
         not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.idle_failures}
-        profiled = state.profiles
         if self._settings.dry_run:
             not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.idle}, Changes()
         now = in_force(before, wanted, outcome)
+        sp_s = self.fast.sp_s
         if not self._settings.dry_run:
-            self.fast.follow(_targets(state, topology, now, self.fast.sp_s))
-        ran_under = memo(accounts.conditions, topology, entitlements, now, self.fast.sp_s)
-        if wanted.vcpus:
-            kept = {c.key: now[c.key].pcpus for c in wanted.vcpus}
-            profiled = profiles.moved(profiled, seen, kept)
+            self.fast.follow(_targets(state, topology, now, sp_s))
+        positions = memo(allocation.positions, topology, now)
+        ran_under = memo(accounts.conditions, topology, entitlements, now, positions, sp_s)
+        foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
+        moved = profiles.moved(state.profiles, seen, positions) if wanted.vcpus else state.profiles
         return replace(
             state,
             accounts=state.accounts.under(ran_under),
-            profiles=profiled,
-            foreign=foreign_changes.expect(state.foreign, entitlements, now, not_made),
+            profiles=moved,
+            foreign=foreign,
             totals=_counted(state.totals, topology, before, wanted, outcome),
         )
 
@@ -316,8 +317,8 @@ def _counted(
 ) -> Totals:
     """The counts, with the changes of one cycle added."""
     migrations, failures = Counter(totals.migrations), Counter(totals.failures)
-    failures.update(f.reason for f in outcome.failures.values())
-    failures.update(f.reason for f in outcome.idle_failures.values())
+    failed = (*outcome.failures.values(), *outcome.idle_failures.values())
+    failures.update(f.reason for f in failed)
     writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
     for change in made.vcpus:
         if change.key in outcome.failures:

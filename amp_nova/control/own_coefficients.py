@@ -6,58 +6,17 @@ that much. Then every vCPU gets the share that admission assumed, and vCPUs that
 equal part of their additional need from what is free.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from amp_nova.admission import packing as packing_
 from amp_nova.admission.packing import Demand, Packing
-from amp_nova.exceptions import ConfigInvalid
-from amp_nova.model.observation import Domain
 from amp_nova.model.topology import CoreType, Topology
 
 PARTS = (1.0, 0.75, 0.5, 0.25)
 """The parts of the additional need that are tried in turn until all vCPUs fit."""
-WORDS = {"fixed": False, "adaptive": True}
 NONE: Mapping[str, float] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which domains' bookings are converted by their vCPUs' own coefficients.
-
-    ``adaptive``: the default. ``exceptions``: pairs of a shell pattern for the libvirt name, or a
-    UUID, and whether adaptive; the first match overrides the flavor and the default.
-    """
-
-    adaptive: bool = False
-    exceptions: tuple[tuple[str, bool], ...] = ()
-
-    def adaptive_for(self, domain: Domain, by_flavor: bool | None = None) -> bool:
-        """Whether a domain uses own coefficients; ``by_flavor``: what its flavor says, if so."""
-        for pattern, adaptive in self.exceptions:
-            if fnmatchcase(domain.name, pattern) or domain.resource == pattern:
-                return adaptive
-        return self.adaptive if by_flavor is None else by_flavor
-
-
-def choice(default: str, lines: Iterable[str]) -> Choice:
-    """The choice as configured: the default (``fixed`` or ``adaptive``), and a line per exception.
-
-    Raises:
-        ConfigInvalid: a line is not a pattern followed by one of the two words.
-    """
-    exceptions = []
-    for line in lines:
-        pattern, _, word = " ".join(line.split()).partition(" ")
-        if word not in WORDS:
-            raise ConfigInvalid(
-                f"[agent] coefficients_of = {line} is not valid: write PATTERN "
-                f"{' or PATTERN '.join(WORDS)}"
-            )
-        exceptions.append((pattern, WORDS[word]))
-    return Choice(WORDS[default], tuple(exceptions))
 
 
 def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> dict[str, float]:

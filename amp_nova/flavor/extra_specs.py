@@ -35,14 +35,14 @@ _MAX = 1e15
 class ExtraSpec:
     """One key of the grammar.
 
-    ``parse`` returns a value from text, and raises ``ValueError`` if it is not allowed.
+    ``value_of`` converts text to a value, and raises ``ValueError`` if it is not allowed.
     """
 
     name: str
     per_vcpu: bool
     allowed: str
     meaning: str
-    parse: Callable[[str], float | str]
+    value_of: Callable[[str], float | str]
 
 
 def _number(
@@ -198,7 +198,7 @@ def _read(specs: Mapping[str, str], vcpus: int) -> tuple[Values, list[str]]:
             errors.append(f"{key} names a vCPU that does not exist: use 0 to {vcpus - 1}")
             continue
         try:
-            values[spec.name, index] = spec.parse(str(specs[key]))
+            values[spec.name, index] = spec.value_of(str(specs[key]))
         except ValueError:
             errors.append(f"{key}={_shown(specs[key])} is not allowed: give {spec.allowed}")
     return values, errors

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from amp_nova.model import cpulist
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import DomainReading, VcpuKey
+from amp_nova.model.topology import Topology
 
 
 class Allocation(NamedTuple):
@@ -24,6 +25,8 @@ class Allocation(NamedTuple):
 
 
 Allocations = Mapping[VcpuKey, Allocation]
+Positions = Mapping[VcpuKey, int | None]
+"""The position of the core type that each vCPU's affinity lies within (``Topology.position``)."""
 
 
 def of_domain(seen: DomainReading) -> dict[VcpuKey, Allocation]:
@@ -47,6 +50,12 @@ def of_host(domains: Mapping[str, Allocations]) -> dict[VcpuKey, Allocation]:
     for domain in domains.values():
         found.update(domain)
     return found
+
+
+def positions(topology: Topology, allocations: Allocations) -> Positions:
+    """Where vCPUs are."""
+    found = {pcpus: topology.position(pcpus) for pcpus in {a.pcpus for a in allocations.values()}}
+    return {key: found[allocation.pcpus] for key, allocation in allocations.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ on any core type, no longer counts.
 import math
 from typing import NamedTuple
 
-from amp_nova.model.observation import VcpuReading, usage
+from amp_nova.model.observation import VcpuReading
 
 WINDOW_S = 2.0
 INTERVAL_S = 2.5
@@ -60,16 +60,15 @@ def window(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Window | No
     for less than ``RUN_MIN_S``.
     """
     was, now = before.counts, after.counts
-    if was is None or now is None or (after.run_ns - before.run_ns) / 1e9 < RUN_MIN_S:
-        return None
-    if (used := usage(before, after, wall_ns)) is None:
+    run_s = (after.run_ns - before.run_ns) / 1e9
+    if was is None or now is None or wall_ns <= 0 or run_s < RUN_MIN_S:
         return None
     instructions = now.instructions - was.instructions
     cycles = _difference(was.cycles, now.cycles)
     misses = _difference(was.cache_misses, now.cache_misses)
     if instructions <= 0 or (cycles or 0) < 0 or (misses or 0) < 0:
         return None
-    return Window(used.wall_s, used.run_s, instructions, cycles, misses)
+    return Window(wall_ns / 1e9, run_s, instructions, cycles, misses)
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -16,7 +16,7 @@ estimate with the least standard error is used.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -79,14 +79,22 @@ class Platform:
         return self.core_types[position].coefficient
 
 
+class MissSample(NamedTuple):
+    """The cost of a miss in cycles, on the slowest and on the fastest type, from one vCPU."""
+
+    slow_cycles: float
+    fast_cycles: float
+
+
 def platform_of(
     core_types: Sequence[CoreType],
     slowest: MissCost = MissCost(MISS_CYCLES, MISS_SE_RATIO),
+    samples: Collection[MissSample] = (),
 ) -> Platform:
-    """A host before any miss cost was measured; ``slowest``: the cost on the slowest core type.
+    """A host with these measured costs of a miss; ``slowest``: the assumed one on the slowest type.
 
-    A miss takes the same time on all types, so its cost in cycles scales with the coefficient,
-    which stands for the clock.
+    A miss takes the same time on all types, so its assumed cost in cycles scales with the
+    coefficient, which stands for the clock.
     """
     least = core_types[0].coefficient if core_types else None
     costs = [
@@ -95,7 +103,18 @@ def platform_of(
         else None
         for t in core_types
     ]
+    if samples:
+        costs[0] = _mean_cost([s.slow_cycles for s in samples])
+        costs[-1] = _mean_cost([s.fast_cycles for s in samples])
     return Platform(tuple(core_types), tuple(costs))
+
+
+def _mean_cost(cycles: Sequence[float]) -> MissCost:
+    """The mean of these costs, and its error for a vCPU whose work is not among them."""
+    count, mean = len(cycles), math.fsum(cycles) / len(cycles)
+    scatter = math.fsum((c / mean - 1.0) ** 2 for c in cycles)
+    spread = (SPREAD_SAMPLES * SPREAD_RATIO**2 + scatter) / (SPREAD_SAMPLES + count)
+    return MissCost(mean, math.sqrt(spread * (1.0 + 1.0 / count)))
 
 
 Estimator = Callable[[Platform, CounterProfile, int, int, float], Estimate | None]
@@ -257,52 +276,24 @@ def next_coefficient(in_force: float, wanted: float, noise: float) -> float:
     return wanted if abs(wanted - in_force) > enough else in_force
 
 
-@dataclass(frozen=True, slots=True)
-class MissSample:
-    """The cost of a miss in cycles, on each of the two core types that one vCPU ran on."""
-
-    over: int
-    under: int
-    over_cycles: float
-    under_cycles: float
-
-
-def miss_sample(
-    platform: Platform, profile: CounterProfile, over: int, under: int
-) -> MissSample | None:
-    """The cost of a miss from a vCPU that ran on two types; ``over`` is the faster one.
+def miss_sample(platform: Platform, profile: CounterProfile) -> MissSample | None:
+    """The cost of a miss from a vCPU that ran on the slowest and on the fastest core type.
 
     With ``r`` the ratio of the coefficients and ``s`` that of its rates, the share of memory in its
     time is ``(r - s) / (r - 1)`` on the faster type and ``1/s`` of that on the slower one. ``None``
     if the vCPU did not run on both, its misses are not counted, or it hardly waits for memory.
     """
-    fast, slow = profile.types[over], profile.types[under]
-    coefficients = platform.coefficient(over), platform.coefficient(under)
-    if fast is None or slow is None or coefficients[0] is None or coefficients[1] is None:
+    fast, slow = profile.types[-1], profile.types[0]
+    theirs = platform.core_types[-1].coefficient, platform.core_types[0].coefficient
+    if fast is None or slow is None or theirs[0] is None or theirs[1] is None:
         return None
-    if coefficients[0] <= coefficients[1]:
+    if theirs[0] <= theirs[1]:
         return None
-    ratio, gain = coefficients[0] / coefficients[1], fast.ips.value / slow.ips.value
+    ratio, gain = theirs[0] / theirs[1], fast.ips.value / slow.ips.value
     memory = min(1.0, (ratio - gain) / (ratio - 1.0))
     on_fast, on_slow = fast.misses_per_cycle, slow.misses_per_cycle
     if memory < MEMORY_MIN_RATIO or on_fast is None or on_slow is None:
         return None
     if not on_fast.value or not on_slow.value:
         return None
-    return MissSample(over, under, memory / on_fast.value, memory / gain / on_slow.value)
-
-
-def with_miss_samples(prior: Platform, samples: Iterable[MissSample]) -> Platform:
-    """A platform with the mean cost of a miss of these samples, and its spread by workload."""
-    cycles: dict[int, list[float]] = {}
-    for sample in samples:
-        cycles.setdefault(sample.over, []).append(sample.over_cycles)
-        cycles.setdefault(sample.under, []).append(sample.under_cycles)
-    misses = list(prior.misses)
-    for position, costs in cycles.items():
-        count = len(costs)
-        mean = math.fsum(costs) / count
-        scatter = math.fsum((c / mean - 1.0) ** 2 for c in costs)
-        spread = (SPREAD_SAMPLES * SPREAD_RATIO**2 + scatter) / (SPREAD_SAMPLES + count)
-        misses[position] = MissCost(mean, math.sqrt(spread * (1.0 + 1.0 / count)))
-    return Platform(prior.core_types, tuple(misses))
+    return MissSample(memory / gain / on_slow.value, memory / on_fast.value)

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from amp_nova.control import one_limit
 from amp_nova.control.homes import Instance, VcpuFacts
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model.allocation import Allocations
@@ -14,6 +14,18 @@ from amp_nova.model.observation import Domain, Observation
 
 LOG = logging.getLogger(__name__)
 OWN_QUOTA = "its libvirt definition sets a CPU quota: remove that quota or the booking"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which domains' bookings are converted by their vCPUs' own coefficients.
+
+    ``adaptive``: the default. ``exceptions``: pairs of a shell pattern for the libvirt name, or a
+    UUID, and whether adaptive; the first match overrides the flavor and the default.
+    """
+
+    adaptive: bool = False
+    exceptions: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +66,14 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = found or best_effort(domain.vcpus)
     varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
-    adaptive = choice.adaptive_for(domain, booking.adaptive)
+    exceptions = (
+        adaptive
+        for pattern, adaptive in choice.exceptions
+        if fnmatchcase(domain.name, pattern) or domain.resource == pattern
+    )
+    default = choice.adaptive if booking.adaptive is None else booking.adaptive
+    adaptive = next(exceptions, default)
     return InstanceBooking(domain, booking, problem, varies, adaptive)
-
-
-def none_refused(_bookings: Bookings) -> dict[str, str]:
-    """Refuse no booking: with a limit per vCPU, any booking can be enforced."""
-    return {}
 
 
 def refused(bookings: Bookings) -> dict[str, str]:

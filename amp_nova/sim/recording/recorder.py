@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from amp_nova.accounting.accounts import nominal_of
 from amp_nova.accounting.speed_loss import losses, siblings_busy
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
+from amp_nova.model import allocation
 from amp_nova.model.observation import (
     Domain,
     Observation,
@@ -105,8 +106,8 @@ class Recorder:
         reference_ips: float | None = None,
     ) -> None:
         """``bucket_s``: resolution in time; ``reference_ips``: speed of the reference core."""
-        self._settings, self._bucket_s, self._reference_ips = settings, bucket_s, reference_ips
-        self._profiles = Profiles()
+        self._bucket_s, self._reference_ips = bucket_s, reference_ips
+        self._profiles = Profiles(settings)
         self._first: Observation | None = None
         self._last: Observation | None = None
         self._readings: dict[VcpuKey, tuple[str, VcpuReading]] = {}
@@ -128,7 +129,9 @@ class Recorder:
         else:
             self._changed |= seen.topology.pcpus != first.topology.pcpus
             passed_s = (seen.time_ns - before.time_ns) / 1e9
-        self._profiles = profiles.advance(self._profiles, seen, self._settings)
+        now = allocation.of_host({d.domain.resource: allocation.of_domain(d) for d in seen.domains})
+        positions = allocation.positions(seen.topology, now)
+        self._profiles = profiles.advance(self._profiles, seen, positions)
         new = {d.domain.resource: d.domain for d in seen.domains}
         new = {r: domain for r, domain in new.items() if r not in self._instances}
         for resource, found in new.items():

@@ -4,7 +4,6 @@ import pytest
 
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import own_coefficients
-from amp_nova.exceptions import ConfigInvalid
 from tests.hosts import topology
 
 HOST = topology({"slow": (1, 1.0), "fast": (2, 2.0)})
@@ -31,22 +30,6 @@ def packed(*demands):
     assert all(free == pytest.approx(1.0 - used[p]) for p, free in packing.free_cores.items())
     assert max(used.values()) <= 1.0 + 1e-9
     return shares
-
-
-@pytest.mark.parametrize("line", ["", "web-*", "web-* own", "web-* adaptive fixed"])
-def test_a_line_that_cannot_be_used_is_named(line):
-    """In one sentence that says what to write."""
-    with pytest.raises(ConfigInvalid, match="write PATTERN fixed or PATTERN adaptive") as caught:
-        own_coefficients.choice("fixed", ["vm-* adaptive", line])
-
-    assert f"coefficients_of = {line} is" in str(caught.value)
-
-
-def test_lines_are_exceptions_from_the_default():
-    """In their order."""
-    assert own_coefficients.choice(
-        "adaptive", ["web-* fixed", "* adaptive"]
-    ) == own_coefficients.Choice(True, (("web-*", False), ("*", True)))
 
 
 def test_a_vcpu_that_gains_less_gets_more_of_the_core():

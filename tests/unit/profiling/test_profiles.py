@@ -3,9 +3,9 @@
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings

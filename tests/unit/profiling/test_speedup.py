@@ -108,8 +108,8 @@ def test_vcpus_that_ran_on_both_types_give_the_cost_of_a_miss():
     """Three workloads give the miss costs of a host, from which a fourth is then estimated."""
     wrong = platform(miss_s=200e-9, se_ratio=0.5)
     profiles = [seen(work_of(s), SLOW, FAST) for s in (1.2, 1.4, 1.8)]
-    samples = [speedup_.miss_sample(wrong, p, FAST, SLOW) for p in profiles]
-    measured = speedup_.with_miss_samples(wrong, samples)
+    samples = [speedup_.miss_sample(wrong, p) for p in profiles]
+    measured = speedup_.platform_of(wrong.core_types, samples=samples)
 
     assert [m.cycles for m in measured.misses] == [pytest.approx(80.0), pytest.approx(190.0)]
     assert measured.misses[FAST].se_ratio < 0.1
@@ -121,17 +121,17 @@ def test_workloads_that_disagree_increase_the_error():
     """If a miss costs one workload twice as much as another, the error of the model shows it."""
     prior = platform(se_ratio=0.5)
     samples = [
-        speedup_.miss_sample(prior, seen(work_of(1.3, miss_s=s), SLOW, FAST), FAST, SLOW)
+        speedup_.miss_sample(prior, seen(work_of(1.3, miss_s=s), SLOW, FAST))
         for s in (40e-9, 80e-9, 160e-9)
     ]
 
-    assert speedup_.with_miss_samples(prior, samples).misses[FAST].se_ratio > 0.3
+    assert speedup_.platform_of(prior.core_types, samples=samples).misses[FAST].se_ratio > 0.3
 
 
 def test_work_without_memory_time_gives_no_miss_cost():
     """Nor does a vCPU that ran on one core type only."""
-    assert speedup_.miss_sample(platform(), seen(work_of(2.375), SLOW, FAST), FAST, SLOW) is None
-    assert speedup_.miss_sample(platform(), seen(work_of(1.2), FAST), FAST, SLOW) is None
+    assert speedup_.miss_sample(platform(), seen(work_of(2.375), SLOW, FAST)) is None
+    assert speedup_.miss_sample(platform(), seen(work_of(1.2), FAST)) is None
 
 
 def test_drift_is_measured_on_vcpus_that_compute():

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.control.own_coefficients import Choice
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
