@@ -1,8 +1,10 @@
 """The agent as a service: when cycles run, how signals end it, and where cycles are published."""
 
+import contextlib
 import functools
 import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ from oslo_config import cfg
 from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.fast_loop import FastLoop
 from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
@@ -129,7 +130,7 @@ class Service:
 
     def _pause(self, until_s: float) -> bool:
         """Run the fast loop until the next cycle is due; returns whether an event came first."""
-        fast = self.loop.fast
+        fast, failure = self.loop.fast, "the fast loop failed; it is tried again until it succeeds"
         while fast.active and not self._wake.stopping:
             ticks = fast.next_tick
             # Ticks that a long cycle delayed are skipped, not caught up on.
@@ -139,17 +140,20 @@ class Service:
             if self._wake.wait(max(0.0, due_s - time.monotonic())):
                 return True
             self._ticked_s = due_s
-            self._try_tick(fast, ticks)
+            with self._tolerated("tick", failure):  # limits stay as they are
+                fast.tick(ticks)
         return self._wake.wait(max(0.0, until_s - time.monotonic()))
 
-    def _try_tick(self, fast: FastLoop, ticks: int) -> None:
+    @contextlib.contextmanager
+    def _tolerated(self, part: str, failure: str) -> Iterator[None]:
+        """Log an exception in the block as ``failure``, once until the block succeeds again."""
         try:
-            fast.tick(ticks)
-            self._failing.discard("tick")
-        except Exception:  # limits stay as they are
-            if "tick" not in self._failing:  # there are many ticks per second
-                LOG.exception("the fast loop failed; it is tried again until it succeeds")
-            self._failing.add("tick")
+            yield
+            self._failing.discard(part)
+        except Exception:
+            if part not in self._failing:
+                LOG.exception(failure)
+            self._failing.add(part)
 
     def _report_health(self, *, completed: bool) -> None:
         """Feed systemd's watchdog if a cycle was completed and the helper threads are well."""
@@ -179,32 +183,19 @@ class Service:
             return False
         self._failing -= {"hypervisor", "cycle"}
         lines = self._try_io()
-        self._try_publish(cycle, late_s)
+        failure = "a cycle could not be published; trying again after each cycle"
+        with self._tolerated("publish", failure):  # enforcement does not depend on it
+            self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
         for line in [*status.describe(cycle), *lines]:
             LOG.info(line)
         return True
 
-    def _try_publish(self, cycle: Cycle, late_s: float | None) -> None:
-        try:
-            self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
-            self._failing.discard("publish")
-        except Exception:  # enforcement does not depend on it
-            if "publish" not in self._failing:
-                LOG.exception("a cycle could not be published; trying again after each cycle")
-            self._failing.add("publish")
-
     def _try_io(self) -> list[str]:
-        try:
-            lines = self.poll_io()
-        except Locked:  # the cycle reports it
-            return []
-        except Exception:  # bookings do not depend on it
-            if "io" not in self._failing:
-                LOG.exception("I/O work could not be examined; it is tried again in every cycle")
-            self._failing.add("io")
-            return []
-        self._failing.discard("io")
-        return lines
+        failure = "I/O work could not be examined; it is tried again in every cycle"
+        # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
+        with self._tolerated("io", failure), contextlib.suppress(Locked):
+            return self.poll_io()
+        return []
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last

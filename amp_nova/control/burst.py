@@ -7,8 +7,7 @@ by the next cycle, as far as the neighbours' bookings allow. (The bank of a book
 fast loop, ``control.ips_controller``.)
 """
 
-from dataclasses import dataclass
-
+from amp_nova.control.homes import Home
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Usage
 
@@ -19,15 +18,6 @@ LEAST_RATIO = 0.5
 HYSTERESIS_RATIO = 0.02
 """A limit that is off by no more than this part of the booking's limit is not rewritten: each write
 gives away a period's quota."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """A booking in reference cores; its need, and the most in a burst, as shares of a pCPU."""
-
-    refcores: float
-    cores: float
-    max_cores: float
 
 
 def banked(
@@ -41,11 +31,12 @@ def banked(
 
 
 def share(
-    shares: Shares, banked_ref_s: float, cycle_s: float, now: Bandwidth | None
+    refcores: float, home: Home, banked_ref_s: float, cycle_s: float, now: Bandwidth | None
 ) -> float | None:
     """The share of a pCPU until the next cycle; ``None`` to leave the present limit as it is."""
-    need = shares.cores
-    wanted = need * (1.0 + banked_ref_s / (shares.refcores * cycle_s))
-    wanted = min(max(wanted, need * LEAST_RATIO), shares.max_cores)
+    need = home.cores or 0.0
+    wanted = need * (1.0 + banked_ref_s / (refcores * cycle_s))
+    most = need if home.max_cores is None else home.max_cores
+    wanted = min(max(wanted, need * LEAST_RATIO), most)
     in_force = 1.0 if now is None else now.cores
     return None if abs(wanted - in_force) <= HYSTERESIS_RATIO * need else wanted

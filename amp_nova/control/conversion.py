@@ -62,20 +62,16 @@ def after(
 FULL_SPEED = Lately()
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """A booking, and the shares of a pCPU that it needs at full speed and in the worst case."""
+def share(
+    refcores: float, cores: float, worst_cores: float, lately: Lately, now: Bandwidth | None
+) -> float | None:
+    """The share of a pCPU until the next cycle; ``None`` to leave the present limit as it is.
 
-    refcores: float
-    cores: float
-    worst_cores: float
-
-
-def share(needs: Needs, lately: Lately, now: Bandwidth | None) -> float | None:
-    """The share of a pCPU until the next cycle; ``None`` to leave the present limit as it is."""
-    wanted = needs.cores / max(lately.kept_ratio, 0.01)
-    wanted *= 1.0 + lately.missing_ref_s / (needs.refcores * REPAY_S)
-    most = EXCESS_RATIO * max(needs.worst_cores, needs.cores / max(lately.kept_ratio, 0.01))
-    wanted = min(max(wanted, LEAST_RATIO * needs.cores), most, 1.0)
+    ``cores`` and ``worst_cores``: the shares that the booking of ``refcores`` needs at full speed
+    and in the worst case.
+    """
+    at_speed = cores / max(lately.kept_ratio, 0.01)
+    wanted = at_speed * (1.0 + lately.missing_ref_s / (refcores * REPAY_S))
+    wanted = min(max(wanted, LEAST_RATIO * cores), EXCESS_RATIO * max(worst_cores, at_speed), 1.0)
     in_force = 1.0 if now is None else now.cores
-    return None if abs(wanted - in_force) <= HYSTERESIS_RATIO * needs.cores else wanted
+    return None if abs(wanted - in_force) <= HYSTERESIS_RATIO * cores else wanted

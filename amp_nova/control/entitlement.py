@@ -17,7 +17,7 @@ from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
 from amp_nova.control import burst, conversion, homes, ips_limit, parallel
 from amp_nova.control.context import UNLIMITED, Context, Current
-from amp_nova.control.conversion import FULL_SPEED, Lately, Needs
+from amp_nova.control.conversion import FULL_SPEED, Lately
 from amp_nova.control.homes import Home, Instance, Vcpu, VcpuFacts
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
@@ -161,13 +161,14 @@ def _in_refcores(vcpu: Vcpu, request: Demand, context: Context) -> Entitlement:
     coefficient = core_type.coefficient if home.coefficient is None else home.coefficient
     note = _note(request, coefficient or 0.0, None if soft else limit, context)
     now = context.current.get(vcpu.key, UNLIMITED)
-    quota = Quota(limit)
-    bursts = bool(vcpu.instance.booking.burst_s)
-    if bursts and not soft and limit is not None and note is None:
-        quota = _with_burst(vcpu, request.refcores, home, limit, context)
-    elif now.lately is not None and not (bursts or soft or note):
-        needs = Needs(request.refcores, limit.cores if limit else 1.0, home.cores or 0.0)
-        quota = Quota(_converted(needs, now, _period_us(request, topology)))
+    quota, burst_s = Quota(limit), vcpu.instance.booking.burst_s
+    if burst_s and not soft and limit is not None and note is None:
+        cycle_s = context.terms.cycle_s
+        share = burst.share(request.refcores, home, now.banked_ref_s, cycle_s, now.bandwidth)
+        chosen = now.bandwidth if share is None else bandwidth(share, limit.period_us)
+        quota = Quota(chosen, burst_s=burst_s)
+    elif now.lately is not None and not (burst_s or soft or note):
+        quota = Quota(_converted(request, home, limit, now, _period_us(request, topology)))
     return replace(
         _nothing(vcpu),
         pcpus=pcpus,
@@ -187,25 +188,16 @@ def _reason(request: Demand, home: Home, coefficient: float, lately: Lately | No
     return f"{reason}, a whole core" if home.whole_core else reason
 
 
-def _converted(needs: Needs, now: Current, period: int) -> Bandwidth | None:
-    """The limit according to the speed in the last cycles."""
+def _converted(
+    request: Demand, home: Home, full: Bandwidth | None, now: Current, period: int
+) -> Bandwidth | None:
+    """The limit according to the speed in the last cycles; ``full``: the limit at full speed."""
+    cores, worst_cores, lately = full.cores if full else 1.0, home.cores or 0.0, now.lately
     limit = now.bandwidth
-    share = conversion.share(needs, now.lately or FULL_SPEED, limit)
+    share = conversion.share(request.refcores, cores, worst_cores, lately or FULL_SPEED, limit)
     if share is None and (limit is None or limit.period_us == period):
         return limit
-    return bandwidth(needs.cores if share is None else share, period)
-
-
-def _with_burst(
-    vcpu: Vcpu, refcores: float, home: Home, limit: Bandwidth, context: Context
-) -> Quota:
-    """The quota, until the next cycle, of a vCPU that may bank unused time."""
-    need = home.cores or 0.0
-    shares = burst.Shares(refcores, need, need if home.max_cores is None else home.max_cores)
-    now = context.current.get(vcpu.key, UNLIMITED)
-    share = burst.share(shares, now.banked_ref_s, context.terms.cycle_s, now.bandwidth)
-    chosen = now.bandwidth if share is None else bandwidth(share, limit.period_us)
-    return Quota(chosen, burst_s=vcpu.instance.booking.burst_s)
+    return bandwidth(cores if share is None else share, period)
 
 
 def _note(

@@ -4,12 +4,12 @@ All vCPUs of an instance then have to run on one core type. Bookings that need a
 not enforced: those that differ between vCPUs, and those whose limit depends on what the vCPU does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from amp_nova.control import entitlement, homes
 from amp_nova.control.context import Context
-from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.control.entitlement import Entitlements
 from amp_nova.control.homes import Instance, Packed
 from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.bandwidth import Bandwidth
@@ -64,17 +64,13 @@ def pack(
 
 def _split(instances: Sequence[Instance], packed: Packed, topology: Topology) -> int | None:
     """The index of the first instance whose vCPUs are on several core types; ``None`` if none."""
+    placed = packed.packing.placed
     for i, instance in enumerate(instances):
-        if instance.excluded is None and len(_types(instance, packed, topology)) > 1:
+        keys = [(instance.resource, v.number) for v in instance.vcpus]
+        types = {topology.type_of(placed[key]) for key in keys if key in placed} - {None}
+        if instance.excluded is None and len(types) > 1:
             return i
     return None
-
-
-def _types(instance: Instance, packed: Packed, topology: Topology) -> set[str]:
-    placed = packed.packing.placed
-    keys = [(instance.resource, v.number) for v in instance.vcpus]
-    types = [topology.type_of(placed[key]) for key in keys if key in placed]
-    return {t.name for t in types if t is not None}
 
 
 def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
@@ -83,28 +79,20 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
     Their limits differ slightly if busy siblings slow some of them down.
     """
     entitlements = entitlement.entitle(instances, context)
-    greatest: dict[str, Bandwidth | None] = {}
-    several = set()
+    limits: dict[str, set[Bandwidth | None]] = {}
     for (resource, _), made in entitlements.items():
         if made.quota is not None:
-            limit = made.quota.bandwidth
-            if resource not in greatest:
-                greatest[resource] = limit
-            elif limit != (known := greatest[resource]):
-                several.add(resource)
-                both = None if limit is None or known is None else max(known, limit, key=_cores)
-                greatest[resource] = both
-    if not several:
-        return entitlements
+            limits.setdefault(resource, set()).add(made.quota.bandwidth)
+    several = {resource: _greatest(found) for resource, found in limits.items() if len(found) > 1}
     return {
-        key: _with(made, greatest[key[0]]) if key[0] in several else made
+        key: replace(made, quota=replace(made.quota, bandwidth=several[key[0]]))
+        if made.quota is not None and key[0] in several
+        else made
         for key, made in entitlements.items()
     }
 
 
-def _cores(limit: Bandwidth) -> float:
-    return limit.cores
-
-
-def _with(made: Entitlement, limit: Bandwidth | None) -> Entitlement:
-    return made if made.quota is None else replace(made, quota=replace(made.quota, bandwidth=limit))
+def _greatest(limits: Collection[Bandwidth | None]) -> Bandwidth | None:
+    """The highest of these limits; ``None``, no limit, is the highest of all."""
+    known = [limit for limit in limits if limit is not None]
+    return max(known, key=lambda limit: limit.cores) if len(known) == len(limits) else None

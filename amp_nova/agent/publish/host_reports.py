@@ -78,29 +78,15 @@ def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
     )
 
 
-def _urgent(report: HostReport) -> object:
+def _urgent(cycle: Cycle) -> object:
     """The content whose change is reported at once: bookings and places, not measurements."""
-    return (
-        report.topology,
-        (report.bookable, report.reserve_ratio),
-        (report.healthy, report.problems, report.counters, report.policy),
-        [
-            (
-                (i.resource, i.core_type),
-                [(v.index, v.refcores, v.ips, v.cpus_allowed_list) for v in i.vcpus],
-                [(v.core_type, v.pcpu) for v in i.vcpus if v.booked],
-            )
-            for i in report.instances
-        ],
-    )
-
-
-def _claims(cycle: Cycle) -> object:
-    """What urgent content depends on: cheap to compute, and so compared in every cycle."""
     return (
         cycle.topology,
         [(d.domain, d.failure) for d in cycle.observation.domains],
-        [(e.key, e.booking, e.allowed, e.home) for e in cycle.entitlements.values()],
+        [
+            (e.key, e.booking, e.allowed, e.home.core_type, e.home.pcpu)
+            for e in cycle.entitlements.values()
+        ],
     )
 
 
@@ -113,7 +99,8 @@ class Publisher:
         self._bus = bus
         self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
         self._offered: tuple[Cycle, HostInfo, bool, object] | None = None
-        self._urgent: object = None
+        self._sent: tuple[object, ...] = ()
+        """The urgent content of the last report."""
         self._due_s = 0.0
         self._requested = False
         self._wake = threading.Event()
@@ -131,7 +118,7 @@ class Publisher:
 
     def offer(self, cycle: Cycle, info: HostInfo, healthy: bool = True) -> None:
         """Take a cycle to report, at once if urgent content changed; does not block."""
-        before, self._offered = self._offered, (cycle, info, healthy, _claims(cycle))
+        before, self._offered = self._offered, (cycle, info, healthy, _urgent(cycle))
         if before is None or before[1:] != self._offered[1:]:
             self._wake.set()
 
@@ -162,15 +149,7 @@ class Publisher:
         if self._offered is None:
             return False
         requested, self._requested = self._requested, False
-        return (
-            requested
-            or time.monotonic() >= self._due_s
-            or _urgent(self._report(self._offered, self._origin)) != self._urgent
-        )
-
-    def _report(self, offered: tuple[Cycle, HostInfo, bool, object], origin: Origin) -> HostReport:
-        cycle, info, healthy, _ = offered
-        return host_report(cycle, info, origin, healthy)
+        return requested or time.monotonic() >= self._due_s or self._offered[1:] != self._sent
 
     def _send(self) -> None:
         """Report the cycle that was offered last; raises whatever the driver raises."""
@@ -181,6 +160,6 @@ class Publisher:
             time_s=time.time(),
             uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         )
-        report = self._report(self._offered, self._origin)
-        self._bus.send(encode(report))
-        self._urgent = _urgent(report)
+        cycle, info, healthy, _ = offered = self._offered
+        self._bus.send(encode(host_report(cycle, info, self._origin, healthy)))
+        self._sent = offered[1:]

@@ -1,9 +1,9 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
-The table has a section per kind of record: the agent itself, the last cycle, what may be booked,
-all instances, an instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor
-reads the record and returns a number, a mapping from values of the row's own labels to numbers, or
-``None`` (no sample) if the value is unknown. The section adds the labels that name the record.
+The table has a section per kind of record: the agent itself, the last cycle, all instances, an
+instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor reads the record
+and returns a number, a mapping from values of the row's own labels to numbers, or ``None`` (no
+sample) if the value is unknown. The section adds the labels that name the record.
 
 Families are built at every scrape, so a series ends when its instance does.
 """
@@ -69,18 +69,22 @@ class AgentStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All instances and vCPUs of a cycle, each with the values of its labels."""
+    """All instances and vCPUs of a cycle, each with the values of its labels.
+
+    ``admits``: what may be booked on this host, if that is known.
+    """
 
     cycle: Cycle
     instances: tuple[tuple[Labels, DomainRecord], ...]
     vcpus: tuple[tuple[Labels, VcpuRecord], ...]
+    admits: HostInfo | None = None
 
 
-def snapshot(cycle: Cycle) -> Snapshot:
+def snapshot(cycle: Cycle, admits: HostInfo | None = None) -> Snapshot:
     """The instances and vCPUs of a cycle."""
     found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
     vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
-    return Snapshot(cycle, found, vcpus)
+    return Snapshot(cycle, found, vcpus, admits)
 
 
 def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
@@ -209,11 +213,10 @@ CYCLE: tuple[Row[Cycle], ...] = (
     Row("counter", "amp_writes_total", "Limits, affinities and idle flags written.",
         lambda r: r.totals.writes),
 )
-ADMITTED: tuple[Row[tuple[Cycle, HostInfo]], ...] = (
-    Row("gauge", "amp_host_headroom_refcores", "Capacity that can still be booked.",
-        lambda a: capacity.headroom_refcores(*a), ("core_type",)),
-)
 ALL: tuple[Row[Snapshot], ...] = (
+    Row("gauge", "amp_host_headroom_refcores", "Capacity that can still be booked.",
+        lambda s: capacity.headroom_refcores(s.cycle, s.admits) if s.admits else None,
+        ("core_type",)),
     Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not enforced.",
         _problems, (*INSTANCE, "reason")),
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
@@ -308,7 +311,7 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 
 def rows() -> tuple[Row[Any], ...]:
     """Every row of the table."""
-    return (*AGENT, *CYCLE, *ADMITTED, *ALL, *INSTANCES, *VCPUS, *IO, *IO_INSTANCES)
+    return (*AGENT, *CYCLE, *ALL, *INSTANCES, *VCPUS, *IO, *IO_INSTANCES)
 
 
 def families(
@@ -322,11 +325,8 @@ def families(
     yield from (row.family((), [((), agent)]) for row in AGENT)
     if report is None:
         return
-    seen = snapshot(report)
+    seen = snapshot(report, admits)
     yield from (row.family((), [((), report)]) for row in CYCLE)
-    if admits is not None:
-        admitted = (report, admits)
-        yield from (row.family((), [((), admitted)]) for row in ADMITTED)
     yield from (row.family((), [((), seen)]) for row in ALL)
     yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
     yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)
