@@ -12,7 +12,7 @@ from amp_nova.accounting.delivery import (
     add_idle,
     add_interval,
 )
-from amp_nova.accounting.speed_loss import UNKNOWN, Nominal, siblings_busy
+from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.observation import (
@@ -22,7 +22,7 @@ from amp_nova.model.observation import (
     VcpuReading,
     usage,
 )
-from amp_nova.model.topology import CoreType, Topology
+from amp_nova.model.topology import Topology
 
 WINDOW_S = 3.0
 """Length of a window; each yields one delivered ratio."""
@@ -210,14 +210,6 @@ def conditions(
             core_type.coefficient if own is None else own,
             Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
-            nominal_of(core_type),
-            core_type.nominal_ips,
+            core_type,
         )
     return made
-
-
-def nominal_of(core_type: CoreType) -> Nominal:
-    """The conditions under which a core type's coefficient holds; ``UNKNOWN`` if none is known."""
-    if core_type.clock_hz is None and core_type.smt_busy_factor is None:
-        return UNKNOWN
-    return Nominal(core_type.clock_hz, core_type.clock_calibrated, core_type.smt_busy_factor)

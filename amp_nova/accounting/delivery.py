@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
-from amp_nova.accounting.speed_loss import NOTHING, UNKNOWN, Losses, Nominal, losses
+from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
 from amp_nova.control import burst, conversion
 from amp_nova.control.conversion import FULL_SPEED, Lately
 from amp_nova.model.observation import Usage
+from amp_nova.model.topology import CoreType
 
 CAUSES = ("throttle", "contention", "core_type", "frequency", "smt")
 """Why capacity was not delivered. The last two are 0 unless they can be measured
@@ -37,14 +38,16 @@ class Booked:
     burst_s: float = 0.0
 
 
+UNKNOWN = CoreType("unknown")
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """The conditions under which a vCPU ran: the core type it was on, and its booking.
 
     ``position``: the core type's index in the topology; ``types``: the number of core types;
     ``coefficient``: ``None`` if unknown; ``edge_s``: how far demand and delivery may be apart at
-    the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay);
-    ``nominal_ips``: as in ``CoreType``.
+    the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay).
     """
 
     position: int
@@ -52,8 +55,7 @@ class Conditions:
     coefficient: float | None
     booked: Booked = Booked()
     edge_s: float = 0.0
-    nominal: Nominal = UNKNOWN
-    nominal_ips: float | None = None
+    core_type: CoreType = UNKNOWN
 
 
 class Window(NamedTuple):
@@ -186,7 +188,7 @@ def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
         return None
     worth = used.run_s * (ran.coefficient or 0.0)
     kept_ratio = 1.0 - lost.total_ref_s / worth if worth > 0.0 else 1.0
-    gives = ran.nominal_ips or 0.0
+    gives = ran.core_type.nominal_ips or 0.0
     if used.run_s > 0.0 and kept_ratio > 0.0:
         gives = used.instructions / used.run_s / kept_ratio
     per_ref_s = gives / ran.coefficient if ran.coefficient else 0.0
@@ -219,8 +221,9 @@ def _carried(
     per_s, got, burst_s = unit.booked_per_s, unit.delivered, ran.booked.burst_s
     if burst_s:
         banked_ref_s = burst.banked(before.banked_ref_s, used, per_s, got, burst_s)
-    varies = ran.nominal is not UNKNOWN or lately is not FULL_SPEED
-    if varies and ran.booked.ips is None:
+    core_type = ran.core_type
+    varies = core_type.clock_hz is not None or core_type.smt_busy_factor is not None
+    if (varies or lately is not FULL_SPEED) and ran.booked.ips is None:
         lost = unit.lost.total_ref_s
         lately = conversion.after(lately, got + lost, lost, owes - got, per_s)
     if banked_ref_s == before.banked_ref_s and lately is before.lately:
@@ -234,7 +237,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     cpu_s[ran.position] += used.run_s
     coefficient = ran.coefficient or 0.0
     worth = used.run_s * coefficient
-    lost = losses(used, coefficient, ran.nominal)
+    lost = losses(used, coefficient, ran.core_type)
     owes, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
     carried = NOTHING_CARRIED
     unit = (_in_refcores if ran.booked.ips is None else _in_ips)(used, ran, lost)

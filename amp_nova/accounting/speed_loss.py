@@ -31,34 +31,24 @@ class Losses(NamedTuple):
 NOTHING = Losses()
 
 
-class Nominal(NamedTuple):
-    """The conditions under which a coefficient holds, as in ``CoreType``; ``None``: unknown."""
-
-    clock_hz: float | None = None
-    clock_calibrated: bool = False
-    smt_busy_factor: float | None = None
-
-
-UNKNOWN = Nominal()
-
-
-def losses(used: Usage, coefficient: float, nominal: Nominal) -> Losses:
+def losses(used: Usage, coefficient: float, core_type: CoreType) -> Losses:
     """What an interval's CPU time lost, 0 if that is not measured; negative if it gained.
 
     Args:
         used: the interval, with its clock and the share of time in which siblings were busy.
-        coefficient: what a second of this CPU time is worth under the nominal conditions.
-        nominal: those conditions.
+        coefficient: what a second of this CPU time is worth at the core type's nominal clock, with
+            idle siblings.
+        core_type: where all of the interval was spent.
     """
-    factor = nominal.smt_busy_factor
-    if factor is None and (nominal.clock_hz is None or used.clock_hz is None):
+    factor, nominal_hz = core_type.smt_busy_factor, core_type.clock_hz
+    if factor is None and (nominal_hz is None or used.clock_hz is None):
         return NOTHING
     worth = used.run_s * coefficient
     clock_ratio = 1.0
-    if nominal.clock_hz is not None and used.clock_hz is not None:
-        clock_ratio = used.clock_hz / nominal.clock_hz
+    if nominal_hz is not None and used.clock_hz is not None:
+        clock_ratio = used.clock_hz / nominal_hz
         # The coefficient was not measured at the base frequency, so turbo is not a gain over it.
-        if not nominal.clock_calibrated and clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
+        if not core_type.clock_calibrated and clock_ratio > 1.0 - CLOCK_TOLERANCE_RATIO:
             clock_ratio = 1.0
     by_clock = worth * kept_ratio(factor, 0.0, clock_ratio)
     kept = worth * kept_ratio(factor, used.siblings_busy_ratio, clock_ratio)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.accounting.accounts import nominal_of
 from amp_nova.accounting.speed_loss import losses, siblings_busy
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model import allocation
@@ -254,7 +253,7 @@ def _enter(
     for at in positions:
         core_type = topology.core_types[at]
         run_s = used.run_s / len(positions)
-        lost = losses(used._replace(run_s=run_s), 1.0, nominal_of(core_type))
+        lost = losses(used._replace(run_s=run_s), 1.0, core_type)
         vcpu.run_s[at] += run_s
         vcpu.full_speed_s[at] += run_s - lost.total_ref_s
     if not positions:

@@ -7,7 +7,6 @@ import pytest
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Booked, Conditions
-from amp_nova.accounting.speed_loss import Nominal
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests import hosts
@@ -192,7 +191,7 @@ def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
         host.vcpu(name).pcpus = frozenset({number})
     accounts = Kept(
         {
-            (n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, Nominal(smt_busy_factor=0.6))
+            (n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, CoreType("slow", smt_busy_factor=0.6))
             for n in host.domains
         }
     )
@@ -215,7 +214,7 @@ class TestSleepers:
         Conditions(0, 2, 1.0, Booked(0.5), 0.1),
         Conditions(1, 2, 2.0, Booked(0.25), 0.1),
         Conditions(0, 2, 1.0, Booked(0.5, burst_s=2.0)),
-        Conditions(0, 2, 1.0, Booked(ips=1e9), nominal_ips=2e9),
+        Conditions(0, 2, 1.0, Booked(ips=1e9), core_type=CoreType("slow", nominal_ips=2e9)),
         Conditions(0, 2, 1.0),
     )
     SUMS = ("cpu_s", "ref_s", "shortfall_ref_s", "balance")

@@ -14,8 +14,8 @@ from amp_nova.accounting.delivery import (
     add_idle,
     add_interval,
 )
-from amp_nova.accounting.speed_loss import Nominal
 from amp_nova.model.observation import Usage, usage
+from amp_nova.model.topology import CoreType
 from tests.hosts import reading
 
 approx = pytest.approx
@@ -28,6 +28,11 @@ def used(run_s=0.0, throttled_s=0.0, others_s=0.0, wall_s=1.0):
 
 def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
     return Conditions(position, types, coefficient, Booked(refcores), edge_s)
+
+
+def on_core(refcores=0.5, **known):
+    """The usual conditions on a core type of which this is known."""
+    return replace(conditions(refcores), core_type=CoreType("slow", **known))
 
 
 def added(intervals, ran_under=None, window_s=3.0):
@@ -133,7 +138,7 @@ class TestShortfall:
     def test_by_a_clock_below_the_nominal_one(self):
         """The limit gave all its CPU time, at four fifths of the clock; neighbours took no part."""
         slow = used(run_s=0.5, throttled_s=0.5)._replace(clock_hz=1.6e9)
-        account = added([slow] * 3, replace(conditions(), nominal=Nominal(2e9)))
+        account = added([slow] * 3, on_core(clock_hz=2e9))
 
         assert account.last.ratio == approx(0.8)
         assert by_cause(account) == approx({"frequency": 0.3})
@@ -142,7 +147,7 @@ class TestShortfall:
     def test_by_busy_siblings(self):
         """Half of the time another thread of the core was busy, which costs 0.4 of the speed."""
         shared = used(run_s=0.5, throttled_s=0.5)._replace(siblings_busy_ratio=0.5)
-        account = added([shared] * 3, replace(conditions(), nominal=Nominal(smt_busy_factor=0.6)))
+        account = added([shared] * 3, on_core(smt_busy_factor=0.6))
 
         assert account.last.ratio == approx(0.8)
         assert by_cause(account) == approx({"smt": 0.3})
@@ -151,7 +156,7 @@ class TestShortfall:
         """All five at once add up to what lacks."""
         bad = used(run_s=0.5, others_s=0.2, throttled_s=0.3)
         bad = bad._replace(clock_hz=1e9, siblings_busy_ratio=1.0)
-        ran_under = replace(conditions(refcores=1.5), nominal=Nominal(2e9, smt_busy_factor=0.6))
+        ran_under = on_core(1.5, clock_hz=2e9, smt_busy_factor=0.6)
 
         parts = by_cause(added([bad] * 3, ran_under))
 
@@ -166,7 +171,7 @@ class TestShortfall:
     def test_a_clock_that_is_not_known_or_good_enough_takes_nothing(self, clock_hz, nominal_hz):
         """Nor does a faster one give more than the coefficient says."""
         interval = used(run_s=0.5, throttled_s=0.5)._replace(clock_hz=clock_hz)
-        account = added([interval] * 3, replace(conditions(), nominal=Nominal(nominal_hz)))
+        account = added([interval] * 3, on_core(clock_hz=nominal_hz))
 
         assert account.last.ratio == approx(1.0)
         assert by_cause(account) == {}
