@@ -128,11 +128,8 @@ def _requests(
             if booked.ips is not None:
                 refcores = least_refcores(booked.ips, topology)
             if refcores is not None:
-                key = (instance.resource, facts.number)
-                packed = before.get(key)
-                admitted = packed is not None if before else None
-                request = _request(instance, facts, refcores, admitted, topology)
-                found[key] = replace(request, packed=packed)
+                request = _request(instance, facts, refcores, topology, before)
+                found[instance.resource, facts.number] = request
     return found
 
 
@@ -140,29 +137,29 @@ def _request(
     instance: Instance,
     facts: VcpuFacts,
     refcores: float,
-    placed_before: bool | None,
     topology: Topology,
+    before: Mapping[VcpuKey, int | None],
 ) -> Demand:
     """What one vCPU requests.
 
-    ``placed_before``: whether the last packing placed it; ``None`` if there was none. Then a vCPU
-    outside the idle class whose affinity lies within one core type counts as placed.
+    Before the first packing, a vCPU outside the idle class whose affinity lies within one core type
+    counts as placed.
     """
-    now = topology.only_type(facts.pcpus)
+    key, now = (instance.resource, facts.number), topology.only_type(facts.pcpus)
+    packed = before.get(key)
     ips = instance.booking_of(facts.number).ips
     own = own_coefficients.NONE
     if ips is None:
         own = instance.coefficients.get(facts.number, own_coefficients.NONE)
-    if placed_before is None:
-        placed_before = now is not None and not instance.idle
     request = Demand(
-        key=(instance.resource, facts.number),
+        key=key,
         refcores=refcores,
         allowed=facts.allowed,
         core_type=instance.booking.core_type,
         current=now.name if now else None,
         pcpu=min(facts.pcpus) if len(facts.pcpus) == 1 else None,
-        admitted=placed_before,
+        packed=packed,
+        admitted=packed is not None if before else now is not None and not instance.idle,
         coefficients=own_coefficients.bounded(own, refcores, topology),
         ips=ips,
     )

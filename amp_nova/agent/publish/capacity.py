@@ -70,16 +70,3 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
         elif not uncounted:
             found.append("below_minimum")
     return dict.fromkeys(found, 1)
-
-
-def problems(cycle: Cycle) -> dict[str, str]:
-    """What is wrong with instances, by UUID.
-
-    ``booking`` if its extra specs are invalid, ``host`` if it could not be read completely.
-    """
-    found = {}
-    for domain in cycle.domains:
-        if domain.problem:
-            booking = cycle.bookings[domain.domain.resource].problem
-            found[domain.domain.resource] = "booking" if booking else "host"
-    return found

@@ -32,8 +32,8 @@ LOG = logging.getLogger(__name__)
 class Exporter:
     """A Prometheus collector for the last cycle; the service keeps ``agent`` and ``io`` current.
 
-    However many clients ask, each format is rendered once per cycle, or once per ``reuse_s``
-    seconds while no cycle ends.
+    However many clients ask, the page and each format of the metrics are rendered once per cycle,
+    or once per ``reuse_s`` seconds while no cycle ends.
     """
 
     def __init__(
@@ -51,9 +51,7 @@ class Exporter:
         self._reuse_s = reuse_s
         self._cycle: Cycle | None = None
         self._history = History()
-        self._shown: tuple[Cycle | None, int, bytes] = (None, 0, b"")
-        """The page as last rendered: for which cycle, and in which second."""
-        self._rendered: dict[tuple[bool, bool], tuple[float, Page]] = {}
+        self._rendered: dict[object, tuple[float, Page]] = {}
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -82,40 +80,26 @@ class Exporter:
         """Discard what was rendered, so that the next request renders it again."""
         self._rendered = {}
 
-    def overview(self) -> bytes:
-        """The agent's page, in UTF-8; rendered at most once per second, and after each cycle."""
-        now_s, cycle = self.agent.clock(), self._cycle
-        shown, second, body = self._shown
-        if not body or shown is not cycle or second != int(now_s):
-            view = page.View(
-                (self.admits.node if self.admits else "") or platform.node(),
-                version("amp-nova"),
-                now_s,
-                cycle,
-                self._history,
-                self.agent.last_success_s,
-                self.agent.hypervisor_up,
-                self.admits,
-            )
-            body = page.render(view).encode()
-            self._shown = cycle, int(now_s), body
-        return body
+    def front(self, _headers: Mapping[str, str]) -> Page:
+        """The agent's page, with its HTTP headers."""
+        return self._reused("page", self._page)
 
     def metrics(self, headers: Mapping[str, str]) -> Page:
         """The metrics, in the format and encoding that the request's headers prefer."""
         as_openmetrics = _OPENMETRICS in headers.get("accept", "")
         compressed = "gzip" in headers.get("accept-encoding", "").lower()
+        render = partial(self._render, as_openmetrics=as_openmetrics, compressed=compressed)
+        return self._reused((as_openmetrics, compressed), render)
+
+    def _reused(self, key: object, render: Callable[[], Page]) -> Page:
+        """What was rendered under this key, unless that is too old."""
         rendered = self._rendered  # a cycle that ends meanwhile replaces it, and never empties it
-        at_s, made = rendered.get((as_openmetrics, compressed), (0.0, None))
+        at_s, made = rendered.get(key, (0.0, None))
         now_s = time.monotonic()
         if made is None or now_s - at_s > self._reuse_s:
-            made = self._render(as_openmetrics=as_openmetrics, compressed=compressed)
-            rendered[as_openmetrics, compressed] = now_s, made
+            made = render()
+            rendered[key] = now_s, made
         return made
-
-    def front(self, _headers: Mapping[str, str]) -> Page:
-        """The agent's page, with its HTTP headers."""
-        return Page(self.overview(), headers=page.HEADERS)
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:
         """Serve from a daemon thread; returns the address and port in use.
@@ -132,6 +116,19 @@ class Exporter:
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
         return families(self.agent, self._cycle, self.io, self.admits)
+
+    def _page(self) -> Page:
+        view = page.View(
+            (self.admits.node if self.admits else "") or platform.node(),
+            version("amp-nova"),
+            self.agent.clock(),
+            self._cycle,
+            self._history,
+            self.agent.last_success_s,
+            self.agent.hypervisor_up,
+            self.admits,
+        )
+        return Page(page.render(view).encode(), headers=page.HEADERS)
 
     def _render(self, *, as_openmetrics: bool, compressed: bool) -> Page:
         if as_openmetrics:

@@ -131,9 +131,10 @@ def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
 
 
 def _problems(seen: Snapshot) -> dict[Labels, float]:
-    reasons = capacity.problems(seen.cycle)
-    found = ((labels, reasons.get(d.domain.resource)) for labels, d in seen.instances)
-    return {(*labels, reason): 1 for labels, reason in found if reason is not None}
+    """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
+    invalid = {r for r, known in seen.cycle.bookings.items() if known.problem}
+    found = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
+    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in found}
 
 
 def _source(name: str) -> str:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.publish.capacity import headroom_refcores, problems, unenforced
+from amp_nova.agent.publish import metrics
+from amp_nova.agent.publish.capacity import headroom_refcores, unenforced
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
@@ -138,4 +139,7 @@ def test_invalid_bookings_are_told_from_unreadable_instances():
 
     found = Loop(Troubled(), host, stopwatch=lambda: 0.0).cycle()
 
-    assert problems(found) == {"a": "booking", "b": "host"}
+    rows = {row.name: row for row in metrics.ALL}
+    family = rows["amp_instance_problem_info"].family((), [((), metrics.snapshot(found))])
+    told = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
+    assert told == {"a": "booking", "b": "host"}
