@@ -120,10 +120,6 @@ class Mean(NamedTuple):
         scatter = self.scatter * fades + off * off * (windows - 1) / windows
         return Mean(self.value + (measured - self.value) / windows, windows, scatter)
 
-    def restarted(self, measured: float) -> "Mean":
-        """A new mean from one window, with the scatter per window of this one."""
-        return Mean(measured, scatter=self.scatter / self.windows)
-
 
 class TypeProfile(NamedTuple):
     """A vCPU on one core type, since its current phase began."""
@@ -192,19 +188,10 @@ def with_window(before: CounterProfile, position: int, done: Window, at_s: float
             new = old._replace(pace=pace, anchor=anchor)
         elif not _is_near(pace.value, anchor):  # a new phase
             types = (None,) * len(types)
-            new = _restarted(old, new)
         else:
             new = _continued(old, new, pace, anchor)
     types = (*types[:position], new, *types[position + 1 :])
     return CounterProfile(types, position, done.utilization_ratio)
-
-
-def _restarted(old: TypeProfile, new: TypeProfile) -> TypeProfile:
-    """The first window of a phase, which is assumed to be as noisy as the phase before."""
-    was, misses = old.misses_per_cycle, new.misses_per_cycle
-    if was is not None and misses is not None:
-        misses = was.restarted(misses.value)
-    return new._replace(ips=old.ips.restarted(new.ips.value), misses_per_cycle=misses)
 
 
 def _continued(old: TypeProfile, new: TypeProfile, pace: Smoothed, anchor: float) -> TypeProfile:
