@@ -83,11 +83,6 @@ class Cycle:
         return self.observation.topology
 
     @property
-    def coefficient_drift(self) -> Mapping[str, float]:
-        """Speedup measured in guests over the speedup by coefficients, by core type."""
-        return self.profiles.drift(self.time_ns)
-
-    @property
     def domains(self) -> tuple[DomainRecord, ...]:
         """The record by domain and vCPU; computed at each call."""
         return tuple(self._domain(d) for d in self.observation.domains)

@@ -93,11 +93,6 @@ def _work(before: Sample | None, after: Sample | None) -> Work | None:
     return Work(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, float(instructions))
 
 
-def _whole_periods(tick: int) -> int:
-    """This tick or a later one, at which a sampling period ends."""
-    return tick + -tick % ips_controller.TICKS
-
-
 class FastLoop:
     """Sets the limits of vCPUs that book Ips. It runs in the same thread as the control loop."""
 
@@ -195,8 +190,9 @@ class FastLoop:
         if changed and state.rho is not None:
             vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
         if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
-            # All at the same tick, so that the loop wakes up only once per period.
-            vcpu.tick = _whole_periods(self._tick + ips_controller.TICKS)
+            # At a multiple of TICKS like all of these, so that the loop wakes up once per period.
+            next_period = self._tick + ips_controller.TICKS
+            vcpu.tick = next_period + -next_period % ips_controller.TICKS
         latest = work if last is vcpu.since else _work(last, sample)
         vcpu.state = self._controller.act(state, terms, work, latest or work)
         vcpu.since = sample

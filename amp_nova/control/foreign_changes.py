@@ -102,12 +102,9 @@ def by_hotplug(
     It reports only the online pCPUs of an affinity, and lets a thread run elsewhere if all pCPUs of
     its affinity are offline.
     """
-    was, online = (
-        frozenset(p.id for p in topology.pcpus) if topology else frozenset()
-        for topology in (before, after)
-    )
-    if not was:
+    if before is None:
         return False
+    was, online = (frozenset(p.id for p in topology.pcpus) for topology in (before, after))
     # A pCPU may have come online since the topology was read.
     came, gone = (online - was) | (now - online), was - online
     return kept ^ now <= came | gone or kept <= gone

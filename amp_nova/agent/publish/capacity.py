@@ -53,14 +53,12 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     """
     entitlement = vcpu.entitlement
     booking, home = entitlement.booking, entitlement.home
-    if booking.kind == "best_effort" or (entitlement.note is None and vcpu.failure is None):
+    if booking.kind == "best_effort":
         return {}
     found = ["failed"] if vcpu.failure else []
-    if entitlement.note is None:
-        return dict.fromkeys(found, 1)
-    if entitlement.governed_by == "excluded":
+    if entitlement.note is not None and entitlement.governed_by == "excluded":
         found.append("excluded")
-    else:
+    elif entitlement.note is not None:
         uncounted = booking.ips is not None and vcpu.reading.counts is None
         found += ["unverifiable"] if uncounted else []
         if home.cores is not None and home.pcpu is None:

@@ -7,7 +7,7 @@ import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle
@@ -186,17 +186,13 @@ def _changes(before: tuple[Changed, ...], cycle: Cycle, now_s: float) -> tuple[C
         d.domain.resource: d.domain.display_name or d.domain.name for d in cycle.observation.domains
     }
     new = list(islice(_made(cycle, names, now_s), CHANGES_MAX))
-    latest: dict[str, Changed] = {}
-    for changed in before:
-        latest.setdefault(changed.who, changed)
-    merged: set[int] = set()
+    kept = list(before)
     for i, changed in enumerate(new):
-        known = latest.get(changed.who)
+        known = next((c for c in kept if c.who == changed.who), None)
         if known and (known.why, known.failure) == (changed.why, changed.failure):
-            merged.add(id(known))
+            kept.remove(known)
             new[i] = replace(changed, count=known.count + 1)
-    kept = (c for c in before if id(c) not in merged)
-    return tuple(islice(chain(new, kept), CHANGES_MAX))
+    return tuple([*new, *kept][:CHANGES_MAX])
 
 
 def _made(cycle: Cycle, names: Mapping[str, str], now_s: float) -> Iterator[Changed]:

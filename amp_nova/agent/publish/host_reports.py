@@ -17,7 +17,6 @@ from oslo_config import cfg
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.flavor.extra_specs import best_effort, examine
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
 from amp_nova.wire.encoding import encode
@@ -38,7 +37,7 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
         for_admission(cycle.topology, info.smt),
         info.bookable_of(cycle.topology),
         info.reserve_ratio,
-        tuple(_instance(d) for d in cycle.domains),
+        tuple(_instance(cycle, d) for d in cycle.domains),
         info.policy,
         info.counters,
         healthy,
@@ -46,11 +45,10 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
     )
 
 
-def _instance(record: DomainRecord) -> ReportedInstance:
+def _instance(cycle: Cycle, record: DomainRecord) -> ReportedInstance:
     domain = record.domain
-    booking, _ = examine(domain.specs, domain.vcpus)
-    # The agent treats an invalid booking as best effort; the scheduler must do the same.
-    booking = booking or best_effort(domain.vcpus)
+    # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
+    booking = cycle.bookings[domain.resource].booking
     return ReportedInstance(
         domain.resource,
         tuple(_vcpu(v) for v in record.vcpus),

@@ -202,7 +202,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
         ("core_type",)),
     Row("gauge", "amp_coefficient_drift_ratio",
         "Speedup of guests on a core type over what its coefficient says.",
-        lambda r: r.coefficient_drift, ("core_type",)),
+        lambda r: r.profiles.drift(r.time_ns), ("core_type",)),
     Row("counter", "amp_migrations_total", "Moves of vCPUs between core types.",
         lambda r: r.totals.migrations, ("from", "to")),
     Row("counter", "amp_enforcement_drift_total", "Settings of vCPUs changed by others.",
