@@ -110,47 +110,36 @@ def pack(
     packing (``Packed.pcpus``), empty for the first one. If not all fit, those that had a place keep
     one.
     """
-    made = _requests(instances, topology, before)
+    made = {
+        (i.resource, facts.number): request
+        for i in instances
+        for facts in i.vcpus
+        if (request := _request(i, facts, topology, before)) is not None
+    }
     packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
     made = {k: replace(r, coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
     kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
     return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu), kept_free)
 
 
-def _requests(
-    instances: Sequence[Instance], topology: Topology, before: Mapping[VcpuKey, int | None]
-) -> dict[VcpuKey, Demand]:
-    found = {}
-    for instance in instances:
-        for facts in instance.vcpus:
-            booked = instance.booking_of(facts.number)
-            refcores = booked.refcores
-            if booked.ips is not None:
-                refcores = least_refcores(booked.ips, topology)
-            if refcores is not None:
-                request = _request(instance, facts, refcores, topology, before)
-                found[instance.resource, facts.number] = request
-    return found
-
-
 def _request(
     instance: Instance,
     facts: VcpuFacts,
-    refcores: float,
     topology: Topology,
     before: Mapping[VcpuKey, int | None],
-) -> Demand:
-    """What one vCPU requests.
+) -> Demand | None:
+    """What one vCPU requests; ``None`` if it books nothing, or Ips that cannot be converted.
 
     Before the first packing, a vCPU outside the idle class whose affinity lies within one core type
     counts as placed.
     """
-    key, now = (instance.resource, facts.number), topology.only_type(facts.pcpus)
-    packed = before.get(key)
-    ips = instance.booking_of(facts.number).ips
-    own = own_coefficients.NONE
-    if ips is None:
-        own = instance.coefficients.get(facts.number, own_coefficients.NONE)
+    booking, key = instance.booking_of(facts.number), (instance.resource, facts.number)
+    refcores, own = booking.refcores, instance.coefficients.get(facts.number, own_coefficients.NONE)
+    if booking.ips is not None:
+        refcores, own = least_refcores(booking.ips, topology), own_coefficients.NONE
+    if refcores is None:
+        return None
+    now, packed = topology.only_type(facts.pcpus), before.get(key)
     request = Demand(
         key=key,
         refcores=refcores,
@@ -161,7 +150,7 @@ def _request(
         packed=packed,
         admitted=packed is not None if before else now is not None and not instance.idle,
         coefficients=own_coefficients.bounded(own, refcores, topology),
-        ips=ips,
+        ips=booking.ips,
     )
     if instance.excluded is None or now is None:
         return request

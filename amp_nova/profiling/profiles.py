@@ -63,7 +63,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """All vCPUs' entries, and what they have measured, on a host with these core types."""
+    """All vCPUs' entries on a host with these core types.
+
+    ``misses``: what a cache miss cost, by vCPU that ran on the slowest and on the fastest type.
+    """
 
     settings: ProfileSettings = field(default_factory=ProfileSettings)
     core_types: tuple[CoreType, ...] = ()

@@ -71,9 +71,8 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
         for pattern, adaptive in choice.exceptions
         if fnmatchcase(domain.name, pattern) or domain.resource == pattern
     )
-    default = choice.adaptive if booking.adaptive is None else booking.adaptive
-    adaptive = next(exceptions, default)
-    return InstanceBooking(domain, booking, problem, varies, adaptive)
+    otherwise = choice.adaptive if booking.adaptive is None else booking.adaptive
+    return InstanceBooking(domain, booking, problem, varies, next(exceptions, otherwise))
 
 
 def refused(bookings: Bookings) -> dict[str, str]:
