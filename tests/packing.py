@@ -11,8 +11,7 @@ from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import Instance, VcpuFacts, pack
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.profiles import Entry, Profiles
-from amp_nova.profiling.vcpu_profile import VcpuProfile
+from amp_nova.profiling.profiles import Entry, Profiles, VcpuProfile
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 from tests.host_reports import NOW_S

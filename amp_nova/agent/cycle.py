@@ -10,8 +10,7 @@ from amp_nova.control.entitlement import Entitlement
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.profiles import Profiles
-from amp_nova.profiling.vcpu_profile import VcpuProfile
+from amp_nova.profiling.profiles import Profiles, VcpuProfile
 
 STAGES = ("observe", "account", "decide", "apply")
 

@@ -1,4 +1,4 @@
-"""The counter profiles of all vCPUs, carried from one observation to the next."""
+"""What the performance counters say about every vCPU, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,10 +9,8 @@ from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling import counter_windows, speedup
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.speedup import MissCost, MissSample
-from amp_nova.profiling.vcpu_profile import VcpuProfile, concluded
+from amp_nova.profiling.speedup import Estimate, MissCost, MissSample, Platform
 
-UNKNOWN = VcpuProfile()
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
 DEFAULT_MISS = MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
@@ -33,6 +31,28 @@ class ProfileSettings:
     def window_ns(self) -> float:
         """Length of a window."""
         return min(counter_windows.WINDOW_S, _INTERVAL_RATIO * self.interval_s) * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuProfile:
+    """What the performance counters say about one vCPU; ``None``: unknown."""
+
+    ipc: float | None = None
+    """Instructions per cycle while it ran, smoothed."""
+    score: float | None = None
+    """Fast-core efficiency: IPC x utilization (kwon2011)."""
+    speedup: Estimate | None = None
+    """The most certain estimate of its speed on the fastest core type over the slowest."""
+    sampled: Estimate | None = None
+    """The estimate from its rates on both core types, if it ran on both."""
+    coefficients: Mapping[str, float] = field(default_factory=dict)
+    """Its own coefficients, by name of the core type."""
+    per_ref_ns: float | None = None
+    """Instructions per nanosecond of CPU time over the core type's coefficient: ranks vCPUs where
+    cycles are not counted."""
+
+
+UNKNOWN = VcpuProfile()
 
 
 class Entry(NamedTuple):
@@ -137,7 +157,7 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
         done = counter_windows.window(entry.first, reading, passed_ns)
         if done is not None and entry.position is not None:
             known = counter_windows.with_window(entry.counters, entry.position, done, now_s)
-            profile = concluded(entry.profile, platform, known, seen.topology.reference, now_s)
+            profile = _concluded(entry.profile, platform, known, seen.topology.reference, now_s)
             entry = entry._replace(counters=known, profile=profile)
             if (sample := speedup.miss_sample(platform, known)) is not None:
                 misses.pop(key, None)
@@ -148,6 +168,37 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
     return replace(profiles, entries=entries, misses=misses)
+
+
+def _concluded(
+    before: VcpuProfile, platform: Platform, known: CounterProfile, reference: str, now_s: float
+) -> VcpuProfile:
+    """The profile that follows from a vCPU's windows.
+
+    ``before``: its last profile, whose coefficients stay unless they differ by more than noise;
+    ``reference``: the core type of the reference core, which this host may lack.
+    """
+    types = platform.core_types
+    names = [t.name for t in types]
+    base = names.index(reference) if reference in names else 0
+    own = {}
+    for position, core_type in enumerate(types):
+        found = speedup.own_coefficient(platform, known, position, base, now_s)
+        if found is not None and core_type.coefficient is not None:
+            in_force = before.coefficients.get(core_type.name, core_type.coefficient)
+            own[core_type.name] = speedup.next_coefficient(in_force, found[0], found[1].noise)
+    now, per_ref_ns = known.now, None
+    if now is not None and known.position is not None:
+        coefficient = types[known.position].coefficient
+        per_ref_ns = None if coefficient is None else now.ips.value / coefficient / 1e9
+    return VcpuProfile(
+        ipc=now.ipc if now else None,
+        score=known.score,
+        speedup=speedup.speedup(platform, known, len(types) - 1, 0, now_s),
+        sampled=speedup.from_sampling(platform, known, len(types) - 1, 0, now_s),
+        coefficients=own,
+        per_ref_ns=per_ref_ns,
+    )
 
 
 def moved(profiles: Profiles, seen: Observation, positions: Positions) -> Profiles:

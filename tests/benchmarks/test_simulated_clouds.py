@@ -38,8 +38,8 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher, AmpScalabilityWeigher
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing import core_shares
+from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import hosts
 from tests.benchmarks.scale import scaled
 from tests.packing import PackingHost

@@ -12,8 +12,8 @@ from amp_nova.control.entitlement import Quota
 from amp_nova.control.homes import Home
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.profiling.vcpu_profile import VcpuProfile
 from tests import reports
 from tests.hosts import FakeHost
 

@@ -14,8 +14,8 @@ from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.host_reports import Publisher
 from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import Speedup
 from tests import reports

@@ -24,8 +24,8 @@ from amp_nova.model.observation import Counts
 from amp_nova.model.topology import CoreType
 from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
+from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.profiling.vcpu_profile import VcpuProfile
 from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
