@@ -8,11 +8,9 @@ from typing import Any
 from amp_nova import plugins
 from amp_nova.cmd import agent_options, compare_plot, pareto, table
 from amp_nova.cmd.figure import empty
-from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import Table, cell
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios.scenario import load
@@ -52,7 +50,6 @@ def add_parser(subparsers: Any) -> None:
         "compare",
         description="Run several best-effort policies over scenarios and compare the results.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO.yaml")
     parser.add_argument(
@@ -76,32 +73,25 @@ def run(args: argparse.Namespace) -> int:
     names = args.policies or list(plugins.policies())
     if len(set(names)) < len(names):
         raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: remove one")
-    wanted = {text: _policy(text) for text in names}
+    wanted = {text: plugins.read_policy(text) for text in names}
     scenarios = [load(path, agent_options.read) for path in args.scenarios]
     figure = None if args.plot is None else empty(args.plot)
-    rows = []
+    by_scenario: dict[str, list[Row]] = {}
     for number, scenario in enumerate(scenarios, 1):
         fair = simulation.run(scenario, plugins.load_policy(BASELINE))
         for name, policy in wanted.items():
             progress(f"{scenario.name}: {name} ({number} of {len(scenarios)})")
             result = fair if name == BASELINE else simulation.run(scenario, policy)
-            rows.append(_row(name, result, fair))
+            by_scenario.setdefault(scenario.name, []).append(_row(name, result, fair))
     progress("")
-    by_scenario: dict[str, list[Row]] = {row["scenario"]: [] for row in rows}
-    for row in rows:
-        by_scenario[row["scenario"]].append(row)
-    around = ((), ["", *_messages(by_scenario), "", LEGEND])
+    messages = [f"{n}: {pareto.message(pareto.groups(r))}" for n, r in by_scenario.items()]
+    around = ((), ["", *messages, "", LEGEND])
     whole = args.format == "table" and not args.columns and args.sort is None
+    rows = [row for found in by_scenario.values() for row in found]
     table.show(args, _table(by_scenario, grouped=whole), rounded(rows), around)
     if figure is not None:
         compare_plot.draw(figure, by_scenario, args.plot)
     return 0
-
-
-def _policy(text: str) -> Policy:
-    """A policy from its name and parameters."""
-    name, *params = text.split(":")
-    return plugins.load_policy(name, **pairs(f"--policy {name}: parameter", params))
 
 
 def _row(policy: str, result: Result, fair: Result) -> Row:
@@ -121,12 +111,6 @@ def _row(policy: str, result: Result, fair: Result) -> Row:
         "cross_llc_migrations": result.cross_llc_migrations,
         "fast_idle_ratio": result.fast_idle_ratio,
     }
-
-
-def _messages(scenarios: Mapping[str, Sequence[Row]]) -> list[str]:
-    """What the comparison says, a line for each scenario."""
-    found = {name: pareto.message(pareto.groups(rows)) for name, rows in scenarios.items()}
-    return [f"{name}: {message}" for name, message in found.items()]
 
 
 def _table(scenarios: Mapping[str, Sequence[Row]], *, grouped: bool) -> Table:

@@ -78,7 +78,7 @@ def test_policies_with_the_same_result_share_a_line(compare):
     ("argv", "says"),
     [
         (["--policy", "amp-most"], "no policy 'amp-most' is installed"),
-        (["--policy", "amp-r-fair:fair"], "parameter 'fair' is not allowed: write KEY=VALUE"),
+        (["--policy", "amp-r-fair:fair"], "write NAME or NAME:KEY=VALUE, each key once"),
         (["--policy", "acfs", "--policy", "acfs"], "acfs is given twice"),
         (["--policy", "amp-r-fair:fair_ratio=2"], "give a number from 0 to 1"),
     ],
