@@ -11,7 +11,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from amp_nova import conf as options
-from amp_nova.cmd.parser import Parser
+from amp_nova.cmd.parser import Parser, add_config_file
 from amp_nova.exceptions import (
     AmpError,
     CalibrationInvalid,
@@ -39,11 +39,8 @@ def build_parser() -> Parser:
         prog="amp-nova-agent",
         description="Deliver to instances the CPU capacity that they booked.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--config-file", metavar="FILE", action="append", help="instead of the default files"
-    )
+    add_config_file(parser)
     parser.add_argument("--once", action="store_true", help="run one cycle and exit")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what one cycle would change, and exit"

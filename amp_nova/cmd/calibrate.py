@@ -11,6 +11,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd import calibration_table, table
+from amp_nova.cmd.parser import add_config_file, whole
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
@@ -42,28 +43,22 @@ def add_parser(subparsers: Any) -> None:
         "calibrate",
         description="Measure the coefficient and nominal Ips of every core type of an idle host.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--output", metavar="FILE", help="write here; default: [topology] calibration_file")
     add("--reference", metavar="FILE", help="calibration of the host that has the reference core")
-    add("--repeat", type=_count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
-    add("--seconds", type=_count, default=1, metavar="S", help="length of one run; default 1")
+    count = whole(1, 3600)
+    add("--repeat", type=count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
+    add("--seconds", type=count, default=1, metavar="S", help="length of one run; default 1")
     names = ",".join(k.name for k in stress_ng.KERNELS)
     add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
     add(
         "--force", action="store_true", help="measure even a busy machine, write even noisy results"
     )
     add("--no-write", action="store_true", help="load and measure the machine, write no file")
-    add("--config-file", metavar="FILE", help="read this configuration instead")
+    add_config_file(parser)
     table.add_arguments(parser)
     parser.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 3600):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to 3600")
-    return int(text)
 
 
 def _kernels(text: str) -> tuple[Kernel, ...]:
@@ -98,7 +93,7 @@ class Task:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write and print; raises ``AmpError`` and leaves the old file on failure."""
-    conf = options.load(files=[args.config_file] if args.config_file else None)
+    conf = options.load(files=args.config_file)
     output = args.output or conf.topology.calibration_file
     task = _prepare(args, conf, output)
     try:

@@ -22,7 +22,6 @@ def add_parser(subparsers: Any) -> None:
         "completion",
         description="Print a script that makes a shell complete commands, options and files.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=("bash", "zsh"), help="bash or zsh", metavar="SHELL")
     parser.add_argument(

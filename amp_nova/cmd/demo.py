@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import re
 import sys
 import textwrap
 import time
@@ -19,6 +18,7 @@ from typing import Any
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.cmd.figure import empty, save
+from amp_nova.cmd.parser import whole
 from amp_nova.cmd.table import aligned, number
 from amp_nova.cmd.terminal import redrawn
 from amp_nova.exceptions import ConfigInvalid
@@ -46,18 +46,17 @@ def add_parser(subparsers: Any) -> None:
             "1 if a booking was not delivered."
         ),
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--duration",
-        type=_whole(len(ACTS), DURATION_MAX_S),
+        type=whole(len(ACTS), DURATION_MAX_S),
         default=32,
         metavar="S",
         help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
     )
     parser.add_argument(
         "--port",
-        type=_whole(0, 65_535),
+        type=whole(0, 65_535),
         default=0,
         metavar="P",
         help="port of the page and the metrics (default: any)",
@@ -66,18 +65,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
     parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
     parser.set_defaults(run=run)
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    """Reads a whole number from ``low`` to ``high``."""
-
-    def read(text: str) -> int:
-        # The length first: int() raises another error for a very long text.
-        if not (re.fullmatch("[0-9]{1,9}", text) and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, {low} to {high}")
-        return int(text)
-
-    return read
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,11 +1,11 @@
 """``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
 
 import argparse
-import re
 import sys
 from typing import Any
 
 from amp_nova.cmd import table
+from amp_nova.cmd.parser import whole
 from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.exceptions import BookingInvalid, sentence
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, remarks, vcpus_named
@@ -33,10 +33,11 @@ def add_parser(subparsers: Any) -> None:
         help="validate extra specs and print the booking",
         description="Validate extra specs; print the booking and the Placement properties to add.",
         epilog=f"{EXAMPLE}\nextra specs:\n{keys}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
-    check.add_argument("--vcpus", type=_vcpus, metavar="N", help="number of vCPUs of the flavor")
+    check.add_argument(
+        "--vcpus", type=whole(1, VCPUS_MAX), metavar="N", help="number of vCPUs of the flavor"
+    )
     check.add_argument(
         "--reference-ips",
         metavar="IPS",
@@ -44,12 +45,6 @@ def add_parser(subparsers: Any) -> None:
     )
     table.add_arguments(check)
     check.set_defaults(run=run)
-
-
-def _vcpus(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= VCPUS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {VCPUS_MAX}")
-    return int(text)
 
 
 def _pairs(texts: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -1,16 +1,18 @@
 """The argument parser that all commands use: one-sentence errors, ``--version``, near misses."""
 
 import argparse
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from amp_nova.exceptions import sentence
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with ``--version`` and with errors that are one sentence."""
+    """argparse with ``--version``, errors that are one sentence, and lines kept as written."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
+        settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(*args, **settings)
         self.add_argument("--version", action=_Version, help="show the version and exit")
 
@@ -39,6 +41,25 @@ class _Version(argparse.Action):
         program = parser.prog.split()[0]
         print(f"{program} {importlib.metadata.version('amp-nova')}")
         parser.exit()
+
+
+def add_config_file(parser: argparse.ArgumentParser) -> None:
+    """Add ``--config-file``, whose values ``conf.load`` takes as ``files``."""
+    parser.add_argument(
+        "--config-file", metavar="FILE", action="append", help="instead of the default files"
+    )
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from ``low`` to ``high``."""
+
+    def read(text: str) -> int:
+        # The length first: int() raises another error for a very long text.
+        if not (re.fullmatch("[0-9]{1,9}", text) and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {low} to {high}")
+        return int(text)
+
+    return read
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

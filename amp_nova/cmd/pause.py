@@ -9,6 +9,7 @@ from amp_nova import conf as options
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.cmd import table
+from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Table
 from amp_nova.exceptions import AmpError
 
@@ -35,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
     release = subparsers.add_parser(
         "release",
-        description="Remove the limits and affinities that amp-nova set on some instances or on "
+        description="Remove the limits and affinities that amp-nova set on some instances or on\n"
         "all. The agent does not manage them again until 'amp-nova resume'.",
         epilog="example: amp-nova release --all --dry-run",
     )
@@ -45,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
     table.add_arguments(release)
     release.set_defaults(run=run_release)
     for parser in (pause, resume, release):
-        parser.add_argument("--config-file", metavar="FILE", action="append")
+        add_config_file(parser)
 
 
 def _seconds(text: str) -> float:

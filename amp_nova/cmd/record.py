@@ -21,6 +21,7 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish.outbound import shared_pcpus
 from amp_nova.agent.settings import read as read_settings
 from amp_nova.agent.wakeup import Wakeup
+from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import (
     AmpError,
@@ -66,7 +67,6 @@ def add_parser(subparsers: Any) -> None:
         "record",
         description="Watch this host's instances for a while and write what they do as a scenario.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--duration", type=_duration_s, required=True, metavar="TIME", help="such as 90s, 10m, 1h"
@@ -80,9 +80,7 @@ def add_parser(subparsers: Any) -> None:
         help="seconds between two readings; default: %(default)s",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument(
-        "--config-file", metavar="FILE", action="append", help="instead of the default files"
-    )
+    add_config_file(parser)
     parser.set_defaults(run=run)
 
 

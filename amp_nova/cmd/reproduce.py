@@ -42,7 +42,6 @@ def add_parser(subparsers: Any) -> None:
         "reproduce",
         description="Run the papers' experiments again, on simulated hosts.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS)

@@ -53,7 +53,6 @@ def add_parser(subparsers: Any) -> None:
         "simulate",
         description="Run a scenario with the agent's own control loop on a simulated host.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
     parser.add_argument(

@@ -11,6 +11,7 @@ from typing import Any
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
 from amp_nova.cmd import table
+from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.cmd.terminal import redrawn
 from amp_nova.exceptions import AmpError, ConfigInvalid
@@ -30,9 +31,7 @@ NONE_HERE = (
 
 def add_parser(subparsers: Any) -> None:
     """Add ``status`` and ``explain``."""
-    status = subparsers.add_parser(
-        "status", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    status = subparsers.add_parser("status", epilog=EPILOG)
     status.add_argument(
         "--watch", action="store_true", help="redraw the table in every cycle of the agent"
     )
@@ -43,9 +42,7 @@ def add_parser(subparsers: Any) -> None:
     explain.add_argument("--format", choices=table.DOCUMENTS, default="table")
     explain.set_defaults(run=run_explain)
     for parser in (status, explain):
-        parser.add_argument(
-            "--config-file", metavar="FILE", action="append", help="instead of the default files"
-        )
+        add_config_file(parser)
 
 
 class _Refused(AmpError):

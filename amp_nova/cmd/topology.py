@@ -9,6 +9,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd import table
+from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
@@ -39,14 +40,13 @@ def add_parser(subparsers: Any) -> None:
         "topology",
         description="Show this host's core types, slowest first.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--root",
         metavar="DIR",
         help="read DIR/sys and DIR/proc; this host's configuration does not apply to them",
     )
-    parser.add_argument("--config-file", metavar="FILE", help="read this configuration instead")
+    add_config_file(parser)
     parser.add_argument(
         "--host-services",
         action="store_true",
@@ -142,10 +142,9 @@ def _notes(topology: Topology) -> Sequence[str]:
     return [*notes, *([""] if warnings else []), *warnings]
 
 
-def _configuration(root: str | None, config_file: str | None) -> cfg.ConfigOpts:
+def _configuration(root: str | None, files: list[str] | None) -> cfg.ConfigOpts:
     """This host's configuration, or with ``--root`` only that of ``--config-file``."""
-    files = [config_file] if config_file else [] if root else None
-    conf = options.load(files=files)
+    conf = options.load(files=[] if root and files is None else files)
     if root:
         conf.set_override("root", root, "topology")
         conf.set_default("calibration_file", "", "topology")  # the default is this host's

@@ -65,7 +65,6 @@ def add_parser(subparsers: Any) -> None:
         "whatif",
         description="Run a scenario as it is and as it would be with changes, and compare.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="such as a recording")
     parser.add_argument(

@@ -87,11 +87,11 @@ def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--duration", "3"], "'3' is not a whole number, 4 to 86400"),
+        (["--duration", "3"], "'3' is not a whole number from 4 to 86400"),
         (["--duration", "-1"], "'-1'"),
         (["--duration", "1.5"], "'1.5'"),
         (["--duration", "9" * 50], "whole number"),
-        (["--port", "65536"], "'65536' is not a whole number, 0 to 65535"),
+        (["--port", "65536"], "'65536' is not a whole number from 0 to 65535"),
         (["--port", "http"], "'http' is not a whole number"),
     ],
 )

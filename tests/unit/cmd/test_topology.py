@@ -1,11 +1,11 @@
 """``amp-nova topology`` as a user sees it."""
 
-import argparse
 import json
 
 import pytest
 
 from amp_nova.cmd import topology as command
+from amp_nova.cmd.parser import Parser
 from amp_nova.exceptions import AmpError
 from tests import machines, trees
 
@@ -23,7 +23,7 @@ def run(capsys):
     """Runs the command; exit status, output and error, as ``amp-nova`` gives them."""
 
     def run_(*argv):
-        parser = argparse.ArgumentParser(prog="amp-nova")
+        parser = Parser(prog="amp-nova")
         command.add_parser(parser.add_subparsers())
         try:
             args = parser.parse_args(["topology", *map(str, argv)])
