@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     for (paper, figure), (path, drawing) in zip(figures, drawings.items(), strict=False):
         rows = [r.row for r in found if (r.paper, r.figure) == (paper, figure)]
         title = f"{paper.name}, {figure.where}: {figure.title}"
-        reproduce_plot.draw(drawing, title, figure.x, rows, path)
+        reproduce_plot.draw(drawing, title, rows, path)
     notes = list(dict.fromkeys(note for r in found for note in _notes(r)))
     after = ["", counted(found), *_explained(notes), *_left_out({p.name: p for p, _ in figures})]
     table.show(args, _table(found, notes), rounded([document(r) for r in found]), ((), after))

@@ -9,7 +9,6 @@ was chosen so that this row comes out, so the row says nothing about the model.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 REPRODUCED, SIGN_ONLY, NOT_REPRODUCED = "reproduced", "sign only", "not reproduced"
 FITTED = "fitted: "
@@ -55,13 +54,6 @@ def at_least(value: float, unit: str = "", neutral: float = 0.0, text: str = "")
     return Published(text or f"at least {value:g} {unit}".rstrip(), value, math.inf, neutral)
 
 
-class At(NamedTuple):
-    """Where a row is in the drawing of its figure: on which line, and at which x."""
-
-    line: str
-    x: float
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """A quantity of a figure, published and ours.
@@ -77,7 +69,6 @@ class Row:
     assumptions: tuple[str, ...] = ()
     cause: str = ""
     fitted: str = ""
-    at: At | None = None
 
     @property
     def difference(self) -> float:
@@ -106,14 +97,13 @@ class Row:
 class Figure:
     """A figure or table of a paper, and how to compute our values for it.
 
-    ``section`` is where the paper states the values; ``x`` labels the axis of a figure with lines.
+    ``section`` is where the paper states the values.
     """
 
     name: str
     section: str
     title: str
     rows: Callable[[], Iterator[Row]]
-    x: str = ""
 
     @property
     def where(self) -> str:

@@ -21,7 +21,6 @@ from amp_nova.sim.reproduce.experiment import (
     steady,
 )
 from amp_nova.sim.reproduce.figure import (
-    At,
     Figure,
     Paper,
     Published,
@@ -96,13 +95,13 @@ def _figure_4(losses: bool) -> Iterator[Row]:
         fair = _pair(other, 1.0)
         for ratio, value in zip((0.0, 0.5, 1.0), published, strict=False):
             found, line = _pair(other, ratio), f"R = {ratio:.0%}"
-            at, what = At(line, other), f"speedups 2 and {other:g}, {line}"
+            what = f"speedups 2 and {other:g}, {line}"
             if losses:
                 lost = max(0.0, *(-percent(found[n] / fair[n]) for n in fair))
-                yield Row(f"greatest slowdown, {what}", exactly(value, "%"), lost, "%", at=at)
+                yield Row(f"greatest slowdown, {what}", exactly(value, "%"), lost, "%")
             else:
                 mean = statistics.mean(found.values())
-                yield Row(f"throughput, {what}", exactly(value, neutral=1.0), mean, at=at)
+                yield Row(f"throughput, {what}", exactly(value, neutral=1.0), mean)
 
 
 @cache
@@ -122,7 +121,7 @@ def _figure_6() -> Iterator[Row]:
     few = at_most(50.0, "%", text="high only if all cores are fast")
     for fast in (4, 8, 10):
         what = f"part of the all-fast gain, pinned, {fast} fast cores"
-        yield Row(what, few, _gained("pinned", fast), "%", (EQUAL_THREADS,), at=At("pinned", fast))
+        yield Row(what, few, _gained("pinned", fast), "%", (EQUAL_THREADS,))
 
 
 def _figure_12() -> Iterator[Row]:
@@ -135,8 +134,8 @@ def _figure_12() -> Iterator[Row]:
     for policy, published in expected.items():
         for fast in (6, 8, 10):
             what = f"part of the all-fast gain, {policy}, {fast} fast cores"
-            ours, at = _gained(policy, fast), At(policy, fast)
-            yield Row(what, published, ours, "%", (EQUAL_THREADS,), STILL, at=at)
+            ours = _gained(policy, fast)
+            yield Row(what, published, ours, "%", (EQUAL_THREADS,), STILL)
 
 
 def _figure_7() -> Iterator[Row]:
@@ -252,9 +251,9 @@ def _table_3() -> Iterator[Row]:
         if mix in mixes.OVERCOMMITTED:
             cause = NO_COST
         for ratio, value in zip(mixes.RATIOS, published, strict=True):
-            what, at = f"{mix}, R = {ratio:.0%}: greatest slowdown", At(mix, ratio * 100.0)
+            what = f"{mix}, R = {ratio:.0%}: greatest slowdown"
             ours = mixes.greatest_loss(mix, "amp-r-fair", ratio)
-            yield Row(what, exactly(value, "%"), ours, "%", assumed, cause, at=at)
+            yield Row(what, exactly(value, "%"), ours, "%", assumed, cause)
 
 
 def _figure_11() -> Iterator[Row]:
@@ -304,28 +303,27 @@ def _figure_14() -> Iterator[Row]:
             published = Published("decreases rapidly", 0.0, 25.0)
         what = f"1H-1M-1L, {fast} fast cores: freqmine, amp-vm against amp-fair"
         ours = percent(found[name] / fair[name])
-        yield Row(what, published, ours, "%", (FROM_FIGURE_8,), at=At("freqmine", fast))
+        yield Row(what, published, ours, "%", (FROM_FIGURE_8,))
 
 
-FAST, SECOND = "fast cores of twelve", "speedup of the second guest"
 PAPER = Paper(
     "kwon2011",
     "Virtualizing performance asymmetric multi-core systems",
     (
-        Figure("figure 4, left", "2.2", "Throughput", lambda: _figure_4(losses=False), SECOND),
-        Figure("figure 4, right", "2.2", "Slowdown", lambda: _figure_4(losses=True), SECOND),
-        Figure("figure 6", "2.3", "One program, vCPUs pinned", _figure_6, FAST),
+        Figure("figure 4, left", "2.2", "Throughput", lambda: _figure_4(losses=False)),
+        Figure("figure 4, right", "2.2", "Slowdown", lambda: _figure_4(losses=True)),
+        Figure("figure 6", "2.3", "One program, vCPUs pinned", _figure_6),
         Figure("figure 7", "4.2", "Twelve guests with one vCPU", _figure_7),
         Figure("figure 8", "4.2", "Twelve vCPUs of multi-vCPU guests", _figure_8),
         Figure("figure 9", "4.2", "Who uses the fast cores", _figure_9),
         Figure("figure 10", "4.2", "Twenty-four vCPUs", _figure_10),
         Figure("text", "4.2", "Greatest gains, and moves across caches", _section_4_2),
         Figure("table 2", "4.3", "Fairness", _table_2),
-        Figure("table 3", "4.3", "Fairness with R", _table_3, "R in percent"),
+        Figure("table 3", "4.3", "Fairness with R", _table_3),
         Figure("figure 11", "4.3", "What R costs", _figure_11),
-        Figure("figure 12", "4.4", "One program, five schedulers", _figure_12, FAST),
+        Figure("figure 12", "4.4", "One program, five schedulers", _figure_12),
         Figure("figure 13", "4.4", "Three guests, pinned and amp-vm", _figure_13),
-        Figure("figure 14", "4.4", "amp-vm against amp-fair", _figure_14, FAST),
+        Figure("figure 14", "4.4", "amp-vm against amp-fair", _figure_14),
     ),
     (
         "figure 2 (measured and predicted speedups): an image; no number of it is in the text",
