@@ -10,8 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+from yaml.representer import SafeRepresenter
 
 from amp_nova.exceptions import ScenarioInvalid
 
@@ -119,6 +121,12 @@ class Value:
             raise self.refused(expected)
         return [Value(n, self.file, f"{self.path}[{i}]") for i, n in enumerate(self.node.value)]
 
+    def plain(self) -> Any:
+        """Dictionaries, lists and scalars as they are written; without values that are ``null``."""
+        if self.is_mapping:
+            return {k: v.plain() for k, v in self.entries().items() if not v.is_null}
+        return [item.plain() for item in self.items()] if self.is_list else self.raw()
+
     def raw(self, expected: str = "text") -> str:
         """A scalar as it is written in the file."""
         return str(self._scalar(expected).value)
@@ -169,6 +177,11 @@ class Value:
 def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
     where = file if line is None else f"{file}, line {line}"
     return ScenarioInvalid(f"{where}: {sentence}")
+
+
+def of_plain(plain: Any, file: str) -> Value:
+    """A document from what ``plain`` returned; it has no line numbers."""
+    return Value(SafeRepresenter().represent_data(plain), file, "")
 
 
 def load(path: Path) -> Value:
