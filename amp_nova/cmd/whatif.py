@@ -19,7 +19,7 @@ from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.scenario import Scenario
-from amp_nova.sim.what_if import PredictionErrors, Recorded
+from amp_nova.sim.what_if import Numbers, Recorded
 
 EPILOG = """examples:
   amp-nova record --duration 10m -o host.yaml
@@ -56,7 +56,7 @@ class Alternative(NamedTuple):
 
     label: str
     result: Result
-    errors: PredictionErrors
+    errors: Numbers
 
 
 def add_parser(subparsers: Any) -> None:
@@ -172,7 +172,7 @@ def _rows(
     rows: list[list[object]] = []
     for label, result, errors in answers:
         for name, then in result.vms.items():
-            now, error = as_is.vms[name], errors.vms[name]["progress_refcores"]
+            now, error = as_is.vms[name], errors[name, "progress_refcores"]
             measured = known[name].measures if known and name in known else {}
             rows.append(
                 [
@@ -197,11 +197,10 @@ def _error_text(error: float | None) -> str:
 
 def _message(as_is: Result, answer: Alternative) -> list[str]:
     """What an answer says, in a line or two."""
-    totals = answer.errors.totals
     parts = []
     for name in ("throughput", "asp", "unfairness", "fast_idle_ratio"):
         before, after = getattr(as_is, name), getattr(answer.result, name)
-        error = totals.get(name)
+        error = answer.errors.get(("", name))
         title = {"asp": "ASP", "fast_idle_ratio": "fast cores idle"}.get(name, name)
         parts.append(f"{title} {cell(before)} -> {cell(after)} {_error_text(error)}".rstrip())
     lines = [f"{answer.label}: {', '.join(parts)}"]
@@ -212,11 +211,12 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
     return lines
 
 
-def _accuracy(known: Recorded | None, model: PredictionErrors | None) -> str:
+def _accuracy(known: Recorded | None, model: Numbers | None) -> str:
     """How far the simulation of the recording is from the recording."""
     if known is None or model is None:
         return "the error of this answer is unknown: the scenario is not a recording"
-    found = {n: e for n, m in model.vms.items() if (e := m["progress_refcores"]) is not None}
+    progress = ((n, e) for (n, name), e in model.items() if name == "progress_refcores")
+    found = {n: error for n, error in progress if error is not None}
     if not found:
         return "the error of this answer is unknown: no progress was recorded"
     worst = max(found, key=lambda name: found[name])
@@ -231,7 +231,7 @@ def _document(
     as_is: Result,
     answers: Sequence[Alternative],
     known: Recorded | None,
-    model: PredictionErrors | None,
+    model: Numbers | None,
 ) -> dict[str, Any]:
     measured = None
     if known is not None:
@@ -247,5 +247,11 @@ def _document(
     }
 
 
-def _plain(errors: PredictionErrors) -> dict[str, Any]:
-    return {**errors.totals, "vms": {name: dict(found) for name, found in errors.vms.items()}}
+def _plain(errors: Numbers) -> dict[str, Any]:
+    """The errors of the host, and those of every VM."""
+    totals = {name: error for (vm, name), error in errors.items() if not vm}
+    vms: dict[str, dict[str, float | None]] = {}
+    for (vm, name), error in errors.items():
+        if vm:
+            vms.setdefault(vm, {})[name] = error
+    return {**totals, "vms": vms}

@@ -8,7 +8,6 @@ no gain at all to what the coefficients say.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
@@ -20,19 +19,12 @@ from amp_nova.sim.scenarios.recorded import MEASURES, RecordedGain, RecordedVm
 from amp_nova.sim.scenarios.scenario import Scenario
 
 TOTALS = ("throughput", "unfairness")
-Numbers = Mapping[str, float | None]
+Numbers = Mapping[tuple[str, str], float | None]
+"""Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
 Recorded = Mapping[str, RecordedVm]
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionErrors:
-    """Errors of the numbers of a result, by name; ``None``: not known."""
-
-    totals: Numbers
-    vms: Mapping[str, Numbers]
-
-
-def totals(recorded: Recorded) -> Numbers:
+def totals(recorded: Recorded) -> Mapping[str, float | None]:
     """The recorded numbers of the whole host; ``None`` if that of a VM is unknown."""
     progress = [vm.measures["progress_refcores"] for vm in recorded.values()]
     slowdowns = [vm.measures["slowdown"] for vm in recorded.values()]
@@ -46,20 +38,19 @@ def totals(recorded: Recorded) -> Numbers:
     }
 
 
-def model_error(as_is: Result, recorded: Recorded) -> PredictionErrors:
+def _numbers(result: Result) -> Numbers:
+    """The numbers of a result that a recording has as well."""
+    vms = {(name, m): getattr(vm, m) for name, vm in result.vms.items() for m in MEASURES}
+    return {**{("", t): getattr(result, t) for t in TOTALS}, **vms}
+
+
+def model_error(as_is: Result, recorded: Recorded) -> Numbers:
     """Relative difference between a recording and its simulation without changes."""
-    return PredictionErrors(
-        {t: _relative(getattr(as_is, t), found) for t, found in totals(recorded).items()},
-        {
-            name: {
-                m: _relative(getattr(vm, m), recorded[name].measures[m])
-                if name in recorded
-                else None
-                for m in MEASURES
-            }
-            for name, vm in as_is.vms.items()
-        },
-    )
+    known: Numbers = {
+        **{("", name): total for name, total in totals(recorded).items()},
+        **{(name, m): vm.measures[m] for name, vm in recorded.items() for m in MEASURES},
+    }
+    return {key: _relative(found, known.get(key)) for key, found in _numbers(as_is).items()}
 
 
 def _relative(simulated: float | None, recorded: float | None) -> float | None:
@@ -100,29 +91,13 @@ def predict(
     return result, [simulation.run(other, policy) for other in others]
 
 
-def error_of(
-    predicted: tuple[Result, list[Result]], model: PredictionErrors | None
-) -> PredictionErrors:
-    """The errors of a prediction."""
-    result, others = predicted
-    if model is None:
-        nothing = dict.fromkeys(MEASURES)
-        return PredictionErrors(dict.fromkeys(TOTALS), dict.fromkeys(result.vms, nothing))
-    return PredictionErrors(
-        {
-            t: _combined(getattr(result, t), [getattr(o, t) for o in others], model.totals[t])
-            for t in TOTALS
-        },
-        {
-            name: {
-                m: _combined(
-                    getattr(vm, m), [getattr(o.vms[name], m) for o in others], model.vms[name][m]
-                )
-                for m in MEASURES
-            }
-            for name, vm in result.vms.items()
-        },
-    )
+def error_of(predicted: tuple[Result, list[Result]], model: Numbers | None) -> Numbers:
+    """The errors of a prediction; ``model``: the error of the simulation, if known."""
+    result, others = _numbers(predicted[0]), [_numbers(other) for other in predicted[1]]
+    return {
+        key: _combined(found, [other[key] for other in others], model[key] if model else None)
+        for key, found in result.items()
+    }
 
 
 def _combined(
