@@ -28,6 +28,7 @@ from amp_nova.sim.reproduce.figure import (
     at_most,
     between,
 )
+from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.scenarios.workload import Workload
 
 SIZES = (2, 2, 6, 8)
@@ -66,18 +67,21 @@ def _workload(at: int, parallel: int, gain: float) -> Workload:
     return replace(made, working_set_bytes=CACHE_BYTES) if memory_bound else made
 
 
+def _relative_times(policy: str, made: Scenario, values: tuple[float, float]) -> list[list[float]]:
+    """Relative completion times of the guests for each seed; ``values``: mu and the threshold."""
+    params = {"mu": values[0], "threshold": values[1]} if policy == "integrated" else {}
+    results = (run_slots(replace(made, seed=seed), policy, **params) for seed in SEEDS)
+    return [[1.0 / speed for speed in speeds(result).values()] for result in results]
+
+
 @cache
 def _times(
-    policy: str, parallel: int, gain: float, mu_threshold: tuple[float, float] = BEST
+    policy: str, parallel: int, gain: float, values: tuple[float, float] = BEST
 ) -> list[float]:
     """Relative completion time of each guest, as the mean over seeds."""
-    found = []
-    for seed in SEEDS:
-        guests = (guest(f"vm{i}", _workload(i, parallel, gain), n) for i, n in enumerate(SIZES))
-        made = scenario(Machine(2, 6, gain, caches=2), guests, SECONDS, seed)
-        mu, threshold = mu_threshold
-        params = {"mu": mu, "threshold": threshold} if policy == "integrated" else {}
-        found.append([1.0 / s for s in speeds(run_slots(made, policy, **params)).values()])
+    guests = [guest(f"vm{i}", _workload(i, parallel, gain), n) for i, n in enumerate(SIZES)]
+    made = scenario(Machine(2, 6, gain, caches=2), guests, SECONDS)
+    found = _relative_times(policy, made, values)
     return [statistics.mean(column) for column in zip(*found, strict=True)]
 
 
@@ -119,18 +123,12 @@ def _figure_5() -> Iterator[Row]:
 
 
 @cache
-def _spread(policy: str, parallel: bool, mu_threshold: tuple[float, float] = BEST) -> float:
+def _spread(policy: str, parallel: bool, values: tuple[float, float] = BEST) -> float:
     """Standard deviation of SCT of five equal guests with two vCPUs, in percent."""
-    spreads = []
-    for seed in SEEDS:
-        barrier = BARRIER_S if parallel else None
-        guests = [guest(f"vm{i}", steady(CLOCKS, None, barrier), 2) for i in range(5)]
-        made = scenario(Machine(2, 6, CLOCKS), guests, 20.0, seed)
-        mu, threshold = mu_threshold
-        params = {"mu": mu, "threshold": threshold} if policy == "integrated" else {}
-        took = [1.0 / s for s in speeds(run_slots(made, policy, **params)).values()]
-        spreads.append(100.0 * statistics.pstdev(t / sum(took) for t in took))
-    return statistics.mean(spreads)
+    workload = steady(CLOCKS, None, BARRIER_S if parallel else None)
+    guests = [guest(f"vm{i}", workload, 2) for i in range(5)]
+    found = _relative_times(policy, scenario(Machine(2, 6, CLOCKS), guests, 20.0), values)
+    return statistics.mean(100.0 * statistics.pstdev(t / sum(r) for t in r) for r in found)
 
 
 def _figure_6() -> Iterator[Row]:

@@ -1,7 +1,6 @@
 """Hosts, guests and runs of the papers' experiments."""
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from amp_nova.flavor.extra_specs import parse
@@ -60,16 +59,13 @@ def guest(
     return Guest(name, parse(specs or {}, vcpus), workload, specs or {}, start_on)
 
 
-def scenario(
-    machine: Machine, guests: Iterable[Guest], duration_s: float, seed: int = 0
-) -> Scenario:
+def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Scenario:
     """An experiment to run."""
     return Scenario(
         "reproduce",
         duration_s,
         machine.topology,
         tuple(guests),
-        seed=seed,
         reference_ips=machine.reference_ips,
     )
 
@@ -92,8 +88,3 @@ def speeds(result: Result) -> dict[str, float]:
 def percent(ratio: float) -> float:
     """A ratio as a change in percent."""
     return (ratio - 1.0) * 100.0
-
-
-def mean_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Geometric mean of pairwise ratios."""
-    return statistics.geometric_mean(a / b for a, b in zip(ours, theirs, strict=True))
