@@ -1,14 +1,13 @@
 """Options of ``[agent]`` in a scenario: names, values and errors as in the configuration."""
 
-import difflib
 from collections.abc import Mapping
 
 import yaml
-from oslo_config import cfg
 
 from amp_nova import conf as conf_
 from amp_nova.agent import settings
 from amp_nova.agent.loop import Settings
+from amp_nova.cmd.parser import nearest
 from amp_nova.conf.agent import GROUP, OPTS
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.scenarios.document import Value
@@ -26,16 +25,13 @@ def read(given: Mapping[str, Value]) -> Settings:
     Options that only concern a real host are checked, and have no effect.
     """
     known = {opt.name: opt for opt in OPTS}
-    conf = cfg.ConfigOpts()
-    conf_.register_opts(conf)
-    conf([], default_config_files=[], default_config_dirs=[])
+    conf = conf_.load(files=[])
     for name, value in given.items():
         if name in ELSEWHERE:
             raise value.wrong(f"agent.{name} is not read in a scenario: {ELSEWHERE[name]}")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else "see the sample configuration"
-            raise value.wrong(f"'{name}' is not an option of [agent]: {hint}")
+            hint = nearest(name, known) or ": see the sample configuration"
+            raise value.wrong(f"'{name}' is not an option of [agent]{hint}")
         if not value.is_null:
             try:
                 conf.set_override(name, _text(value, multiple=known[name].multi), GROUP)

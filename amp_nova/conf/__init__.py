@@ -38,10 +38,6 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
             conf.register_opt(registered, group)
 
 
-def register_nothing(_conf: cfg.ConfigOpts) -> None:
-    """Register no further options."""
-
-
 def default_files() -> list[str]:
     """The configuration file that every command and the agent read, if it exists."""
     return _once(cfg.find_config_files(PROJECT, PROJECT))
@@ -64,7 +60,7 @@ def _once(paths: Sequence[str]) -> list[str]:
 def load(
     argv: Sequence[str] = (),
     files: Sequence[str] | None = None,
-    register: Callable[[cfg.ConfigOpts], None] = register_nothing,
+    register: Callable[[cfg.ConfigOpts], None] = lambda _conf: None,
 ) -> cfg.ConfigOpts:
     """Read and check the configuration.
 
