@@ -1,8 +1,23 @@
-"""Checks who owns a file that the agent trusts, and who may read or change it."""
+"""Who owns a file that the agent trusts and who may read or change it; how a file is replaced."""
 
 import os
 import stat
+import tempfile
 from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically and durably; everybody may read it. Raises ``OSError``."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o644)
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def check_private(path: str | Path) -> None:

@@ -31,6 +31,7 @@ from amp_nova.exceptions import (
 )
 from amp_nova.host.calibration import idleness
 from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.private_files import replace_file
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording import file, machine
 from amp_nova.sim.recording.file import Surroundings
@@ -114,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
             "give a shorter one"
         )
     conf = options.load(files=args.config_file)
-    with _target(args.output, force=args.force) as write:
-        sensor, busy = _sensor(conf), _BusyCores(conf)
+    with _target(args.output, force=args.force) as target:
+        sensor, busy = _sensor(conf), _busy_cores(conf)
         recorder, recording = _record(args, conf, sensor)
         progress("")
         if recording is None or not recorder.instances:
@@ -125,47 +126,34 @@ def run(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return 1
-        write(file.text(recording, _surroundings(conf, recording, busy.cores())))
+        text = file.text(recording, _surroundings(conf, recording, busy()))
+        _check_new(args.output, force=args.force)
+        replace_file(target, text.encode())
     count = len(recording.instances)
     print(f"{count} instances over {recording.lasted_s:.0f} s, written to {args.output}")
     return 0
 
 
+def _check_new(path: str, *, force: bool) -> None:
+    if os.path.lexists(path) and not force:
+        raise ConfigInvalid(f"{path} exists: name another file, or pass --force to replace it")
+
+
 @contextlib.contextmanager
-def _target(path: str, *, force: bool) -> Iterator[Callable[[str], None]]:
-    """A function that writes the whole file or nothing; refuses a bad path before recording."""
+def _target(path: str, *, force: bool) -> Iterator[Path]:
+    """The file to write; refuses a bad path before recording."""
+    _check_new(path, force=force)
     target = Path(path)
-    exists = f"{path} exists: name another file, or pass --force to replace it"
-    if os.path.lexists(target) and not force:
-        raise ConfigInvalid(exists)
-    temporary: str | None = None
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a directory")
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-
-            def write(text: str) -> None:
-                out.write(text)
-                out.flush()
-                os.fchmod(handle, 0o644)  # nothing in it is secret
-                os.fsync(handle)
-                assert temporary is not None
-                if force:
-                    os.replace(temporary, target)
-                else:
-                    os.link(temporary, target)  # fails if the file was created meanwhile
-
-            yield write
-    except FileExistsError as exc:
-        raise ConfigInvalid(exists) from exc
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+        yield target
     except OSError as exc:
         raise ConfigInvalid(
             f"{path} cannot be written ({exc.strerror or exc}): name another file with -o"
         ) from exc
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def _sensor(conf: cfg.ConfigOpts) -> "LibvirtSensor":
@@ -222,27 +210,27 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
     return replace(seen, topology=topology, domains=tuple(domains))
 
 
-class _BusyCores:
-    """How many of the pCPUs that instances may use are busy, from now on."""
+def _busy_cores(conf: cfg.ConfigOpts) -> Callable[[], float | None]:
+    """Tells how many of the pCPUs that instances may use were busy on average since this call.
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._root, self._shared = conf.topology.root, shared_pcpus(conf.nova.cpu_shared_set)
-        self._before = self._ticks()
+    ``None`` if the kernel does not report it.
+    """
+    shared = shared_pcpus(conf.nova.cpu_shared_set)
 
-    def cores(self) -> float | None:
-        """The mean since the beginning; ``None`` if the kernel does not report it."""
-        after = self._ticks()
-        if not (self._before and after):
+    def ticks() -> dict[int, list[int]]:
+        with contextlib.suppress(CalibrationInvalid):
+            return idleness.ticks(conf.topology.root)
+        return {}
+
+    before = ticks()
+
+    def cores() -> float | None:
+        if not (before and (after := ticks())):
             return None
-        found = idleness.load_between(self._before, after)
-        shared = found.keys() if self._shared is None else found.keys() & self._shared
-        return math.fsum(found[p].busy_ratio for p in shared)
+        found = idleness.load_between(before, after)
+        return math.fsum(x.busy_ratio for p, x in found.items() if shared is None or p in shared)
 
-    def _ticks(self) -> dict[int, list[int]]:
-        try:
-            return idleness.ticks(self._root)
-        except CalibrationInvalid:
-            return {}
+    return cores
 
 
 def _surroundings(
@@ -262,9 +250,7 @@ def _surroundings(
     if policy == conf.agent.policy:
         given = ["".join(line.split()) for line in conf.agent.policy_parameter]
         policy = ":".join([policy, *given])
-    defaults = cfg.ConfigOpts()
-    options.register_opts(defaults)
-    defaults([], default_config_files=[], default_config_dirs=[])
+    defaults = options.load(files=[])
     changed = {
         option: value
         for option, value in conf.agent.items()

@@ -16,6 +16,7 @@ import msgspec
 
 from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware.calibration import SCHEMA, Calibration, Provenance
+from amp_nova.private_files import replace_file
 
 AGAIN = "run 'amp-nova calibrate' again"
 
@@ -78,16 +79,7 @@ def write(path: str | Path, calibration: Calibration) -> None:
     """Replace the file atomically; ``CalibrationInvalid`` if it cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(calibration), indent=2)
     with _target(path) as target:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                os.fchmod(handle, 0o644)  # nothing in it is secret
-                file.write(text + b"\n")
-                file.flush()
-                os.fsync(handle)
-            os.replace(temporary, target)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        replace_file(target, text + b"\n")
 
 
 def check_writable(path: str | Path) -> None:
