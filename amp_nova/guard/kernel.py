@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from types import TracebackType
 
 from amp_nova.guard.record import Domain, Limit, State, Vcpu, started
 from amp_nova.guard.target import Step
@@ -41,7 +40,7 @@ def _read(folder: int, name: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: str, inode: int) -> Iterator[int]:
+def opened(path: str, inode: int) -> Iterator[int]:
     """A descriptor of the group's folder; ``FileNotFoundError`` if it is another group now."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -53,26 +52,13 @@ def _opened(path: str, inode: int) -> Iterator[int]:
 
 
 class VcpuTarget:
-    """The thread and the CPU cgroup of one recorded vCPU, for use in a ``with`` statement."""
+    """The thread and the CPU cgroup of one recorded vCPU; ``folder``: descriptor of the cgroup."""
 
-    def __init__(self, vcpu: Vcpu) -> None:
+    def __init__(self, vcpu: Vcpu, folder: int) -> None:
         self._vcpu = vcpu
         self._tid = int(os.path.basename(vcpu.task))
-        self._stack = contextlib.ExitStack()
-        self._folder = -1
-
-    def __enter__(self) -> "VcpuTarget":
+        self._folder = folder
         self._verify()
-        self._folder = self._stack.enter_context(_opened(self._vcpu.group, self._vcpu.inode))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def _verify(self) -> None:
         if started(self._vcpu.task) != self._vcpu.started:
@@ -151,13 +137,13 @@ def weight(domain: Domain) -> int:
     """The weight of a domain's group; 0 if amp-nova must not change it."""
     if not domain.group:
         return 0
-    with _opened(domain.group, domain.inode) as folder:
+    with opened(domain.group, domain.inode) as folder:
         return int(_read(folder, _weight_file(folder)))
 
 
 def set_weight(domain: Domain, wanted: int) -> None:
     """Set the weight of a domain's group; raises ``Refused`` if the kernel does not take it."""
-    with _opened(domain.group, domain.inode) as folder:
+    with opened(domain.group, domain.inode) as folder:
         name = _weight_file(folder)
         _write(folder, name, str(wanted))
         if int(_read(folder, name)) != wanted:
@@ -172,7 +158,7 @@ def idle(domain: Domain) -> bool | None:
     """Whether a domain runs in the idle class; ``None`` if amp-nova cannot or must not set that."""
     if not domain.group:
         return None
-    with _opened(domain.group, domain.inode) as folder:
+    with opened(domain.group, domain.inode) as folder:
         try:
             return _read(folder, "cpu.idle").startswith("1")
         except FileNotFoundError:  # kernels before 5.15
@@ -181,7 +167,7 @@ def idle(domain: Domain) -> bool | None:
 
 def set_idle(domain: Domain, wanted: bool) -> None:
     """Put a domain into the idle class or take it out; ``Refused`` if the kernel does not."""
-    with _opened(domain.group, domain.inode) as folder:
+    with opened(domain.group, domain.inode) as folder:
         _write(folder, "cpu.idle", str(int(wanted)))
         if _read(folder, "cpu.idle").startswith("1") != wanted:
             raise Refused("it does not change its cpu.idle")

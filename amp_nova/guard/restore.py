@@ -80,12 +80,13 @@ def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
 
 
 def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> None:
-    with kernel.VcpuTarget(vcpu) as opened:
-        now = opened.state()
+    with kernel.opened(vcpu.group, vcpu.inode) as folder:
+        thread = kernel.VcpuTarget(vcpu, folder)
+        now = thread.state()
         todo = target.steps(now, wanted(vcpu, now))
         if not todo:
             return
         done.vcpus = True
         done.changes.append(f"{who}: {', '.join(map(target.described, todo))}")
         for step in () if dry_run else todo:
-            opened.take(step)
+            thread.take(step)
