@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from amp_nova.exceptions import CountersNever, CountersUnavailable
 from amp_nova.host.counters import perf
@@ -22,30 +21,8 @@ AUTO, PERF, TCG, NONE = SOURCES = ("auto", "perf", "tcg", "none")
 EMULATED = "TCG"
 
 
-class Counter(Protocol):
-    """A counter of one vCPU."""
-
-    @property
-    def source(self) -> str:
-        """``perf`` or ``tcg``."""
-        ...
-
-    @property
-    def note(self) -> str | None:
-        """The limitations of this counter, ``None`` if there are none."""
-        ...
-
-    def read(self) -> Counts | None:
-        """Counts since the guest or the counter started.
-
-        ``None`` while the latest interval is not counted, for the reason in ``note``. Raises
-        ``CountersUnavailable`` if the counter no longer works.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release its descriptors."""
-        ...
+Counter = PerfCounter | TcgCounter
+"""A counter of one vCPU. ``note``: its limitations, ``None`` if there are none."""
 
 
 class Counters:
