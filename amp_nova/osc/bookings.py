@@ -1,6 +1,7 @@
 """What flavors book, in words and in claims; pure functions over extra specs."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine, remarks
@@ -73,7 +74,8 @@ def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
             return ["it claims nothing in Placement: set it with --reference-ips"]
         return []
     if in_ips and CLAIM_KEY in found:  # the Ips of the reference core are not known here
-        as_claimed = placement(booking, _reference_ips(booking, int(found[CLAIM_KEY]) / 1000))
+        ips, refcores = sum(v.ips or 0.0 for v in booking.vcpus), int(found[CLAIM_KEY]) / 1000
+        as_claimed = placement(booking, ips / max(refcores, 1e-3))
         wanted = {**as_claimed, CLAIM_KEY: found[CLAIM_KEY]}
     if not found:
         return ["it claims nothing in Placement: two schedulers may give its capacity twice"]
@@ -84,15 +86,15 @@ def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
     ]
 
 
-def _reference_ips(booking: Booking, claimed_refcores: float) -> float:
-    return sum(v.ips or 0.0 for v in booking.vcpus) / max(claimed_refcores, 1e-3)
+def words(booking: Booking | None, errors: Sequence[str]) -> str:
+    """The booking, or why there is none: the agent treats such a server as best effort."""
+    return f"invalid: {'; '.join(errors)}" if booking is None else described(booking)
 
 
 def described(booking: Booking) -> str:
     """The booking of every vCPU in a few words, such as ``2 x 0.5 refcores``."""
-    words = [_vcpu(v) for v in booking.vcpus]
-    counts = {word: words.count(word) for word in words}
-    return ", ".join(word if n == 1 else f"{n} x {word}" for word, n in counts.items())
+    counts = Counter(_vcpu(v) for v in booking.vcpus)
+    return ", ".join(text if n == 1 else f"{n} x {text}" for text, n in counts.items())
 
 
 def _vcpu(vcpu: VcpuBooking) -> str:

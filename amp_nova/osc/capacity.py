@@ -66,12 +66,12 @@ class ShowCapacity(Lister):
 
     def _row(self, flavor: Flavor, hosts: Sequence[tuple[Host, HostReport | None]]) -> Any:
         booking, errors = examine(flavor.specs, flavor.vcpus)
+        words = bookings.words(booking, errors)
         if booking is None:
-            return flavor.name, flavor.vcpus, f"invalid: {'; '.join(errors)}", 0, "its extra specs"
+            return flavor.name, flavor.vcpus, words, 0, "its extra specs"
         found = [fits(flavor, booking, host, report) for host, report in hosts]
         limits = Counter(fit.limit for fit in found).most_common(1)
         total = sum(fit.servers for fit in found)
-        words = bookings.described(booking)
         return flavor.name, flavor.vcpus, words, total, limits[0][0] if limits else None
 
 

@@ -37,7 +37,7 @@ class ListFlavor(Lister):
                 (
                     flavor.name,
                     flavor.vcpus,
-                    bookings.described(booking) if booking else f"invalid: {'; '.join(errors)}",
+                    bookings.words(booking, errors),
                     booking.limit if booking and booking.booked else None,
                     booking.core_type if booking else None,
                     int(units) / 1000 if units.isdecimal() else None,

@@ -8,7 +8,6 @@ from typing import Any
 from amp_nova.flavor.placement_resources import (
     IPS_TRAIT,
     PLACEMENT_CLASS,
-    core_type_trait,
     provider_name,
 )
 from amp_nova.osc.cloud import Cloud
@@ -39,11 +38,6 @@ class Offer:
     def free(self) -> int:
         """What new bookings may claim."""
         return max(0, self.capacity - self.claimed)
-
-    @property
-    def trait(self) -> str:
-        """The trait that flavors of this core type require."""
-        return core_type_trait(self.core_type)
 
 
 @dataclass(frozen=True, slots=True)

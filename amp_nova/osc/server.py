@@ -5,9 +5,8 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
-from amp_nova.flavor.extra_specs import Booking, examine
+from amp_nova.flavor.extra_specs import examine
 from amp_nova.osc import bookings
-from amp_nova.osc.cloud import Server
 from amp_nova.osc.command import (
     Lister,
     ShowOne,
@@ -58,7 +57,7 @@ class ListServer(Lister):
                     server.status,
                     server.node,
                     server.flavor.name,
-                    _words(booking, errors),
+                    bookings.words(booking, errors),
                     rounded(refcores.get(server.id)),
                     rounded(ips.get(server.id), 0),
                     rounded(ratios.get(server.id)),
@@ -90,8 +89,12 @@ class ShowServer(ShowOne):
             return DictColumn({name: round(number, 3) for name, number in sorted(found.items())})
 
         fields = {
-            **_identity(server),
-            "booking": _words(booking, errors),
+            "id": server.id,
+            "name": server.name,
+            "status": server.status,
+            "host": server.node,
+            "flavor": server.flavor.name,
+            "booking": bookings.words(booking, errors),
             "limit": booking.limit if booking and booking.booked else None,
             "core_type": booking.core_type if booking else None,
             "claimed_refcores": DictColumn(claimed_by(self.cloud, server.id)),
@@ -107,18 +110,3 @@ class ShowServer(ShowOne):
             ),
         }
         return tuple(fields), tuple(fields.values())
-
-
-def _identity(server: Server) -> dict[str, object]:
-    return {
-        "id": server.id,
-        "name": server.name,
-        "status": server.status,
-        "host": server.node,
-        "flavor": server.flavor.name,
-    }
-
-
-def _words(booking: Booking | None, errors: tuple[str, ...]) -> str:
-    """The booking, or why there is none: the agent treats such a server as best effort."""
-    return f"invalid: {'; '.join(errors)}" if booking is None else bookings.described(booking)
