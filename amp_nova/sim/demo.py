@@ -103,13 +103,8 @@ class Side:
         self.ratios: dict[VcpuKey, list[float]] = {}
         """Delivered ratio of every booked vCPU, second by second."""
 
-    @property
-    def report(self) -> Cycle | None:
-        """The last cycle."""
-        return self.cycles[-1] if self.cycles else None
-
-    def begin(self, act: Act) -> tuple[Cycle, ...]:
-        """Let guests leave and arrive; as on a real host, a cycle starts at once. Returns it."""
+    def _begin(self, act: Act) -> Cycle:
+        """Let guests leave and arrive; as on a real host, a cycle starts at once."""
         for name in act.leave:
             self._host.remove(name)
         for guest in act.arrive:
@@ -121,10 +116,11 @@ class Side:
             # Without amp-nova the host does not know about the booking.
             plain = replace(guest, specs={}, booking=best_effort(len(guest.booking.vcpus)))
             self._host.add(guest if self._enforce else plain)
-        return (self._loop.cycle(),)
+        return self._loop.cycle()
 
-    def second(self, begun: tuple[Cycle, ...] = ()) -> None:
-        """Let a second pass, run a cycle and measure; ``begun``: what ``begin`` returned."""
+    def second(self, act: Act | None) -> None:
+        """Let a second pass, run a cycle and measure; ``act``: what begins with this second."""
+        begun = (self._begin(act),) if act else ()
         self._host.advance(self._host.now_s + WINDOW_S)
         report = self._loop.cycle()
         self.cycles = (*begun, report)
@@ -222,13 +218,11 @@ class Show:
         """Let a second pass on both hosts; ``False`` at the end of the show."""
         if self.now_s >= self.duration_s:
             return False
-        if self.ends_act:
+        begins = self.ends_act
+        if begins:
             self.act = ACTS[self.now_s // self._acts_s]
-            begun = [side.begin(self.act) for side in (self.kept, self.bare)]
-        else:
-            begun = [(), ()]
-        self.kept.second(begun[0])
-        self.bare.second(begun[1])
+        for side in (self.kept, self.bare):
+            side.second(self.act if begins else None)
         self.now_s += 1
         self.history.append((self.kept.rows, self.bare.rows))
         return True
@@ -239,11 +233,10 @@ class Show:
         bare = [r for ratios in self.bare.ratios.values() for r in ratios]
         # Both twins booked for the whole act, so the ratio of sums is that of means.
         first, second = (sum(self.bare.ratios[name, 0][: self._acts_s]) for name in TWINS)
-        moves = self.kept.report.totals.migrations.values() if self.kept.report else ()
         return Verdict(
             error_ratio=max(abs(r - 1.0) for r in kept),
             twins_ratio=first / second,
             least=min(bare),
             most=max(bare),
-            moves=sum(moves),
+            moves=sum(self.kept.cycles[-1].totals.migrations.values()),
         )

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import Topology
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, UNKNOWN
 from amp_nova.sim.cloud.host import CloudFlavor
 from amp_nova.sim.cloud.run import Cloud
 from amp_nova.sim.scenarios import hosts
 from amp_nova.sim.scenarios.document import Value
-from amp_nova.sim.scenarios.scenario import SETTINGS
+from amp_nova.sim.scenarios.scenario import SETTINGS, read_booking
 
 HOSTS_MAX = 10_000
 VCPUS_MAX = 512
@@ -92,13 +90,7 @@ def _flavors(value: Value) -> tuple[CloudFlavor, ...]:
         if name in found:
             raise keys["name"].wrong(f"there are two flavors called '{name}': rename one")
         vcpus = keys["vcpus"].whole(1, VCPUS_MAX) if "vcpus" in keys else 1
-        specs = {}
-        if "extra_specs" in keys:
-            specs = {k: v.raw() for k, v in keys["extra_specs"].entries().items()}
-        try:
-            booking = parse(specs, vcpus)
-        except BookingInvalid as exc:
-            raise keys["extra_specs"].wrong(f"flavor '{name}': {exc}") from exc
+        _, booking = read_booking(keys, vcpus, f"flavor '{name}'")
         share, gain = keys.get("share"), keys.get("sensitivity")
         found[name] = CloudFlavor(
             name,

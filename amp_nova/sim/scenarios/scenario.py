@@ -62,23 +62,17 @@ class Scenario:
 AgentOptions = Callable[[Mapping[str, Value]], Settings]
 
 
-def no_agent_options(given: Mapping[str, Value]) -> Settings:
-    """The defaults; refuses every option."""
-    for name, value in given.items():
-        raise value.wrong(f"'{name}' is not a key of agent here: it has ips_controller")
-    return Settings()
-
-
-def load(path: Path, agent_options: AgentOptions = no_agent_options) -> Scenario:
+def load(path: Path, agent_options: AgentOptions = lambda _given: Settings()) -> Scenario:
     """Read a scenario file; raises ``ScenarioInvalid`` with one sentence.
 
-    ``agent_options`` reads the options under ``agent``, except ``ips_controller``.
+    ``agent_options`` reads the options under ``agent``, except ``ips_controller``; without it they
+    are ignored.
     """
     return read(document.load(path), path.stem, agent_options)
 
 
 def read(
-    whole: Value, default_name: str, agent_options: AgentOptions = no_agent_options
+    whole: Value, default_name: str, agent_options: AgentOptions = lambda _given: Settings()
 ) -> Scenario:
     """Like ``load``, for a scenario that is in memory.
 
@@ -119,6 +113,19 @@ def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
     return replace(scenario, **{key: SETTINGS[key](value) for key, value in values.items()})
 
 
+def read_booking(
+    keys: Mapping[str, Value], vcpus: int, who: str
+) -> tuple[Mapping[str, str], Booking]:
+    """The extra specs of a VM or a flavor, and what they book."""
+    specs: dict[str, str] = {}
+    if "extra_specs" in keys:
+        specs = {k: v.raw() for k, v in keys["extra_specs"].entries().items()}
+    try:
+        return specs, parse(specs, vcpus)
+    except BookingInvalid as exc:
+        raise keys["extra_specs"].wrong(f"{who}: {exc}") from exc
+
+
 def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left: int) -> Guest:
     keys = value.fields(("name", "vcpus", "extra_specs", "workload", "start_on"), ("name",))
     name = keys["name"].text()
@@ -128,13 +135,7 @@ def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left:
     if vcpus > vcpus_left:
         raise keys["vcpus"].wrong(f"all VMs have more than {VCPUS_MAX} vCPUs: reduce the counts")
     types = [t.name for t in topology.core_types]
-    specs: dict[str, str] = {}
-    if "extra_specs" in keys:
-        specs = {k: v.raw() for k, v in keys["extra_specs"].entries().items()}
-    try:
-        booking = parse(specs, vcpus)
-    except BookingInvalid as exc:
-        raise keys["extra_specs"].wrong(f"VM '{name}': {exc}") from exc
+    specs, booking = read_booking(keys, vcpus, f"VM '{name}'")
     if booking.core_type not in (None, *types):
         raise keys["extra_specs"].wrong(
             f"VM '{name}': amp:core_type={booking.core_type} is not on this host: "
