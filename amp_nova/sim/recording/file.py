@@ -20,6 +20,7 @@ from amp_nova.sim.recording import behaviour, machine
 from amp_nova.sim.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
 from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better
 from amp_nova.sim.scenarios.document import SIZE_MAX_BYTES
+from amp_nova.sim.windows import Delivered
 
 PHASES_MAX = (24, 12, 6, 3, 1)
 """Most phases of a vCPU: the first number that makes the file small enough."""
@@ -248,7 +249,7 @@ class _Instances:
         run_s = sum(sum(v.run_s) for v in instance.vcpus)
         unseen = sum(v.elsewhere_s for v in instance.vcpus) > UNSEEN_RATIO * max(run_s, 1e-9)
         speeds = [self._speed(v, g) / lasted_s for v, g in pairs]
-        delivered = instance.delivered
+        delivered = instance.windows.result() if instance.windows else Delivered()
         return {
             "instance": instance.domain.resource,
             "progress_refcores": None if unseen else _rounded(sum(speeds) / len(speeds)),

@@ -26,11 +26,6 @@ class Bucket(NamedTuple):
     demand_s: float
     speedup: Estimate | None = None
 
-    @property
-    def demand_ratio(self) -> float | None:
-        """Share of the time that it wanted to run; ``None``: not observed."""
-        return min(1.0, self.demand_s / self.known_s) if self.known_s > 0.0 else None
-
 
 class Phase(NamedTuple):
     """A time in which the vCPU behaved alike; ``speedup``: the most certain estimate in it."""
@@ -71,7 +66,7 @@ def _divided(buckets: Sequence[Bucket], factor: float) -> list[list[Bucket]]:
 
 
 def _differs(part: Sequence[Bucket], bucket: Bucket, factor: float) -> bool:
-    usual, now = _demand_ratio(part), bucket.demand_ratio
+    usual, now = _demand_ratio(part), _demand_ratio([bucket])
     if usual is not None and now is not None and abs(now - usual) > factor * DEMAND_STEP:
         return True
     before, after = _best(part), bucket.speedup
@@ -81,16 +76,14 @@ def _differs(part: Sequence[Bucket], bucket: Bucket, factor: float) -> bool:
 
 
 def _demand_ratio(part: Sequence[Bucket]) -> float | None:
+    """Share of the time that it wanted to run; ``None``: not observed."""
     known_s = math.fsum(b.known_s for b in part)
     return min(1.0, math.fsum(b.demand_s for b in part) / known_s) if known_s > 0.0 else None
 
 
 def _best(part: Sequence[Bucket]) -> Estimate | None:
-    return min((b.speedup for b in part if b.speedup is not None), key=_error, default=None)
-
-
-def _error(estimate: Estimate) -> float:
-    return estimate.se
+    known = (b.speedup for b in part if b.speedup is not None)
+    return min(known, key=lambda estimate: estimate.se, default=None)
 
 
 def _phase(part: Sequence[Bucket]) -> Phase:

@@ -20,7 +20,7 @@ from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording.phases import Bucket
 from amp_nova.sim.vcpu import Meter
-from amp_nova.sim.windows import WINDOW_S, Delivered, Windows
+from amp_nova.sim.windows import WINDOW_S, Windows
 
 BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""
@@ -78,11 +78,6 @@ class RecordedInstance:
     windows: Windows | None
     late: bool = False
     early: bool = False
-
-    @property
-    def delivered(self) -> Delivered:
-        """Delivered over booked capacity; all ``None`` for best effort."""
-        return Delivered() if self.windows is None else self.windows.result()
 
 
 @dataclass(frozen=True, slots=True)
