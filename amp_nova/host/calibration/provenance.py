@@ -11,6 +11,7 @@ from amp_nova.hardware import coefficients
 from amp_nova.hardware.calibration import Calibration, Provenance
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.file import AGAIN
+from amp_nova.host.sysfs.tree import Tree
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
@@ -21,17 +22,17 @@ STALE_AFTER_DAYS = 180
 
 def machine(root: str = "/") -> dict[str, str | None]:
     """What determines the speed of the cores; values that differ between pCPUs are joined by +."""
-    cpu = Path(root, "sys/devices/system/cpu")
-    info = _cpuinfo(root)
+    cpu, tree, info = "sys/devices/system/cpu", Tree(root), _cpuinfo(root)
     arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info.get(k)))
-    governors = {_line(p) for p in cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    ids = tree.numbered(cpu, "cpu")
+    governors = {tree.text(f"{cpu}/cpu{i}/cpufreq/scaling_governor") for i in ids}
     return {
         "cpu_model": info.get("model name") or info.get("cpu") or arm or None,
         "microcode": info.get("microcode"),
         "governor": " + ".join(sorted(filter(None, governors))) or None,
-        "turbo": _turbo(cpu),
-        "smt": _line(cpu / "smt/control"),
-        "kernel_release": _line(Path(root, "proc/sys/kernel/osrelease")),
+        "turbo": _turbo(tree, cpu),
+        "smt": tree.text(f"{cpu}/smt/control"),
+        "kernel_release": tree.text("proc/sys/kernel/osrelease"),
     }
 
 
@@ -61,19 +62,12 @@ def _cpuinfo(root: str) -> dict[str, str]:
     return {key: " + ".join(sorted(values)) for key, values in found.items()}
 
 
-def _turbo(cpu: Path) -> str | None:
-    no_turbo = _line(cpu / "intel_pstate/no_turbo")
+def _turbo(tree: Tree, cpu: str) -> str | None:
+    no_turbo = tree.text(f"{cpu}/intel_pstate/no_turbo")
     if no_turbo is not None:
         return "off" if no_turbo == "1" else "on"
-    boost = _line(cpu / "cpufreq/boost")
+    boost = tree.text(f"{cpu}/cpufreq/boost")
     return None if boost is None else "on" if boost == "1" else "off"
-
-
-def _line(path: Path) -> str | None:
-    try:
-        return path.read_text().strip() or None
-    except OSError:
-        return None
 
 
 def apply(
