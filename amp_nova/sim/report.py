@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any
 
 from amp_nova.accounting import slowdown as slowdown_
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -79,8 +80,7 @@ def of_run(
     vms = {}
     for guest in scenario.guests:
         outcome, windows = outcomes[guest.name], delivered.get(guest.name, Delivered())
-        found = _of_guest(guest, outcome, windows, scenario.reference_ips)
-        vms[guest.name] = _extended(found, guest, outcome, scenario.duration_s)
+        vms[guest.name] = _of_guest(scenario, guest, outcome, windows)
     slowdowns = [v.slowdown for v in vms.values() if v.slowdown is not None]
     gains = [o.speed / o.alone_slowest - 1.0 for o in outcomes.values() if o.alone_slowest]
     fastest = scenario.topology.core_types[-1].name
@@ -117,45 +117,38 @@ def _with_power(result: Result, scenario: Scenario, outcomes: Collection[Outcome
     )
 
 
-def _of_guest(
-    guest: Guest, outcome: Outcome, delivered: Delivered, reference_ips: float | None
-) -> VmResult:
+def _of_guest(scenario: Scenario, guest: Guest, outcome: Outcome, delivered: Delivered) -> VmResult:
     run_s = sum(sum(m.run_s) for m in outcome.meters)
     fast_s = sum(m.run_s[-1] for m in outcome.meters)
-    return VmResult(
-        progress_refcores=outcome.speed,
-        fast_share=fast_s / run_s if run_s else None,
-        slowdown=outcome.alone / outcome.speed if outcome.speed else None,
-        completion_s=outcome.completion_s,
-        booked_refcores=_booked_refcores(guest.booking.vcpus, reference_ips),
-        delivered_ratio=delivered.ratio,
-        delivered_ratio_min=delivered.least,
-        delivered_ratio_max=delivered.most,
-    )
-
-
-def _extended(found: VmResult, guest: Guest, outcome: Outcome, wall_s: float) -> VmResult:
-    """The result with the numbers of a guest that has I/O or requests."""
-    given = {f.name: getattr(found, f.name) for f in fields(found)}
+    usual: dict[str, Any] = {
+        "progress_refcores": outcome.speed,
+        "fast_share": fast_s / run_s if run_s else None,
+        "slowdown": outcome.alone / outcome.speed if outcome.speed else None,
+        "completion_s": outcome.completion_s,
+        "booked_refcores": _booked_refcores(guest.booking.vcpus, scenario.reference_ips),
+        "delivered_ratio": delivered.ratio,
+        "delivered_ratio_min": delivered.least,
+        "delivered_ratio_max": delivered.most,
+    }
     if guest.workload.requests is not None:
         p50, p95, p99 = (percentile(outcome.latencies_s, ratio) for ratio in (0.5, 0.95, 0.99))
         return VmResultWithRequests(
-            **given,
+            **usual,
             requests_completed=len(outcome.latencies_s),
             latency_p50_s=p50,
             latency_p95_s=p95,
             latency_p99_s=p99,
         )
-    bytes_s, usage_ratios = [], []
+    bytes_s, usage_ratios, wall_s = [], [], scenario.duration_s
     workloads = guest.workload.each(len(outcome.meters))
     for workload, meter in zip(workloads, outcome.meters, strict=True):
         if (io := workload.io) is not None:
             bytes_s.append(meter.progress_ref_s / io.work_ref_s_per_byte / wall_s)
             usage_ratios.append(sum(meter.run_s) / wall_s + bytes_s[-1] / io.line_bytes_s)
     if not bytes_s:
-        return found
+        return VmResult(**usual)
     usage_ratio = sum(usage_ratios) / len(usage_ratios)
-    return VmResultWithIo(**given, io_bytes_s=round(sum(bytes_s)), combined_usage_ratio=usage_ratio)
+    return VmResultWithIo(**usual, io_bytes_s=round(sum(bytes_s)), combined_usage_ratio=usage_ratio)
 
 
 def _booked_refcores(vcpus: Iterable[VcpuBooking], reference_ips: float | None) -> float | None:
