@@ -13,19 +13,14 @@ def bookable(topology: Topology, pcpus: frozenset[int] | None) -> Topology:
     ``pcpus=None`` means all that are online; raises ``TopologyUnknown`` if there are none.
     """
     online = frozenset(p.id for p in topology.pcpus)
-    usable = online if pcpus is None else online & pcpus
-    kept = tuple(
-        replace(p, siblings=tuple(s for s in p.siblings if s in usable))
-        for p in topology.pcpus
-        if p.id in usable
-    )
-    if not kept:
+    kept = topology.with_online(online if pcpus is None else online & pcpus)
+    if kept is None:
         raise TopologyUnknown(
             "none of the pCPUs in [nova] cpu_shared_set is online: copy the value from nova.conf"
         )
-    there = {p.core_type for p in kept}
+    there = {p.core_type for p in kept.pcpus}
     types = tuple(t for t in topology.core_types if t.name in there)
-    return replace(topology, core_types=types, pcpus=kept, offline=(), known=())
+    return replace(kept, core_types=types, offline=(), known=())
 
 
 def check(topology: Topology) -> None:
