@@ -36,6 +36,10 @@ class AmpError(Exception):
         return f"{self}; {self.step}" if self.step else str(self)
 
 
+class AnswerIsNo(AmpError):
+    """The answer of a command is "no", for which its exit status is 1."""
+
+
 class BookingInvalid(AmpError):
     """The ``amp:*`` extra specs of a flavor are invalid."""
 

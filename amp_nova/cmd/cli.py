@@ -2,8 +2,8 @@
 
 A module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
 ``run(args) -> int``, which returns exit status 0 (ok), 1 (the answer is "no") or 2 (bad input). An
-``AmpError`` that reaches ``main`` is bad input: its message is printed. Only the module of the
-command that was typed is imported, and none for ``--help``.
+``AmpError`` that reaches ``main`` is bad input, or the answer if it is ``AnswerIsNo``; its message
+is printed. Only the module of the command that was typed is imported, and none for ``--help``.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_nova.cmd.parser import Parser, nearest
-from amp_nova.exceptions import AmpError
+from amp_nova.exceptions import AmpError, AnswerIsNo
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except AmpError as exc:
         print(f"amp-nova: {exc.advised}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(exc, AnswerIsNo) else 2
     except BrokenPipeError:  # the reader (head, less) has quit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

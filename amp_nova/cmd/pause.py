@@ -11,7 +11,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.cmd import table
 from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Table
-from amp_nova.exceptions import AmpError
+from amp_nova.exceptions import AmpError, AnswerIsNo
 
 NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"
 
@@ -81,15 +81,14 @@ def run_pause(args: argparse.Namespace) -> int:
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    """Resume one instance (0), or say that it was not paused (1)."""
+    """Resume one instance; ``AnswerIsNo`` if it was not paused."""
     conf = options.load(files=args.config_file)
     pauses = Pauses(Path(conf.agent.state_path))
     # A paused instance may have left this host: its UUID alone is enough.
     if pauses.resume(args.instance) or pauses.resume(_find(conf, args.instance)):
         print(f"{args.instance} is managed again")
         return 0
-    print(f"amp-nova: {args.instance} was neither paused nor released", file=sys.stderr)
-    return 1
+    raise AnswerIsNo(f"{args.instance} was neither paused nor released")
 
 
 def run_release(args: argparse.Namespace) -> int:

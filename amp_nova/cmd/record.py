@@ -25,6 +25,7 @@ from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import (
     AmpError,
+    AnswerIsNo,
     CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
@@ -108,7 +109,7 @@ def _interval_s(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record and write (0), or say that no instance ran (1); ``AmpError`` for invalid input."""
+    """Record and write; ``AnswerIsNo`` if no instance ran, ``AmpError`` for invalid input."""
     if args.interval * 2 > args.duration:
         raise ConfigInvalid(
             f"--interval {args.interval:g} allows fewer than two readings in {args.duration:g} s: "
@@ -120,12 +121,9 @@ def run(args: argparse.Namespace) -> int:
         recorder, recording = _record(args, conf, sensor)
         progress("")
         if recording is None or not recorder.instances:
-            print(
-                "amp-nova: no instance ran here, so nothing was recorded: start one, then record "
-                "again",
-                file=sys.stderr,
+            raise AnswerIsNo(
+                "no instance ran here, so nothing was recorded: start one, then record again"
             )
-            return 1
         text = file.text(recording, _surroundings(conf, recording, busy()))
         _check_new(args.output, force=args.force)
         replace_file(target, text.encode())

@@ -14,7 +14,7 @@ from amp_nova.cmd import table
 from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.cmd.terminal import redrawn
-from amp_nova.exceptions import AmpError, ConfigInvalid
+from amp_nova.exceptions import AnswerIsNo, ConfigInvalid
 
 EPILOG = """examples:
   amp-nova status
@@ -45,34 +45,26 @@ def add_parser(subparsers: Any) -> None:
         add_config_file(parser)
 
 
-class _Refused(AmpError):
-    """The agent does not respond, or refuses the request."""
-
-
 def _answer(state_path: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """The agent's answer; raises ``_Refused`` with the next step."""
+    """The agent's answer; ``AnswerIsNo`` if it does not respond, or refuses the request."""
     reply = control_socket.query(state_path, question)
     if reply is None:
-        raise _Refused(
+        raise AnswerIsNo(
             f"no agent responds in {state_path}: start amp-nova-agent, or name the directory it"
             " uses in [agent] state_path"
         )
     if "error" in reply:
-        raise _Refused(reply["error"])
+        raise AnswerIsNo(reply["error"])
     return reply
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """Print the state of every vCPU (0), or that no agent responds (1)."""
+    """Print the state of every vCPU; ``AnswerIsNo`` if no agent responds."""
     agent = options.load(files=args.config_file).agent
     state_path = Path(agent.state_path)
     if args.watch:
         return _watch(args, state_path, agent.cycle_s)
-    try:
-        instances = _answer(state_path, {"ask": "status"})["status"]
-    except _Refused as exc:
-        print(f"amp-nova: {exc}", file=sys.stderr)
-        return 1
+    instances = _answer(state_path, {"ask": "status"})["status"]
     if args.format == "table" and not instances:
         print(NONE_HERE)
     else:
@@ -99,7 +91,7 @@ def _drawing(args: argparse.Namespace, state_path: Path) -> list[str]:
     """The lines of the table now, or why there are none."""
     try:
         instances = _answer(state_path, {"ask": "status"})["status"]
-    except _Refused as exc:
+    except AnswerIsNo as exc:
         return _wrapped(f"amp-nova: {exc}")
     chosen = _table(instances).select(args.columns, args.sort)
     return chosen.lines() if instances else _wrapped(NONE_HERE)
@@ -111,13 +103,9 @@ def _wrapped(sentence: str) -> list[str]:
 
 
 def run_explain(args: argparse.Namespace) -> int:
-    """Print the reasons for one instance's allocation (0), or that it is not on this host (1)."""
+    """Print the reasons for one instance's allocation; ``AnswerIsNo`` if it is not on this host."""
     state_path = Path(options.load(files=args.config_file).agent.state_path)
-    try:
-        found = _answer(state_path, {"ask": "explain", "instance": args.instance})["explain"]
-    except _Refused as exc:
-        print(f"amp-nova: {exc}", file=sys.stderr)
-        return 1
+    found = _answer(state_path, {"ask": "explain", "instance": args.instance})["explain"]
     if args.format == "table":
         print(f"{found['domain']} ({found['instance']})")
         for line in found["because"]:

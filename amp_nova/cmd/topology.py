@@ -1,7 +1,6 @@
 """``amp-nova topology``: core types, pCPUs and coefficients, with their sources."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from amp_nova import conf as options
 from amp_nova.cmd import table
 from amp_nova.cmd.parser import add_config_file
 from amp_nova.cmd.table import Cell, Table, formatted
+from amp_nova.exceptions import AnswerIsNo
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
@@ -57,30 +57,27 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the topology, or with ``--host-services`` a recommendation (1 if there is none).
+    """Print the topology, or with ``--host-services`` a recommendation.
 
-    Raises ``AmpError`` if the topology cannot be determined.
+    Raises ``AmpError`` if the topology cannot be determined, ``AnswerIsNo`` without recommendation.
     """
     topology = load_topology(_configuration(args.root, args.config_file))
     if args.host_services:
-        return _recommend(topology, args.format)
-    table.show(args, _table(topology), _as_dict(topology), ((), _notes(topology)))
+        _recommend(topology, args.format)
+    else:
+        table.show(args, _table(topology), _as_dict(topology), ((), _notes(topology)))
     return 0
 
 
-def _recommend(topology: Topology, form: str) -> int:
+def _recommend(topology: Topology, form: str) -> None:
     """Print the commands that confine host services to slow cores that are not isolated."""
     slow = slow_pcpus(topology) - {p.id for p in topology.pcpus if p.isolated}
     if not slow:
-        print(
-            "amp-nova: all usable cores are of one type: leave the host services where they are",
-            file=sys.stderr,
-        )
-        return 1
+        raise AnswerIsNo("all usable cores are of one type: leave the host services where they are")
     cpuset = cpulist.show(slow)
     if form != "table":
         table.show_document(form, {"pcpus": sorted(slow), "cpuset": cpuset})
-        return 0
+        return
     print(
         "# Confines host services to slow cores. Instances, in machine.slice, are not affected.\n"
         "# First check services that pin themselves, such as a DPDK switch.\n"
@@ -88,7 +85,6 @@ def _recommend(topology: Topology, form: str) -> int:
         f"systemctl set-property user.slice AllowedCPUs={cpuset}\n"
         "# To undo this, set both to an empty list."
     )
-    return 0
 
 
 def _as_dict(topology: Topology) -> dict[str, Any]:

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from amp_nova.cmd import topology as command
-from amp_nova.cmd.parser import Parser
-from amp_nova.exceptions import AmpError
+from amp_nova.cmd.cli import main
 from tests import machines, trees
 
 DECLARED = (
@@ -23,13 +21,8 @@ def run(capsys):
     """Runs the command; exit status, output and error, as ``amp-nova`` gives them."""
 
     def run_(*argv):
-        parser = Parser(prog="amp-nova")
-        command.add_parser(parser.add_subparsers())
         try:
-            args = parser.parse_args(["topology", *map(str, argv)])
-            status = args.run(args)
-        except AmpError as exc:
-            return 2, "", str(exc)
+            status = main(["topology", *map(str, argv)])
         except SystemExit as exc:
             status = exc.code
         out, err = capsys.readouterr()
