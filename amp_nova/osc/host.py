@@ -9,13 +9,7 @@ from osc_lib.cli.format_columns import DictColumn, ListDictColumn
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.osc import bookings
-from amp_nova.osc.command import (
-    Lister,
-    ShowOne,
-    add_prometheus,
-    prometheus,
-    rounded,
-)
+from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
 from amp_nova.osc.hosts import Host, read_hosts
 from amp_nova.osc.prometheus import by_host
 

@@ -7,13 +7,7 @@ from osc_lib.cli.format_columns import DictColumn
 
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.osc import bookings
-from amp_nova.osc.command import (
-    Lister,
-    ShowOne,
-    add_prometheus,
-    prometheus,
-    rounded,
-)
+from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
 from amp_nova.osc.hosts import claimed_by
 from amp_nova.osc.prometheus import by_label
 
