@@ -138,14 +138,16 @@ def _figure_12() -> Iterator[Row]:
             yield Row(what, published, ours, "%", (EQUAL_THREADS,), STILL)
 
 
+def _part_of_all_fast(mix: str, all_fast: str) -> float:
+    """Gain of the H guests under amp-vm over that with fast cores only, in percent."""
+    found, most = mixes.gains(mix, "amp-vm"), mixes.gains(mix, all_fast, 12)
+    return mixes.mean(found, mixes.H) / mixes.mean(most, mixes.H) * 100.0
+
+
 def _figure_7() -> Iterator[Row]:
     close, less = at_least(90.0, "%", text="close to all-fast"), between(0.0, 90.0, "%")
     for mix in ("4H-4M-4L", "2H-6M-4L", "6H-2M-4L"):
-        part = (
-            mixes.mean(mixes.gains(mix, "amp-vm"), mixes.H)
-            / mixes.mean(mixes.gains(mix, "amp-vm", 12), mixes.H)
-            * 100.0
-        )
+        part = _part_of_all_fast(mix, "amp-vm")
         published = replace(less, text="less") if mix == "6H-2M-4L" else close
         what = f"{mix}: part of the all-fast gain that H guests have"
         yield Row(what, published, part, "%", ON_AND_ON)
@@ -200,11 +202,7 @@ def _figure_10() -> Iterator[Row]:
     mean = statistics.mean(map(mixes.mean, gains.values()))
     published = exactly(10.0, "%")
     yield Row("amp-vm against amp-fair, mean of the mixes", published, mean, "%", END, NO_SERIAL)
-    high = (
-        mixes.mean(gains["1H-3M-2L"], mixes.H)
-        / mixes.mean(mixes.gains("1H-3M-2L", "amp-fair", 12), mixes.H)
-        * 100.0
-    )
+    high = _part_of_all_fast("1H-3M-2L", "amp-fair")
     close = between(80.0, 110.0, "%")
     what = "1H-3M-2L: part of the all-fast gain that the H guest has"
     yield Row(what, replace(close, text="nearly close to all-fast"), high, "%", END)
