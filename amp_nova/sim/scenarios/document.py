@@ -7,7 +7,7 @@ and accepts numbers as people write them (YAML 1.1 takes ``2.0e9`` for a string)
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,9 +106,7 @@ class Value:
         where = self.path or "a scenario"
         for key, value in found.items():
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known)}"
-                raise value.wrong(f"'{key}' is not a key of {where}: {hint}")
+                raise value.wrong(f"'{key}' is not a key of {where}: {nearest(key, known)}")
         given = {key: value for key, value in found.items() if not value.is_null}
         for key in required:
             if key not in given:
@@ -177,6 +175,12 @@ class Value:
 def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:
     where = file if line is None else f"{file}, line {line}"
     return ScenarioInvalid(f"{where}: {sentence}")
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """The end of a sentence on an unknown word: the one that it resembles, or all ``known``."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
 
 
 def of_plain(plain: Any, file: str) -> Value:

@@ -4,12 +4,11 @@ Every function takes a document that ``scenario.read`` accepts and returns a cha
 ``scenario.read`` then checks as it checks a file.
 """
 
-import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from amp_nova.exceptions import ScenarioInvalid
-from amp_nova.sim.scenarios.document import Value, of_plain
+from amp_nova.sim.scenarios.document import Value, nearest, of_plain
 from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST
 
 Speeds = dict[str, float]
@@ -26,7 +25,7 @@ def with_cores(whole: Value, name: str, more: int) -> Value:
     changed = whole.plain()
     types = {t["name"]: t for t in changed["host"]["core_types"]}
     if name not in types:
-        raise ScenarioInvalid(f"there is no core type '{name}' here{_nearest(name, types)}")
+        raise ScenarioInvalid(f"there is no core type '{name}' here: {nearest(name, types)}")
     core_type = types[name]
     each, count = int(core_type.get("threads_per_core", 1)), int(core_type["count"])
     left = count + more * each
@@ -65,7 +64,7 @@ def with_booking(whole: Value, name: str, refcores: str) -> Value:
     changed = whole.plain()
     vms = {vm["name"]: vm for vm in changed["vms"]}
     if name not in vms:
-        raise ScenarioInvalid(f"there is no VM '{name}' here{_nearest(name, vms)}")
+        raise ScenarioInvalid(f"there is no VM '{name}' here: {nearest(name, vms)}")
     specs = vms[name].get("extra_specs", {})
     kept = {k: v for k, v in specs.items() if not k.startswith(("amp:pref_core", "amp:ips"))}
     vms[name]["extra_specs"] = kept if refcores == "0" else {**kept, "amp:pref_core": refcores}
@@ -111,8 +110,3 @@ def _parts(vm: Any) -> Iterator[tuple[int, Any]]:
         yield index, part
         for phase in part.get("phases", []):
             yield index, phase
-
-
-def _nearest(word: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f": did you mean '{near[0]}'?" if near else f": it has {', '.join(known) or 'none'}"
