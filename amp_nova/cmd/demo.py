@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import json
 import sys
 import textwrap
 import time
@@ -19,7 +18,7 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.parser import whole
-from amp_nova.cmd.table import aligned, number
+from amp_nova.cmd.table import aligned, number, show_document
 from amp_nova.cmd.terminal import redrawn
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         _draw(figure, show)
         save(figure, args.plot)
     if args.format == "json":
-        print(json.dumps(_figures(show, address), indent=2))
+        show_document("json", _figures(show, address))
     else:
         print(f"\n{verdict}")
     return 0 if verdict.delivered else 1

@@ -4,13 +4,12 @@ It changes only the affinity of threads, within the pCPUs that the domain's defi
 never the definition itself, so nothing travels with a live migration.
 """
 
-import errno
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.groups import mounts
+from amp_nova.host.cgroup.groups import READ_ONLY, mounts
 from amp_nova.host.io.interfaces import InterfaceCounters, line_rate_bytes_s
 from amp_nova.host.io.threads import Homes, IoThreads
 from amp_nova.host.libvirt.domain_xml import DomainXml
@@ -22,7 +21,6 @@ from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours
 
 LINE_EVERY_S = 60.0
 """Interval at which the line rate is read again: links go up and down, but rarely."""
-_READ_ONLY = frozenset({errno.EPERM, errno.EACCES})
 
 
 class _Domain:
@@ -135,7 +133,7 @@ class IoHost:
             except ActuationFailed as exc:
                 failure = Failure("refused", str(exc))
             except OSError as exc:
-                reason = "read_only" if exc.errno in _READ_ONLY else "refused"
+                reason = "read_only" if exc.errno in READ_ONLY else "refused"
                 failure = Failure(reason, f"an I/O thread cannot be moved: {exc.strerror}")
         return failure
 

@@ -65,12 +65,12 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
     clocks: dict[str, Sequence[ClockPhase]] = {}
     power: dict[str, Power] = {}
     for value in host["core_types"].items("a list of core types"):
-        core_type, llcs = _core_type(value, PCPUS_MAX - len(caches), reference_ips)
+        keys = value.fields(KEYS, REQUIRED)
+        core_type, llcs = _core_type(keys, PCPUS_MAX - len(caches), reference_ips)
         if core_type.name in types:
             raise value.wrong(f"core type '{core_type.name}' is given twice")
         types[core_type.name] = core_type
         caches += [(core_type.name, llc) for llc in llcs]
-        keys = value.fields(KEYS)
         if "clock" in keys:
             clocks[core_type.name] = _clock(keys["clock"])
         if "idle_w" in keys or "busy_w" in keys:
@@ -140,10 +140,9 @@ def _reference(value: Value, types: Mapping[str, CoreType]) -> str:
 
 
 def _core_type(
-    value: Value, pcpus_left: int, reference_ips: float | None
+    keys: Mapping[str, Value], pcpus_left: int, reference_ips: float | None
 ) -> tuple[CoreType, Sequence[int]]:
     """A core type and the last-level cache of each of its cores."""
-    keys = value.fields(KEYS, REQUIRED)
     name = keys["name"].text()
     if not _CORE_TYPE.fullmatch(name):
         raise keys["name"].refused("letters, digits, '-', '_' and '.', at most 64")
