@@ -39,7 +39,7 @@ class Host(SimHost):
     def observe(self):
         """What the simulated host shows, with Nova's metadata."""
         seen = super().observe()
-        named = (replace(d, domain=_of_nova(d.domain)) for d in seen.domains)
+        named = (d._replace(domain=_of_nova(d.domain)) for d in seen.domains)
         return replace(seen, domains=tuple(named))
 
 

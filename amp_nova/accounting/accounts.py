@@ -148,6 +148,8 @@ def _domain(
 
 def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
     last = entry.reading
+    if last is reading:  # usual, and the quickest to see
+        return entry.incarnation == incarnation
     return (
         last is not None
         and last.run_ns == reading.run_ns

@@ -118,8 +118,8 @@ class Account(NamedTuple):
     ``cpu_s``: CPU seconds by core type, in the topology's order. ``ref_s``: CPU seconds multiplied
     by the coefficient that applied. ``shortfall_ref_s``: by cause, in the order of ``CAUSES``.
     ``balance``: owed but not yet counted as shortfall, in the unit of the booking times seconds.
-    ``recent``: about the last minute, for the slowdown. ``minute``: the sum of the windows closed
-    in the current minute; ``ratios``: the histogram of earlier minutes.
+    ``recent``: about the last minute, for the slowdown of vCPUs without a booking. ``minute``: the
+    sum of the windows closed in the current minute; ``ratios``: the histogram of earlier minutes.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -256,6 +256,9 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     if window.wall_s >= window_s * 0.999:
         last, minute, ratios = _closed(window, minute, ratios, ran)
         window = EMPTY_WINDOW
+    recent = slowdown.NOTHING
+    if ran.booked.refcores is None and ran.booked.ips is None:
+        recent = slowdown.enter(account.recent, used, ran.position, ran.types)
     return Account(
         tuple(cpu_s),
         account.ref_s + worth,
@@ -265,7 +268,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         last,
         ratios,
         carried,
-        slowdown.enter(account.recent, used, ran.position, ran.types),
+        recent,
         minute,
     )
 
@@ -274,16 +277,39 @@ def add_idle(
     account: Account, wall_s: float, ran: Conditions, window_s: float, *, counted: bool
 ) -> Account:
     """Add time without demand; ``counted``: whether the vCPU's instructions are counted."""
-    instructions = 0.0 if counted else None
+    carried, recent, booked = account.carried, account.recent, ran.booked
+    if booked.burst_s or recent is not slowdown.NOTHING:
+        idle = Usage(wall_s, 0.0, 0.0, 0.0)
+        if booked.burst_s and booked.refcores is not None:
+            before_ref_s = carried.banked_ref_s
+            banked_ref_s = burst.banked(before_ref_s, idle, booked.refcores, 0.0, booked.burst_s)
+            carried = carried._replace(banked_ref_s=banked_ref_s)
+        if recent is not slowdown.NOTHING:
+            recent = slowdown.enter(recent, idle, ran.position, ran.types)
+    window, last, minute, ratios = account.window, account.last, account.minute, account.ratios
     while wall_s > 0.0:
         # Whole idle windows are all alike: add them together as one long window.
-        part_s = min(wall_s, max(window_s - account.window.wall_s, 1e-9))
+        part_s = min(wall_s, max(window_s - window.wall_s, 1e-9))
         if part_s == window_s and wall_s > 2.0 * window_s:
             part_s = wall_s - wall_s % window_s or window_s
-        idle = Usage(part_s, 0.0, 0.0, 0.0, instructions=instructions)
-        account = add_interval(account, idle, ran, window_s)
+        instructions = window.instructions or 0.0 if counted else window.instructions
+        window = Window(window.wall_s + part_s, window.owed, window.ref_s, instructions)
+        if window.wall_s >= window_s * 0.999:
+            last, minute, ratios = _closed(window, minute, ratios, ran)
+            window = EMPTY_WINDOW
         wall_s -= part_s
-    return account
+    return Account(
+        account.cpu_s,
+        account.ref_s,
+        account.shortfall_ref_s,
+        account.balance,
+        window,
+        last,
+        ratios,
+        carried,
+        recent,
+        minute,
+    )
 
 
 def _closed(

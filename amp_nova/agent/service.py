@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from amp_nova.private_files import check_trusted
 LOG = logging.getLogger(__name__)
 EVENT_GAP_S = 0.02
 """Shortest time between cycles that events start, so that a burst of events starts only one."""
+COLLECT_EVERY = 10_000
+"""Objects between two runs of the garbage collector; what cycles make has no reference cycles."""
 LIBVIRT_SHARE = 0.25
 """Longest wait for all calls to libvirt in a cycle, as a part of the cycle."""
 
@@ -99,6 +102,8 @@ class Service:
                 self.publishers.serve()
                 with self._wake.signals():
                     self._systemd.begin(self._conf.agent.cycle_s)
+                    gc.freeze()  # what has been imported stays: do not examine it again and again
+                    gc.set_threshold(COLLECT_EVERY)
                     self._cycles(guarding)
                     self._systemd.stopping()
                     self.loop.finish()

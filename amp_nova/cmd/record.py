@@ -202,9 +202,9 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
             thread = sensor.thread((domain.domain.resource, reading.index))
             if thread is not None and topology.position(reading.pcpus) is None:
                 with contextlib.suppress(OSError):  # it has gone
-                    reading = replace(reading, last_pcpu=thread.last_pcpu())
+                    reading = reading._replace(last_pcpu=thread.last_pcpu())
             vcpus.append(reading)
-        domains.append(replace(domain, vcpus=tuple(vcpus)))
+        domains.append(domain._replace(vcpus=tuple(vcpus)))
     return replace(seen, topology=topology, domains=tuple(domains))
 
 

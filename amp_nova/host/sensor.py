@@ -44,6 +44,7 @@ class _Known:
     xml: DomainXml | None = None
     domain: Domain | None = None
     allowed: dict[int, frozenset[int]] = field(default_factory=dict)
+    bursts_us: dict[int, int] = field(default_factory=dict)
 
 
 def _check_descriptors() -> None:
@@ -76,6 +77,7 @@ class LibvirtSensor:
         self._known: dict[str, _Known] = {}
         self._rescanned_s = time.monotonic()
         self._rescans = 0
+        self._counting: Mapping[tuple[str, str], int] | None = None
 
     @property
     def topology(self) -> Topology:
@@ -94,6 +96,7 @@ class LibvirtSensor:
         if rescan:
             self._rescanned_s = time.monotonic()
             self._rescans += 1
+            self._counting = None
         if self._online.follow(rescan):
             for known in self._known.values():
                 known.xml = None
@@ -118,9 +121,11 @@ class LibvirtSensor:
         return samples
 
     def counting(self) -> Mapping[tuple[str, str], int]:
-        """Number of vCPUs by counter source and remark, as of the last observation."""
-        threads = (t for known in self._known.values() for t in known.threads.by_index.values())
-        return Counter(thread.counts.state for thread in threads)
+        """Number of vCPUs by counter source and remark, as of the last search for threads."""
+        if self._counting is None:
+            threads = (t for known in self._known.values() for t in known.threads.by_index.values())
+            self._counting = Counter(thread.counts.state for thread in threads)
+        return self._counting
 
     def threads(self, resource: str) -> VcpuThreads | None:
         """The threads of a domain, by its UUID."""
@@ -144,6 +149,7 @@ class LibvirtSensor:
     def _forget(self, resource: str) -> None:
         if (known := self._known.pop(resource, None)) is not None:
             known.threads.close()
+            self._counting = None
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
@@ -159,15 +165,18 @@ class LibvirtSensor:
         return DomainReading(xml.domain, (), failure)
 
     def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
-        before = self._known.get(resource)
-        closely = rescan or before is None or before.xml is not xml
-        known = self._found(resource, xml.domain.name, closely)
-        domain = self._described(known, xml)
-        threads = known.threads
+        known = self._known.get(resource)
+        closely = rescan or known is None or known.xml is not xml
+        if closely or known is None or known.threads.incomplete:
+            known = self._found(resource, xml.domain.name, closely)
+            self._describe(known, xml)
+        domain, threads, allowed = known.domain or xml.domain, known.threads, known.allowed
         vcpus = tuple(
-            thread.read(known.allowed[index], closely=closely)
-            for index, thread in threads.by_index.items()
-            if index < domain.vcpus
+            [
+                thread.read(allowed[index], closely=closely)
+                for index, thread in threads.by_index.items()
+                if index < domain.vcpus
+            ]
         )
         missing = None if vcpus else "none of its vCPUs has a CPU cgroup of its own"
         if vcpus and threads.groupless:
@@ -175,8 +184,10 @@ class LibvirtSensor:
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
         idle = group.idle() if group else None
-        bursts = {i: t.group.burst_us for i, t in threads.by_index.items() if t.group.burst_us}
-        return DomainReading(domain, vcpus, missing, idle, bursts)
+        if closely or known.bursts_us:
+            bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
+            known.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
+        return DomainReading(domain, vcpus, missing, idle, known.bursts_us)
 
     def _found(self, resource: str, name: str, rescan: bool) -> _Known:
         """The domain's threads, found anew if it has a new QEMU process.
@@ -191,6 +202,7 @@ class LibvirtSensor:
             if threads.by_index and self._rescans % THOROUGH_EVERY:
                 threads.follow()  # fails if the process has ended
                 return known
+        self._counting = None
         path = self._paths.run_path / f"{name}.pid"
         text = path.read_text().strip()
         if not text.isdecimal():
@@ -204,8 +216,8 @@ class LibvirtSensor:
             known.threads.rescan()
         return known
 
-    def _described(self, known: _Known, xml: DomainXml) -> Domain:
-        """The domain with its incarnation; updates the pCPUs that its definition allows."""
+    def _describe(self, known: _Known, xml: DomainXml) -> None:
+        """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
         life = known.threads.incarnation
         if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
             usual = frozenset(p.id for p in self.topology.pcpus if not p.isolated)
@@ -214,4 +226,3 @@ class LibvirtSensor:
             allowed = {i: usual if w is None else w & online for i, w in enumerate(wanted)}
             known.xml, known.allowed = xml, allowed
             known.domain = with_incarnation(xml, life).domain
-        return known.domain

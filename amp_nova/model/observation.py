@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.model.bandwidth import Bandwidth
@@ -11,8 +12,7 @@ VcpuKey = tuple[str, int]
 """An instance's UUID and the index of the vCPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """A vCPU's performance counters, cumulative since they were opened.
 
     On a machine with one PMU per core type, each value is the sum over all PMUs, never scaled by
@@ -28,8 +28,7 @@ class Counts:
     residency_ns: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VcpuReading:
+class VcpuReading(NamedTuple):
     """One vCPU: counters since its thread started, and the limits in force.
 
     ``wait_ns``: the time it was runnable but did not run, including the throttled time, which
@@ -37,7 +36,7 @@ class VcpuReading:
     libvirt permit.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     run_ns: int
     wait_ns: int
     throttled_ns: int
@@ -86,8 +85,7 @@ class Domain:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DomainReading:
+class DomainReading(NamedTuple):
     """One domain at one moment; ``vcpus`` holds those that could be read.
 
     ``failure``: why the others could not be read, ``None`` without a failure. ``idle``: whether it
@@ -100,7 +98,7 @@ class DomainReading:
     vcpus: tuple[VcpuReading, ...]
     failure: str | None = None
     idle: bool | None = None
-    bursts_us: Mapping[int, int] = field(default_factory=dict)
+    bursts_us: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,7 @@ def measure(folder: Path) -> None:
     rival = subprocess.Popen([sys.executable, "-c", ASK_LIBVIRT])
     try:
         assert agent.process is not None
-        time.sleep(
-            scaled(12, 4)
-        )  # the first cycles set everything; a complete listing has been seen
+        time.sleep(scaled(25, 4))  # by then limits are set, and all threads listed twice
         pid = agent.process.pid
         before, stages_before = counts(agent), stages_ms(agent)
         spent, rival_spent, began = cpu_s(pid), cpu_s(rival.pid), time.monotonic()

@@ -10,7 +10,7 @@ from pathlib import Path
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup.backend import move_thread
 from amp_nova.host.cgroup.groups import path_of
-from amp_nova.host.vcpu_threads import started
+from amp_nova.host.vcpu_threads import LINKS_EMPTY, started
 from amp_nova.profiling.io_overlap import IoThread
 
 _VCPU = re.compile(r"CPU \d+/")
@@ -20,8 +20,6 @@ Homes = Callable[[int | None], frozenset[int]]
 """The pCPUs allowed to the iothread of a number, or to any other thread (``None``)."""
 THOROUGH_EVERY = 24
 """Reads between two listings of the threads while their number does not change."""
-_LINKS_EMPTY = 2
-"""Link count of a directory without subdirectories, or of one that does not count them."""
 
 
 class _Thread:
@@ -105,7 +103,7 @@ class IoThreads:
         """
         self._reads += 1
         links = os.stat(self._folder).st_nlink
-        return bool(self._reads % THOROUGH_EVERY) and links == self._links > _LINKS_EMPTY
+        return bool(self._reads % THOROUGH_EVERY) and links == self._links > LINKS_EMPTY
 
     def rescan(self) -> None:
         """Find threads that started or ended."""

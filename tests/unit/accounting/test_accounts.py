@@ -174,8 +174,8 @@ def test_only_the_one_that_is_unwell_is_skipped(host):
     accounts.enter(host.observe())
     host.wait()
     seen = host.observe()
-    bad = replace(seen.domains[0].vcpus[0], run_ns=-1)
-    accounts.enter(replace(seen, domains=(replace(seen.domains[0], vcpus=(bad,)), seen.domains[1])))
+    bad = seen.domains[0].vcpus[0]._replace(run_ns=-1)
+    accounts.enter(replace(seen, domains=(seen.domains[0]._replace(vcpus=(bad,)), seen.domains[1])))
 
     assert accounts.account(KEY).ref_s == 0.0
     assert accounts.account(("other", 0)).ref_s == approx(1.0)
@@ -234,8 +234,7 @@ class TestSleepers:
             ran = [i for i in range(5) if random.random() < 0.15]
             for i in ran:
                 run_ns, wait_ns = random.randrange(10**9), random.randrange(5 * 10**8)
-                vcpus[i] = replace(
-                    vcpus[i],
+                vcpus[i] = vcpus[i]._replace(
                     run_ns=vcpus[i].run_ns + run_ns,
                     wait_ns=vcpus[i].wait_ns + wait_ns,
                     counts=Counts(vcpus[i].counts.instructions + 2 * run_ns),

@@ -1,7 +1,5 @@
 """Sampling windows and smoothing: the rule of kwon2011, phases, and discarded windows."""
 
-from dataclasses import replace
-
 import pytest
 
 from amp_nova.model.observation import Counts
@@ -46,8 +44,8 @@ def test_an_unconfirmed_change_is_dropped_when_the_old_value_returns():
 
 def test_a_window_is_the_difference_of_two_readings():
     """Rates are per second of CPU time, utilization per second of wall time."""
-    first = replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
-    last = replace(reading(run_s=2.0), counts=Counts(2_001_000, 1_005_000, 2_010))
+    first = reading(run_s=1.0)._replace(counts=Counts(1_000, 5_000, 10))
+    last = reading(run_s=2.0)._replace(counts=Counts(2_001_000, 1_005_000, 2_010))
 
     found = window(first, last, 2_000_000_000)
 
@@ -61,11 +59,11 @@ def test_a_window_is_the_difference_of_two_readings():
 )
 def test_counters_that_went_backwards_or_stood_still_give_no_window(counts):
     """Nor does a vCPU without counters, or one that slept."""
-    first = replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
-    last = replace(reading(run_s=2.0), counts=counts)
+    first = reading(run_s=1.0)._replace(counts=Counts(1_000, 5_000, 10))
+    last = reading(run_s=2.0)._replace(counts=counts)
 
     assert window(first, last, 2_000_000_000) is None
-    assert window(first, replace(first, counts=Counts(9_000, 9_000, 99)), 2_000_000_000) is None
+    assert window(first, first._replace(counts=Counts(9_000, 9_000, 99)), 2_000_000_000) is None
 
 
 def test_the_efficiency_score_is_ipc_times_utilization():

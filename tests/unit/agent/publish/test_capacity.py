@@ -128,8 +128,8 @@ def test_invalid_bookings_are_told_from_unreadable_instances():
     host = SimHost(topology(), [guest("a"), guest("b"), guest("c")])
     seen = host.observe()
     a, b, c = seen.domains
-    a = replace(a, domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
-    b = replace(b, failure="vCPU 1 has no CPU cgroup of its own")
+    a = a._replace(domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
+    b = b._replace(failure="vCPU 1 has no CPU cgroup of its own")
 
     class Troubled:
         """A FAKE sensor: the host with these domains."""

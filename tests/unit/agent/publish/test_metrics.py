@@ -331,7 +331,7 @@ def test_foreign_address_is_one_sentence():
 
 def test_instructions_are_exported_only_where_counted():
     """A vCPU without a counter has no series rather than a zero."""
-    counted = replace(reports.reading(), counts=Counts(12345))
+    counted = reports.reading()._replace(counts=Counts(12345))
     scrape = Scrape(
         reports.cycle(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
     )

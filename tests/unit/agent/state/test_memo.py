@@ -60,7 +60,7 @@ class Recorded:
         if not self.copies:
             return seen
         domains = (
-            replace(d, domain=replace(d.domain), vcpus=tuple(replace(v) for v in d.vcpus))
+            d._replace(domain=replace(d.domain), vcpus=tuple(v._replace() for v in d.vcpus))
             for d in seen.domains
         )
         known = seen.topology
