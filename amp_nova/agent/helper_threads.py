@@ -5,11 +5,12 @@ stops feeding systemd's watchdog, which restarts the whole agent.
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from tenacity import RetryCallState, Retrying, stop_when_event_set, wait_random_exponential
 
 LOG = logging.getLogger(__name__)
 SILENT_S = 120.0
@@ -54,22 +55,29 @@ class Heartbeat:
         Returns ``False`` if the thread was told to end first. ``failing`` begins the log message
         of the first failure.
         """
-        failures, longest_s = 0, BACK_OFF_S
-        while not self.ended.is_set():
-            try:
-                attempt()
-            except Exception as exc:
-                failures += 1
-                if failures == 1:
-                    LOG.error("%s: %s; retrying until it succeeds", failing, _one_line(exc))
-                LOG.debug("attempt %d failed", failures, exc_info=exc)
-                self.pause(random.uniform(0.0, longest_s))
-                longest_s = min(2.0 * longest_s, BACK_OFF_MAX_S)
-            else:
-                if failures:
-                    LOG.info("it succeeded after %d attempts", failures + 1)
-                return True
-        return False
+
+        def failed(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            if state.attempt_number == 1:
+                LOG.error("%s: %s; retrying until it succeeds", failing, _one_line(error))
+            LOG.debug("attempt %d failed", state.attempt_number, exc_info=error)
+
+        def sleep(seconds: float) -> None:
+            self.pause(seconds)
+
+        retrying = Retrying(
+            sleep=sleep,
+            stop=stop_when_event_set(self.ended),
+            wait=wait_random_exponential(multiplier=BACK_OFF_S, max=BACK_OFF_MAX_S),
+            before_sleep=failed,
+            retry_error_callback=lambda _state: None,
+        )
+        retrying(attempt)
+        if self.ended.is_set():
+            return False
+        if retrying.statistics.get("attempt_number", 1) > 1:
+            LOG.info("it succeeded after %s attempts", retrying.statistics["attempt_number"])
+        return True
 
     def pause(self, seconds: float) -> bool:
         """Wait, with heartbeats; returns whether to go on."""
@@ -148,7 +156,7 @@ class HelperThread:
             LOG.exception("the thread '%s' failed", self.name)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException | None) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
