@@ -102,13 +102,14 @@ def _in_sum(
     if own and demand.ranked:
         before = order.preceding(best_effort.group_of(demand, x, own))
     count = order.counts[-1] + own
+    own_ratio = own / count if count else 0.0  # exactly 1 on a host without others
     each = min(1.0, sum(cores) / count) if count else 0.0
     total = own_total = first = first_own = first_sum = 0.0
     last_own = 0.0
     for at, faster, idle_worth in demand.fastest_first:
         last = min(count, first + cores[at] / each) if each else 0.0
         if own:
-            last_own = min(max(0.0, last - before), own) if demand.ranked else last * own / count
+            last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
             own_total += each * (last_own - first_own) * (1.0 + faster * x)
         last_sum = order.sum_of(last - last_own) + last_own * x
         used = each * (last - first)

@@ -156,6 +156,14 @@ def test_sensitivity_makes_speedups_comparable_between_hosts():
     assert measured_sensitivity(instance("a", (0.5, 0)), ONE_EACH) is None
 
 
+def test_a_newcomer_on_a_host_without_best_effort():
+    """It shares the cores with nobody, also where rounding would leave somebody a bit of them."""
+    topology = hosts.topology({"slow": (3, 1.0), "fast": (1, 2.0)})
+    demand = demand_of(instance("a", (0.3, 0)), topology=topology, policy="none")
+    found = score(demand, NewInstance(6, sensitivity=0.5))
+    assert found.speed * 6 == pytest.approx(2.7 + 1.5)
+
+
 def test_a_sleeping_instance_takes_no_share():
     """An idle instance leaves its cores to the new one."""
     idle = best_effort("a", 2.0)
