@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
@@ -28,8 +28,7 @@ SEARCH_ITEMS_MAX = 300
 """With more vCPUs than this there is no search: first fit is close enough to the optimum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
@@ -45,7 +44,7 @@ class Demand:
     current: str | None = None
     pcpu: int | None = None
     admitted: bool = False
-    coefficients: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    coefficients: Mapping[str, float] = _NOTHING
     """Its own coefficients by core type; a type that is missing has its usual coefficient."""
     ips: float | None = None
     packed: int | None = None
@@ -270,7 +269,7 @@ def _attempts(
         if stay:
             # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
             # what the scheduler tries first.
-            packed = [d if d.packed is None else replace(d, pcpu=d.packed) for d in demands]
+            packed = [d if d.packed is None else d._replace(pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
             yield _first_fit(again, topology, _Filling(empty))
         if (found := _search(items, topology, empty)) is not None:

@@ -117,7 +117,7 @@ def pack(
         if (request := _request(i, facts, topology, before)) is not None
     }
     packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
-    made = {k: replace(r, coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
+    made = {k: r._replace(coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
     kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
     return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu), kept_free)
 
@@ -155,12 +155,12 @@ def _request(
     if instance.excluded is None or now is None:
         return request
     # It must stay where it is, and takes capacity there if that core type is fast enough.
-    return replace(request, core_type=now.name) if _suffices(request, now) else request
+    return request._replace(core_type=now.name) if _suffices(request, now) else request
 
 
 def _type_cores(request: Demand, core_type: CoreType) -> float | None:
     """Share of one such pCPU that a vCPU needs according to the hardware's coefficient."""
-    return need_cores(replace(request, coefficients=own_coefficients.NONE), core_type)
+    return need_cores(request._replace(coefficients=own_coefficients.NONE), core_type)
 
 
 def _suffices(request: Demand, core_type: CoreType) -> bool:

@@ -45,7 +45,7 @@ def pack(
     if packing.complete or not own:
         return packing, own
     packing = packing_.pack(
-        [replace(d, coefficients=NONE) for d in demands], topology, reserve_ratio
+        [d._replace(coefficients=NONE) for d in demands], topology, reserve_ratio
     )
     there = {k: t for k, p in packing.placed.items() if (t := topology.type_of(p)) is not None}
     for part in PARTS:
@@ -54,8 +54,7 @@ def pack(
         }
         tried = packing_.pack(
             [
-                replace(
-                    d,
+                d._replace(
                     core_type=there[d.key].name,
                     current=there[d.key].name,
                     coefficients=eased.get(d.key, NONE),

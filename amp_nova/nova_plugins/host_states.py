@@ -321,5 +321,5 @@ def _away(before: HostReport, after: HostReport) -> dict[str, Pending]:
     return {
         i.resource: Pending(reported_request(i), math.inf, away=True)
         for i in before.instances
-        if i.booked and i.resource not in after.by_uuid
+        if i.resource not in after.by_uuid and i.booked
     }

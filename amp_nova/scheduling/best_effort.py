@@ -6,7 +6,6 @@ gain from the fast cores of the host (saez2015, section 2.2).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time
@@ -15,7 +14,7 @@ from amp_nova.policies.parameters import PER_VCPU
 from amp_nova.policies.placing import core_shares
 from amp_nova.scheduling import fast_core_order
 from amp_nova.scheduling.fast_core_order import FastCoreOrder, Group
-from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, measured_sensitivity
+from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, measured_sensitivities
 from amp_nova.wire.host_report import (
     HostReport,
     ReportedInstance,
@@ -40,8 +39,7 @@ class Active(NamedTuple):
     group: Group
 
 
-@dataclass(frozen=True, slots=True)
-class BestEffortDemand:
+class BestEffortDemand(NamedTuple):
     """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
 
     ``ranked``: fast cores go mainly to those that gain most. ``whole``: instances are compared, not
@@ -71,10 +69,11 @@ def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> 
     policy, _, parameters = report.policy.partition(":")
     whole = policy in WHOLE_POLICIES and parameters != PER_VCPU
     ranked = policy in RANKING_POLICIES
+    measured = measured_sensitivities(report)
     active = tuple(
-        Active(instance, vcpus, _group(instance, vcpus, topology, whole=whole))
-        for instance in report.instances
-        if (vcpus := [v for v in instance.vcpus if _is_active(v)])
+        Active(i, vcpus, _group(i, vcpus, measured.get(i.resource), topology, whole=whole))
+        for i in report.instances
+        if (vcpus := tuple(v for v in i.vcpus if _is_active(v)))
     )
     order = None
     if _alike(active, topology):
@@ -96,11 +95,14 @@ def _is_active(vcpu: ReportedVcpu) -> bool:
 
 
 def _group(
-    instance: ReportedInstance, vcpus: Sequence[ReportedVcpu], topology: Topology, *, whole: bool
+    instance: ReportedInstance,
+    vcpus: Sequence[ReportedVcpu],
+    measured: float | None,
+    topology: Topology,
+    *,
+    whole: bool,
 ) -> Group:
-    found = measured_sensitivity(instance, topology)
-    if found is None:
-        found = hinted_sensitivity(instance.hint, topology)
+    found = hinted_sensitivity(instance.hint, topology) if measured is None else measured
     reach = 1.0
     if whole:
         usable = frozenset[int]().union(*(v.allowed for v in vcpus))

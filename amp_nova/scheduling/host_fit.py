@@ -52,15 +52,16 @@ class FreeCapacity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """A host, the demands it holds, and what they leave free, slowest core type first.
+    """A host, and what its demands leave free, slowest core type first.
 
-    ``complete``: every demand has a place, so the free capacity is available to new instances.
-    ``refcores``: the most that can be booked on the host minus the demands, wherever these are
-    packed.
+    ``without`` and ``pending``: as in ``demands_on``. ``complete``: every demand has a place, so
+    the free capacity is available to new instances. ``refcores``: the most that can be booked on
+    the host minus the demands, wherever these are packed.
     """
 
     report: HostReport
-    demands: tuple[Demand, ...]
+    without: str | None
+    pending: Mapping[str, Request]
     free: tuple[FreeCapacity, ...]
     complete: bool
     refcores: float
@@ -119,12 +120,12 @@ def _largest_first(demand: Demand) -> float:
     return -demand.refcores
 
 
-def headroom_of(
+def demands_on(
     report: HostReport,
     without: str | None = None,
     pending: Mapping[str, Request] = MappingProxyType({}),
-) -> Headroom:
-    """The headroom of a host, optionally ``without`` one instance that it holds.
+) -> list[Demand]:
+    """The demands that a host holds, optionally ``without`` those of one instance.
 
     ``pending``: instances sent to the host that its agent has not reported yet.
     """
@@ -135,7 +136,16 @@ def headroom_of(
         # During a resize on the same host both sizes are possible: count the larger.
         if _sum_refcores(sent) >= _sum_refcores(by_uuid.get(resource, ())):
             by_uuid[resource] = sent
-    demands = [d for resource, each in by_uuid.items() if resource != without for d in each]
+    return [d for resource, each in by_uuid.items() if resource != without for d in each]
+
+
+def headroom_of(
+    report: HostReport,
+    without: str | None = None,
+    pending: Mapping[str, Request] = MappingProxyType({}),
+) -> Headroom:
+    """The headroom of a host; arguments as for ``demands_on``."""
+    topology, demands = report.topology, demands_on(report, without, pending)
     cores, unplaced = _packed(demands, report)
     free, complete = _free_capacity(report, cores), True
     for demand in sorted(unplaced, key=_largest_first):
@@ -145,7 +155,8 @@ def headroom_of(
             free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
-    return Headroom(report, tuple(demands), free, complete, capacity - _sum_refcores(demands))
+    refcores = capacity - _sum_refcores(demands)
+    return Headroom(report, without, pending, free, complete, refcores)
 
 
 def _packed(
@@ -287,7 +298,8 @@ def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
     """The fit if the agent may move vCPUs to other pCPUs and core types."""
     report = headroom.report
     demands = requested_demands(request, report)
-    packing = pack([*headroom.demands, *demands], report.topology, report.reserve_ratio)
+    present = demands_on(report, headroom.without, headroom.pending)
+    packing = pack([*present, *demands], report.topology, report.reserve_ratio)
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]
         why = "; ".join(dict.fromkeys(reasons)) or "it is over-booked"

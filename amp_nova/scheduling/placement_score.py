@@ -7,7 +7,7 @@ cores.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from amp_nova.policies.api import VcpuView
@@ -57,7 +57,7 @@ def best_effort_demand(
 ) -> BestEffortDemand:
     """The best-effort demand of a host; ``free_cores``: what bookings leave, by core type."""
     demand = best_effort.demand_of(report, free_cores)
-    return replace(demand, throughput=_throughput(demand, demand.cores)[0])
+    return demand._replace(throughput=_throughput(demand, demand.cores)[0])
 
 
 def score(

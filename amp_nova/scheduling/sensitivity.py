@@ -9,7 +9,7 @@ import math
 
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.hints import HINTS
-from amp_nova.wire.host_report import ReportedInstance, Speedup
+from amp_nova.wire.host_report import HostReport, Speedup
 
 UNKNOWN = HINTS["medium"]
 """Sensitivity of an instance without a measurement or hint."""
@@ -33,12 +33,19 @@ def sensitivity(speedup: Speedup, topology: Topology) -> float | None:
     return None if coefficients is None else _solved(speedup.ratio, *coefficients)
 
 
-def measured_sensitivity(instance: ReportedInstance, topology: Topology) -> float | None:
-    """An instance's sensitivity as its host measured it, the mean over its vCPUs."""
-    ratios = [v.speedup.ratio for v in instance.vcpus if v.speedup is not None]
-    if not ratios or (coefficients := _slowest_and_fastest(topology)) is None:
-        return None
-    return math.fsum(_solved(ratio, *coefficients) for ratio in ratios) / len(ratios)
+def measured_sensitivities(report: HostReport) -> dict[str, float]:
+    """The sensitivities of instances as their host measured them, each the mean over its vCPUs.
+
+    By uuid; instances without a measurement are left out, on a host of one core type all of them.
+    """
+    if (coefficients := _slowest_and_fastest(report.topology)) is None:
+        return {}
+    slow, fast = coefficients
+    return {
+        i.resource: math.fsum(solved) / len(solved)
+        for i in report.instances
+        if (solved := [_solved(v.speedup.ratio, slow, fast) for v in i.vcpus if v.speedup])
+    }
 
 
 def _slowest_and_fastest(topology: Topology) -> tuple[float, float] | None:

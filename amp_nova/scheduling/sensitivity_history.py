@@ -3,7 +3,7 @@
 import statistics
 from typing import TypeVar
 
-from amp_nova.scheduling.sensitivity import measured_sensitivity
+from amp_nova.scheduling.sensitivity import measured_sensitivities
 from amp_nova.wire.host_report import HostReport
 
 K = TypeVar("K")
@@ -24,17 +24,18 @@ class SensitivityHistory:
 
     def learn(self, report: HostReport) -> None:
         """Remember the measurements of a report."""
-        for instance in report.instances:
-            measured = measured_sensitivity(instance, report.topology)
-            if measured is None:
-                continue
-            _put_last(self._instances, instance.resource, measured, INSTANCES_MAX)
+        profiles: dict[tuple[str, str], dict[str, float]] = {}
+        for resource, measured in measured_sensitivities(report).items():
+            _put_last(self._instances, resource, measured, INSTANCES_MAX)
+            instance = report.by_uuid[resource]
             if instance.image:
                 key = (instance.flavor, instance.image)
                 # A copy, since another thread may be reading the old one.
-                profile = dict(self._profiles.get(key, {}))
-                _put_last(profile, instance.resource, measured, PROFILE_INSTANCES_MAX)
-                _put_last(self._profiles, key, profile, PROFILES_MAX)
+                profile = profiles.pop(key, None) or dict(self._profiles.get(key, {}))
+                _put_last(profile, resource, measured, PROFILE_INSTANCES_MAX)
+                profiles[key] = profile
+        for key, profile in profiles.items():
+            _put_last(self._profiles, key, profile, PROFILES_MAX)
 
     def sensitivity(self, resource: str, flavor: str, image: str) -> float | None:
         """An instance's own sensitivity, else the median of its flavor and image.

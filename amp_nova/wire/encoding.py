@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, structs
+from msgspec.structs import force_setattr
 
 from amp_nova.exceptions import ReportInvalid
 from amp_nova.model import cpulist
@@ -108,10 +109,16 @@ def _groups(instances: Iterable[ReportedInstance]) -> tuple[_Group, ...]:
 
 
 def _instances(groups: Iterable[_Group]) -> Iterator[ReportedInstance]:
+    """The instances, completed in place. Strings that recur in a cloud are shared."""
     for group in groups:
         flavor, image = sys.intern(group.flavor), sys.intern(group.image)
         for instance in group.instances:
-            yield structs.replace(instance, flavor=flavor, image=image)
+            force_setattr(instance, "flavor", flavor)
+            force_setattr(instance, "image", image)
+            for vcpu in instance.vcpus:
+                if vcpu.core_type is not None:
+                    force_setattr(vcpu, "core_type", sys.intern(vcpu.core_type))
+            yield instance
 
 
 def _topology_out(topology: Topology) -> _Topology:
@@ -161,6 +168,8 @@ def _report(host: _Host) -> HostReport:
     instances = tuple(_instances(host.groups))
     if len({i.resource for i in instances}) != len(instances):
         raise ValueError("an instance occurs twice")
+    for allowed in {v.cpus_allowed_list for i in instances for v in i.vcpus}:
+        pcpus_of(allowed)  # raises if it is not a CPU list
     return HostReport(
         host.origin,
         _topology_in(host.topology),

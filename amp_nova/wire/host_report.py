@@ -1,17 +1,16 @@
 """The host report: what an agent tells the schedulers about its host.
 
 The types and bounds are also the format on the wire, checked as msgspec decodes (see ``encoding``).
-Instances and vCPUs are arrays there, because a report has many; new fields are appended.
+Instances and vCPUs are arrays there, because a report has many; new fields are appended. Nothing
+in them refers back, so the garbage collector need not visit them (``gc=False``).
 """
 
 import functools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import force_setattr
 
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
@@ -36,7 +35,7 @@ def pcpus_of(text: str) -> frozenset[int]:
     return found
 
 
-class Speedup(Struct, frozen=True, array_like=True):
+class Speedup(Struct, frozen=True, array_like=True, gc=False):
     """A workload's measured speed on the fastest core type over its speed on the slowest.
 
     ``error`` is the standard error, ``None`` if unknown.
@@ -46,7 +45,7 @@ class Speedup(Struct, frozen=True, array_like=True):
     error: Number | None = None
 
 
-class ReportedVcpu(Struct, frozen=True, array_like=True):
+class ReportedVcpu(Struct, frozen=True, array_like=True, gc=False):
     """One vCPU: what it books (``refcores`` or ``ips``, neither for best effort) and where it is.
 
     ``pcpu``: where it is packed; a booked vCPU without one found no free capacity. ``core_type``:
@@ -62,11 +61,6 @@ class ReportedVcpu(Struct, frozen=True, array_like=True):
     utilization_ratio: Number | None = None
     speedup: Speedup | None = None
 
-    def __post_init__(self) -> None:
-        pcpus_of(self.cpus_allowed_list)
-        if self.core_type is not None:
-            force_setattr(self, "core_type", sys.intern(self.core_type))
-
     @property
     def allowed(self) -> frozenset[int]:
         """The pCPUs that its domain's definition allows."""
@@ -78,7 +72,7 @@ class ReportedVcpu(Struct, frozen=True, array_like=True):
         return self.refcores is not None or self.ips is not None
 
 
-class ReportedInstance(Struct, frozen=True, array_like=True):
+class ReportedInstance(Struct, frozen=True, array_like=True, gc=False):
     """One instance. ``core_type``: the type its flavor requires; ``hint``: its ``amp:efficiency``.
 
     ``flavor`` and ``image`` are Nova's ids, empty if the domain does not name them. On the wire
@@ -99,7 +93,7 @@ class ReportedInstance(Struct, frozen=True, array_like=True):
         return any(v.booked for v in self.vcpus)
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, gc=False):
     """Which agent made a report, and when.
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and

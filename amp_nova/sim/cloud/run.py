@@ -136,7 +136,7 @@ class _Run:
         return max((h for h in able if query.fits(h)), key=query.score, default=None)
 
     def _sample(self, at_s: float) -> Sample:
-        booked = sum(d.refcores for h in self._hosts for d in h.headroom.demands)
+        booked = sum(d.refcores for h in self._hosts for d in host_fit.demands_on(h.report))
         return Sample(
             at_s,
             len(self._ends),

@@ -1,7 +1,5 @@
 """What the cloud gains if an instance goes to a host."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand,
 from amp_nova.scheduling.sensitivity import (
     SENSITIVITY_MAX,
     hinted_sensitivity,
-    measured_sensitivity,
+    measured_sensitivities,
     sensitivity,
 )
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
@@ -152,8 +150,11 @@ def test_sensitivity_makes_speedups_comparable_between_hosts():
     assert hinted_sensitivity("high", ONE_EACH) == hints.HINTS["high"]
     assert hinted_sensitivity(1.5, ONE_EACH) == pytest.approx(0.5)
     assert hinted_sensitivity(None, ONE_EACH) is None
-    assert measured_sensitivity(best_effort("a", 1.5, vcpus=2), ONE_EACH) == pytest.approx(0.5)
-    assert measured_sensitivity(instance("a", (0.5, 0)), ONE_EACH) is None
+    present = best_effort("a", 1.5, vcpus=2), instance("b", (0.5, 0))
+    measured = measured_sensitivities(host_report(*present, topology=ONE_EACH))
+    assert measured == {"a": pytest.approx(0.5)}
+    one_type = hosts.topology({"slow": (2, 1.0)})
+    assert not measured_sensitivities(host_report(*present, topology=one_type))
 
 
 def test_a_newcomer_on_a_host_without_best_effort():
@@ -206,7 +207,7 @@ def test_from_sums_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy
         for n, (s, count) in enumerate(present)
     ]
     in_sum = demand_of(*there, topology=topology, policy=policy)
-    by_vcpu = replace(in_sum, order=None)
+    by_vcpu = in_sum._replace(order=None)
     new = NewInstance(vcpus, sensitivity=own)
 
     one, other = score(in_sum, new), score(by_vcpu, new)
