@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nova.scheduler import filters, utils
@@ -68,30 +68,30 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
 
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
         claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
-        query = _FitQuery(self._states, request, spec_obj.instance_uuid)
+        resource = spec_obj.instance_uuid
+        states, consume = self._states, self._consume
+        query = _FitQuery(states, request, resource)
+
+        def reserve(node: str) -> bool:
+            """Check the capacity again, and reserve it, when Nova turns to a host."""
+            return states.reserve(node, resource, request)
+
         refused: list[tuple[str, str]] = []
         for host in hosts:
             fit = query.fit(host)
-            if fit is not None and fit.refused is not None:
-                refused.append((host.nodename, fit.refused))
-                continue
             if fit is not None:
+                if fit.refused is not None:
+                    refused.append((host.nodename, fit.refused))
+                    continue
                 if claims and fit.core_types:
                     _prefer_core_type(host, fit.core_types[0])
-                self._reserve_on_claim(host, spec_obj, request)
-            host.consume_from_request = functools.partial(self._consume, host, request)
+                if (candidates := getattr(host, "allocation_candidates", None)) is not None:
+                    host.allocation_candidates = checked = _Candidates(candidates)
+                    checked.node, checked.reserve = host.nodename, reserve
+            host.consume_from_request = functools.partial(consume, host, request)
             yield host
         if refused:
             _log_refused(refused, spec_obj)
-
-    def _reserve_on_claim(self, host: Any, spec_obj: Any, request: Request) -> None:
-        """Check the capacity again, and reserve it, when Nova turns to this host."""
-        candidates = getattr(host, "allocation_candidates", None)
-        if candidates is not None:
-            reserve = functools.partial(
-                self._states.reserve, host.nodename, spec_obj.instance_uuid, request
-            )
-            host.allocation_candidates = _Candidates(candidates, reserve)
 
     def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
@@ -110,12 +110,12 @@ class _Candidates(list[Any]):
     a Placement claim nothing else would.
     """
 
-    def __init__(self, candidates: Iterable[Any], reserve: Callable[[], bool]) -> None:
-        super().__init__(candidates)
-        self._reserve = reserve
+    __slots__ = ("node", "reserve")  # there are many: one for each host and request
+    node: str
+    reserve: Callable[[str], bool]
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self._reserve()
+        return len(self) > 0 and self.reserve(self.node)
 
 
 class _FitQuery:
@@ -138,10 +138,11 @@ class _FitQuery:
         ``None`` if the host passes without a usable report.
         """
         entry = self._states.entry(host.nodename)
-        if entry is not None and entry.away and not entry.away.issubset(host.instances):
-            entry = self._states.release_away(host.nodename, host.instances)
-        if entry is not None and entry.usable(self._oldest_s):
-            return self._reported_fit(entry)
+        if entry is not None:
+            if entry.pending and not entry.away.issubset(host.instances):
+                entry = self._states.release_away(host.nodename, host.instances)
+            if entry is not None and entry.usable(self._oldest_s):
+                return self._reported_fit(entry)
         if self._stale_report == "ignore":
             return None
         if entry is None:

@@ -22,7 +22,6 @@ from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.host_fit import Headroom, HostFit, Request
-from amp_nova.scheduling.placement_score import PlacementScore
 from amp_nova.scheduling.sensitivity_history import SensitivityHistory
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport, ReportedInstance
@@ -74,8 +73,8 @@ class Pending:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``fits`` and ``scores`` cache results by ``cache_key``. A change of the host's state makes a new
-    entry, so cached results never outlive it.
+    ``fits`` and ``weights`` cache results by ``cache_key``. A change of the host's state makes a
+    new entry, so cached results never outlive it.
     """
 
     report: HostReport
@@ -83,7 +82,7 @@ class Entry:
     order: Order
     pending: Mapping[str, Pending] = field(default_factory=dict)
     fits: dict[str, HostFit] = field(default_factory=dict)
-    scores: dict[str, PlacementScore] = field(default_factory=dict)
+    weights: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
@@ -130,7 +129,7 @@ def remember(results: dict[str, T], key: str, result: T) -> T:
 
 
 def cache_key(*values: object) -> str:
-    """A key for ``Entry.fits`` and ``Entry.scores``: unlike a tuple, a string hashes only once."""
+    """A key for ``Entry.fits`` and ``Entry.weights``: unlike a tuple, a string hashes only once."""
     return repr(values)
 
 

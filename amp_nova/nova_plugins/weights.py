@@ -5,7 +5,6 @@ other hosts passed the filters. A host without a usable report scores as if all 
 reference cores.
 """
 
-import abc
 from typing import Any
 
 from nova.scheduler import utils, weights
@@ -20,12 +19,21 @@ from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity
 
-NEUTRAL = PlacementScore(1.0, 1.0)
+_MOST = placement_score.GAIN_MAX
+
+
+def _weights(score: PlacementScore) -> tuple[float, float]:
+    """What the two weighers give for a score: the efficiency weight and the scalability weight."""
+    gain, speed = score
+    return min(max((gain + 1.0) / (_MOST + 1.0), 0.0), 1.0), min(speed / _MOST, 1.0)
+
+
+NEUTRAL = _weights(PlacementScore(1.0, 1.0))
 NOT_CALIBRATED = Topology((), (), "", "")
 
 
-class _ScoreQuery:
-    """One instance, scored on every host."""
+class _WeightsQuery:
+    """One instance, weighed on every host."""
 
     def __init__(self, states: HostStates, spec_obj: Any) -> None:
         flavor, image = spec_obj.flavor, ""
@@ -34,29 +42,31 @@ class _ScoreQuery:
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
         self._request = host_fit.request_of(self._booking)
+        self._entry = states.entry
         self._oldest_s = states.oldest_s()
         known = states.history.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image)
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if known is None else round(known, 2)
         self._fit_key = host_states.cache_key(self._request)
-        self._score_key = host_states.cache_key(self._booking, self._sensitivity)
+        self._weights_key = host_states.cache_key(self._booking, self._sensitivity)
         self._quick_fit = host_fit.quick_fit_of(self._request)
         in_ips = any(v.ips is not None for v in self._request.vcpus)
         by_speedup = self._sensitivity is None and isinstance(self._booking.efficiency, float)
         # What does not depend on a host's calibration is computed once, not for each host.
         self._new = None if in_ips or by_speedup else self._new_instance(NOT_CALIBRATED)
 
-    def score(self, entry: Entry | None) -> PlacementScore:
-        """The score of a host, cached in its entry."""
+    def weights(self, node: str) -> tuple[float, float]:
+        """The weights of a host, cached in its entry."""
+        entry = self._entry(node)
         if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
-        found = entry.scores.get(self._score_key)
-        if found is None:
-            new = self._new or self._new_instance(entry.report.topology)
-            fit = entry.fits.get(self._fit_key) or self._quick_fit(entry.headroom)
-            found = placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
-            remember(entry.scores, self._score_key, found)
-        return found
+        return entry.weights.get(self._weights_key) or self._computed(entry)
+
+    def _computed(self, entry: Entry) -> tuple[float, float]:
+        new = self._new or self._new_instance(entry.report.topology)
+        fit = entry.fits.get(self._fit_key) or self._quick_fit(entry.headroom)
+        score = placement_score.score(entry.best_effort, new, fit.core_types if fit else ())
+        return remember(entry.weights, self._weights_key, _weights(score))
 
     def _new_instance(self, topology: Topology) -> NewInstance:
         booking, own = self._booking, self._sensitivity
@@ -73,6 +83,8 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
     minval = 0.0
     maxval = 1.0
     option = ""
+    part = 0
+    """The position of its weight in ``_weights``."""
 
     def __init__(self) -> None:
         self._server = report_server.shared()
@@ -83,33 +95,29 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The multiplier from the metadata of the host's aggregates, else the configured one."""
-        return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
+        for aggregate in host_state.aggregates:
+            if self.option in aggregate.metadata:
+                return float(utils.get_weight_multiplier(host_state, self.option, self._multiplier))
+        return self._multiplier
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         """The scores of all hosts; the booking is read once for all of them."""
         self._server.start()
         self._multiplier = self._configured()  # looked up once, not for each host
-        states = self._server.states
-        score, entry = _ScoreQuery(states, weight_properties).score, states.entry
-        return [self._weight(score(entry(w.obj.nodename))) for w in weighed_obj_list]
+        weights_of = _WeightsQuery(self._server.states, weight_properties).weights
+        part = self.part
+        return [weights_of(w.obj.nodename)[part] for w in weighed_obj_list]
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
         (weight,) = self.weigh_objects([weights.WeighedObject(host_state, 0.0)], weight_properties)
         return weight
-
-    @abc.abstractmethod
-    def _weight(self, score: PlacementScore) -> float:
-        """A weight from 0 to 1."""
 
 
 class AmpEfficiencyWeigher(_AmpWeigher):
     """Prefers the host where the instance adds most to the cloud's throughput."""
 
     option = "amp_efficiency_weight_multiplier"
-
-    def _weight(self, score: PlacementScore) -> float:
-        most = placement_score.GAIN_MAX
-        return min(max((score.gain + 1.0) / (most + 1.0), 0.0), 1.0)
+    part = 0
 
 
 class AmpScalabilityWeigher(_AmpWeigher):
@@ -119,6 +127,4 @@ class AmpScalabilityWeigher(_AmpWeigher):
     """
 
     option = "amp_scalability_weight_multiplier"
-
-    def _weight(self, score: PlacementScore) -> float:
-        return min(score.speed / placement_score.GAIN_MAX, 1.0)
+    part = 1

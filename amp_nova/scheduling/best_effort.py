@@ -4,12 +4,14 @@ If the policy treats an instance as one program, what counts is how much its run
 gain from the fast cores of the host (saez2015, section 2.2).
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 from amp_nova.policies.parameters import PER_VCPU
 from amp_nova.policies.placing import core_shares
 from amp_nova.scheduling import fast_core_order
@@ -39,7 +41,8 @@ class Active(NamedTuple):
     group: Group
 
 
-class BestEffortDemand(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BestEffortDemand:
     """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
 
     ``ranked``: fast cores go mainly to those that gain most. ``whole``: instances are compared, not
@@ -79,14 +82,25 @@ def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> 
     if _alike(active, topology):
         order = fast_core_order.in_order(each.group for each in active)
         order = order if ranked or whole else order.evenly()
-    coefficients = {t.name: (i, t.coefficient or 1.0) for i, t in enumerate(topology.core_types)}
+    coefficients, fastest_first = _speeds(topology.core_types)
     cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)
-    fastest_first = tuple(
-        (at, coefficient - 1.0, IDLE_VALUE_RATIO * (1.0 + UNKNOWN * (coefficient - 1.0)))
-        for at, coefficient in reversed(coefficients.values())
-    )
     return BestEffortDemand(
         topology, coefficients, cores, ranked, whole, active, order, fastest_first
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _speeds(
+    core_types: tuple[CoreType, ...],
+) -> tuple[dict[str, tuple[int, float]], tuple[tuple[int, float, float], ...]]:
+    """``coefficients`` and ``fastest_first`` of a host.
+
+    Cached, so that hosts of one model share them: the CPU's cache does not hold them for each.
+    """
+    coefficients = {t.name: (i, t.coefficient or 1.0) for i, t in enumerate(core_types)}
+    return coefficients, tuple(
+        (at, coefficient - 1.0, IDLE_VALUE_RATIO * (1.0 + UNKNOWN * (coefficient - 1.0)))
+        for at, coefficient in reversed(coefficients.values())
     )
 
 

@@ -5,6 +5,7 @@ The sums give the throughput of a host without going through every instance.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -29,14 +30,16 @@ class Group(NamedTuple):
         return 1.0 + self.rank
 
 
-class FastCoreOrder(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FastCoreOrder:
     """Groups by rank, highest first.
 
-    ``counts`` and ``sums``: how many vCPUs precede each group, and the sum of their sensitivities;
-    the last element of each is the total.
+    ``falling_ranks``: the rank of each group, negated. ``counts`` and ``sums``: how many vCPUs
+    precede each group, and the sum of their sensitivities; the last element of each is the total.
     """
 
     groups: Sequence[Group]
+    falling_ranks: Sequence[float]
     counts: Sequence[int]
     sums: Sequence[float]
 
@@ -49,7 +52,7 @@ class FastCoreOrder(NamedTuple):
 
     def preceding(self, group: Group) -> int:
         """How many vCPUs precede a new group, which comes before groups of equal rank."""
-        return self.counts[bisect_left(self.groups, -group.rank, key=_falling_rank)]
+        return self.counts[bisect_left(self.falling_ranks, -group.rank)]
 
     def evenly(self) -> "FastCoreOrder":
         """All vCPUs as one group, which shares each core type evenly."""
@@ -62,6 +65,7 @@ def in_order(groups: Iterable[Group]) -> FastCoreOrder:
     found = tuple(sorted(groups, key=_falling_rank))
     return FastCoreOrder(
         found,
+        tuple(map(_falling_rank, found)),
         tuple(accumulate((g.vcpus for g in found), initial=0)),
         tuple(accumulate((g.vcpus * g.sensitivity for g in found), initial=0.0)),
     )

@@ -35,19 +35,16 @@ def request_of(booking: Booking) -> Request:
     return Request(tuple(v for v in booking.vcpus if v.kind != "best_effort"), booking.core_type)
 
 
-class Thread(NamedTuple):
-    """What a pCPU is worth while its siblings run; 0 if nothing or unknown."""
-
-    refcores: float
-    ips: float
-
-
 class FreeCapacity(NamedTuple):
-    """Free cores of each bookable pCPU of one calibrated core type, ascending."""
+    """Free cores of each bookable pCPU of one calibrated core type, ascending.
+
+    ``refcores``, ``ips``: what a pCPU is worth while its siblings run; 0 if nothing or unknown.
+    """
 
     core_type: CoreType
     free_cores: tuple[float, ...]
-    thread: Thread
+    refcores: float
+    ips: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +189,8 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
         FreeCapacity(
             t,
             tuple(sorted(free_cores[p] for p in topology.pcpus_of(t.name) & report.bookable)),
-            Thread(t.coefficient * kept, (t.nominal_ips or 0.0) * kept),
+            t.coefficient * kept,
+            (t.nominal_ips or 0.0) * kept,
         )
         for t in topology.core_types
         if t.coefficient is not None
@@ -278,8 +276,8 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
     fits: dict[str, HostFit] = {}
 
     def answer(headroom: Headroom) -> HostFit | None:
-        for core_type, free, thread in headroom.free if headroom.complete else ():
-            worth = thread.refcores if ips is None else thread.ips
+        for core_type, free, in_refcores, in_ips in headroom.free if headroom.complete else ():
+            worth = in_refcores if ips is None else in_ips
             if not free or not worth or wanted not in (None, core_type.name):
                 continue
             enough = amount / worth - TOLERANCE

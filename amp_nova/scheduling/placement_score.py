@@ -7,7 +7,7 @@ cores.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from amp_nova.policies.api import VcpuView
@@ -57,7 +57,7 @@ def best_effort_demand(
 ) -> BestEffortDemand:
     """The best-effort demand of a host; ``free_cores``: what bookings leave, by core type."""
     demand = best_effort.demand_of(report, free_cores)
-    return demand._replace(throughput=_throughput(demand, demand.cores)[0])
+    return replace(demand, throughput=_throughput(demand, demand.cores)[0])
 
 
 def score(
@@ -67,7 +67,8 @@ def score(
     cores, displacing = list(demand.cores), 0.0
     for name, refcores in zip(core_types, new.booked_refcores, strict=False):
         at, coefficient = demand.coefficients[name]
-        cores[at] = max(0.0, cores[at] - refcores / coefficient)
+        left = cores[at] - refcores / coefficient
+        cores[at] = left if left > 0.0 else 0.0
         if refcores <= 1.0 < coefficient:
             displacing += refcores
     throughput, own_throughput = _throughput(demand, cores, new)
@@ -104,10 +105,12 @@ def _in_sum(
     count = order.counts[-1] + own
     own_ratio = own / count if count else 0.0  # exactly 1 on a host without others
     each = min(1.0, sum(cores) / count) if count else 0.0
-    total = own_total = first = first_own = first_sum = 0.0
-    last_own = 0.0
+    total = own_total = first = first_own = first_sum = last_own = 0.0
     for at, faster, idle_worth in demand.fastest_first:
-        last = min(count, first + cores[at] / each) if each else 0.0
+        idle = cores[at]
+        last = first + idle / each if each else 0.0
+        if last > count:
+            last = count
         if own:
             last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
             own_total += each * (last_own - first_own) * (1.0 + faster * x)

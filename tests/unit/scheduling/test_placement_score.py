@@ -1,5 +1,7 @@
 """What the cloud gains if an instance goes to a host."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,7 +209,7 @@ def test_from_sums_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy
         for n, (s, count) in enumerate(present)
     ]
     in_sum = demand_of(*there, topology=topology, policy=policy)
-    by_vcpu = in_sum._replace(order=None)
+    by_vcpu = replace(in_sum, order=None)
     new = NewInstance(vcpus, sensitivity=own)
 
     one, other = score(in_sum, new), score(by_vcpu, new)
