@@ -53,24 +53,31 @@ class Topology:
     warnings: tuple[str, ...] = ()
     known: tuple[PCpu, ...] = ()
     """Every pCPU seen online so far, with all siblings; empty means ``pcpus``."""
-    _types: dict[str, CoreType] = field(init=False, repr=False, compare=False)
     _by_id: dict[int, tuple[CoreType, PCpu]] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
+    _positions: dict[frozenset[int], int] = field(init=False, repr=False, compare=False)
+    """The results of ``position`` for the usual affinities: one pCPU, or all of a core type."""
 
     def __post_init__(self) -> None:
         types = {t.name: t for t in self.core_types}
-        object.__setattr__(self, "_types", types)
         object.__setattr__(self, "_by_id", {p.id: (types[p.core_type], p) for p in self.pcpus})
         of = {n: frozenset(p.id for p in self.pcpus if p.core_type == n) for n in types}
         object.__setattr__(self, "_pcpus_of", of)
+        positions = {frozenset({p}): i for i, n in enumerate(types) for p in of[n]}
+        positions |= {of[n]: i for i, n in enumerate(types) if of[n]}
+        object.__setattr__(self, "_positions", positions)
+
+    def __hash__(self) -> int:
+        # Cheap, because topologies are keys of caches; few that differ are ever compared.
+        return hash((self.reference, self.source, len(self.pcpus)))
 
     def core_type(self, name: str) -> CoreType:
         """The core type with that name; raises ``TopologyUnknown`` if there is none."""
-        try:
-            return self._types[name]
-        except KeyError:
-            known = ", ".join(self._types)
-            raise TopologyUnknown(f"no core type '{name}' on this host; it has {known}") from None
+        for core_type in self.core_types:
+            if core_type.name == name:
+                return core_type
+        known = ", ".join(t.name for t in self.core_types)
+        raise TopologyUnknown(f"no core type '{name}' on this host; it has {known}")
 
     def type_of(self, pcpu: int) -> CoreType | None:
         """The core type of a pCPU; ``None`` if the pCPU is offline."""
@@ -117,5 +124,7 @@ class Topology:
     def position(self, pcpus: Iterable[int]) -> int | None:
         """The index of that core type in ``core_types``; ``None`` as for ``only_type``."""
         all_of, pcpus = self._pcpus_of, frozenset(pcpus)
+        if (usual := self._positions.get(pcpus)) is not None:
+            return usual
         found = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]
         return found[0] if len(found) == 1 else None

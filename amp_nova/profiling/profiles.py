@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.model.allocation import Positions
@@ -33,8 +34,7 @@ class ProfileSettings:
         return min(counter_windows.WINDOW_S, _INTERVAL_RATIO * self.interval_s) * 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class VcpuProfile:
+class VcpuProfile(NamedTuple):
     """What the performance counters say about one vCPU; ``None``: unknown."""
 
     ipc: float | None = None
@@ -45,7 +45,7 @@ class VcpuProfile:
     """The most certain estimate of its speed on the fastest core type over the slowest."""
     sampled: Estimate | None = None
     """The estimate from its rates on both core types, if it ran on both."""
-    coefficients: Mapping[str, float] = field(default_factory=dict)
+    coefficients: Mapping[str, float] = MappingProxyType({})
     """Its own coefficients, by name of the core type."""
     per_ref_ns: float | None = None
     """Instructions per nanosecond of CPU time over the core type's coefficient: ranks vCPUs where
@@ -152,18 +152,18 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
     entries, misses, now_s = dict(profiles.entries), dict(profiles.misses), seen.time_ns / 1e9
     platform = speedup.platform_of(profiles.core_types, profiles.settings.miss, misses.values())
     for key, reading in full.items():
-        entry = entries[key]._replace(measured=True)
-        passed_ns = seen.time_ns - entry.since_ns
-        done = counter_windows.window(entry.first, reading, passed_ns)
-        if done is not None and entry.position is not None:
-            known = counter_windows.with_window(entry.counters, entry.position, done, now_s)
-            profile = _concluded(entry.profile, platform, known, seen.topology.reference, now_s)
-            entry = entry._replace(counters=known, profile=profile)
+        incarnation, position, since_ns, first, known, _, profile = entries[key]
+        passed_ns = seen.time_ns - since_ns
+        done = counter_windows.window(first, reading, passed_ns)
+        if done is not None and position is not None:
+            known = counter_windows.with_window(known, position, done, now_s)
+            profile = _concluded(profile, platform, known, seen.topology.reference, now_s)
             if (sample := speedup.miss_sample(platform, known)) is not None:
                 misses.pop(key, None)
                 misses[key] = sample
+        entry = Entry(incarnation, position, since_ns, first, known, True, profile)
         if passed_ns >= counter_windows.INTERVAL_S * 1e9:
-            entry = entry.begin(entry.position, reading, seen.time_ns)
+            entry = entry.begin(position, reading, seen.time_ns)
         entries[key] = entry
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
@@ -181,12 +181,18 @@ def _concluded(
     types = platform.core_types
     names = [t.name for t in types]
     base = names.index(reference) if reference in names else 0
-    own = {}
+    last, theirs, own = len(types) - 1, types[base].coefficient, {}
+    fastest = speedup.speedup(platform, known, last, 0, now_s)
     for position, core_type in enumerate(types):
-        found = speedup.own_coefficient(platform, known, position, base, now_s)
-        if found is not None and core_type.coefficient is not None:
-            in_force = before.coefficients.get(core_type.name, core_type.coefficient)
-            own[core_type.name] = speedup.next_coefficient(in_force, found[0], found[1].noise)
+        ours, found = core_type.coefficient, fastest
+        if position == base or ours is None or theirs is None:
+            continue
+        if (position, base) != (last, 0):
+            found = speedup.speedup(platform, known, position, base, now_s)
+        if found is not None:
+            wanted = speedup.own_coefficient(found, ours, theirs)
+            in_force = before.coefficients.get(core_type.name, ours)
+            own[core_type.name] = speedup.next_coefficient(in_force, wanted, found.noise)
     now, per_ref_ns = known.now, None
     if now is not None and known.position is not None:
         coefficient = types[known.position].coefficient
@@ -194,8 +200,8 @@ def _concluded(
     return VcpuProfile(
         ipc=now.ipc if now else None,
         score=known.score,
-        speedup=speedup.speedup(platform, known, len(types) - 1, 0, now_s),
-        sampled=speedup.from_sampling(platform, known, len(types) - 1, 0, now_s),
+        speedup=fastest,
+        sampled=speedup.from_sampling(platform, known, last, 0, now_s),
         coefficients=own,
         per_ref_ns=per_ref_ns,
     )

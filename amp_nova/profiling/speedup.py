@@ -141,7 +141,8 @@ def _from_core_share(share: float, at: float, over: float, under: float) -> tupl
 def _coefficients(
     platform: Platform, at: int, over: int, under: int
 ) -> tuple[float, float, float] | None:
-    here, fast, slow = (platform.core_types[p].coefficient for p in (at, over, under))
+    types = platform.core_types
+    here, fast, slow = types[at].coefficient, types[over].coefficient, types[under].coefficient
     return None if here is None or fast is None or slow is None else (here, fast, slow)
 
 
@@ -203,8 +204,8 @@ def speedup(
     platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
 ) -> Estimate | None:
     """The estimate with the least standard error; ``None`` if no estimator has one."""
-    found = (estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS)
-    return min((e for e in found if e is not None), key=lambda e: e.se, default=None)
+    made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
+    return min([e for e in made if e is not None], key=lambda e: e.se, default=None)
 
 
 def shrink(estimate: Estimate, coefficient: float) -> float:
@@ -223,20 +224,14 @@ def shrink(estimate: Estimate, coefficient: float) -> float:
     return min(high, max(low, value))
 
 
-def own_coefficient(
-    platform: Platform, profile: CounterProfile, position: int, base: int, now_s: float
-) -> tuple[float, Estimate] | None:
-    """A vCPU's own coefficient of a core type, and the estimate that it rests on.
+def own_coefficient(estimate: Estimate, ours: float, theirs: float) -> float:
+    """A vCPU's own coefficient of a core type, from the hardware's: ``ours``.
 
-    ``base`` is the core type for which the hardware's coefficient is used as it is: the reference
-    core type or, if this host has none, the slowest type here. ``None`` for ``base`` itself, or if
-    unknown.
+    ``theirs``: the coefficient of the base type, for which the hardware's is used as it is: the
+    reference core type or, if this host has none, the slowest type here. ``estimate``: the vCPU's
+    speedup over the base type.
     """
-    ours, theirs = platform.coefficient(position), platform.coefficient(base)
-    if ours is None or theirs is None or position == base:
-        return None
-    found = speedup(platform, profile, position, base, now_s)
-    return None if found is None else (theirs * shrink(found, ours / theirs), found)
+    return theirs * shrink(estimate, ours / theirs)
 
 
 def drift(

@@ -88,13 +88,13 @@ def test_an_uncertain_estimate_stays_near_the_hardware():
     assert speedup_.shrink(Estimate(1.2, 0.0, "x"), 0.5) == 1.0
 
 
-def test_the_reference_type_keeps_its_coefficient():
-    """Own coefficients are relative to the base type, which keeps the hardware's."""
+def test_own_coefficients_are_relative_to_the_base_type():
+    """A vCPU that is 1.5 times as fast on fast cores has 1.5 times the slow cores' coefficient."""
     known = seen(work_of(1.5), SLOW, FAST, windows=10)
+    found = speedup_.speedup(platform(), known, FAST, SLOW, 60.0)
 
-    assert speedup_.own_coefficient(platform(), known, SLOW, SLOW, 60.0) is None
-    own, _ = speedup_.own_coefficient(platform(), known, FAST, SLOW, 60.0)
-    assert own == pytest.approx(1.5, rel=0.01)
+    assert speedup_.own_coefficient(found, 2.375, 1.0) == pytest.approx(1.5, rel=0.01)
+    assert speedup_.own_coefficient(found, 4.75, 2.0) == pytest.approx(3.0, rel=0.01)
 
 
 def test_noise_does_not_change_a_coefficient():
