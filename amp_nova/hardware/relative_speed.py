@@ -18,12 +18,14 @@ def speed(types: tuple[CoreType, ...], at: int, speedup: float) -> float:
     For the types in between it is interpolated linearly by coefficient or, if coefficients are
     unknown, by position.
     """
-    if len(types) < 2 or at == 0:
+    if at == 0:
         return 1.0
-    here, most = gain(types, at), gain(types, len(types) - 1)
-    height = at / (len(types) - 1)
-    if here is not None and most is not None and most > 1.0:
-        height = (here - 1.0) / (most - 1.0)
+    last = len(types) - 1
+    height = at / last
+    if at < last:
+        here, most = gain(types, at), gain(types, last)
+        if here is not None and most is not None and most > 1.0:
+            height = (here - 1.0) / (most - 1.0)
     return 1.0 + (speedup - 1.0) * height
 
 
@@ -49,7 +51,7 @@ def alone_shares(pcpus: Sequence[int], vcpus: float) -> tuple[float, ...]:
 
 def speed_over(types: tuple[CoreType, ...], shares: Sequence[float], speedup: float) -> float:
     """Mean speed of a workload with ``speedup`` that has these shares of time on each core type."""
-    return math.fsum(share * speed(types, at, speedup) for at, share in enumerate(shares))
+    return math.fsum([share * speed(types, at, speedup) for at, share in enumerate(shares)])
 
 
 def running_at_a_time(demands: Sequence[float]) -> float:

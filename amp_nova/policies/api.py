@@ -134,6 +134,8 @@ def check(places: Places, allowed: Mapping[VcpuKey, frozenset[int]], topology: T
     ``allowed``: the pCPUs that each best-effort vCPU may use. Raises ``InvalidPlan`` if a vCPU is
     unknown, or if its pCPUs are empty, not allowed or offline.
     """
+    used = frozenset().union(*frozenset(places.values()))
+    offline = {p for p in used if topology.type_of(p) is None}
     for key, pcpus in places.items():
         if key not in allowed:
             raise InvalidPlan(f"vCPU {key} is not a best-effort vCPU of this host")
@@ -141,5 +143,5 @@ def check(places: Places, allowed: Mapping[VcpuKey, frozenset[int]], topology: T
             raise InvalidPlan(f"vCPU {key} is left with no pCPU to run on")
         if extra := pcpus - allowed[key]:
             raise InvalidPlan(f"vCPU {key} may not use pCPU {min(extra)}")
-        if any(topology.type_of(p) is None for p in pcpus):
+        if not offline.isdisjoint(pcpus):
             raise InvalidPlan(f"vCPU {key} is placed on a pCPU that is offline")

@@ -53,8 +53,9 @@ class PropSpPolicy:
         for instance in found.values():
             own = mean if instance.speedup is None else instance.speedup
             whole = instance.whole_speedup(types, own)
-            for vcpu in instance.active:
-                proportion[vcpu.key] = whole * vcpu.weight / len(instance.active)
+            active = instance.active
+            for vcpu in active:
+                proportion[vcpu.key] = whole * vcpu.weight / len(active)
 
         def by_proportion(vcpu: VcpuView) -> float:
             return proportion[vcpu.key]

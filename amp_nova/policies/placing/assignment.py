@@ -62,6 +62,8 @@ def _winners(
 
     Replacing an incumbent takes two moves: it leaves the core type and the challenger enters it.
     """
+    if len(claims) <= count:
+        return list(claims)
     order = sorted(claims, key=lambda k: (-claims[k], k))
     inside = [k for k in order if k in incumbents][:count]
     outside = [k for k in order if k not in incumbents]
@@ -88,8 +90,8 @@ class _Assignment:
     lag_s: Mapping[VcpuKey, float]
     pcpus: Mapping[int, PCpu] = field(init=False)
     pcpu_of: dict[VcpuKey, int] = field(default_factory=dict)
-    instances: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """How many vCPUs of each instance are on each pCPU."""
+    instances: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The instance of every vCPU on each pCPU."""
 
     def __post_init__(self) -> None:
         self.pcpus = {p.id: p for p in self.view.topology.pcpus}
@@ -97,9 +99,9 @@ class _Assignment:
     def put(self, key: VcpuKey, pcpu: int) -> None:
         """Put a vCPU on a pCPU, whether a place is free or not, and take it off its old one."""
         if (old := self.pcpu_of.get(key)) is not None:
-            self.instances[old][key[0]] -= 1
+            self.instances[old].remove(key[0])
         self.pcpu_of[key] = pcpu
-        self.instances[pcpu][key[0]] += 1
+        self.instances[pcpu].append(key[0])
         self.free[pcpu] -= 1
 
     def fill_type(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> None:
@@ -108,12 +110,11 @@ class _Assignment:
         waiting = list(keys)
         for crowding in sorted(set(places.values())):
             here = {p for p, count in places.items() if count == crowding}
-            lag_s = {
-                k: self.lag_s[k] for k in waiting if not here.isdisjoint(self.vcpus[k].allowed)
-            }
-            incumbents = {k for k in lag_s if _pinned_to(self.vcpus[k]) in here}
-            unlimited = MoveAllowance(float("inf"))
-            won = _winners(lag_s, incumbents, crowding * len(here), 0.0, unlimited)
+            won = [k for k in waiting if not here.isdisjoint(self.vcpus[k].allowed)]
+            if len(won) > (count := crowding * len(here)):
+                incumbents = {k for k in won if _pinned_to(self.vcpus[k]) in here}
+                lag_s, unlimited = {k: self.lag_s[k] for k in won}, MoveAllowance(float("inf"))
+                won = _winners(lag_s, incumbents, count, 0.0, unlimited)
             self._fill_pcpus(won, here)
             waiting = [k for k in waiting if k not in self.pcpu_of]
 
@@ -121,10 +122,12 @@ class _Assignment:
         newcomers = []
         for key in sorted(keys):
             pcpu = _pinned_to(self.vcpus[key])
-            if pcpu in here and self.free[pcpu] > 0 and not self.instances[pcpu][key[0]]:
+            if pcpu in here and self.free[pcpu] > 0 and key[0] not in self.instances[pcpu]:
                 self.put(key, pcpu)
             else:
                 newcomers.append(key)
+        if not newcomers:
+            return
         near = _Near(self.pcpus[p] for p in sorted(here))
         for key in sorted(newcomers, key=lambda k: (len(self.vcpus[k].allowed & here), k)):
             found = self._nearest(key, near)
@@ -139,7 +142,7 @@ class _Assignment:
         beside = None
         for pcpu in near.to(last):
             if self.free[pcpu] > 0 and pcpu in vcpu.allowed:
-                if not self.instances[pcpu][key[0]]:
+                if key[0] not in self.instances[pcpu]:
                     return pcpu
                 beside = pcpu if beside is None else beside
         return beside
@@ -149,7 +152,7 @@ class _Assignment:
         allowed = [p for p in self.vcpus[key].allowed if p in self.pcpus]
 
         def crowding(pcpu: int) -> tuple[float, bool, int]:
-            others = sum(self.instances[pcpu].values())
+            others = len(self.instances[pcpu])
             free = max(1e-3, self.view.free_cores.get(pcpu, 0.0))
             return (others + 1) / free, pcpu != _pinned_to(self.vcpus[key]), pcpu
 
@@ -162,8 +165,8 @@ class _Assignment:
         excess = {p: -max(0.0, self.view.free_cores.get(p, 0.0)) for p in self.pcpus}
         for key, pcpu in self.pcpu_of.items():
             excess[pcpu] += _demand_cores(self.vcpus[key])
-        position = {p: at for at, of_type in enumerate(ids) for p in of_type}
         spare = [p for p in sorted(excess) if excess[p] <= -SPARE_MIN_CORES]
+        position = {p: at for at, of_type in enumerate(ids) for p in of_type} if spare else {}
         for pcpu in sorted(spare, key=lambda p: -position[p]):
             at = position[pcpu]
             full = {p for p in excess if position[p] < at and excess[p] >= SPARE_MIN_CORES}
@@ -172,7 +175,7 @@ class _Assignment:
                 for key, source in self.pcpu_of.items()
                 if source in full
                 and pcpu in self.vcpus[key].allowed
-                and not self.instances[pcpu][key[0]]
+                and key[0] not in self.instances[pcpu]
                 and excess[pcpu] + _demand_cores(self.vcpus[key]) < excess[source]
             ]
             if movable and allowance.take(1):
@@ -228,7 +231,7 @@ def assign(
     vcpus = {v.key: v for v in view.vcpus if v.key in claims}
     types = view.topology.core_types
     ids = [view.topology.pcpus_of(t.name) for t in types]
-    now = {k: view.topology.only_type(v.pcpus) for k, v in vcpus.items()}
+    now = {k: view.topology.position(v.pcpus) for k, v in vcpus.items()}
     usable = usable_types(view, vcpus.values())
     places = vcpus_per_pcpu(view, len(vcpus))
     assignment = _Assignment(view, vcpus, Counter(places), {k: lag_s.get(k, 0.0) for k in vcpus})
@@ -237,9 +240,8 @@ def assign(
     for at in reversed(range(len(types))):
         able = [k for k in waiting if at in usable[k]]
         # A vCPU that may use no slower core type has the strongest claim of all.
-        confined = {k for k in able if min(usable[k]) == at}
-        strength = {k: float("inf") if k in confined else claims[k][at] for k in able}
-        incumbents = {k for k in able if now[k] is types[at]}
+        strength = {k: float("inf") if min(usable[k]) == at else claims[k][at] for k in able}
+        incumbents = {k for k in able if now[k] == at}
         count = sum(places[p] for p in ids[at])
         assignment.fill_type(_winners(strength, incumbents, count, threshold, allowance), ids[at])
         waiting = [k for k in waiting if k not in assignment.pcpu_of]

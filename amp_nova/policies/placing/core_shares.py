@@ -93,6 +93,7 @@ def distribute(
     """
     keys = [v.key for v in shared.vcpus]
     weights = {v.key: weight(v) for v in shared.vcpus}
+    slowest = {key: min(shared.types[key]) for key in keys}
     unmet = dict.fromkeys(keys, shared.each_cores)
     given = {key: [0.0] * len(shared.cores) for key in keys}
 
@@ -103,14 +104,15 @@ def distribute(
     def divide(at: int, cores: float, group: Iterable[VcpuKey]) -> float:
         """Divide cores of a type among vCPUs; returns what they leave."""
         takers = [k for k in group if at in shared.types[k] and unmet[k] > 0.0]
-        filled = water_fill(cores, [unmet[k] for k in takers], [weights[k] for k in takers])
-        for key, amount in zip(takers, filled, strict=True):
-            give(at, key, amount)
-            cores -= amount
+        if takers:
+            filled = water_fill(cores, [unmet[k] for k in takers], [weights[k] for k in takers])
+            for key, amount in zip(takers, filled, strict=True):
+                give(at, key, amount)
+                cores -= amount
         return max(0.0, cores)
 
     for at in reversed(range(len(shared.cores))):
-        left = divide(at, shared.cores[at], [k for k in keys if min(shared.types[k]) == at])
+        left = divide(at, shared.cores[at], [k for k in keys if slowest[k] == at])
         for key, floor in floors.items():
             amount = min(left, floor[at], unmet[key])
             give(at, key, amount)

@@ -8,7 +8,7 @@ credits every 30 ms; an agent works with intervals of seconds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, Places, VcpuView
@@ -27,8 +27,7 @@ TURN_WINDOW_S = 60.0
 _RATE_MIN = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class DeficitAccount:
+class DeficitAccount(NamedTuple):
     """What a vCPU got so far, and what it is owed. Sequences are by core type, slowest first."""
 
     ran_s: tuple[float, ...]
@@ -62,10 +61,6 @@ class DeficitAccount:
 Accounts = Mapping[VcpuKey, DeficitAccount]
 
 
-def _clamp(low: float, value: float, high: float) -> float:
-    return min(high, max(low, value))
-
-
 def update(view: HostView, before: object) -> dict[VcpuKey, DeficitAccount]:
     """The accounts of the view's vCPUs, with the last interval entered.
 
@@ -89,12 +84,12 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
     sampled = account.sampled or vcpu.sampled
     due_ratios, owed_s, cpu_s = account.due_ratios, account.owed_s, vcpu.cpu_s
     if len(cpu_s) != len(account.ran_s):  # where it ran is unknown
-        return replace(account, sampled=sampled, demand_ratio=demand)
+        return account._replace(sampled=sampled, demand_ratio=demand)
     ran_s = sum(cpu_s)
     if any(due_ratios):
         owed_s = tuple(
             [
-                _clamp(-DEFICIT_MAX_S, owed + due * ran_s - got, DEFICIT_MAX_S)
+                min(DEFICIT_MAX_S, max(-DEFICIT_MAX_S, owed + due * ran_s - got))
                 for owed, due, got in zip(owed_s, due_ratios, cpu_s, strict=True)
             ]
         )
@@ -107,7 +102,7 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
         owed_s,
         due_ratios,
         account.due_cores,
-        _clamp(-LAG_MAX_S, lag_s, LAG_MAX_S),
+        min(LAG_MAX_S, max(-LAG_MAX_S, lag_s)),
         sampled,
         demand,
         _average(account.turn_ratio, turn_ratio, elapsed_s / TURN_WINDOW_S),
@@ -131,7 +126,7 @@ def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
         total = sum(share)
         due = tuple([s / total for s in share]) if total > 0.0 else (0.0,) * len(account.ran_s)
         if due != account.due_ratios or total != account.due_cores:
-            account = replace(account, due_ratios=due, due_cores=total)
+            account = account._replace(due_ratios=due, due_cores=total)
         kept[vcpu.key] = account
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
@@ -158,7 +153,7 @@ def by_claim(
     shared = shared_capacity(view)
     each = {v.key: shared.each_cores for v in shared.vcpus}
     kept = {
-        key: a if a.due_cores == each.get(key, 0.0) else replace(a, due_cores=each.get(key, 0.0))
+        key: a if a.due_cores == each.get(key, 0.0) else a._replace(due_cores=each.get(key, 0.0))
         for key, a in accounts.items()
     }
     if not view.asymmetric:
@@ -172,4 +167,4 @@ def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:
     """A vCPU's running time over wall time: debts to one that runs little are served as soon."""
     ran_s = sum(vcpu.cpu_s)
     rate = ran_s / elapsed_s if ran_s > 0.0 and elapsed_s > 0.0 else each_cores
-    return _clamp(_RATE_MIN, rate, 1.0)
+    return min(1.0, max(_RATE_MIN, rate))

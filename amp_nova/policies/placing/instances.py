@@ -7,7 +7,7 @@ This is its application-wide speedup (saez2015, section 2.2), and its slowdown i
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import VcpuKey
@@ -21,8 +21,7 @@ Name = str | VcpuKey
 """The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """vCPUs whose progress counts as one."""
 
     vcpus: tuple[VcpuView, ...]
@@ -67,12 +66,14 @@ def instances(
     counts: dict[frozenset[int], list[int]] = {}
     made = {}
     for name, vcpus in found.items():
-        usable = vcpus[0].allowed.union(*{v.allowed for v in vcpus[1:]})
+        usable = vcpus[0].allowed
+        if len(vcpus) > 1:
+            usable = usable.union(*{v.allowed for v in vcpus})
         if usable not in counts:
             counts[usable] = [len(usable & ids) for ids in pcpus]
-        wanted = (1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus)
+        wanted = [1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus]
         running = running_at_a_time([w for w in wanted if w >= ACTIVE_MIN_RATIO])
-        speedup = mean_known((speedups[v.key] for v in vcpus), None)
+        speedup = mean_known([speedups[v.key] for v in vcpus], None)
         several = sum(count > 0 for count in counts[usable]) > 1
         untried = speedup is None and several and not any(accounts[v.key].tried for v in vcpus)
         alone = alone_shares(counts[usable], 1.0 if untried else running)

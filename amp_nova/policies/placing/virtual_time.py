@@ -26,9 +26,9 @@ def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | N
     """
     types = len(view.topology.core_types)
     counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v.demand_ratio)]
-    ran_s = [math.fsum(v.cpu_s[at] for v in counted) for at in range(types)]
+    ran_s = [math.fsum([v.cpu_s[at] for v in counted]) for at in range(types)]
     # Never below what they ran: the counters are not read at the same instant.
-    wanted = math.fsum(1.0 if v.demand_ratio is None else v.demand_ratio for v in counted)
+    wanted = math.fsum([1.0 if v.demand_ratio is None else v.demand_ratio for v in counted])
     wanted_s = max(wanted * view.elapsed_s, math.fsum(ran_s))
     if not counted:
         return None
@@ -40,7 +40,7 @@ def scaled(ran_s: Sequence[float] | None, rates: Sequence[float]) -> float | Non
     """CPU seconds by core type as seconds of virtual time; ``None``: unknown."""
     if ran_s is None:
         return None
-    return math.fsum(s * r for s, r in zip(ran_s, rates, strict=True))
+    return math.fsum([s * r for s, r in zip(ran_s, rates, strict=True)])
 
 
 def advance(
