@@ -102,7 +102,7 @@ def instance(*vcpus, name="instance-00000001", problem=None, idle=False, **said)
     """A domain with these vCPUs."""
     found = domain(name, **said)
     keyed = tuple(
-        replace(v, entitlement=replace(v.entitlement, key=(found.resource, v.reading.index)))
+        replace(v, entitlement=v.entitlement._replace(key=(found.resource, v.reading.index)))
         for v in vcpus
     )
     ratios = of_instance(v.account.ratios for v in keyed)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
@@ -59,8 +61,7 @@ class Settings:
     memoize: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Everything that survives a cycle.
 
     ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: siblings that must
@@ -69,15 +70,15 @@ class State:
     """
 
     policy: PolicyState
-    bookings: Bookings = field(default_factory=dict)
-    accounts: Accounts = field(default_factory=Accounts)
-    profiles: Profiles = field(default_factory=Profiles)
-    foreign: ForeignChanges = field(default_factory=ForeignChanges)
-    packed: Mapping[VcpuKey, int | None] = field(default_factory=dict)
+    bookings: Bookings = MappingProxyType({})
+    accounts: Accounts = Accounts()
+    profiles: Profiles = Profiles()
+    foreign: ForeignChanges = ForeignChanges()
+    packed: Mapping[VcpuKey, int | None] = MappingProxyType({})
     kept_free: frozenset[int] = frozenset()
     easing: frozenset[VcpuKey] | None = None
-    entitlements: Entitlements = field(default_factory=dict)
-    totals: Totals = field(default_factory=Totals)
+    entitlements: Entitlements = MappingProxyType({})
+    totals: Totals = Totals()
 
 
 class Loop:
@@ -118,7 +119,8 @@ class Loop:
         idle = {resource: reading.idle for resource, reading in readings.items()}
         state = _adopted(self._decided(state, seen, now, idle), now)
         safe = memo(safe_states, state.entitlements, seen.topology)
-        wanted = replace(memo(changes, now, idle, state.entitlements), safe=safe)
+        needed = memo(changes, now, idle, state.entitlements)
+        wanted = Changes(needed.vcpus, needed.idle, safe)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
@@ -144,7 +146,7 @@ class Loop:
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
         foreign = self._state.foreign.adopting()
-        self._state = replace(self._state, foreign=foreign, easing=None)
+        self._state = self._state._replace(foreign=foreign, easing=None)
 
     def finish(self) -> None:
         """Leave limits in force that are right without an agent to correct them."""
@@ -161,8 +163,7 @@ class Loop:
             excluded = resource in foreign.excluded
             does = "it is left alone for a while" if excluded else "they are repaired"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
-        return replace(
-            state,
+        return state._replace(
             bookings=booked,
             foreign=foreign,
             accounts=accounts.advance(state.accounts, seen),
@@ -202,8 +203,7 @@ class Loop:
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
-        return replace(
-            state,
+        return state._replace(
             policy=policy,
             packed=memo(homes.Packed.pcpus, packed),
             kept_free=packed.kept_free,
@@ -247,8 +247,7 @@ class Loop:
         ran_under = memo(accounts.conditions, topology, entitlements, now, positions, sp_s)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
         moved = profiles.moved(state.profiles, seen, positions) if wanted.vcpus else state.profiles
-        return replace(
-            state,
+        return state._replace(
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
@@ -258,13 +257,10 @@ class Loop:
     def _totals(self, state: State) -> Totals:
         """The counts since the loop started, including those of the fast loop."""
         totals, fast = state.totals, self.fast
-        return replace(
-            totals,
-            writes=totals.writes + fast.writes,
-            plans_rejected=state.policy.rejected,
-            failures=dict(Counter(totals.failures) + fast.failed),
-            drift=dict(state.foreign.counts),
-        )
+        failed = Counter(totals.failures) + fast.failed if fast.failed else totals.failures
+        writes, rejected = totals.writes + fast.writes, state.policy.rejected
+        drift, migrations = state.foreign.counts, totals.migrations
+        return Totals(totals.cycles, writes, rejected, failed, drift, migrations)
 
 
 def _adopted(state: State, now: Allocations) -> State:
@@ -272,7 +268,7 @@ def _adopted(state: State, now: Allocations) -> State:
     if state.easing is not None and not state.easing:
         return state
     eased, left = adoption.eased(state.entitlements, now, state.easing)
-    return replace(state, entitlements=eased, easing=left)
+    return state._replace(entitlements=eased, easing=left)
 
 
 def _known(state: State, key: VcpuKey) -> Known:
@@ -316,6 +312,8 @@ def _counted(
     totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
 ) -> Totals:
     """The counts, with the changes of one cycle added."""
+    if not made:
+        return replace(totals, cycles=totals.cycles + 1)
     migrations, failures = Counter(totals.migrations), Counter(totals.failures)
     failed = (*outcome.failures.values(), *outcome.idle_failures.values())
     failures.update(f.reason for f in failed)

@@ -35,7 +35,7 @@ def eased(
         first = _step(entitlement, limit, quota.bandwidth)
         if first != quota.bandwidth:
             left.add(key)
-            found[key] = replace(entitlement, quota=replace(quota, bandwidth=first))
+            found[key] = entitlement._replace(quota=replace(quota, bandwidth=first))
     return found if left else entitlements, frozenset(left)
 
 

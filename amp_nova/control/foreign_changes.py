@@ -6,7 +6,9 @@ the instance is excluded for a while, and the log says so.
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocation, Allocations
@@ -38,8 +40,7 @@ class Backoff:
         return Backoff((*recent, now_s))
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignChanges:
+class ForeignChanges(NamedTuple):
     """What the last cycle left in force, and how the present observation differs from it.
 
     From the last cycle: ``expected`` and ``in_force``, and ``idle``, whether it wanted each
@@ -49,20 +50,20 @@ class ForeignChanges:
     the agent started, by cause (``CAUSES``).
     """
 
-    expected: Entitlements = field(default_factory=dict)
-    in_force: Allocations = field(default_factory=dict)
-    incarnations: Mapping[str, str] = field(default_factory=dict)
-    moved: Mapping[VcpuKey, frozenset[int]] = field(default_factory=dict)
-    instances: Mapping[str, str] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    backoffs: Mapping[str, Backoff] = field(default_factory=dict)
-    excluded: Mapping[str, str] = field(default_factory=dict)
-    idle: Mapping[str, bool] = field(default_factory=dict)
+    expected: Entitlements = MappingProxyType({})
+    in_force: Allocations = MappingProxyType({})
+    incarnations: Mapping[str, str] = MappingProxyType({})
+    moved: Mapping[VcpuKey, frozenset[int]] = MappingProxyType({})
+    instances: Mapping[str, str] = MappingProxyType({})
+    counts: Mapping[str, int] = MappingProxyType({})
+    backoffs: Mapping[str, Backoff] = MappingProxyType({})
+    excluded: Mapping[str, str] = MappingProxyType({})
+    idle: Mapping[str, bool] = MappingProxyType({})
     topology: Topology | None = None
 
     def adopting(self) -> "ForeignChanges":
         """Forget what was expected: the next observation has no foreign changes."""
-        return replace(self, expected={}, in_force={}, incarnations={}, idle={})
+        return self._replace(expected={}, in_force={}, incarnations={}, idle={})
 
 
 def differences(
@@ -168,4 +169,4 @@ def expect(
     if not_made:
         entitlements = {key: e for key, e in entitlements.items() if key not in not_made}
         idle = {resource: is_idle for resource, is_idle in idle.items() if resource not in not_made}
-    return replace(before, expected=entitlements, in_force=now, idle=idle)
+    return before._replace(expected=entitlements, in_force=now, idle=idle)

@@ -51,8 +51,7 @@ class Instance(NamedTuple):
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
 
 
-@dataclass(frozen=True, slots=True)
-class Vcpu:
+class Vcpu(NamedTuple):
     """One vCPU of an instance, with its booking."""
 
     instance: Instance

@@ -85,7 +85,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             limits.setdefault(resource, set()).add(made.quota.bandwidth)
     several = {resource: _greatest(found) for resource, found in limits.items() if len(found) > 1}
     return {
-        key: replace(made, quota=replace(made.quota, bandwidth=several[key[0]]))
+        key: made._replace(quota=replace(made.quota, bandwidth=several[key[0]]))
         if made.quota is not None and key[0] in several
         else made
         for key, made in entitlements.items()

@@ -120,13 +120,13 @@ class SimHost:
 
     def observe(self) -> Observation:
         """Every guest's counters and limits."""
-        readings = []
+        readings, now_s = [], self.now_s
         for guest in self._guests.values():
             for vcpu in guest.vcpus:
-                vcpu.accrue(self.now_s)
-            vcpus = tuple(v.reading(self._pcpus) for v in guest.vcpus)
+                vcpu.accrue(now_s)
+            vcpus = tuple([v.reading(self._pcpus) for v in guest.vcpus])
             readings.append(DomainReading(guest.domain, vcpus, idle=guest.idle_class))
-        return Observation(round(self.now_s * 1e9), self.topology, tuple(readings))
+        return Observation(round(now_s * 1e9), self.topology, tuple(readings))
 
     def apply(self, changes: Changes) -> allocation.Outcome:
         """Apply changes; nothing fails here, and guests that are gone are ignored."""

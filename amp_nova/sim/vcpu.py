@@ -219,7 +219,7 @@ class SimVcpu:
         counters, names = self.counters, self.work.behaviour.model.type_names
         if not names:
             return None
-        ran = tuple((name, round(s * 1e9)) for name, s in zip(names, counters.run_s, strict=True))
+        ran = tuple([(name, round(s * 1e9)) for name, s in zip(names, counters.run_s, strict=True)])
         instructions, cycles = round(counters.instructions), round(counters.cycles)
         return Counts(instructions, cycles, round(counters.cache_misses), ran)
 

@@ -3,7 +3,8 @@
 import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.agent.state.idle_capacity import (
@@ -45,8 +46,7 @@ class PolicySettings:
     idle_class: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
 
     ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``.
@@ -69,8 +69,7 @@ class _Now(NamedTuple):
     known: Mapping[VcpuKey, Known]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The last time the policy was asked: when, with which readings, and what it remembers.
 
     ``number``: how often it has been asked; ``early``: whether it wants to be asked before the
@@ -79,15 +78,14 @@ class Asked:
 
     time_ns: int | None = None
     number: int = 0
-    readings: Readings = field(default_factory=dict)
-    cpu_s: Mapping[VcpuKey, tuple[float, ...]] = field(default_factory=dict)
+    readings: Readings = MappingProxyType({})
+    cpu_s: Mapping[VcpuKey, tuple[float, ...]] = MappingProxyType({})
     memory: object = None
     early: bool = False
     early_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyState:
+class PolicyState(NamedTuple):
     """A policy between two cycles.
 
     ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
@@ -96,14 +94,14 @@ class PolicyState:
     """
 
     policy: Policy
-    asked: Asked = field(default_factory=Asked)
-    places: Places = field(default_factory=dict)
+    asked: Asked = Asked()
+    places: Places = MappingProxyType({})
     placed: frozenset[VcpuKey] = frozenset()
     rejected: int = 0
     faults: int = 0
     moves_left: float = 0.0
-    demand: Demand = field(default_factory=Demand)
-    use: BookedUse = field(default_factory=BookedUse)
+    demand: Demand = Demand()
+    use: BookedUse = BookedUse()
 
 
 def begin(policy: Policy, settings: PolicySettings) -> PolicyState:
@@ -122,17 +120,19 @@ def decide(
     asked, interval_ns = state.asked, settings.interval_s * 1e9
     passed_ns = 0 if asked.time_ns is None else seen.time_ns - asked.time_ns
     due = asked.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
-    movable = {} if isinstance(state.policy, NonePolicy) else _movable(entitlements)
-    if not movable or not (due or asked.early):
+    if isinstance(state.policy, NonePolicy) or not (due or asked.early):
+        return state
+    movable = _movable(entitlements)
+    if not movable:
         return state
     readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
     if asked.early:
-        state = replace(state, demand=state.demand.after(seen.time_ns, readings))
+        state = state._replace(demand=state.demand.after(seen.time_ns, readings))
     if not due:
         lately = asked.early_ns is not None and 0 <= seen.time_ns - asked.early_ns < interval_ns
         if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
-        state = replace(state, asked=replace(asked, early_ns=seen.time_ns))
+        state = state._replace(asked=asked._replace(early_ns=seen.time_ns))
     now = _Now(seen.time_ns, seen.topology, readings, {key: known(key) for key in readings})
     return _ask(state, settings, now, entitlements)
 
@@ -148,22 +148,21 @@ def _ask(
     if settings.moves_max is not None:
         earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
         moves = min(float(settings.moves_max), state.moves_left + earned)
-        state = replace(state, moves_left=moves)
+        state = state._replace(moves_left=moves)
     ratios = {key: _ratios(state, key, now) for key in now.readings}
     if settings.idle_class:
         wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
         use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
-        state = replace(state, use=use)
+        state = state._replace(use=use)
     view = _view(state, settings, now, entitlements, ratios)
-    asked = replace(
-        state.asked,
+    asked = state.asked._replace(
         time_ns=now.time_ns,
         number=state.asked.number + 1,
         readings=now.readings,
         cpu_s={key: fact.cpu_s for key, fact in now.known.items()},
     )
-    state = replace(state, asked=asked)
-    return _answered(state, view, now.readings) if view.asymmetric else replace(state, places={})
+    state = state._replace(asked=asked)
+    return _answered(state, view, now.readings) if view.asymmetric else state._replace(places={})
 
 
 def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyState:
@@ -177,9 +176,8 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
     moves = _moves(view.topology, places, readings)
-    return replace(
-        state,
-        asked=replace(state.asked, memory=decided.memory, early=decided.early),
+    return state._replace(
+        asked=state.asked._replace(memory=decided.memory, early=decided.early),
         places=places,
         placed=(state.placed | places.keys()) & readings.keys(),
         faults=0,
@@ -191,12 +189,12 @@ def _fault(state: PolicyState, exc: Exception) -> PolicyState:
     """The state with one more fault and unchanged places; drops the policy after too many."""
     name = state.policy.name
     LOG.warning("policy %s gave no usable answer: %s", name, exc)
-    state = replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
+    state = state._replace(rejected=state.rejected + 1, faults=state.faults + 1)
     if state.faults < FAULTS_MAX:
         return state
     LOG.error("policy %s failed %d times in a row: using none", name, FAULTS_MAX)
-    asked = replace(state.asked, memory=None, early=False)
-    return replace(state, policy=NonePolicy(), asked=asked, places={}, faults=0)
+    asked = state.asked._replace(memory=None, early=False)
+    return state._replace(policy=NonePolicy(), asked=asked, places={}, faults=0)
 
 
 def with_places(
@@ -213,8 +211,8 @@ def with_places(
         quota = entitlement.quota
         if quota is not None:
             quota = quota.on(topology.only_type(pcpus))
-        found[key] = replace(
-            entitlement, pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
+        found[key] = entitlement._replace(
+            pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
         )
     return found
 
@@ -225,7 +223,7 @@ def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) 
         return entitlements
     reason = f"policy {before.policy.name} was dropped"
     return {
-        key: replace(e, pcpus=e.allowed, governed_by="policy", reason=reason)
+        key: e._replace(pcpus=e.allowed, governed_by="policy", reason=reason)
         if key in after.placed and placeable(e)
         else e
         for key, e in entitlements.items()
@@ -318,20 +316,20 @@ def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] 
 
 def _moves(topology: Topology, places: Places, readings: Readings) -> int:
     """How many vCPUs move from one core type to another."""
-    types = (
-        (topology.only_type(readings[key].pcpus), topology.only_type(pcpus))
-        for key, pcpus in places.items()
-    )
-    return sum(was is not None and was is not becomes for was, becomes in types)
+    moves = 0
+    for key, pcpus in places.items():
+        was = topology.position(readings[key].pcpus)
+        moves += was is not None and was != topology.position(pcpus)
+    return moves
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:
     """What was added since ``before``; all of it if ``before`` is not comparable."""
     if len(before) != len(now):
         return now
-    return tuple(max(0.0, b - a) for a, b in zip(before, now, strict=True))
+    return tuple([max(0.0, b - a) for a, b in zip(before, now, strict=True)])
 
 
 def _ids(pcpus: Iterable[int]) -> frozenset[int]:
     """pCPU IDs as the actuator takes them; raises ``TypeError`` if they are not integers."""
-    return frozenset(operator.index(p) for p in pcpus)
+    return frozenset(map(operator.index, pcpus))

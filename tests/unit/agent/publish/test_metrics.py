@@ -364,7 +364,7 @@ def known():
     """A cycle with one vCPU that has a complete profile."""
     vcpu = booked()
     home = replace(vcpu.entitlement.home, coefficient=1.15)
-    vcpu = replace(vcpu, profile=KNOWN, entitlement=replace(vcpu.entitlement, home=home))
+    vcpu = replace(vcpu, profile=KNOWN, entitlement=vcpu.entitlement._replace(home=home))
     counters = {(INSTANCE["resource"], 0): ran(1e9, 1.94e9)}
     return reports.cycle(instance(vcpu), counters=counters)
 
