@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 
 from amp_nova.agent.publish import web_access
@@ -114,7 +115,11 @@ class WebServer:
                 await asyncio.sleep(0)  # let it close its socket
             task = asyncio.create_task(self._connection(client))
             self._open[task] = False
-            task.add_done_callback(lambda done: self._open.pop(done, None))
+            task.add_done_callback(partial(self._ended, client))
+
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        client.close()  # nobody else does if the task was cancelled before it began
 
     async def _connection(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -145,9 +150,7 @@ class WebServer:
         except Exception:
             LOG.exception("a client was not answered")
         finally:
-            if transport is None:
-                client.close()
-            else:
+            if transport is not None:
                 transport.abort()
 
     def _current(self) -> web_access.Access:

@@ -28,17 +28,20 @@ bcrypt = pytest.importorskip("bcrypt", reason="bcrypt is not installed")
 
 
 @contextlib.contextmanager
-def serving(routes, web_config_file=None):
-    """A server in a thread of its own; its URL."""
+def serving(routes, web_config_file=None, waiting=0):
+    """A server in a thread of its own; its URL. ``waiting`` clients connect before it starts."""
     server = WebServer(routes, web_config_file)
     stop = threading.Event()
     listening = bind("127.0.0.1", 0)
+    clients = [socket.create_connection(listening.getsockname(), timeout=5) for _ in range(waiting)]
     url = f"{server.scheme}://127.0.0.1:{listening.getsockname()[1]}"
     thread = threading.Thread(target=server.run, args=(listening, lambda: not stop.is_set()))
     thread.start()
     try:
-        yield url
+        yield (url, clients) if waiting else url
     finally:
+        for client in clients:
+            client.close()
         stop.set()
         thread.join(30)
         assert not thread.is_alive()
@@ -152,6 +155,17 @@ def test_eight_thousand_idle_connections_do_no_harm():
 
     assert answers == [200] * 20
     assert taken <= web_server.CONNECTIONS_MAX + 4
+
+
+def test_a_client_that_is_turned_away_before_it_was_served_knows_at_once():
+    """They are accepted one right after the other; the oldest has to go for the last."""
+    with serving({"/hello": hello}, waiting=web_server.CONNECTIONS_MAX + 1) as (_, clients):
+        try:
+            told = clients[0].recv(1)
+        except ConnectionResetError:
+            told = b""
+
+    assert told == b""
 
 
 def test_a_client_that_does_not_read_holds_nobody_up():
