@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from tests import fault_table
+from tests.properties.examples import DEFAULT, examples
 
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -16,7 +17,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a change is judged by what it changes, not by the draw. Seek new
 # examples with "tools/test tests/properties --hypothesis-profile=search".
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.register_profile(
+    "fixed", derandomize=True, deadline=None, max_examples=examples(DEFAULT)
+)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("fixed")
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ips_paths import GREATEST, guest, run
+from tests.properties.examples import examples
 
 LASTS_S = 12
 bookings = st.sampled_from([0.02, 0.05, 0.1, 0.3, 0.5, 0.8, 0.95, 0.98])
@@ -23,7 +24,7 @@ def walked(made):
     return path
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.tuples(bookings, core_types, phases | steps.map(walked)))
 def test_a_booking_is_held(case):
     """Within 1 % over the run; in every second but the first within 3 %, and never far off."""
@@ -37,7 +38,7 @@ def test_a_booking_is_held(case):
     assert got.most <= 1.03
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(bookings, core_types, phases, st.sampled_from([0.05, 0.3, 0.5, 0.7]))
 def test_who_rests_gets_its_booking_when_it_wants_it(booked, core_type, path, utilization):
     """Never more than the booking of the whole time, nor much less than of the time it wants."""
@@ -49,7 +50,7 @@ def test_who_rests_gets_its_booking_when_it_wants_it(booked, core_type, path, ut
     assert got.most <= 1.03
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.floats(1.02, 5.0), phases)
 def test_more_than_a_core_gives_winds_nothing_up(booked, path):
     """Half a run in which it is too much does not lead to more than the booking in the other."""
@@ -62,7 +63,7 @@ def test_more_than_a_core_gives_winds_nothing_up(booked, path):
     assert got.most <= 1.03
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.permutations(range(4)), st.integers(0, 3))
 def test_the_order_of_guests_does_not_matter(order, seed):
     """Each gets the same, to the last instruction that floating point can tell."""

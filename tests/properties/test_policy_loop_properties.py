@@ -17,6 +17,7 @@ from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import Phase, Workload
 from amp_nova.sim.windows import Windows
+from tests.properties.examples import examples
 
 INTERVAL_S = 2.5
 INTERVALS = 6
@@ -80,7 +81,7 @@ def cycles(policy, host):
 
 @pytest.mark.parametrize("policy", PLACING)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_booked_never_below_booking_and_nobody_starves(policy, seed):
     """In every second, whatever a policy does with the others; and these all have their turns.
 

@@ -23,6 +23,7 @@ from amp_nova.sim.reproduce.saez2015 import optimum
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
+from tests.properties.examples import examples
 
 SHARING = (
     "amp-fair",
@@ -98,7 +99,7 @@ def count_by_pcpu(places):
 
 @pytest.mark.parametrize("policy", [*POLICIES, "credit", "pinned"])
 @given(view=views())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_places_are_valid_and_complete(policy, view):
     """They pass the check, and every vCPU that is awake has a place, with and without memory."""
     for _ in range(3):
@@ -113,7 +114,7 @@ def test_places_are_valid_and_complete(policy, view):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(), chance=st.randoms(use_true_random=False))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_order_of_instances_does_not_matter(policy, view, chance):
     """The first vCPU in the list has no advantage."""
     mixed = list(view.vcpus)
@@ -124,7 +125,7 @@ def test_the_order_of_instances_does_not_matter(policy, view, chance):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(restricted=False))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_no_pcpu_idles_while_a_vcpu_waits(policy, view):
     """Work conserving: two vCPUs share a pCPU only if every pCPU has one."""
     here = count_by_pcpu(decide(policy, view).places)
@@ -134,7 +135,7 @@ def test_no_pcpu_idles_while_a_vcpu_waits(policy, view):
 
 @pytest.mark.parametrize("policy", [*SHARING, *RANKING])
 @given(view=views(restricted=False))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_fast_cores_are_filled_first(policy, view):
     """Fast-core conservation: a pCPU is empty only if no slower pCPU has a vCPU."""
     here = count_by_pcpu(decide(policy, view).places)
@@ -147,7 +148,7 @@ def test_fast_cores_are_filled_first(policy, view):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(restricted=False))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_an_instance_is_not_stacked_on_one_pcpu(policy, view):
     """Two vCPUs of an instance share a pCPU only if no other pCPU can take one of them."""
     places = decide(policy, view).places
@@ -158,7 +159,7 @@ def test_an_instance_is_not_stacked_on_one_pcpu(policy, view):
 
 
 @given(view=views(restricted=False))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shares_sum_to_the_capacity(view):
     """With enough vCPUs every core type is divided completely; no vCPU has more than one core."""
     shared = shared_capacity(view)
@@ -174,7 +175,7 @@ def test_shares_sum_to_the_capacity(view):
 
 @pytest.mark.parametrize("policy", [*SHARING, *RANKING])
 @given(view=views(restricted=False))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_what_a_policy_aims_at_sums_to_the_capacity(policy, view):
     """All of it with enough vCPUs, and at most one pCPU for each vCPU.
 
@@ -198,7 +199,7 @@ def test_what_a_policy_aims_at_sums_to_the_capacity(policy, view):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(least=1).filter(lambda v: not v.asymmetric))
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 def test_a_host_of_one_core_type_is_left_alone(policy, view):
     """There is nothing to decide, so no vCPU is placed."""
     assert decide(policy, view).places == {}
@@ -220,7 +221,7 @@ def scenarios(draw, policy, pcpus_max=6):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(data=st.data())
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_no_vcpu_starves(policy, data):
     """With all vCPUs always busy, each gets at least half of an equal share in 40 intervals."""
     made = data.draw(scenarios(policy))
@@ -244,7 +245,7 @@ def mixes(draw):
 
 
 @given(mix=mixes(), factor=st.sampled_from([1.0, 1.0, 1.2]))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_acfs_is_as_fair_as_can_be(mix, factor):
     """Unfairness is within 3 % of the optimum for any mix, and of the factor times it."""
     programs, fast = mix

@@ -18,6 +18,7 @@ from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
+from tests.properties.examples import examples
 
 QUOTA_ROUNDING = 0.0006
 """A quota is at least 1000 whole microseconds, so it is off by half of one at most."""
@@ -100,7 +101,7 @@ def test_a_pcpu_is_fully_used_up_to_the_limits(limits, capacity):
 
 
 @given(scenarios())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_cpu_time_is_conserved(made):
     """Neither a core type nor a vCPU has more time than has passed."""
     host = SimHost(made.topology, made.guests, made.seed)
@@ -114,7 +115,7 @@ def test_cpu_time_is_conserved(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_pcpu_idles_while_a_vcpu_waits(made):
     """With constant demand and no limits, all time is used."""
     always = tuple(
@@ -131,7 +132,7 @@ def test_no_pcpu_idles_while_a_vcpu_waits(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_hard_booking_is_never_exceeded(made):
     """In any second, on any core type, under any policy."""
     host = SimHost(made.topology, made.guests, made.seed)
@@ -149,7 +150,7 @@ def test_a_hard_booking_is_never_exceeded(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_bookings_that_fit_are_delivered(made):
     """If all bookings are packed and there are no other guests, all are delivered."""
     booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")
@@ -167,14 +168,14 @@ def test_bookings_that_fit_are_delivered(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_a_run_can_be_repeated(made):
     """Equal scenarios give equal bytes."""
     assert as_json(report.rounded(run(made))) == as_json(report.rounded(run(made)))
 
 
 @given(scenarios(least=2), st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_order_of_guests_does_not_matter_to_bookings(made, chance):
     """If bookings fit, the first guest gets no more than the last."""
     booked = [g for g in made.guests if g.booking.booked and g.booking.limit == "hard"]

@@ -20,6 +20,7 @@ from amp_nova.sim.scenarios.hosts import CLOCK_HZ, ClockPhase, Machine
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.scenarios.workload import Phase
 from tests.hosts import smt_host
+from tests.properties.examples import examples
 from tests.unit.sim.builders import guest
 
 NOISE = 1e-6
@@ -193,7 +194,7 @@ spells = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from([0.5, 0.62, 0.83]), st.sampled_from([0.25, 0.6, 1.0, 1.6]), spells)
 def test_a_booking_is_kept_whatever_its_sibling_does(factor, booked, spell):
     """Within 1 % on average, beside guests that spin, sleep and share the core as they may."""
@@ -215,7 +216,7 @@ clock_phases = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(clock_phases, st.sampled_from([0.25, 0.6, 1.0]))
 def test_a_booking_is_kept_at_any_clock(phases, booked):
     """Within 1 % on average, while the clock goes below and above the calibrated one."""

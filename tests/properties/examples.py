@@ -1,0 +1,12 @@
+"""How many examples a property is tried with: all, or a quarter in ``tools/test --fast``."""
+
+import os
+
+FAST = os.environ.get("AMP_NOVA_FAST") == "1"
+DEFAULT = 100
+"""What Hypothesis tries if a test does not say."""
+
+
+def examples(number: int) -> int:
+    """The number of examples for this run."""
+    return max(2, number // 4) if FAST else number
