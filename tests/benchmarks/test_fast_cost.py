@@ -8,6 +8,7 @@ vCPUs that work: at first, and once their work is known to be steady. For compar
 loop without vCPUs, in the same process.
 """
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.control.ips_controller import Terms
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Sample
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.benchmarks.scale import scaled
 from tests.lab import FAST, SLOW, Lab, opened
@@ -62,11 +64,8 @@ class Busy:
         found = {}
         for key, s in self._sensor.sample(keys).items():
             passed_ns = s.time_ns - self._begin_ns
-            found[key] = s._replace(
-                run_ns=passed_ns // 10,
-                wait_ns=passed_ns - passed_ns // 10,
-                instructions=round(BOOKED_IPS * passed_ns / 1e9),
-            )
+            run_ns, instructions = passed_ns // 10, int(BOOKED_IPS * passed_ns / 1e9)
+            found[key] = Sample(s.time_ns, run_ns, passed_ns - run_ns, instructions)
         return found
 
 
@@ -117,6 +116,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_cost_of_the_fast_loop(lab: Lab, tmp_path: Path) -> None:
     """CPU share and memory, compared with the same loop without vCPUs."""
     guests: list[Any] = []
+    gc.collect()
+    gc.freeze()  # as the agent does
     for count in scaled((1, 40, 400), (1,)):
         while (have := sum(g.spec.vcpus for g in guests)) < count and guests_max():
             vcpus = min(count - have, VCPUS_PER_GUEST)
