@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.lab import Agent
+from tests.lab import Agent, until
 
 
 class Progress(NamedTuple):
@@ -34,6 +34,19 @@ def _cpu_s(guests: Mapping[str, Any]) -> dict[str, float]:
 
 def _rounds(guests: Mapping[str, Any]) -> dict[str, int]:
     return {name: sum(guest.rounds()) for name, guest in guests.items()}
+
+
+def rates(guests: Mapping[str, Any], length_s: float) -> dict[str, float]:
+    """Rounds a second of every guest, over all its vCPUs, in this time.
+
+    It takes longer until each has completed a round: in a smoke run beside other tests that is
+    longer than a moment.
+    """
+    before, began = _rounds(guests), time.monotonic()
+    time.sleep(length_s)
+    until(lambda: all(n > before[name] for name, n in _rounds(guests).items()), 60, "a round")
+    took_s = time.monotonic() - began
+    return {name: (n - before[name]) / took_s for name, n in _rounds(guests).items()}
 
 
 def _by_type(agent: Agent, guests: Mapping[str, Any]) -> dict[str, dict[str, float]]:

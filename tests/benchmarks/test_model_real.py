@@ -19,9 +19,8 @@ import yaml
 from amp_nova.cmd import agent_options
 from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios.scenario import load
-from tests.benchmarks.progress import HEADINGS, Progress, watch
+from tests.benchmarks.progress import HEADINGS, Progress, rates, watch
 from tests.benchmarks.scale import scaled
-from tests.benchmarks.test_policies_real import rates
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 

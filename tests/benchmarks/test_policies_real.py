@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.benchmarks.progress import rates
 from tests.benchmarks.scale import scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
@@ -41,15 +42,6 @@ def guests(tmp_path_factory: pytest.TempPathFactory) -> Any:
         made["waits"].remember(MASK)
         time.sleep(scaled(2.0, 0.3))  # its pages come
         yield made
-
-
-def rates(guests: Any, length_s: float) -> dict[str, float]:
-    """Rounds a second of every guest."""
-    before = {name: guest.rounds()[0] for name, guest in guests.items()}
-    began = time.monotonic()
-    time.sleep(length_s)
-    took_s = time.monotonic() - began
-    return {name: (g.rounds()[0] - before[name]) / took_s for name, g in guests.items()}
 
 
 def alone(guests: Any, cpu: int) -> dict[str, float]:
@@ -128,15 +120,6 @@ def mix(tmp_path_factory: pytest.TempPathFactory) -> Any:
         }
 
 
-def per_guest(guests: Any, length_s: float) -> dict[str, float]:
-    """Rounds a second of every guest, over all its vCPUs."""
-    before = {name: sum(guest.rounds()) for name, guest in guests.items()}
-    began = time.monotonic()
-    time.sleep(length_s)
-    took_s = time.monotonic() - began
-    return {name: (sum(g.rounds()) - before[name]) / took_s for name, g in guests.items()}
-
-
 def alone_on_this_host(guests: Any) -> dict[str, float]:
     """Rounds a second of each guest while the others stand still; one vCPU has the fast core."""
     found: dict[str, float] = {}
@@ -147,7 +130,7 @@ def alone_on_this_host(guests: Any) -> dict[str, float]:
         for vcpu in range(guest.spec.vcpus):
             guest.pin(vcpu, [FAST, SLOW][vcpu : vcpu + 1], 2)
         time.sleep(0.2)
-        found |= per_guest({name: guest}, ALONE_S)
+        found |= rates({name: guest}, ALONE_S)
         for vcpu in range(guest.spec.vcpus):
             guest.pin(vcpu, [FAST, SLOW], 2)
         for other in others:
@@ -167,7 +150,7 @@ def test_two_vcpus_beside_single_ones(mix: Any, tmp_path: Path, policy: str) -> 
     try:
         time.sleep(TRIED_S)
         moved = moves(agent)
-        speeds = per_guest(mix, WATCH_S)
+        speeds = rates(mix, WATCH_S)
         moved = moves(agent) - moved
         slowdown = {name: alone[name] / speeds[name] for name in mix}
         progress = sum(speeds[name] / alone[name] for name in mix)
