@@ -155,7 +155,7 @@ class Service:
         try:
             yield
             self._failing.discard(part)
-        except Exception:
+        except Exception:  # a defect of one part must not end the cycles, which keep bookings
             if part not in self._failing:
                 LOG.exception(failure)
             self._failing.add(part)
