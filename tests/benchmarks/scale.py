@@ -14,3 +14,7 @@ T = TypeVar("T")
 def scaled(full: T, smoke: T) -> T:
     """A duration or size: in full, or the one of a smoke run."""
     return smoke if SMOKE else full
+
+
+SLOWED = scaled(0.5, 0.05)
+"""How much of its speed benchmarks take from one CPU, so that it is the slow core."""

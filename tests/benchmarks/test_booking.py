@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
@@ -126,7 +126,7 @@ def report(
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED):
         yield made
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
@@ -60,7 +60,7 @@ def place(guest: Any, pcpus: set[int]) -> None:
 
 def test_throughput_before_and_after(tmp_path: Path) -> None:
     """Medians of windows in turns, for guests that do more or less I/O."""
-    with opened(tmp_path / "lab") as lab, SlowCore(SLOW, 0.5):
+    with opened(tmp_path / "lab") as lab, SlowCore(SLOW, SLOWED):
         guest = lab.sender("sender", pins={0: str(FAST)})
         print(
             f"\n{'turns':>7} {'I/O on':>6} {'Mbit/s':>7} {'I/O CPU':>8} {'vCPU on fast':>12} usage"
@@ -86,7 +86,7 @@ def test_throughput_before_and_after(tmp_path: Path) -> None:
 
 def test_the_agent_moves_it(tmp_path: Path) -> None:
     """A saturating and a lighter sender under ``io_work = slow``: before, after, verdict."""
-    with opened(tmp_path / "lab") as lab, SlowCore(SLOW, 0.5):
+    with opened(tmp_path / "lab") as lab, SlowCore(SLOW, SLOWED):
         guest = lab.sender("sender", pins={0: str(FAST)})
         name = guest.spec.name
         for turns in (0, 20_000):

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.guest import INSTRUCTIONS_PER_ROUND
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, cgroup, opened
@@ -38,7 +38,7 @@ REAL_TIME = ("chrt", "--rr", "1")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5, 250_000):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED, 250_000):
         yield made
 
 

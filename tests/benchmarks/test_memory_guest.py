@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
@@ -21,7 +21,7 @@ MASK = (32 << 20) - 1
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED):
         yield made
 
 

@@ -20,7 +20,7 @@ from amp_nova.cmd import agent_options
 from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios.scenario import load
 from tests.benchmarks.progress import HEADINGS, Progress, rates, watch
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
 
@@ -52,7 +52,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Made]]] = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED):
         print(f"\n{'case':12s} {'guest':8s} predicted  {HEADINGS}")
         yield made
 

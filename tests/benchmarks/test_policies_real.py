@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.progress import rates
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, opened
 
@@ -34,7 +34,7 @@ POLICIES = {
 
 @pytest.fixture(scope="module")
 def guests(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, SLOWED):
         made = {
             name: lab.guest(name, cpuset=f"{FAST},{SLOW}", memory_mib=48, counter=True)
             for name in ("computes", "waits")
@@ -113,7 +113,7 @@ TRIED_S = scaled(40.0, 2.0)
 @pytest.fixture(scope="module")
 def mix(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One guest with two vCPUs and two with one, which all compute."""
-    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as lab, SlowCore(SLOW, SLOWED):
         yield {
             name: lab.guest(name, cpuset=f"{FAST},{SLOW}", vcpus=vcpus, counter=True)
             for name, vcpus in MIX.items()

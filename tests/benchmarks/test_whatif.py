@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.progress import HEADINGS, Progress, watch
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.benchmarks.test_policies_real import MASK, alone
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
@@ -35,7 +35,7 @@ BOOKED, OTHER = "0.25", "0.5"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED):
         yield made
 
 

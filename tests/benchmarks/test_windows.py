@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.scale import scaled
+from tests.benchmarks.scale import SLOWED, scaled
 from tests.benchmarks.test_ips_real import executed, favoured, free_ips, spec, taken_s
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
@@ -30,7 +30,7 @@ Done = Callable[[], float]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, 0.5, 250_000):
+    with opened(tmp_path_factory.mktemp("lab")) as made, SlowCore(SLOW, SLOWED, 250_000):
         yield made
 
 

@@ -10,12 +10,18 @@ from tests.lab import SLOW, WRITER, Agent, Lab, opened
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of real guests, with one CPU really slower."""
+    """A lab of real guests."""
     with opened(tmp_path_factory.mktemp("lab")) as made:
-        from tests.guests.slowcore import SlowCore
+        yield made
 
-        with SlowCore(SLOW, 0.5):
-            yield made
+
+@pytest.fixture
+def slow_core(lab: Lab) -> Iterator[None]:
+    """Makes one CPU really slower; for the others it is enough that the agent believes it."""
+    from tests.guests.slowcore import SlowCore
+
+    with SlowCore(SLOW, 0.5):
+        yield
 
 
 @pytest.fixture

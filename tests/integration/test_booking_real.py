@@ -23,7 +23,7 @@ def shares(guests, seconds=2.0):
 
 
 @both_writers
-def test_the_same_booking_is_the_same_capacity_on_both_core_types(guests, agent):
+def test_the_same_booking_is_the_same_capacity_on_both_core_types(guests, slow_core, agent):
     """Without the agent a fast core does far more work; with it each gets half a reference core."""
     fast = guests.guest("fast", HALF, cpuset=str(FAST))
     slow = guests.guest("slow", HALF, cpuset=str(SLOW))

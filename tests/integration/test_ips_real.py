@@ -4,6 +4,7 @@ What was delivered is read from the plugin's file, not from the agent.
 """
 
 import time
+from statistics import fmean
 
 import pytest
 
@@ -46,8 +47,9 @@ def free_ips(lab):
 def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     """Within 5 % over 10 s, whatever part of the core it is, on a machine that does other things.
 
-    If those slow the core down or take more than a tenth of it, as much as remains. The error on an
-    undisturbed machine is measured in benchmarks/test_ips_real.
+    While those slow the core down or take more than a tenth of it, as much as remains: what it
+    lacks in one second, the vCPU does not get in another. The error on an undisturbed machine is
+    measured in benchmarks/test_ips_real.
     """
     ips = booked * free_ips[1]
     specs = {"amp:ips": f"{ips:.0f}"}
@@ -55,12 +57,14 @@ def test_one_vcpu_gets_what_it_books(guests, agent, free_ips, booked):
     agent.start()
     time.sleep(3.0)
 
-    ((got, speed),) = ips_and_speed_of(guest, 10.0)
+    seconds = [ips_and_speed_of(guest, 1.0)[0] for _ in range(10)]
 
-    print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, the core gave {speed / ips:.2f} bookings")
+    got = fmean(each for each, _ in seconds)
+    slowest = min(speed for _, speed in seconds)
+    print(f"\nB/R {booked:.2f}: {got / ips - 1:+.2%}, at least {slowest / ips:.2f} bookings a core")
     assert got < 1.05 * ips
-    assert got > 0.95 * min(ips, 0.9 * speed)
-    if speed < 1.3 * ips:
+    assert got > 0.95 * fmean(min(ips, 0.9 * speed) for _, speed in seconds)
+    if slowest < 1.3 * ips:
         return
     labels = {"domain": guest.spec.name, "vcpu": "0"}
     until(

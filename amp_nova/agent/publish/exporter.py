@@ -1,6 +1,7 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
 import gzip
+import io
 import logging
 import platform
 import threading
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
@@ -25,6 +27,8 @@ from amp_nova.agent.publish.web_server import Page, Route, WebServer, bind
 
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+_END = b"# EOF\n"
+"""The last line of OpenMetrics."""
 
 LOG = logging.getLogger(__name__)
 
@@ -131,11 +135,27 @@ class Exporter:
         return Page(page.render(view).encode(), headers=page.HEADERS)
 
     def _render(self, *, as_openmetrics: bool, compressed: bool) -> Page:
+        """Family by family: all samples of a large host at once would take several MiB."""
+        body = io.BytesIO()
+        out = gzip.GzipFile(fileobj=body, mode="wb", compresslevel=6) if compressed else body
+        generate = openmetrics.generate_latest if as_openmetrics else generate_latest
+        for family in self.registry.collect():
+            out.write(generate(_Only(family)).removesuffix(_END))
         if as_openmetrics:
-            body = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
-        else:
-            body = generate_latest(self.registry)
+            out.write(_END)
+        if out is not body:
+            out.close()
         content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
-        if not compressed:
-            return Page(body, content_type)
-        return Page(gzip.compress(body, 6), content_type, headers={"Content-Encoding": "gzip"})
+        headers = {"Content-Encoding": "gzip"} if compressed else {}
+        return Page(body.getvalue(), content_type, headers=headers)
+
+
+class _Only(Collector):
+    """One metric family, to be rendered by itself."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """It alone."""
+        yield self._family

@@ -1,5 +1,6 @@
 """The agent's metrics as Prometheus reads them."""
 
+import gzip
 import re
 import socket
 import threading
@@ -268,6 +269,24 @@ def test_any_instance_name_is_exported_unchanged(text):
 
     assert labels["name"] == text
     assert families["amp_instance"].samples[0].labels["name"] == text
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_what_is_served_is_what_the_library_makes_of_all_families(full, accept, encoding):
+    """Although each family is rendered by itself; but for the metrics of this process."""
+    served = full.exporter.metrics({"accept": accept, "accept-encoding": encoding}).body
+    generate = openmetrics.generate_latest if accept else generate_latest
+
+    found, aim = (
+        [line for line in text.decode().splitlines() if not line.startswith("process_")]
+        for text in (
+            gzip.decompress(served) if encoding else served,
+            generate(full.exporter.registry),
+        )
+    )
+
+    assert found == aim
 
 
 def test_scraping_during_updates_is_safe(full):
