@@ -1,5 +1,7 @@
 """The papers' own figures, from the loop over the simulated host: policies see only counters."""
 
+import functools
+
 import pytest
 
 from amp_nova.flavor.extra_specs import parse
@@ -22,6 +24,7 @@ SAEZ = [  # speedups; ASP and unfairness of the optimum, of hsp and of rr, on tw
 ]
 
 
+@functools.cache
 def simulate(policy, speeds, fast, slow, coefficient=2.0, duration_s=DURATION_S, **params):
     """One single-vCPU guest for every speedup."""
     guests = tuple(
@@ -124,7 +127,7 @@ def test_the_adaptive_policy_meets_its_bound_and_uses_it(bound):
 
 def test_equal_slowdown_on_a_large_host_where_many_gain_little():
     """vCPUs that stay on small cores for good do not hold up the others, however far ahead."""
-    speeds = [1.0 + 2.0 * i / 31 for i in range(32)]
+    speeds = tuple(1.0 + 2.0 * i / 31 for i in range(32))
 
     result = simulate("acfs", speeds, 8, 24, 3.0, duration_s=1200.0)
 
