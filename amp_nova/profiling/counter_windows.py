@@ -165,14 +165,14 @@ class CounterProfile(NamedTuple):
 
 
 def _first(done: Window, at_s: float) -> TypeProfile:
-    pace = done.ips if done.ipc is None else done.ipc
-    misses = done.misses_per_cycle
+    ips, ipc, misses = done.ips, done.ipc, done.misses_per_cycle
+    pace = ips if ipc is None else ipc
     return TypeProfile(
         Smoothed(pace),
         pace,
-        Mean(done.ips),
+        Mean(ips),
         at_s,
-        done.ipc is not None,
+        ipc is not None,
         None if misses is None else Mean(misses),
     )
 

@@ -72,7 +72,8 @@ class Entry(NamedTuple):
 
     def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
         """A new window."""
-        return self._replace(position=position, since_ns=now_ns, first=reading, measured=False)
+        counters, profile = self.counters, self.profile
+        return Entry(self.incarnation, position, now_ns, reading, counters, False, profile)
 
     def lasts(self, position: int | None, now_ns: int) -> bool:
         """Whether the window continues: not over, and on the same core type."""
@@ -143,7 +144,8 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
                 full[key] = reading
     alive = {d.domain.resource for d in seen.domains}
     # Keep the entry of a vCPU that could not be read this time.
-    profiles = replace(start, entries={k: e for k, e in entries.items() if k[0] in alive})
+    kept = {k: e for k, e in entries.items() if k[0] in alive}
+    profiles = Profiles(start.settings, types, kept, start.misses)
     return _closed(profiles, full, seen) if full else profiles
 
 
@@ -161,13 +163,13 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
             if (sample := speedup.miss_sample(platform, known)) is not None:
                 misses.pop(key, None)
                 misses[key] = sample
-        entry = Entry(incarnation, position, since_ns, first, known, True, profile)
-        if passed_ns >= counter_windows.INTERVAL_S * 1e9:
-            entry = entry.begin(position, reading, seen.time_ns)
-        entries[key] = entry
+        over = passed_ns >= counter_windows.INTERVAL_S * 1e9
+        if over:  # the next window begins at once
+            since_ns, first = seen.time_ns, reading
+        entries[key] = Entry(incarnation, position, since_ns, first, known, not over, profile)
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
-    return replace(profiles, entries=entries, misses=misses)
+    return Profiles(profiles.settings, profiles.core_types, entries, misses)
 
 
 def _concluded(
@@ -182,7 +184,8 @@ def _concluded(
     names = [t.name for t in types]
     base = names.index(reference) if reference in names else 0
     last, theirs, own = len(types) - 1, types[base].coefficient, {}
-    fastest = speedup.speedup(platform, known, last, 0, now_s)
+    made = speedup.estimates(platform, known, last, 0, now_s)
+    fastest = speedup.surest(made)
     for position, core_type in enumerate(types):
         ours, found = core_type.coefficient, fastest
         if position == base or ours is None or theirs is None:
@@ -201,7 +204,7 @@ def _concluded(
         ipc=now.ipc if now else None,
         score=known.score,
         speedup=fastest,
-        sampled=speedup.from_sampling(platform, known, last, 0, now_s),
+        sampled=next((e for e in made if e.source == "sampling"), None),
         coefficients=own,
         per_ref_ns=per_ref_ns,
     )

@@ -200,12 +200,24 @@ def from_sampling(
 ESTIMATORS: tuple[Estimator, ...] = (from_sampling, from_misses, from_ipc)
 
 
+def estimates(
+    platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
+) -> list[Estimate]:
+    """What all estimators that have an estimate say."""
+    made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
+    return [e for e in made if e is not None]
+
+
+def surest(made: Iterable[Estimate]) -> Estimate | None:
+    """The estimate with the least standard error; ``None`` if there is none."""
+    return min(made, key=lambda e: e.se, default=None)
+
+
 def speedup(
     platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
 ) -> Estimate | None:
-    """The estimate with the least standard error; ``None`` if no estimator has one."""
-    made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
-    return min([e for e in made if e is not None], key=lambda e: e.se, default=None)
+    """The surest estimate; ``None`` if no estimator has one."""
+    return surest(estimates(platform, profile, over, under, now_s))
 
 
 def shrink(estimate: Estimate, coefficient: float) -> float:
