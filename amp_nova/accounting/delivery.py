@@ -4,7 +4,6 @@ Computed from what the vCPU ran while it wanted to run, never from what was conf
 """
 
 import bisect
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from amp_nova.accounting import slowdown
@@ -29,8 +28,7 @@ DEMAND_LEAST_RATIO = 0.02
 """A window with demand for less than this share of the booking has no delivered ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Booked:
+class Booked(NamedTuple):
     """What a vCPU books: reference cores or Ips, and how many seconds of that it may bank."""
 
     refcores: float | None = None
@@ -41,8 +39,7 @@ class Booked:
 UNKNOWN = CoreType("unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(NamedTuple):
     """The conditions under which a vCPU ran: the core type it was on, and its booking.
 
     ``position``: the core type's index in the topology; ``types``: the number of core types;

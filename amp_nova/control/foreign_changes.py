@@ -120,7 +120,6 @@ def compare(
 ) -> ForeignChanges:
     """Compare what is in force with what was expected, except of paused or restarted instances."""
     now_s, was = seen.time_ns / 1e9, before.in_force
-    names = {d.domain.resource: d.domain.name for d in seen.domains}
     incarnations = {d.domain.resource: d.domain.incarnation for d in seen.domains}
     counts, moved, instances = Counter(before.counts), {}, {}
     for key, expected in before.expected.items() if now is not was and now != was else ():
@@ -134,17 +133,18 @@ def compare(
             found = tuple(cause for cause in found if cause != "affinity")
         counts.update(found)
         if found:
-            instances[resource] = names[resource]
+            instances[resource] = _name(seen, resource)
         if "affinity" in found and expected.pcpus is not None:
             moved[key] = expected.pcpus
     for domain in seen.domains:
         resource = domain.domain.resource
-        expected_idle = before.idle.get(resource, domain.idle)
+        if domain.idle in (None, before.idle.get(resource, domain.idle)):
+            continue
         known = before.incarnations.get(resource) == incarnations[resource]
-        if domain.idle not in (None, expected_idle) and known and resource not in seen.paused:
+        if known and resource not in seen.paused:
             counts["idle"] += 1
-            instances[resource] = names[resource]
-    backoffs = {r: b for r, b in before.backoffs.items() if r in names}
+            instances[resource] = domain.domain.name
+    backoffs = {r: b for r, b in before.backoffs.items() if r in incarnations}
     for resource in instances:
         backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
     excluded = {r: EXCLUDED for r, b in backoffs.items() if now_s < b.excluded_until_s}
@@ -152,6 +152,10 @@ def compare(
         *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),
         topology=seen.topology,
     )
+
+
+def _name(seen: Observation, resource: str) -> str:
+    return next(d.domain.name for d in seen.domains if d.domain.resource == resource)
 
 
 def expect(

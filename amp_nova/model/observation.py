@@ -143,26 +143,17 @@ def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None
     throttled_ns = after.throttled_ns - before.throttled_ns
     if wall_ns <= 0 or run_ns < 0 or wait_ns < 0 or throttled_ns < 0:
         return None
-    return Usage(
-        wall_ns / 1e9,
-        run_ns / 1e9,
-        wait_ns / 1e9,
-        throttled_ns / 1e9,
-        _clock_hz(before, after, run_ns),
-        instructions=_instructions(before, after),
-    )
+    clock_hz = instructions = None
+    was, now = before.counts, after.counts
+    if was is not None and now is not None:
+        clock_hz = _clock_hz(was.cycles, now.cycles, run_ns)
+        counted = now.instructions - was.instructions
+        instructions = None if counted < 0 else float(counted)
+    times_s = wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, throttled_ns / 1e9
+    return Usage(*times_s, clock_hz, instructions=instructions)
 
 
-def _clock_hz(before: VcpuReading, after: VcpuReading, run_ns: int) -> float | None:
-    was = before.counts.cycles if before.counts else None
-    now = after.counts.cycles if after.counts else None
+def _clock_hz(was: int | None, now: int | None, run_ns: int) -> float | None:
     if was is None or now is None or now <= was or run_ns <= 0:
         return None
     return (now - was) / (run_ns / 1e9)
-
-
-def _instructions(before: VcpuReading, after: VcpuReading) -> float | None:
-    if before.counts is None or after.counts is None:
-        return None
-    counted = after.counts.instructions - before.counts.instructions
-    return None if counted < 0 else float(counted)

@@ -1,7 +1,5 @@
 """What a vCPU was owed and got, and why it got less, on cases worked out by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from amp_nova.accounting.delivery import (
@@ -32,7 +30,7 @@ def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
 
 def on_core(refcores=0.5, **known):
     """The usual conditions on a core type of which this is known."""
-    return replace(conditions(refcores), core_type=CoreType("slow", **known))
+    return conditions(refcores)._replace(core_type=CoreType("slow", **known))
 
 
 def added(intervals, ran_under=None, window_s=3.0):
