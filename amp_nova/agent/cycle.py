@@ -1,5 +1,6 @@
 """The record of one control cycle: metrics, status, host reports and the log read nothing else."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -7,7 +8,7 @@ from amp_nova.accounting.accounts import Accounts, of_instance
 from amp_nova.accounting.delivery import Account, Ratios
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
+from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.profiles import Profiles, VcpuProfile
@@ -104,3 +105,26 @@ class Cycle:
         ratios = of_instance(v.account.ratios for v in vcpus)
         problem = self.bookings[resource].problem or seen.failure
         return DomainRecord(seen.domain, tuple(vcpus), ratios, problem, idle=bool(seen.idle))
+
+
+def counted(
+    totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
+) -> Totals:
+    """The counts, with the changes of one cycle added."""
+    if not made:
+        return Totals(totals.cycles + 1, totals.writes, 0, totals.failures, {}, totals.migrations)
+    migrations, failures = Counter(totals.migrations), Counter(totals.failures)
+    failed = (*outcome.failures.values(), *outcome.idle_failures.values())
+    failures.update(f.reason for f in failed)
+    writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
+    for change in made.vcpus:
+        if change.key in outcome.failures:
+            continue
+        writes += len(change.steps)
+        for step in change.steps:
+            if step.pcpus is not None:
+                old = topology.only_type(before[change.key].pcpus)
+                new = topology.only_type(step.pcpus)
+                if old is not None and new is not None and old is not new:
+                    migrations[old.name, new.name] += 1
+    return Totals(totals.cycles + 1, writes, 0, failures, {}, migrations)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
-from amp_nova.agent.cycle import STAGES, Cycle, Totals
+from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings, Choice
@@ -192,6 +192,7 @@ class Loop:
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
         places = {**now, **moved} if moved else now
         instances = memo(bookings.instances, state.bookings, places, idle, excluded, own)
+        instances = memo(homes.without_places, instances, topology, state.kept_free)
         packed = memo(pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed)
         current = self._current(state, now, seen.topology)
         context = Context(topology, terms, packed, current, state.kept_free)
@@ -251,7 +252,7 @@ class Loop:
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
-            totals=_counted(state.totals, topology, before, wanted, outcome),
+            totals=counted(state.totals, topology, before, wanted, outcome),
         )
 
     def _totals(self, state: State) -> Totals:
@@ -306,26 +307,3 @@ def _targets(
             core_type.nominal_ips if core_type else None,
         )
     return targets
-
-
-def _counted(
-    totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
-) -> Totals:
-    """The counts, with the changes of one cycle added."""
-    if not made:
-        return replace(totals, cycles=totals.cycles + 1)
-    migrations, failures = Counter(totals.migrations), Counter(totals.failures)
-    failed = (*outcome.failures.values(), *outcome.idle_failures.values())
-    failures.update(f.reason for f in failed)
-    writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
-    for change in made.vcpus:
-        if change.key in outcome.failures:
-            continue
-        writes += len(change.steps)
-        for step in change.steps:
-            if step.pcpus is not None:
-                old = topology.only_type(before[change.key].pcpus)
-                new = topology.only_type(step.pcpus)
-                if old is not None and new is not None and old is not new:
-                    migrations[old.name, new.name] += 1
-    return Totals(totals.cycles + 1, writes, 0, failures, {}, migrations)

@@ -13,6 +13,7 @@ from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
 from amp_nova.control import own_coefficients
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.hardware.effective_speed import slowing_siblings
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -94,6 +95,33 @@ class Packed:
     def pcpus(self) -> dict[VcpuKey, int | None]:
         """The pCPU of each vCPU, ``None`` if it found none: input of the next packing."""
         return {key: self.packing.placed.get(key) for key in self.requests}
+
+
+def without_places(
+    instances: Sequence[Instance], topology: Topology, kept_free_before: frozenset[int]
+) -> tuple[Instance, ...]:
+    """The instances as packing and entitlements need to see them: equal while only a policy moves.
+
+    Where a vCPU is now decides nothing if its instance has neither a booking nor a core type and is
+    not excluded, unless somebody else moved it out of its allowed pCPUs or siblings of whole cores
+    may have to be kept free. Such a vCPU counts as being on all its allowed pCPUs.
+    """
+    if kept_free_before or slowing_siblings(topology):
+        return tuple(instances)
+    return tuple([_without_places(i) if _anywhere(i) else i for i in instances])
+
+
+def _anywhere(instance: Instance) -> bool:
+    booking = instance.booking
+    return not booking.booked and booking.core_type is None and instance.excluded is None
+
+
+def _without_places(instance: Instance) -> Instance:
+    vcpus = [
+        VcpuFacts(number, allowed if pcpus <= allowed else pcpus, allowed, uncounted)
+        for number, pcpus, allowed, uncounted in instance.vcpus
+    ]
+    return instance._replace(vcpus=tuple(vcpus))
 
 
 def pack(

@@ -1,5 +1,7 @@
 """Entitlements, changes and accounts: what holds for every host and every history."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from amp_nova.accounting.delivery import Account, Booked, Conditions, add_interv
 from amp_nova.control.changes import change
 from amp_nova.control.context import Context, Terms
 from amp_nova.control.entitlement import Entitlement, Quota, entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control.homes import Instance, VcpuFacts, pack, without_places
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
@@ -49,6 +51,38 @@ def entitled(host, domains, terms):
     """The entitlements of a host in its first cycle."""
     packed = pack(domains, host, terms.reserve_ratio, terms.one_pcpu, {})
     return entitle(domains, Context(host, terms, packed))
+
+
+@given(booked_hosts())
+def test_places_that_are_left_out_decide_nothing(case):
+    """Whatever a policy moves, the same is decided without knowing it; also beside whole cores."""
+    host, domains = case
+    slowed = replace(
+        host, core_types=tuple(replace(t, smt_busy_factor=0.6) for t in host.core_types)
+    )
+    for topology_ in (host, slowed):
+        for before in (frozenset(), frozenset({0})):
+            least = without_places(domains, topology_, before)
+            packed = pack(domains, topology_, 0.0, False, {})
+            assert pack(least, topology_, 0.0, False, {}) == packed
+            context = Context(topology_, Terms(), packed, kept_free_before=before)
+            assert entitle(least, context) == entitle(domains, context)
+
+
+def test_only_bookings_are_packed_anew_when_vcpus_move():
+    """A move by a policy leaves the inputs of packing equal, a move of any other vCPU does not."""
+    host = topology()
+    everywhere, here, there = (frozenset(p) for p in ([0, 1, 2], [1], [2]))
+
+    def seen(pcpus, excluded=None, **booked):
+        booking = Booking((VcpuBooking(0, **booked),))
+        facts = (VcpuFacts(0, pcpus, everywhere),)
+        return without_places([Instance("vm", booking, facts, excluded)], host, frozenset())
+
+    assert seen(here) == seen(there)
+    assert seen(here, "paused") != seen(there, "paused")
+    assert seen(here, kind="pref_core", refcores=0.5) != seen(there, kind="pref_core", refcores=0.5)
+    assert seen(here) != seen(frozenset({3}))
 
 
 @given(booked_hosts(tiny=True), st.sampled_from([0.0, 0.2]), st.booleans())
