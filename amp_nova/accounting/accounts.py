@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from amp_nova.accounting.delivery import (
+    NOTHING_BOOKED,
     Account,
     Booked,
     Conditions,
     Ratios,
+    add_cpu_time,
     add_idle,
     add_interval,
 )
@@ -57,12 +59,15 @@ class Accounts:
     """The entries of all vCPUs, by instance and index, as of the observation at ``time_ns``.
 
     ``readings``: the last reading of each instance; while it is equal, the entries do not change.
+    ``whole``: whether everything is accounted; otherwise, of vCPUs without a booking, only the CPU
+    seconds, on which decisions depend. The rest of their accounts is for records alone.
     """
 
     time_ns: int = 0
     entries: Mapping[str, Mapping[int, Entry]] = field(default_factory=dict)
     readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
+    whole: bool = True
 
     def of(self, key: VcpuKey) -> Account:
         """The account of one vCPU; an empty account if the vCPU is unknown."""
@@ -88,7 +93,7 @@ class Accounts:
             }
             for resource, vcpus in self.entries.items()
         }
-        return Accounts(self.time_ns, entries, self.readings, conditions)
+        return Accounts(self.time_ns, entries, self.readings, conditions, self.whole)
 
     def _under(self, entry: Entry, conditions: Conditions | None) -> Entry:
         if conditions == entry.conditions:
@@ -109,7 +114,7 @@ def advance(before: Accounts, seen: Observation) -> Accounts:
             known = _domain(before, seen.time_ns, domain, known, busy)
         entries[resource] = known
     readings = {d.domain.resource: d for d in seen.domains}
-    return Accounts(seen.time_ns, entries, readings, before.conditions)
+    return Accounts(seen.time_ns, entries, readings, before.conditions, before.whole)
 
 
 def _domain(
@@ -135,8 +140,10 @@ def _domain(
                 used = used._replace(siblings_busy_ratio=busy.get((resource, index), 0.0))
             account = entry.account_at(before.time_ns)
             # An interval in which counters restarted, or without conditions, is not accounted.
-            if used is not None and entry.conditions is not None:
-                account = add_interval(account, used, entry.conditions, WINDOW_S)
+            if used is not None and (ran := entry.conditions) is not None:
+                whole = before.whole or ran.booked != NOTHING_BOOKED
+                add = add_interval if whole else add_cpu_time
+                account = add(account, used, ran, WINDOW_S)
             entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
         entries[index] = entry
     for index, entry in known.items():

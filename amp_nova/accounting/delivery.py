@@ -36,6 +36,7 @@ class Booked(NamedTuple):
     burst_s: float = 0.0
 
 
+NOTHING_BOOKED = Booked()
 UNKNOWN = CoreType("unknown")
 
 
@@ -50,7 +51,7 @@ class Conditions(NamedTuple):
     position: int
     types: int
     coefficient: float | None
-    booked: Booked = Booked()
+    booked: Booked = NOTHING_BOOKED
     edge_s: float = 0.0
     core_type: CoreType = UNKNOWN
 
@@ -228,10 +229,19 @@ def _carried(
     return Carried(banked_ref_s, lately)
 
 
-def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
-    """Add an interval that lies entirely on one core type; close the window if it is full."""
+def _cpu_s(account: Account, used: Usage, ran: Conditions) -> tuple[float, ...]:
     cpu_s = list(account.cpu_s) if len(account.cpu_s) == ran.types else [0.0] * ran.types
     cpu_s[ran.position] += used.run_s
+    return tuple(cpu_s)
+
+
+def add_cpu_time(account: Account, used: Usage, ran: Conditions, _window_s: float) -> Account:
+    """Add only the CPU time of an interval that lies entirely on one core type."""
+    return Account(_cpu_s(account, used, ran))
+
+
+def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
+    """Add an interval that lies entirely on one core type; close the window if it is full."""
     coefficient = ran.coefficient or 0.0
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.core_type)
@@ -257,7 +267,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     if ran.booked.refcores is None and ran.booked.ips is None:
         recent = slowdown.enter(account.recent, used, ran.position, ran.types)
     return Account(
-        tuple(cpu_s),
+        _cpu_s(account, used, ran),
         account.ref_s + worth,
         shortfall,
         balance,

@@ -48,7 +48,8 @@ PER_INSTANCE = one_limit.pack, one_limit.entitle
 class Settings:
     """How the loop runs.
 
-    ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged.
+    ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged;
+    ``accounts``: keep whole accounts, for records, and not only what decisions depend on.
     """
 
     terms: Terms = field(default_factory=Terms)
@@ -59,6 +60,7 @@ class Settings:
     drift_repairs_max: int = 3
     dry_run: bool = False
     memoize: bool = True
+    accounts: bool = True
 
 
 class State(NamedTuple):
@@ -100,7 +102,8 @@ class Loop:
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
         begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
-        self._state = State(begun, profiles=Profiles(settings.profiles))
+        known, kept = Profiles(settings.profiles), Accounts(whole=settings.accounts)
+        self._state = State(begun, profiles=known, accounts=kept)
         self.fast = FastLoop(sensor, actuator, settings.ips)
         """The fast loop, to be run between cycles while it is active."""
 

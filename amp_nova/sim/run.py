@@ -52,6 +52,16 @@ def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
     return loop.fast.tick_s if counts else None
 
 
+def _settings(scenario: Scenario, given: Settings) -> Settings:
+    """The loop's settings for a scenario."""
+    return replace(
+        given,
+        policy=replace(given.policy, seed=scenario.seed),
+        ips=replace(given.ips, controller=scenario.ips_controller),
+        accounts=False,  # nobody reads the records of cycles
+    )
+
+
 def run(
     scenario: Scenario,
     policy: Policy | None = None,
@@ -61,12 +71,7 @@ def run(
 
     ``settings`` replace the scenario's ``agent``, but not its seed and Ips controller.
     """
-    settings = settings or scenario.agent
-    settings = replace(
-        settings,
-        policy=replace(settings.policy, seed=scenario.seed),
-        ips=replace(settings.ips, controller=scenario.ips_controller),
-    )
+    settings = _settings(scenario, settings or scenario.agent)
     policy = policy or read_policy(scenario.policy)
     host = SimHost(
         scenario.topology,

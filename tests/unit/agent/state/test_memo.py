@@ -93,12 +93,15 @@ def simulated():
     return SimHost(topology(fast=2, slow=2), guests, reference_ips=2e9)
 
 
-def written(*, memoize, copies):
+def written(*, memoize=True, copies=False, accounts=True):
     """All writes of two minutes, with a guest that stops and one that starts."""
     host = simulated()
     recorded = Recorded(host, copies=copies)
     settings = Settings(
-        coefficients=Choice(adaptive=True), policy=PolicySettings(2.0), memoize=memoize
+        coefficients=Choice(adaptive=True),
+        policy=PolicySettings(2.0),
+        memoize=memoize,
+        accounts=accounts,
     )
     loop = Loop(recorded, recorded, settings, load_policy("amp-fair"), stopwatch=lambda: 0.0)
     for step in range(1200):
@@ -121,6 +124,11 @@ def test_without_the_cache_the_same_is_written(memoize, copies):
 
     assert sum(bool(w) for w in expected) > 20
     assert written(memoize=memoize, copies=copies) == expected
+
+
+def test_without_whole_accounts_the_same_is_written():
+    """What only records show of vCPUs without a booking decides nothing."""
+    assert written(accounts=False) == written()
 
 
 def test_a_foreign_change_is_seen_with_and_without_the_cache():
