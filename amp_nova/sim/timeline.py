@@ -67,18 +67,30 @@ class Timeline:
     def advance(self, until_s: float) -> None:
         """Let time pass."""
         self._reschedule()
-        while self._events and self._events[0][0] <= until_s:
+        while self._due(until_s):
             self.now_s = max(self.now_s, self._events[0][0])
-            while self._events and self._events[0][0] <= self.now_s:
-                *_, version, what = heapq.heappop(self._events)
+            while self._due(self.now_s):
+                what = heapq.heappop(self._events)[-1]
                 if isinstance(what, Behaviour):
                     self._turn(what)
-                elif not isinstance(what, SimVcpu):
-                    self._clock(what)
-                elif version == what.work.version:
+                elif isinstance(what, SimVcpu):
                     self._reached(what)
+                else:
+                    self._clock(what)
             self._reschedule()
         self.now_s = until_s
+
+    def _due(self, until_s: float) -> bool:
+        """Whether something happens until then; discards forecasts that were made again since.
+
+        If those moved time on, forecasts would be made again, later by rounding errors, for ever.
+        """
+        while self._events and self._events[0][0] <= until_s:
+            *_, version, what = self._events[0]
+            if not isinstance(what, SimVcpu) or version == what.work.version:
+                return True
+            heapq.heappop(self._events)
+        return False
 
     def _expect_clock(self) -> None:
         if (upcoming := next(self._clock_changes, None)) is not None:
