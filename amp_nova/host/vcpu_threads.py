@@ -114,7 +114,13 @@ class VcpuThread:
 
 def started(task: Path) -> str:
     """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
-    return (task / "stat").read_text().rsplit(")", 1)[1].split()[19]
+    # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
+    fd = os.open(f"{task}/stat", os.O_RDONLY)
+    try:
+        raw = os.read(fd, 1024)
+    finally:
+        os.close(fd)
+    return raw.rpartition(b")")[2].split(None, 20)[19].decode()
 
 
 def incarnation(root: Path, pid: int) -> str:

@@ -29,8 +29,7 @@ def locked(state_path: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None
     """
     path = state_path / name
     try:
-        state_path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _opened(path)
     except OSError as exc:
         raise ConfigInvalid(
             f"[agent] state_path {state_path} cannot be written ({exc.strerror}): run this as root "
@@ -46,6 +45,15 @@ def locked(state_path: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None
         yield
     finally:
         os.close(fd)
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:  # only the first time: the fast loop takes a lock many times a second
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
 
 
 def _taken(fd: int) -> bool:

@@ -27,7 +27,7 @@ class Pauses:
     def current(self) -> Mapping[str, str]:
         """The instances that are paused now: the reason by UUID."""
         try:
-            stamp = self._folder.stat().st_mtime_ns
+            stamp = os.stat(self._folder).st_mtime_ns
         except OSError:
             return {}
         # A recent time stamp is not trusted: the folder may change again without a newer one.

@@ -22,7 +22,7 @@ class CgroupBackend:
         if step.pcpus is not None:
             move_thread(thread.tid, step.pcpus)
             return
-        if step.bandwidth is not None:
+        if step.bandwidth is not None and thread.group.burst_us:
             thread.group.forbid_burst()
         if thread.group.bandwidth() != step.bandwidth:  # any write would refill the group
             thread.group.set_bandwidth(step.bandwidth)
