@@ -85,9 +85,9 @@ def _work(before: Sample | None, after: Sample | None) -> Work | None:
     """
     if before is None or after is None:
         return None
-    wall_ns, run_ns = after.time_ns - before.time_ns, after.run_ns - before.run_ns
-    wait_ns = after.wait_ns - before.wait_ns
-    instructions = after.instructions - before.instructions
+    time_ns, ran_ns, waited_ns, retired = before
+    wall_ns, run_ns = after.time_ns - time_ns, after.run_ns - ran_ns
+    wait_ns, instructions = after.wait_ns - waited_ns, after.instructions - retired
     if not 0 < wall_ns <= GAP_MAX_NS or run_ns < 0 or wait_ns < 0 or instructions < 0:
         return None
     return Work(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, float(instructions))
@@ -123,7 +123,7 @@ class FastLoop:
     @property
     def next_tick(self) -> int:
         """After how many ticks a vCPU is due: the ticks before that would do nothing."""
-        due = min((vcpu.tick for vcpu in self._vcpus.values()), default=0)
+        due = min([vcpu.tick for vcpu in self._vcpus.values()], default=0)
         return max(1, due - self._tick)
 
     def follow(self, targets: Mapping[VcpuKey, Target]) -> None:
@@ -154,11 +154,11 @@ class FastLoop:
         ``ticks``: how many have passed since the last call, at most ``next_tick``.
         """
         self._tick += ticks
-        due = [key for key, vcpu in self._vcpus.items() if vcpu.tick <= self._tick]
+        now = self._tick
+        due = {key: vcpu for key, vcpu in self._vcpus.items() if vcpu.tick <= now}
         samples = self._sensor.sample(due)
         wanted: dict[VcpuKey, Bandwidth] = {}
-        for key in due:
-            vcpu = self._vcpus[key]
+        for key, vcpu in due.items():
             if self._add(vcpu, samples.get(key)):
                 limit = ips_controller.limit(vcpu.state.share)
                 if limit != vcpu.target.limit:
@@ -184,19 +184,20 @@ class FastLoop:
             vcpu.begin(sample)
             return False
         vcpu.last, state, terms = sample, vcpu.state, vcpu.target.terms
-        changed = self._controller.changed(state, terms, work.run_s, work.instructions)
-        if not changed and work.wall_s < terms.sp_s * PERIOD_RATIO:
+        wall_s, run_s, _, instructions = work
+        changed = self._controller.changed(state, terms, run_s, instructions)
+        if not changed and wall_s < terms.sp_s * PERIOD_RATIO:
             return False
         if changed and state.rho is not None:
             vcpu.alert_ns = sample.time_ns + ALERT_S * 1e9
-        if sample.time_ns >= vcpu.alert_ns or work.run_s < IDLE_RATIO * state.share * work.wall_s:
+        if sample.time_ns >= vcpu.alert_ns or run_s < IDLE_RATIO * state.share * wall_s:
             # At a multiple of TICKS like all of these, so that the loop wakes up once per period.
             next_period = self._tick + ips_controller.TICKS
             vcpu.tick = next_period + -next_period % ips_controller.TICKS
         latest = work if last is vcpu.since else _work(last, sample)
-        vcpu.state = self._controller.act(state, terms, work, latest or work)
+        vcpu.state = now = self._controller.act(state, terms, work, latest or work, changed)
         vcpu.since = sample
-        return vcpu.state.share != state.share
+        return now.share != state.share
 
     def _write(self, wanted: Mapping[VcpuKey, Bandwidth]) -> None:
         if not wanted:

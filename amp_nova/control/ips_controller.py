@@ -18,6 +18,7 @@ booking over the time since, nor for less than a write costs. Where writes are f
 often.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -129,12 +130,12 @@ class Controller:
 
     ``changed(state, terms, run_s, instructions)``: whether the work has changed, judged at every
     sample from CPU seconds and instructions since the controller last acted.
-    ``act(state, terms, work, latest)``: the new state. ``work``: what the vCPU did since the
-    controller last acted; ``latest``: the part of that since the last sample.
+    ``act(state, terms, work, latest, changed)``: the new state. ``work``: what the vCPU did since
+    the controller last acted; ``latest``: the part of that since the last sample.
     """
 
     changed: Callable[[State, Terms, float, float], bool]
-    act: Callable[[State, Terms, Work, Work], State]
+    act: Callable[[State, Terms, Work, Work, bool], State]
 
 
 def _period_us(share: float) -> int:
@@ -158,55 +159,80 @@ def first_share(ips: float, rho: float | None) -> float:
     return min(1.0, ips / (rho or RHO_UNKNOWN))
 
 
-def _with_waits(state: State, work: Work) -> tuple[float, Work]:
-    """``unreported_s``, and the work with an estimate of the time it really waited.
+@functools.lru_cache(maxsize=4096)
+def _longest_wait_s(share: float) -> float:
+    """The longest wait that the limit for this share can cause; most limits rarely change."""
+    return _period_us(share) / 1e6 + TICK_S / max(share, 1e-3)
+
+
+def _wanted(state: State, work: Work) -> tuple[float, float]:
+    """``unreported_s``, and an estimate of the time in which the vCPU wanted a pCPU.
 
     The kernel reports a wait when it ends. So unexplained time off the pCPU may belong to a wait
     that has not ended, and a reported wait may have begun before the interval. Time off the pCPU
     counts as a wait up to the longest wait that the limit can cause, and beyond that as no demand.
     """
-    wall_s, run_s, wait_s, instructions = work
-    longest_s = _period_us(state.share) / 1e6 + TICK_S / max(state.share, 1e-3)
+    wall_s, run_s, wait_s, _ = work
+    longest_s = _longest_wait_s(state.share)
+    off_s, idle_s = wall_s - run_s, 0.0
     unreported_s = state.unreported_s + wall_s - run_s - wait_s
-    idle_s = min(max(0.0, unreported_s - longest_s), max(0.0, wall_s - run_s))
-    unreported_s = min(max(0.0, unreported_s - idle_s), longest_s)
-    return unreported_s, Work(wall_s, run_s, wall_s - run_s - idle_s, instructions)
+    if unreported_s > longest_s:
+        idle_s = min(unreported_s - longest_s, max(0.0, off_s))
+        unreported_s = min(unreported_s - idle_s, longest_s)
+    elif unreported_s < 0.0:
+        unreported_s = 0.0
+    wanted_s = run_s + (off_s - idle_s)
+    return unreported_s, wanted_s if wanted_s < wall_s else wall_s
 
 
-def _balanced(state: State, rho: float | None, terms: Terms, work: Work) -> tuple[float, float]:
+def _balanced(
+    state: State, rho: float | None, terms: Terms, work: Work, wanted_s: float
+) -> tuple[float, float]:
     """``balance`` and ``banked`` after ``work``.
 
     The vCPU is owed its booking for the time it wanted to run. Time without demand first pays an
     excess back and then fills the bank. So a vCPU that runs ahead and then sleeps, all within its
     booking, loses nothing, as in its account (``delivery.owed``).
     """
-    ips, share, wanted_s = terms.ips, state.share, work.demand_s
+    wall_s, _, _, instructions = work
+    ips, paid, spent = terms.ips, 0.0, 0.0
+    unused = ips * (wall_s - wanted_s)
+    balance = state.balance + ips * wanted_s - instructions
+    if balance > 0.0:
+        most = max(ips * CARRY_S, (rho or 0.0) * OVERRUN_S)
+        carry = _carried(state, ips, work, wanted_s, most)
+        balance = min(balance, max(carry, state.balance), most)
+    elif balance < 0.0:
+        paid = min(unused, -balance)
+        balance += paid
+        spent = min(state.banked, -balance)
+        balance = max(balance + spent, -ips * OVERDRAFT_S)
+    banked, full = state.banked - spent + unused - paid, ips * terms.burst_s
+    return balance, banked if banked < full else full
+
+
+def _carried(state: State, ips: float, work: Work, wanted_s: float, most: float) -> float:
+    """The most that the vCPU is owed after ``work``: ``most`` if its limit held it back."""
+    run_s, share = work.run_s, state.share
+    if run_s == 0.0 or share >= 1.0:  # probably asleep, or nothing limits it
+        return 0.0
     due_s = share * wanted_s
-    bound = share < 1.0 and work.run_s >= min(0.9 * due_s, due_s - OVERRUN_S)
-    most = max(ips * CARRY_S, (rho or 0.0) * OVERRUN_S)
-    carry = most if bound else ips * CARRY_LOST_S if share < 1.0 else 0.0
-    if work.run_s == 0.0:  # probably asleep
-        carry = 0.0
-    balance = state.balance + ips * wanted_s - work.instructions
-    balance = min(balance, max(carry, state.balance), most)
-    unused = ips * (work.wall_s - wanted_s)
-    paid = min(unused, max(0.0, -balance))
-    balance += paid
-    spent = min(state.banked, max(0.0, -balance))
-    balance = max(balance + spent, -ips * OVERDRAFT_S)
-    return balance, min(ips * terms.burst_s, state.banked - spent + unused - paid)
+    bound = run_s >= due_s - OVERRUN_S or run_s >= 0.9 * due_s
+    return most if bound else ips * CARRY_LOST_S
 
 
 def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> bool:
     """Whether instructions deviate by more than chance, and by more than a write gives away."""
+    if run_s < RHO_RUN_LEAST_S:
+        return False
     rho = state.rho or RHO_UNKNOWN
     expected = rho * run_s
     worth = EARLY_S * terms.ips + EARLY_RATIO * expected + state.gift_s * rho
-    return run_s >= RHO_RUN_LEAST_S and abs(instructions - expected) > worth
+    return abs(instructions - expected) > worth
 
 
 def _learned(
-    state: State, work: Work, latest: Work, *, changed: bool
+    state: State, work: Work, wanted_s: float, latest: Work, *, changed: bool
 ) -> tuple[float | None, float, float]:
     """``rho``, ``known_s`` and ``gift_s``, updated with what the vCPU did."""
     rho, known_s, gift_s = state.rho, state.known_s, state.gift_s
@@ -215,8 +241,8 @@ def _learned(
         if seen.run_s < RHO_RUN_LEAST_S or not seen.instructions:
             return rho, known_s, gift_s
         return seen.instructions / seen.run_s, seen.run_s, gift_s
-    if state.held_s == 0.0 and work.demand_s > 0.9 * work.wall_s:  # just written
-        gave_s = work.run_s - state.share * work.demand_s
+    if state.held_s == 0.0 and wanted_s > 0.9 * work.wall_s:  # just written
+        gave_s = work.run_s - state.share * wanted_s
         gift_s = max(0.0, gift_s + GIFT_WEIGHT * (gave_s - gift_s))
     if work.run_s < RHO_RUN_LEAST_S or not work.instructions:
         return rho, known_s, gift_s
@@ -231,26 +257,27 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
     ``wanted_ratio``: share of time in which the vCPU wanted to run. Nothing can be paid back in the
     rest of the time.
     """
-    assert state.rho is not None
-    forward = min(1.0, terms.ips / state.rho)
-    hold_s = state.gift_s / (HOLD_RATIO * forward)
-    if not changed and state.held_s < hold_s * 0.999:
+    share_now, held_s, rho, _, balance, banked, before, gift_s, _, _ = state
+    assert rho is not None
+    forward = min(1.0, terms.ips / rho)
+    hold_s = gift_s / (HOLD_RATIO * forward)
+    if not changed and held_s < hold_s * 0.999:
         return state
-    least_s = max(REPAY_S, terms.sp_s)
-    repay_s = max(least_s * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
-    repay_ips = state.balance / repay_s + state.banked / least_s
-    most = min(1.0, max(forward, terms.most_share))
-    share = min(most, (terms.ips + repay_ips) / state.rho)
-    least = forward * REPAY_LEAST_RATIO
-    if share < least and state.share <= 2.0 * least:
-        return state  # already about as low as allowed
     little = EARLY_S * terms.ips
-    steady = not changed and abs(forward - state.forward) <= HYSTERESIS_RATIO * forward
-    few = -little - EDGE_GIFTS * state.gift_s * state.rho <= state.balance <= little
-    if steady and few and not state.banked:
+    steady = not changed and abs(forward - before) <= HYSTERESIS_RATIO * forward
+    if steady and not banked and -little - EDGE_GIFTS * gift_s * rho <= balance <= little:
         share = forward
-    share = max(share, least)
-    if abs(share - state.share) <= HYSTERESIS_RATIO * forward:
+    else:
+        least_s = max(REPAY_S, terms.sp_s)
+        repay_s = max(least_s * max(wanted_ratio, WANTED_LEAST_RATIO), hold_s)
+        most = min(1.0, max(forward, terms.most_share))
+        least = forward * REPAY_LEAST_RATIO
+        repay_ips = balance / repay_s + banked / least_s
+        share = min(most, (terms.ips + repay_ips) / rho)
+        if share < least and share_now <= 2.0 * least:
+            return state  # already about as low as allowed
+        share = max(share, least)
+    if abs(share - share_now) <= HYSTERESIS_RATIO * forward:
         return state
     return state._replace(share=share, forward=forward, held_s=0.0)
 
@@ -265,25 +292,26 @@ def moved(
     """
     rho = state.rho
     if work is not None:
-        unreported_s, work = _with_waits(state, work)
-        balance, banked = _balanced(state, rho, terms, work)
+        unreported_s, wanted_s = _wanted(state, work)
+        balance, banked = _balanced(state, rho, terms, work, wanted_s)
         state = state._replace(unreported_s=unreported_s, balance=balance, banked=banked)
     if rho is not None and old is not None and new is not None:
         rho *= new / old
     return state._replace(rho=rho, known_s=0.0, held_s=0.0)
 
 
-def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
+def _default(state: State, terms: Terms, work: Work, latest: Work, changed: bool) -> State:
     """Feed forward, with a carried balance."""
-    changed = _changed(state, terms, work.run_s, work.instructions)
-    unreported_s, work = _with_waits(state, work)
-    rho, known_s, gift_s = _learned(state, work, latest, changed=changed)
+    unreported_s, wanted_s = _wanted(state, work)
+    rho, known_s, gift_s = _learned(state, work, wanted_s, latest, changed=changed)
+    balance, banked = _balanced(state, rho, terms, work, wanted_s)
     state = State(
         state.share,
         state.held_s + work.wall_s,
         rho,
         known_s,
-        *_balanced(state, rho, terms, work),
+        balance,
+        banked,
         state.forward,
         gift_s,
         unreported_s,
@@ -291,7 +319,7 @@ def _default(state: State, terms: Terms, work: Work, latest: Work) -> State:
     )
     if rho is None:  # it has not run yet
         return state
-    return _decided(state, terms, work.demand_s / work.wall_s, changed=changed)
+    return _decided(state, terms, wanted_s / work.wall_s, changed=changed)
 
 
 def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
@@ -309,9 +337,9 @@ def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
 
 CONTROLLERS: Mapping[str, Controller] = {
     "default": Controller(_changed, _default),
-    "printed": Controller(lambda *_: False, lambda s, t, w, _: _printed(s, t, w, decays=False)),
+    "printed": Controller(lambda *_: False, lambda s, t, w, *_: _printed(s, t, w, decays=False)),
     "printed-decay": Controller(
-        lambda *_: False, lambda s, t, w, _: _printed(s, t, w, decays=True)
+        lambda *_: False, lambda s, t, w, *_: _printed(s, t, w, decays=True)
     ),
 }
 """``printed``: ``old`` is 0 if the vCPU was blocked in the previous sampling period, as the paper's

@@ -108,9 +108,12 @@ class LibvirtSensor:
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
-        samples = {}
+        samples, domains = {}, self._known
         for key in keys:
-            if (thread := self.thread(key)) is None:
+            resource, index = key
+            if (known := domains.get(resource)) is None:
+                continue
+            if (thread := known.threads.by_index.get(index)) is None:
                 continue
             try:
                 found = thread.sample()

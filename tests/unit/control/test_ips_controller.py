@@ -37,7 +37,7 @@ def looks(state, terms, seconds, rate=R, wants=1.0, name="default", most=1.0, gi
         since = Work(*(getattr(since, f) + getattr(latest, f) for f in FIELDS))
         changed = controller.changed(state, terms, since.run_s, since.instructions)
         if changed or since.wall_s >= SP_S * 0.999:
-            state, since = controller.act(state, terms, since, latest), Work()
+            state, since = controller.act(state, terms, since, latest, changed), Work()
     return state, done
 
 
