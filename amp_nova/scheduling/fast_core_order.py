@@ -45,9 +45,9 @@ class FastCoreOrder:
 
     def sum_of(self, vcpus: float) -> float:
         """The sum of the sensitivities of the first ``vcpus``, which may be a fractional number."""
-        at = bisect_right(self.counts, vcpus) - 1
-        if at == len(self.groups):
+        if vcpus >= self.counts[-1]:
             return self.sums[-1]
+        at = bisect_right(self.counts, vcpus) - 1
         return self.sums[at] + (vcpus - self.counts[at]) * self.groups[at].sensitivity
 
     def preceding(self, group: Group) -> int:
