@@ -102,7 +102,7 @@ def _throughput(
 
 
 def _others_in_sum(demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]) -> float:
-    """``_in_sum`` if no best-effort vCPU is new: for most requests and hosts."""
+    """The throughput of all vCPUs as in ``_in_sum``, if none of them is new."""
     count = order.counts[-1]
     each = sum(cores) / count if count else 0.0
     each = 1.0 if each > 1.0 else each
@@ -127,20 +127,19 @@ def _in_sum(
     All have the same CPU time, so the fastest cores serve the first vCPUs in the order.
     """
     own, x, before = new.best_effort, new.sensitivity, 0
-    if own and demand.ranked:
+    if demand.ranked:
         before = order.preceding(best_effort.group_of(demand, x, own))
     count = order.counts[-1] + own
-    own_ratio = own / count if count else 0.0  # exactly 1 on a host without others
-    each = min(1.0, sum(cores) / count) if count else 0.0
-    total = own_total = first = first_own = first_sum = last_own = 0.0
+    own_ratio = own / count  # exactly 1 on a host without others
+    each = min(1.0, sum(cores) / count)
+    total = own_total = first = first_own = first_sum = 0.0
     for at, faster, idle_worth in demand.fastest_first:
         idle = cores[at]
         last = first + idle / each if each else 0.0
         if last > count:
             last = count
-        if own:
-            last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
-            own_total += each * (last_own - first_own) * (1.0 + faster * x)
+        last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
+        own_total += each * (last_own - first_own) * (1.0 + faster * x)
         last_sum = order.sum_of(last - last_own) + last_own * x
         used = each * (last - first)
         total += used + each * faster * (last_sum - first_sum) + idle_worth * (cores[at] - used)
