@@ -157,7 +157,7 @@ class _FitQuery:
         """The fit by a report; cached in the entry unless the instance is already on the host."""
         if entry.holds(self._resource):
             return host_fit.fit(entry.headroom_for(self._resource), self._request)
-        found = entry.fits.get(self._key)
+        found: HostFit | None = entry.results.get(self._key)
         if found is None:
             found = self._quick_fit(entry.headroom)
             if found is None:
@@ -165,7 +165,7 @@ class _FitQuery:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")
                 self._repacks_left -= 1
                 found = host_fit.repacked_fit(entry.headroom, self._request)
-            remember(entry.fits, self._key, found)
+            remember(entry.results, self._key, found)
         return found
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 
@@ -21,7 +21,7 @@ from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.host_fit import Headroom, HostFit, Request
+from amp_nova.scheduling.host_fit import Headroom, Request
 from amp_nova.scheduling.sensitivity_history import SensitivityHistory
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport, ReportedInstance
@@ -33,8 +33,8 @@ REQUESTS_MAX = 1 << 16
 """At most this many instances have their host remembered until its agent reports them."""
 AWAY_MAX = 1024
 """At most this many instances of a host are remembered as away; the oldest are forgotten."""
-RESULTS_MAX = 256
-"""At most this many requests have their result cached for each state of a host."""
+RESULTS_MAX = 512
+"""At most this many results are cached for each state of a host: two for each request."""
 TENTATIVE_S = 10.0
 """How long capacity is reserved for a claim in progress."""
 
@@ -73,16 +73,16 @@ class Pending:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
-    ``fits`` and ``weights`` cache results by ``cache_key``. A change of the host's state makes a
-    new entry, so cached results never outlive it.
+    ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
+    dictionary on every host would take longer. A change of the host's state makes a new entry, so
+    cached results never outlive it.
     """
 
     report: HostReport
     received_s: float
     order: Order
     pending: Mapping[str, Pending] = field(default_factory=dict)
-    fits: dict[str, HostFit] = field(default_factory=dict)
-    weights: dict[str, tuple[float, float]] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
 
     def usable(self, oldest_s: float) -> bool:
         """Whether the agent is healthy and its report was not received before ``oldest_s``."""
@@ -120,7 +120,7 @@ class Entry:
         return self.headroom
 
 
-def remember(results: dict[str, T], key: str, result: T) -> T:
+def remember(results: dict[str, Any], key: str, result: T) -> T:
     """Cache a result, after forgetting all others if there are too many."""
     if len(results) >= RESULTS_MAX:
         results.clear()
@@ -129,7 +129,7 @@ def remember(results: dict[str, T], key: str, result: T) -> T:
 
 
 def cache_key(*values: object) -> str:
-    """A key for ``Entry.fits`` and ``Entry.weights``: unlike a tuple, a string hashes only once."""
+    """A key for ``Entry.results``: unlike a tuple, a string hashes only once."""
     return repr(values)
 
 

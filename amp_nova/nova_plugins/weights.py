@@ -16,6 +16,7 @@ from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity
 
@@ -62,14 +63,16 @@ class _WeightsQuery:
         entry = self._entry(node)
         if entry is None or not entry.usable(self._oldest_s):
             return NEUTRAL
-        return entry.weights.get(self._weights_key) or self._computed(entry)
+        cached: tuple[float, float] | None = entry.results.get(self._weights_key)
+        return cached or self._computed(entry)
 
     def _computed(self, entry: Entry) -> tuple[float, float]:
         new = self._new or self._new_instance(entry.report.topology)
-        fit = entry.fits.get(self._fit_key) or self._quick_fit(entry.headroom)
+        fit: HostFit | None = entry.results.get(self._fit_key)
+        fit = fit or self._quick_fit(entry.headroom)
         core_types = fit.core_types if fit else ()
         gain, speed = placement_score.gain_and_speed(entry.best_effort, new, core_types)
-        return remember(entry.weights, self._weights_key, _weights(gain, speed))
+        return remember(entry.results, self._weights_key, _weights(gain, speed))
 
     def _new_instance(self, topology: Topology) -> NewInstance:
         booking, own = self._booking, self._sensitivity

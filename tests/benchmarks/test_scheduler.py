@@ -202,8 +202,7 @@ def on_the_wire(number):
 def change_all(states):
     """Discard cached results, as if every host had just reported a new state."""
     for entry in states._entries.values():
-        entry.fits.clear()
-        entry.weights.clear()
+        entry.results.clear()
 
 
 def send_some(states, count, round_):

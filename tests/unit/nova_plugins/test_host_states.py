@@ -296,9 +296,9 @@ class TestDecisions:
 def test_results_are_cached_while_the_state_of_the_host_is_the_same(states):
     """A report of a new state discards them."""
     receive(states)
-    states.entry("host1").fits["key"] = "cached"
+    states.entry("host1").results["key"] = "cached"
     receive(states, sequence=2)
-    assert states.entry("host1").fits == {"key": "cached"}
+    assert states.entry("host1").results == {"key": "cached"}
 
     receive(states, instance("a", (0.5, 0)), sequence=3)
-    assert states.entry("host1").fits == {}
+    assert states.entry("host1").results == {}
