@@ -115,7 +115,7 @@ class _AmpWeigher(weights.BaseHostWeigher):  # type: ignore[misc]
         return [weights_of(w.obj.nodename)[part] for w in weighed_obj_list]
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
-        (weight,) = self.weigh_objects([weights.WeighedObject(host_state, 0.0)], weight_properties)
+        (weight,) = self.weigh_objects([weights.WeighedHost(host_state, 0.0)], weight_properties)
         return weight
 
 

@@ -4,7 +4,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from msgspec import structs
+from nova import context
+from nova.objects.request_spec import RequestSpec
+from nova.scheduler.host_manager import HostState
+from nova.scheduler.weights import BaseHostWeigher, WeighedHost
 
+from amp_nova.nova_plugins.weights import AmpEfficiencyWeigher
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Speedup
 from tests.functional.cloud import CloudTestCase
@@ -48,6 +53,18 @@ class EfficiencyTest(WeighingTestCase):
         server = self.boot(self.flavor(efficiency="high"))
 
         assert self.host_of(server) == "hybrid"
+
+    def test_a_host_is_weighed_alone_as_with_others(self):
+        """By the loop of Nova's base class, for a caller that weighs host by host."""
+        server = self.boot(self.flavor(efficiency="high"))
+        spec = RequestSpec.get_by_instance_uuid(context.get_admin_context(), server["id"])
+        hosts = [WeighedHost(HostState(name, name, None), 0.0) for name in self.HOSTS]
+        weigher = AmpEfficiencyWeigher()
+
+        alone = BaseHostWeigher.weigh_objects(weigher, hosts, spec)
+
+        assert alone == weigher.weigh_objects(hosts, spec)
+        assert alone[0] != alone[1]
 
     def test_bookings_leave_fast_cores_alone(self):
         """The tenant gets the same on any core: five instances fill the five slow cores."""
