@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ FAST, SLOW = 0, 1
 
 WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
 """What the agents of tests that do not choose write through."""
+NAP_NS = int(os.environ.get("AMP_NOVA_NAP_MS", "0")) * 1_000_000
+"""How long guests sleep after each 16 rounds of work, in runs that measure nothing."""
+MEASURED_TIMES, STOLEN_MOST = 3, 0.05
 SETTLED_CYCLES = 10
 both_writers = pytest.mark.parametrize("writer", ["cgroup", "libvirt"])
 """Runs a test with an agent that writes cgroups, and with one that writes through libvirt."""
@@ -73,7 +76,10 @@ class Lab:
         spec = GuestSpec(name=f"{self.prefix}-{name}", specs=specs, **more)
         guest = Guest(self.conn, spec, self.image)
         self._guests.append(guest)
-        return guest.wait()
+        guest.wait()
+        if NAP_NS:
+            guest.nap(NAP_NS)
+        return guest
 
     def sender(self, name: str, **more: Any) -> Any:
         """Start a guest with one tap that sends frames and counts them instead of rounds."""
@@ -155,6 +161,33 @@ def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") 
     while not condition():
         assert time.monotonic() < end, f"no sign of {what} within {timeout_s} s"
         time.sleep(0.02)
+
+
+def _stolen_s() -> float:
+    """CPU time of both CPUs that this machine's own host has given to others so far."""
+    cpus = (f"cpu{FAST}", f"cpu{SLOW}")
+    fields = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    return sum(int(f[8]) for f in fields if f[0] in cpus) / os.sysconf("SC_CLK_TCK")
+
+
+def unless_stolen(check: Callable[[], None]) -> None:
+    """A check that measures; its failure counts only if this machine's own host took little time.
+
+    Otherwise it is tried again a few times; if that does not help, nothing can be said, and the
+    test is skipped.
+    """
+    stolen = []
+    for _ in range(MEASURED_TIMES):
+        began_s, before_s = time.monotonic(), _stolen_s()
+        try:
+            check()
+            return
+        except AssertionError:
+            stolen.append((_stolen_s() - before_s) / 2 / (time.monotonic() - began_s))
+            if stolen[-1] <= STOLEN_MOST:
+                raise
+    shares = ", ".join(f"{s:.0%}" for s in stolen)
+    pytest.skip(f"cannot be measured: the host of this virtual machine took {shares} of its CPUs")
 
 
 class Agent:

@@ -14,11 +14,13 @@ from amp_nova.exceptions import CountersUnavailable
 from amp_nova.hardware.calibration import Run
 from amp_nova.host.calibration import file, stress_ng
 from amp_nova.host.counters import perf
+from tests.lab import unless_stolen
 from tests.perf_events import TASK_CLOCK
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("stress-ng") is None, reason="stress-ng is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(shutil.which("stress-ng") is None, reason="stress-ng is not installed"),
+    pytest.mark.measures,
+]
 
 
 def command(folder, *arguments):
@@ -101,6 +103,10 @@ def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
         pytest.skip(f"no performance counters here: {exc}")
     pcpu = max(os.sched_getaffinity(0))
     step = Run(0, "core", "integer", False)
-    found = stress_ng.find().run(step, stress_ng.KERNELS[0], [pcpu], 1)
 
-    assert found.ips == pytest.approx(1e9, rel=0.05)
+    def alike():
+        found = stress_ng.find().run(step, stress_ng.KERNELS[0], [pcpu], 1)
+        # In time that the host of a virtual machine steals, the counter goes on, CPU time does not.
+        assert found.ips == pytest.approx(1e9, rel=0.05)
+
+    unless_stolen(alike)
