@@ -16,16 +16,14 @@ class Counts(NamedTuple):
     """A vCPU's performance counters, cumulative since they were opened.
 
     On a machine with one PMU per core type, each value is the sum over all PMUs, never scaled by
-    time enabled over time running. ``residency_ns`` is then the time that each PMU's counters ran,
-    by the PMU's name: how long the vCPU was on cores of that type. Values smaller than before mean
-    that the counters were opened again.
+    time enabled over time running. Values smaller than before mean that the counters were opened
+    again.
     """
 
     instructions: int
     cycles: int | None = None
     cache_misses: int | None = None
     """Last-level cache misses."""
-    residency_ns: tuple[tuple[str, int], ...] = ()
 
 
 class VcpuReading(NamedTuple):
@@ -136,13 +134,23 @@ class Usage(NamedTuple):
         return max(0.0, self.wait_s - self.throttled_s)
 
 
+def went_on(before: VcpuReading, after: VcpuReading, wall_ns: int) -> bool:
+    """Whether time passed between two readings and no counter went backwards."""
+    return (
+        wall_ns > 0
+        and after.run_ns >= before.run_ns
+        and after.wait_ns >= before.wait_ns
+        and after.throttled_ns >= before.throttled_ns
+    )
+
+
 def usage(before: VcpuReading, after: VcpuReading, wall_ns: int) -> Usage | None:
     """The difference between two readings; ``None`` if a counter or the clock went backwards."""
+    if not went_on(before, after, wall_ns):
+        return None
     run_ns = after.run_ns - before.run_ns
     wait_ns = after.wait_ns - before.wait_ns
     throttled_ns = after.throttled_ns - before.throttled_ns
-    if wall_ns <= 0 or run_ns < 0 or wait_ns < 0 or throttled_ns < 0:
-        return None
     clock_hz = instructions = None
     was, now = before.counts, after.counts
     if was is not None and now is not None:

@@ -44,7 +44,7 @@ class AashPolicy:
         """The vCPUs furthest behind their share get the fast cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
         if BY_VCPU in self.printed:
-            return deficit.by_shares(view, evenly(shared), accounts)
+            return deficit.by_shares(view, shared, evenly(shared), accounts)
         size = {name: len(vcpus) for name, vcpus in by_instance(shared).items()}
         shares = evenly(shared, lambda v: v.weight / size[v.key[0]])
-        return deficit.by_shares(view, shares, accounts)
+        return deficit.by_shares(view, shared, shares, accounts)

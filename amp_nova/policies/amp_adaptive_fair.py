@@ -65,14 +65,14 @@ class AmpAdaptiveFairPolicy:
             if speedup is not None:
                 speeds = [speed(types, at, speedup) for at in range(len(types))]
                 needed = self._needed_ratio(floors[vcpu.key], speeds)
-                floors[vcpu.key] = tuple(needed * s for s in floors[vcpu.key])
+                floors[vcpu.key] = tuple([needed * s for s in floors[vcpu.key]])
         shares = distribute(shared, ranked_vcpus(shared, score), floors)
-        return deficit.by_shares(view, shares, accounts)
+        return deficit.by_shares(view, shared, shares, accounts)
 
     def _needed_ratio(self, share: Sequence[float], speeds: Sequence[float]) -> float:
         """The least part of its fair share of faster cores that keeps a vCPU within the bound."""
         slow = math.fsum(share) * speeds[0]
-        gain = math.fsum(s * (v - speeds[0]) for s, v in zip(share, speeds, strict=True))
+        gain = math.fsum([s * (v - speeds[0]) for s, v in zip(share, speeds, strict=True)])
         if gain <= 0.0:
             return 0.0
         return max(0.0, 1.0 - self.max_slowdown * (slow + gain) / gain)

@@ -32,5 +32,5 @@ class AmpFairPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The vCPUs furthest behind their share get the fast cores."""
-        accounts = deficit.update(view, view.memory)
-        return deficit.by_shares(view, evenly(shared_capacity(view)), accounts)
+        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
+        return deficit.by_shares(view, shared, evenly(shared), accounts)

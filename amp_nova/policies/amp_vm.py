@@ -60,4 +60,4 @@ class AmpVmPolicy:
         score = efficiency(view, accounts, self.hysteresis_ratio)
         score = printed_efficiency if SCORE in self.printed else score
         ranks = ranked_instances(shared, score)
-        return deficit.by_shares(view, by_rank(shared, ranks), accounts)
+        return deficit.by_shares(view, shared, by_rank(shared, ranks), accounts)

@@ -80,9 +80,10 @@ class EqpPolicy:
             own = mean if instance.speedup is None else instance.speedup
             ran = [accounts[v.key].ran_s for v in instance.vcpus]
             ran_s = [sum(on_type) for on_type in zip(*ran, strict=True)]
-            progress_s = speed_over(types, ran_s, own) / instance.whole_speedup(types, own)
+            whole = instance.whole_speedup(types, own)
+            progress_s = speed_over(types, ran_s, own) / whole
             # What one vCPU on a big core for the next interval adds.
-            step_s = view.interval_s * (own - 1.0) / instance.whole_speedup(types, own)
+            step_s = view.interval_s * (own - 1.0) / whole
             for turn, vcpu in enumerate(instance.in_turn(accounts)):
                 becomes_s = progress_s + turn * step_s
                 claim[vcpu.key] = sum(ran_s) / becomes_s if becomes_s > 0.0 else 1.0

@@ -62,7 +62,8 @@ class HspPolicy:
         speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
         gain = gains(speedups, accounts, self.hysteresis_ratio)
         if self.per_vcpu:
-            return deficit.by_shares(view, by_rank(shared, ranked_vcpus(shared, gain)), accounts)
+            shares = by_rank(shared, ranked_vcpus(shared, gain))
+            return deficit.by_shares(view, shared, shares, accounts)
         found, types = instances(view, speedups, accounts), view.topology.core_types
         reach = {name: i.whole_speedup(types, 2.0) - 1.0 for name, i in found.items()}
 
@@ -71,6 +72,5 @@ class HspPolicy:
             own = gain(vcpu)
             return None if own is None else own * reach[vcpu.key[0]]
 
-        return deficit.by_shares(
-            view, by_rank(shared, ranked_instances(shared, of_whole)), accounts
-        )
+        shares = by_rank(shared, ranked_instances(shared, of_whole))
+        return deficit.by_shares(view, shared, shares, accounts)

@@ -60,4 +60,4 @@ class PropSpPolicy:
         def by_proportion(vcpu: VcpuView) -> float:
             return proportion[vcpu.key]
 
-        return deficit.by_shares(view, evenly(shared, by_proportion), accounts)
+        return deficit.by_shares(view, shared, evenly(shared, by_proportion), accounts)

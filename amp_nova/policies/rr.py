@@ -32,4 +32,5 @@ class RrPolicy:
         """The vCPUs furthest behind their share get the big cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
         size = {name: len(vcpus) for name, vcpus in by_instance(shared).items()}
-        return deficit.by_shares(view, evenly(shared, lambda v: 1.0 / size[v.key[0]]), accounts)
+        shares = evenly(shared, lambda v: 1.0 / size[v.key[0]])
+        return deficit.by_shares(view, shared, shares, accounts)

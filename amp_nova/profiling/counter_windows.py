@@ -159,8 +159,8 @@ class CounterProfile(NamedTuple):
     @property
     def score(self) -> float | None:
         """The fast-core efficiency of kwon2011: IPC x utilization."""
-        ipc = self.now.ipc if self.now else None
-        busy = self.utilization_ratio
+        now, busy = self.now, self.utilization_ratio
+        ipc = now.ipc if now else None
         return None if ipc is None or busy is None else ipc * busy
 
 
@@ -179,24 +179,24 @@ def _first(done: Window, at_s: float) -> TypeProfile:
 
 def with_window(before: CounterProfile, position: int, done: Window, at_s: float) -> CounterProfile:
     """The profile with one more window, measured on the core type at ``position``."""
-    types, old = before.types, before.types[position]
-    new = _first(done, at_s)
-    if old is not None and old.counts_cycles == new.counts_cycles:
-        pace = smooth(old.pace, new.pace.value)
+    types, old, new, ipc = before.types, before.types[position], None, done.ipc
+    if old is not None and old.counts_cycles == (ipc is not None):
+        pace = smooth(old.pace, done.ips if ipc is None else ipc)
         anchor = old.anchor if position == before.position else old.pace.value
         if pace.unconfirmed is not None:
             new = old._replace(pace=pace, anchor=anchor)
-        elif not _is_near(pace.value, anchor):  # a new phase
+        elif _is_near(pace.value, anchor):
+            new = _continued(old, done, pace, anchor, at_s)
+        else:  # a new phase
             types = (None,) * len(types)
-        else:
-            new = _continued(old, new, pace, anchor)
-    types = (*types[:position], new, *types[position + 1 :])
+    types = (*types[:position], new or _first(done, at_s), *types[position + 1 :])
     return CounterProfile(types, position, done.utilization_ratio)
 
 
-def _continued(old: TypeProfile, new: TypeProfile, pace: Smoothed, anchor: float) -> TypeProfile:
-    misses, more = old.misses_per_cycle, new.misses_per_cycle
+def _continued(
+    old: TypeProfile, done: Window, pace: Smoothed, anchor: float, at_s: float
+) -> TypeProfile:
+    misses, more = old.misses_per_cycle, done.misses_per_cycle
     if misses is not None and more is not None:
-        misses = misses.add(more.value)
-    ips = old.ips.add(new.ips.value)
-    return TypeProfile(pace, anchor, ips, new.at_s, old.counts_cycles, misses)
+        misses = misses.add(more)
+    return TypeProfile(pace, anchor, old.ips.add(done.ips), at_s, old.counts_cycles, misses)

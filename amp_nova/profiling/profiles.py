@@ -1,7 +1,7 @@
 """What the performance counters say about every vCPU, carried from one observation to the next."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -127,12 +127,13 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
     types, now_ns = seen.topology.core_types, seen.time_ns
     start = before if before.core_types == types else Profiles(before.settings, types)
     window_ns = start.settings.window_ns
-    entries, full = dict(start.entries), {}
+    entries, full, counted = dict(start.entries), {}, 0
     for domain in seen.domains:
         resource, incarnation = domain.domain.resource, domain.domain.incarnation
         for reading in domain.vcpus:
             if reading.counts is None:
                 continue
+            counted += 1
             key = (resource, reading.index)
             position, entry = positions[key], entries.get(key)
             if entry is None or entry.incarnation != incarnation:
@@ -142,10 +143,10 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
                 entries[key] = entry = entry.begin(position, reading, now_ns)
             if not entry.measured and now_ns - entry.since_ns >= window_ns:
                 full[key] = reading
-    alive = {d.domain.resource for d in seen.domains}
-    # Keep the entry of a vCPU that could not be read this time.
-    kept = {k: e for k, e in entries.items() if k[0] in alive}
-    profiles = Profiles(start.settings, types, kept, start.misses)
+    if counted < len(entries):  # keep the entry of a vCPU that could not be read this time
+        alive = {d.domain.resource for d in seen.domains}
+        entries = {k: e for k, e in entries.items() if k[0] in alive}
+    profiles = Profiles(start.settings, types, entries, start.misses)
     return _closed(profiles, full, seen) if full else profiles
 
 
@@ -153,13 +154,15 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
     """Add the windows that are full, and update profiles and miss costs."""
     entries, misses, now_s = dict(profiles.entries), dict(profiles.misses), seen.time_ns / 1e9
     platform = speedup.platform_of(profiles.core_types, profiles.settings.miss, misses.values())
+    names = [t.name for t in profiles.core_types]
+    base = names.index(reference) if (reference := seen.topology.reference) in names else 0
     for key, reading in full.items():
         incarnation, position, since_ns, first, known, _, profile = entries[key]
         passed_ns = seen.time_ns - since_ns
         done = counter_windows.window(first, reading, passed_ns)
         if done is not None and position is not None:
             known = counter_windows.with_window(known, position, done, now_s)
-            profile = _concluded(profile, platform, known, seen.topology.reference, now_s)
+            profile = _concluded(profile, platform, known, base, now_s)
             if (sample := speedup.miss_sample(platform, known)) is not None:
                 misses.pop(key, None)
                 misses[key] = sample
@@ -173,16 +176,14 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
 
 
 def _concluded(
-    before: VcpuProfile, platform: Platform, known: CounterProfile, reference: str, now_s: float
+    before: VcpuProfile, platform: Platform, known: CounterProfile, base: int, now_s: float
 ) -> VcpuProfile:
     """The profile that follows from a vCPU's windows.
 
     ``before``: its last profile, whose coefficients stay unless they differ by more than noise;
-    ``reference``: the core type of the reference core, which this host may lack.
+    ``base``: the position of the reference core type, 0 if this host lacks it.
     """
     types = platform.core_types
-    names = [t.name for t in types]
-    base = names.index(reference) if reference in names else 0
     last, theirs, own = len(types) - 1, types[base].coefficient, {}
     made = speedup.estimates(platform, known, last, 0, now_s)
     fastest = speedup.surest(made)
@@ -200,14 +201,9 @@ def _concluded(
     if now is not None and known.position is not None:
         coefficient = types[known.position].coefficient
         per_ref_ns = None if coefficient is None else now.ips.value / coefficient / 1e9
-    return VcpuProfile(
-        ipc=now.ipc if now else None,
-        score=known.score,
-        speedup=fastest,
-        sampled=next((e for e in made if e.source == "sampling"), None),
-        coefficients=own,
-        per_ref_ns=per_ref_ns,
-    )
+    sampled = made[0] if made and made[0].source == "sampling" else None
+    ipc = now.ipc if now else None
+    return VcpuProfile(ipc, known.score, fastest, sampled, own, per_ref_ns)
 
 
 def moved(profiles: Profiles, seen: Observation, positions: Positions) -> Profiles:
@@ -219,4 +215,4 @@ def moved(profiles: Profiles, seen: Observation, positions: Positions) -> Profil
             entry = entries.get(key)
             if entry is not None and entry.position != positions[key] and reading.counts:
                 entries[key] = entry.begin(positions[key], reading, seen.time_ns)
-    return replace(profiles, entries=entries)
+    return Profiles(profiles.settings, profiles.core_types, entries, profiles.misses)

@@ -18,6 +18,7 @@ estimate with the least standard error is used.
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ def platform_of(
 def _mean_cost(cycles: Sequence[float]) -> MissCost:
     """The mean of these costs, and its error for a vCPU whose work is not among them."""
     count, mean = len(cycles), math.fsum(cycles) / len(cycles)
-    scatter = math.fsum((c / mean - 1.0) ** 2 for c in cycles)
+    scatter = math.fsum([(c / mean - 1.0) ** 2 for c in cycles])
     spread = (SPREAD_SAMPLES * SPREAD_RATIO**2 + scatter) / (SPREAD_SAMPLES + count)
     return MissCost(mean, math.sqrt(spread * (1.0 + 1.0 / count)))
 
@@ -153,9 +154,8 @@ def from_ipc(
     now, at = profile.now, profile.position
     if now is None or at is None:
         return None
-    coefficients = _coefficients(platform, at, over, under)
     nominal_ips = platform.core_types[at].nominal_ips
-    if coefficients is None or nominal_ips is None:
+    if nominal_ips is None or (coefficients := _coefficients(platform, at, over, under)) is None:
         return None
     share = now.ips.value / nominal_ips
     value, slope = _from_core_share(share, *coefficients)
@@ -198,19 +198,20 @@ def from_sampling(
 
 
 ESTIMATORS: tuple[Estimator, ...] = (from_sampling, from_misses, from_ipc)
+_SE = attrgetter("se")
 
 
 def estimates(
     platform: Platform, profile: CounterProfile, over: int, under: int, now_s: float
 ) -> list[Estimate]:
-    """What all estimators that have an estimate say."""
+    """What all estimators that have an estimate say; that of ``sampling`` comes first."""
     made = [estimator(platform, profile, over, under, now_s) for estimator in ESTIMATORS]
     return [e for e in made if e is not None]
 
 
 def surest(made: Iterable[Estimate]) -> Estimate | None:
     """The estimate with the least standard error; ``None`` if there is none."""
-    return min(made, key=lambda e: e.se, default=None)
+    return min(made, key=_SE, default=None)
 
 
 def speedup(

@@ -99,9 +99,7 @@ class CounterModel:
         self, hardware: Hardware, counting: Counting, name: str, ipc: Mapping[str, float]
     ) -> None:
         """``name`` seeds the noise of this guest; ``ipc`` is the workload's."""
-        types = hardware.topology.core_types
-        self.type_names = tuple(t.name for t in types) if counting.works else ()
-        """Core types with counters, slowest first; empty if the host does not count."""
+        self.works = counting.works
         self._hardware = hardware
         self._ipc = ipc
         self._noise_ratio = counting.noise_ratio
@@ -115,7 +113,9 @@ class CounterModel:
             self._rates[key] = self._hardware.rates(turn.speeds, self._ipc, turn.ipc_ratio)
         return self._rates[key]
 
-    def noise(self) -> float:
-        """A random factor on what one counter gains."""
-        spread = self._noise_ratio
-        return max(0.0, self._random.gauss(1.0, spread)) if spread else 1.0
+    def noise(self) -> tuple[float, float]:
+        """Random factors on the cycles and the cache misses that are gained."""
+        if not (spread := self._noise_ratio):
+            return 1.0, 1.0
+        gauss = self._random.gauss
+        return max(0.0, gauss(1.0, spread)), max(0.0, gauss(1.0, spread))

@@ -125,7 +125,7 @@ class SimHost:
             for vcpu in guest.vcpus:
                 vcpu.accrue(now_s)
             vcpus = tuple([v.reading(self._pcpus) for v in guest.vcpus])
-            readings.append(DomainReading(guest.domain, vcpus, idle=guest.idle_class))
+            readings.append(DomainReading(guest.domain, vcpus, None, guest.idle_class))
         return Observation(round(now_s * 1e9), self.topology, tuple(readings))
 
     def apply(self, changes: Changes) -> allocation.Outcome:

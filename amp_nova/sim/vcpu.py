@@ -172,15 +172,16 @@ class SimVcpu:
         counters.since_s = now_s
         if not counters.runnable or passed <= 0.0:
             return
-        behaviour = self.work.behaviour
+        work = self.work
+        behaviour = work.behaviour
         speeds, gains = behaviour.turn.speeds, behaviour.rates
-        cycles_noise, misses_noise = behaviour.model.noise(), behaviour.model.noise()
-        progressing = self.work.progressing(counters.rates, passed) if self.work.stall_s else 1.0
+        cycles_noise, misses_noise = behaviour.model.noise()
+        progressing = work.progressing(counters.rates, passed) if work.stall_s else 1.0
         runs = speed = 0.0
         for at, share, kept, clock in counters.rates:
             ran_s, gain = share * passed, gains[at]
             counters.run_s[at] += ran_s
-            self.work.full_speed_s[at] += ran_s * kept
+            work.full_speed_s[at] += ran_s * kept
             counters.instructions += gain.instructions * ran_s * kept * progressing
             counters.cycles += gain.cycles * ran_s * clock * cycles_noise
             counters.cache_misses += gain.cache_misses * ran_s * kept * misses_noise
@@ -189,8 +190,8 @@ class SimVcpu:
         if runs < 1.0:
             counters.wait_s += (1.0 - runs) * passed
             counters.throttled_s += counters.throttled_ratio * passed
-        if self.work.waits_until_s is None:
-            self.work.progress_ref_s += speed * passed * progressing
+        if work.waits_until_s is None:
+            work.progress_ref_s += speed * passed * progressing
 
     def take(self, share: Share, rates: tuple[Rate, ...]) -> None:
         """Run with another share from now on, at these ``rates``."""
@@ -202,7 +203,11 @@ class SimVcpu:
 
     def reading(self, allowed: frozenset[int]) -> VcpuReading:
         """Its counters and limits as a Sensor shows them."""
-        counters = self.counters
+        counters, counts = self.counters, None
+        if self.work.behaviour.model.works:
+            counts = Counts(
+                round(counters.instructions), round(counters.cycles), round(counters.cache_misses)
+            )
         return VcpuReading(
             self.key[1],
             round(sum(counters.run_s) * 1e9),
@@ -212,16 +217,8 @@ class SimVcpu:
             self.pcpus,
             allowed,
             self.pcpu,
-            self._counts(),
+            counts,
         )
-
-    def _counts(self) -> Counts | None:
-        counters, names = self.counters, self.work.behaviour.model.type_names
-        if not names:
-            return None
-        ran = tuple([(name, round(s * 1e9)) for name, s in zip(names, counters.run_s, strict=True)])
-        instructions, cycles = round(counters.instructions), round(counters.cycles)
-        return Counts(instructions, cycles, round(counters.cache_misses), ran)
 
     def sample(self, now_s: float) -> Sample:
         """Its counters as the fast loop reads them."""

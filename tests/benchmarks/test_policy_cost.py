@@ -52,7 +52,7 @@ def follow(seen, decided):
     for vcpu in seen.vcpus:
         pcpus = decided.places.get(vcpu.key, vcpu.pcpus)
         fast = len(pcpus) == 1 and NAMES[next(iter(pcpus))] == "fast"
-        vcpus.append(replace(vcpu, pcpus=pcpus, cpu_s=(0.0, each_s) if fast else (each_s, 0.0)))
+        vcpus.append(vcpu._replace(pcpus=pcpus, cpu_s=(0.0, each_s) if fast else (each_s, 0.0)))
     return replace(seen, vcpus=tuple(vcpus), memory=decided.memory, interval=seen.interval + 1)
 
 

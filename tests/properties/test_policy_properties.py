@@ -108,7 +108,7 @@ def test_places_are_valid_and_complete(policy, view):
         if policy != "pinned":
             awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
             assert set(decided.places) == awake
-        moved = tuple(replace(v, pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus)
+        moved = tuple(v._replace(pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus)
         view = replace(view, vcpus=moved, memory=decided.memory, interval=view.interval + 1)
 
 

@@ -1,10 +1,10 @@
 """A vCPU thread's hardware counters: instructions, cycles and last-level cache misses.
 
 There is one group of events for each PMU. On a hybrid machine every core type has its own PMU,
-which counts while the vCPU is on a core of that type. The sum over the PMUs is what the vCPU did,
-and the running time of each is the time that the vCPU spent on that type. Scaling a group by
-enabled over running time, as for multiplexed counters, would count time on other types twice. On a
-machine with one PMU, the group does not run while others use the counters, and counts are scaled.
+which counts while the vCPU is on a core of that type. The sum over the PMUs is what the vCPU did.
+Scaling a group by enabled over running time, as for multiplexed counters, would count time on other
+types twice. On a machine with one PMU, the group does not run while others use the counters, and
+counts are scaled.
 """
 
 import contextlib
@@ -50,13 +50,12 @@ def _gains(before: GroupReading, now: GroupReading) -> tuple[int | None, ...]:
 
 
 class Tally:
-    """Accumulates readings of a vCPU's groups, one for each of the named PMUs."""
+    """Accumulates readings of a vCPU's groups, one for each PMU."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, pmus: int) -> None:
         self.shared_ratio = 0.0
         """Share of the vCPU's latest running time in which it was not counted."""
-        self._names = tuple(names)
-        self._last = (GroupReading(0, 0, (0,) * len(EVENTS)),) * len(self._names)
+        self._last = (GroupReading(0, 0, (0,) * len(EVENTS)),) * pmus
         self._totals: list[int | None] = [0] * len(EVENTS)
 
     def add(self, now: Sequence[GroupReading]) -> Counts | None:
@@ -80,8 +79,7 @@ class Tally:
         instructions, cycles, misses = self._totals
         if instructions is None:
             raise CountersUnavailable("instructions are not counted")
-        residency = zip(self._names, (r.running_ns for r in now), strict=True)
-        return Counts(instructions, cycles, misses, tuple(residency) if len(pairs) > 1 else ())
+        return Counts(instructions, cycles, misses)
 
 
 class PerfCounter:
@@ -112,7 +110,7 @@ class PerfCounter:
             self.close()
             on = f" on {pmu.name}" if len(pmus) > 1 else ""
             raise CountersUnavailable(perf.why(exc, EVENTS[0].name + on, root)) from exc
-        self._tally = Tally([pmu.name for pmu in pmus])
+        self._tally = Tally(len(pmus))
 
     def _open(self, tid: int, pmu: Pmu) -> None:
         flags, read_format = perf.EXCLUDE_HOST, perf.TIMES | perf.GROUP

@@ -64,6 +64,8 @@ class VcpuCounts:
     A counter that cannot be opened is retried after ``retry_s`` seconds.
     """
 
+    __slots__ = ("_clock", "_counter", "_opener", "_retry_at_s", "_retry_s", "failure")
+
     def __init__(
         self,
         opener: Callable[[], Counter],

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import PCpu
 from amp_nova.policies.api import HostView, VcpuView
-from amp_nova.policies.placing.places import usable_types, vcpus_per_pcpu
+from amp_nova.policies.placing.core_shares import SharedCapacity
 
 Claims = Mapping[VcpuKey, Sequence[float]]
 """How strongly each vCPU claims each core type, slowest type first, in the policy's own unit."""
@@ -60,11 +60,12 @@ def _winners(
 ) -> list[VcpuKey]:
     """The ``count`` strongest claims; incumbents win if claims differ by ``threshold`` or less.
 
-    Replacing an incumbent takes two moves: it leaves the core type and the challenger enters it.
+    ``claims`` in the order of keys: of equal ones the first wins. Replacing an incumbent takes two
+    moves: it leaves the core type and the challenger enters it.
     """
     if len(claims) <= count:
         return list(claims)
-    order = sorted(claims, key=lambda k: (-claims[k], k))
+    order = sorted(claims, key=claims.__getitem__, reverse=True)
     inside = [k for k in order if k in incumbents][:count]
     outside = [k for k in order if k not in incumbents]
     free = count - len(inside)
@@ -107,7 +108,7 @@ class _Assignment:
     def fill_type(self, keys: Sequence[VcpuKey], ids: frozenset[int]) -> None:
         """Put the vCPUs that won a core type on its pCPUs, if a place that they may use is free."""
         places = {p: self.free[p] for p in ids if self.free[p] > 0}
-        waiting = list(keys)
+        waiting = sorted(keys)
         for crowding in sorted(set(places.values())):
             here = {p for p, count in places.items() if count == crowding}
             won = [k for k in waiting if not here.isdisjoint(self.vcpus[k].allowed)]
@@ -219,30 +220,30 @@ def _pinned_to(vcpu: VcpuView) -> int:
 
 def assign(
     view: HostView,
+    shared: SharedCapacity,
     claims: Claims,
     lag_s: Mapping[VcpuKey, float],
     threshold: float = 0.0,
 ) -> dict[VcpuKey, frozenset[int]]:
-    """The pCPUs of every vCPU that has claims.
+    """The pCPUs of every active vCPU.
 
-    ``lag_s``: CPU seconds that each vCPU is behind an equal share, 0 if missing. ``threshold``: by
-    how much a claim must exceed an incumbent's to take its place.
+    ``lag_s``: CPU seconds that each vCPU is behind an equal share. ``threshold``: by how much a
+    claim must exceed an incumbent's to take its place.
     """
-    vcpus = {v.key: v for v in view.vcpus if v.key in claims}
-    types = view.topology.core_types
+    vcpus = {v.key: v for v in shared.vcpus}
+    types, usable, places = view.topology.core_types, shared.types, shared.places
     ids = [view.topology.pcpus_of(t.name) for t in types]
     now = {k: view.topology.position(v.pcpus) for k, v in vcpus.items()}
-    usable = usable_types(view, vcpus.values())
-    places = vcpus_per_pcpu(view, len(vcpus))
-    assignment = _Assignment(view, vcpus, Counter(places), {k: lag_s.get(k, 0.0) for k in vcpus})
+    assignment = _Assignment(view, vcpus, Counter(places), lag_s)
     allowance = MoveAllowance(float("inf") if view.moves_max is None else view.moves_max)
-    waiting = sorted(vcpus)
+    slowest = {k: min(usable[k]) for k in vcpus}
+    waiting = list(vcpus)
     for at in reversed(range(len(types))):
         able = [k for k in waiting if at in usable[k]]
         # A vCPU that may use no slower core type has the strongest claim of all.
-        strength = {k: float("inf") if min(usable[k]) == at else claims[k][at] for k in able}
+        strength = {k: float("inf") if slowest[k] == at else claims[k][at] for k in able}
         incumbents = {k for k in able if now[k] == at}
-        count = sum(places[p] for p in ids[at])
+        count = sum([places[p] for p in ids[at]])
         assignment.fill_type(_winners(strength, incumbents, count, threshold, allowance), ids[at])
         waiting = [k for k in waiting if k not in assignment.pcpu_of]
     for key in waiting:
@@ -258,12 +259,15 @@ def affinities(
 
     That is the pCPU alone, or all allowed pCPUs of its core type if the type has bookings.
     """
-    of_type = {p.id: frozenset({p.id}) for p in view.topology.pcpus}
+    of_type: dict[int, frozenset[int]] = {}
     for core_type in view.topology.core_types:
         ids = view.topology.pcpus_of(core_type.name)
         if ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids):
             of_type |= dict.fromkeys(ids, ids)
-    return {k: of_type[p] & vcpus[k].allowed or frozenset({p}) for k, p in pcpu_of.items()}
+    return {
+        k: (p in of_type and of_type[p] & vcpus[k].allowed) or frozenset({p})
+        for k, p in pcpu_of.items()
+    }
 
 
 def has_time(view: HostView, pcpu: int) -> bool:

@@ -13,7 +13,8 @@ that may use a type, the vCPUs that may use no slower type are served first.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 
 from amp_nova.model.observation import VcpuKey
@@ -28,6 +29,7 @@ Shares = Mapping[VcpuKey, tuple[float, ...]]
 Score = Callable[[VcpuView], float | None]
 Weight = Callable[[VcpuView], float]
 Group = Sequence[VcpuKey]
+_KEY = attrgetter("key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SharedCapacity:
     """CPU time over wall time that every active vCPU can have."""
     types: Mapping[VcpuKey, frozenset[int]]
     """Positions of the core types that each vCPU may use."""
+    places: Mapping[int, int] = field(default_factory=dict)
+    """How many of the vCPUs each pCPU takes."""
 
 
 def wanted_to_run(demand_ratio: float | None) -> bool:
@@ -51,7 +55,7 @@ def wanted_to_run(demand_ratio: float | None) -> bool:
 
 def is_active(vcpu: VcpuView) -> bool:
     """Whether a vCPU takes part in the decision: it had demand and has not fallen asleep since."""
-    return wanted_to_run(vcpu.demand_ratio) and not vcpu.asleep
+    return not vcpu.asleep and wanted_to_run(vcpu.demand_ratio)
 
 
 def shared_capacity(view: HostView) -> SharedCapacity:
@@ -64,7 +68,7 @@ def shared_capacity(view: HostView) -> SharedCapacity:
         sum(max(0.0, view.free_cores.get(p, 0.0)) for p in ids if taken[p]) for ids in pcpus
     )
     each = min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0
-    return SharedCapacity(tuple(sorted(vcpus, key=lambda v: v.key)), cores, each, types)
+    return SharedCapacity(tuple(sorted(vcpus, key=_KEY)), cores, each, types, taken)
 
 
 def water_fill(capacity: float, demands: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -97,17 +101,14 @@ def distribute(
     unmet = dict.fromkeys(keys, shared.each_cores)
     given = {key: [0.0] * len(shared.cores) for key in keys}
 
-    def give(at: int, key: VcpuKey, cores: float) -> None:
-        given[key][at] += cores
-        unmet[key] -= cores
-
     def divide(at: int, cores: float, group: Iterable[VcpuKey]) -> float:
         """Divide cores of a type among vCPUs; returns what they leave."""
         takers = [k for k in group if at in shared.types[k] and unmet[k] > 0.0]
         if takers:
             filled = water_fill(cores, [unmet[k] for k in takers], [weights[k] for k in takers])
             for key, amount in zip(takers, filled, strict=True):
-                give(at, key, amount)
+                given[key][at] += amount
+                unmet[key] -= amount
                 cores -= amount
         return max(0.0, cores)
 
@@ -115,7 +116,8 @@ def distribute(
         left = divide(at, shared.cores[at], [k for k in keys if slowest[k] == at])
         for key, floor in floors.items():
             amount = min(left, floor[at], unmet[key])
-            give(at, key, amount)
+            given[key][at] += amount
+            unmet[key] -= amount
             left -= amount
         for group in (*groups, keys):
             if left <= _NOISE:
@@ -136,7 +138,7 @@ def by_rank(shared: SharedCapacity, groups: Sequence[Group], even_ratio: float =
     """
     ranked = {key for group in groups for key in group}
     floors = {
-        key: share if key not in ranked else tuple(even_ratio * s for s in share)
+        key: share if key not in ranked else tuple([even_ratio * s for s in share])
         for key, share in evenly(shared).items()
     }
     return distribute(shared, groups, floors)

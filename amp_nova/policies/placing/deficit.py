@@ -8,12 +8,13 @@ credits every 30 ms; an agent works with intervals of seconds.
 """
 
 from collections.abc import Mapping
+from operator import add
 from typing import NamedTuple
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, Places, VcpuView
 from amp_nova.policies.placing.assignment import assign
-from amp_nova.policies.placing.core_shares import Shares, shared_capacity
+from amp_nova.policies.placing.core_shares import SharedCapacity, Shares, shared_capacity
 
 DEFICIT_MAX_S = 60.0
 """Deficits are capped: a share that was out of reach for longer than this is not made up."""
@@ -98,7 +99,7 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
     wanted = account.due_cores if vcpu.demand_ratio is None else vcpu.demand_ratio
     lag_s = account.lag_s + min(wanted, account.due_cores) * elapsed_s - ran_s
     return DeficitAccount(
-        tuple([a + b for a, b in zip(account.ran_s, cpu_s, strict=True)]),
+        tuple(map(add, account.ran_s, cpu_s)),
         owed_s,
         due_ratios,
         account.due_cores,
@@ -114,8 +115,10 @@ def _average(before: float, now: float, windows: float) -> float:
     return before + min(1.0, windows) * (now - before)
 
 
-def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
-    """Assign every vCPU that has a share, so that over time it gets its share of each core type.
+def by_shares(
+    view: HostView, shared: SharedCapacity, shares: Shares, accounts: Accounts
+) -> Decision:
+    """Assign every active vCPU, so that over time it gets its share of each core type.
 
     The decision's memory is the accounts alone.
     """
@@ -136,7 +139,7 @@ def by_shares(view: HostView, shares: Shares, accounts: Accounts) -> Decision:
             ]
     if not view.asymmetric:
         return Decision({}, kept)
-    places = assign(view, claims, {k: a.lag_s for k, a in kept.items()})
+    places = assign(view, shared, claims, {k: a.lag_s for k, a in kept.items()})
     return Decision(places, kept, early=True)
 
 
@@ -160,7 +163,8 @@ def by_claim(
         return {}, kept
     types = len(view.topology.core_types)
     claims = {key: (claim[key],) * types for key in each}
-    return assign(view, claims, {k: a.lag_s for k, a in kept.items()}, threshold), kept
+    lag_s = {k: a.lag_s for k, a in kept.items()}
+    return assign(view, shared, claims, lag_s, threshold), kept
 
 
 def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:

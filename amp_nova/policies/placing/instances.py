@@ -7,6 +7,7 @@ This is its application-wide speedup (saez2015, section 2.2), and its slowdown i
 
 import math
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
@@ -60,7 +61,7 @@ def instances(
 ) -> dict[Name, Instance]:
     """The instances of a host; with ``per_vcpu`` each vCPU counts as one instance."""
     found: dict[Name, list[VcpuView]] = {}
-    for vcpu in sorted(view.vcpus, key=lambda v: v.key):
+    for vcpu in sorted(view.vcpus, key=attrgetter("key")):
         found.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
     counts: dict[frozenset[int], list[int]] = {}
@@ -74,8 +75,11 @@ def instances(
         wanted = [1.0 if v.demand_ratio is None else v.demand_ratio for v in vcpus]
         running = running_at_a_time([w for w in wanted if w >= ACTIVE_MIN_RATIO])
         speedup = mean_known([speedups[v.key] for v in vcpus], None)
-        several = sum(count > 0 for count in counts[usable]) > 1
-        untried = speedup is None and several and not any(accounts[v.key].tried for v in vcpus)
+        untried = (
+            speedup is None
+            and sum(count > 0 for count in counts[usable]) > 1
+            and not any(accounts[v.key].tried for v in vcpus)
+        )
         alone = alone_shares(counts[usable], 1.0 if untried else running)
         made[name] = Instance(tuple(vcpus), speedup, running, alone, untried)
     return made

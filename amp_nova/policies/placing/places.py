@@ -51,19 +51,18 @@ class _Places:
 
 def vcpus_per_pcpu(view: HostView, count: int) -> Counter[int]:
     """How many of ``count`` vCPUs each pCPU takes; not to be changed."""
-    free = ((p.id, max(0.0, view.free_cores.get(p.id, 0.0))) for p in view.topology.pcpus)
+    free = [max(0.0, view.free_cores.get(p.id, 0.0)) for p in view.topology.pcpus]
     return _vcpus_per_pcpu(view.topology, tuple(free), count)
 
 
 @lru_cache(maxsize=4)  # called several times in a decision
-def _vcpus_per_pcpu(
-    topology: Topology, free_cores: tuple[tuple[int, float], ...], count: int
-) -> Counter[int]:
+def _vcpus_per_pcpu(topology: Topology, free_cores: tuple[float, ...], count: int) -> Counter[int]:
     types: list[_Places] = []
     siblings = slowing_siblings(topology)
+    free_of = [(p.id, free) for p, free in zip(topology.pcpus, free_cores, strict=True)]
     for core_type in topology.core_types:
         ids = topology.pcpus_of(core_type.name)
-        heap = [(-cores, False, p, 0) for p, cores in free_cores if p in ids]
+        heap = [(-cores, False, p, 0) for p, cores in free_of if p in ids]
         heapq.heapify(heap)
         if heap:
             types.append(_Places(core_type, heap))

@@ -58,7 +58,7 @@ def known_speedup(view: HostView, accounts: Accounts, vcpu: VcpuView) -> float |
 def _in_favour(account: DeficitAccount, hysteresis_ratio: float) -> float:
     """The factor by which a vCPU's current share of fast cores favours it; 1 if it has none."""
     top = len(account.due_ratios) - 1
-    height = sum(share * at for at, share in enumerate(account.due_ratios)) / top if top else 0.0
+    height = sum([s * at for at, s in enumerate(account.due_ratios)]) / top if top else 0.0
     return 1.0 + hysteresis_ratio * height
 
 
@@ -99,7 +99,7 @@ def _ipc_on_slowest(view: HostView, vcpu: VcpuView) -> float | None:
     speedup = vcpu.speedup if vcpu.sampled else None
     if vcpu.ipc is None or speedup is None or len(vcpu.cpu_s) != len(types):
         return vcpu.ipc
-    at = max(range(len(types)), key=lambda i: vcpu.cpu_s[i])
+    at = vcpu.cpu_s.index(max(vcpu.cpu_s))
     faster = gain(types, at)
     return None if faster is None else vcpu.ipc * faster / speed(types, at, speedup)
 

@@ -82,15 +82,15 @@ def test_phases_change_what_is_counted():
     assert counts(host).instructions == pytest.approx(2 * (0.3 * 4e9 + 0.7 * 2e9), rel=1e-9)
 
 
-def test_residency_is_the_time_on_each_core_type():
-    """As real counters that belong to one core type each show it."""
+def test_running_time_is_counted_by_core_type():
+    """A quarter of a second on a fast core, the rest on a slow one."""
     host = SimHost(topology(), [guest()])
     host.apply(Changes((Change(("vm", 0), (Step(pcpus=FAST),)),)))
     host.advance(0.25)
     host.apply(Changes((Change(("vm", 0), (Step(pcpus=SLOW),)),)))
     host.advance(1.0)
 
-    assert dict(counts(host).residency_ns) == {"fast": 250_000_000, "slow": 750_000_000}
+    assert host.meters("vm")[0].run_s == pytest.approx((0.75, 0.25))
 
 
 def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
