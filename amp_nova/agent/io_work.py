@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from amp_nova.control.foreign_changes import Backoff
 from amp_nova.exceptions import HypervisorUnavailable
@@ -19,6 +20,8 @@ from amp_nova.profiling import io_overlap
 from amp_nova.profiling.io_overlap import Case, IoReading, IoUse, Rule
 
 LOG = logging.getLogger(__name__)
+IO_CYCLES = 2.5
+"""Cycles between two samples, while samples decide where I/O threads run."""
 FOREIGN = "something else sets the affinity of its I/O threads"
 
 
@@ -28,14 +31,13 @@ class IoSettings:
 
     work: str = "report"
     sensitive_fast: bool = False
-    interval_s: float = 2.5
+    interval_s: float = IO_CYCLES
     rule: Rule = field(default_factory=Rule)
     repairs_max: int = 3
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IoDomain:
+class IoDomain(NamedTuple):
     """The I/O work of one domain after an interval.
 
     ``slow``: its threads are kept off fast cores; ``least_kept_ratio``: estimated share of
@@ -52,8 +54,7 @@ class IoDomain:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class IoReport:
+class IoReport(NamedTuple):
     """The domains after the last interval, and counts since the agent started.
 
     ``moves``: moves of domains, by destination (``slow``, ``fast`` or ``home``); ``failures``:
@@ -64,6 +65,14 @@ class IoReport:
     moves: Mapping[str, int]
     failures: Mapping[str, int]
     drift: int
+
+
+class _Cores(NamedTuple):
+    """The host, its slow pCPUs, and the speed of the fastest core type over the slowest."""
+
+    topology: Topology
+    slow_pcpus: frozenset[int]
+    speed_ratio: float | None
 
 
 class _State:
@@ -111,9 +120,11 @@ class IoWork:
         if not self.due(now_s):
             return []
         self._due_s = now_s + self._settings.interval_s
-        if not io_overlap.slow_pcpus(topology):  # one core type: no choice
+        slow_pcpus = io_overlap.slow_pcpus(topology)
+        if not slow_pcpus:  # one core type: no choice
             self.report = None
             return []
+        cores = _Cores(topology, slow_pcpus, io_overlap.speed_ratio(topology))
         try:
             readings = self._port.read(topology)
         except HypervisorUnavailable:  # the control cycle reports it
@@ -121,7 +132,7 @@ class IoWork:
         present = {r.resource for r in readings}
         self._states = {r: s for r, s in self._states.items() if r in present}
         lines: list[str] = []
-        domains = tuple(self._domain(r, topology, paused, now_s, lines) for r in readings)
+        domains = tuple([self._domain(r, cores, paused, now_s, lines) for r in readings])
         if self._restoring and not self._settings.dry_run and self._marker is not None:
             self._marker.unlink(missing_ok=True)
             self._restoring = False
@@ -132,19 +143,19 @@ class IoWork:
     def _domain(
         self,
         reading: IoReading,
-        topology: Topology,
+        cores: _Cores,
         paused: Mapping[str, str],
         now_s: float,
         lines: list[str],
     ) -> IoDomain:
-        slow_pcpus = io_overlap.slow_pcpus(topology)
+        topology, slow_pcpus, speed = cores
         slow = io_overlap.off_fast_cores(reading, slow_pcpus)
         state = self._states.get(reading.resource)
         if state is None or state.incarnation != reading.incarnation:
             # Threads that an earlier agent moved stay until their usage says otherwise.
             case = Case(insensitive=self._settings.work == "slow" and slow)
             state = self._states[reading.resource] = _State(reading.incarnation, case)
-        before, speed, used = state.reading, io_overlap.speed_ratio(topology), None
+        before, used = state.reading, None
         if before is not None:
             used = io_overlap.use(before, reading)
             state.freed_s += io_overlap.freed_s(before, reading, slow_pcpus, speed) or 0.0

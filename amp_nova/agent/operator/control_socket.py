@@ -18,7 +18,6 @@ from amp_nova.exceptions import AmpError, ConfigInvalid
 LOG = logging.getLogger(__name__)
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 _TIMEOUT_S = 5.0
-_POLL_S = 0.5
 _QUESTION_BYTES = 4096
 
 
@@ -56,13 +55,19 @@ class Control:
                 "[agent] state_path to a writable folder"
             ) from exc
         self._path = where
-        threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_S,), name="control", daemon=True
-        ).start()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            self._server.handle_request()
 
     def close(self) -> None:
         """Stop answering."""
-        self._server.shutdown()
+        self._closing = True
+        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a client
+        self._thread.join()
         self._server.server_close()
         self._path.unlink(missing_ok=True)
 

@@ -21,7 +21,6 @@ from tests.unit.agent.setups import HALF, NAME, Setup, run_until
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
     """A fake node with its configuration."""
-    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     return Setup(tmp_path, monkeypatch)
 
 

@@ -38,7 +38,6 @@ def run(tmp_path, capsys):
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
     """Serves the record of one cycle, as the agent does."""
-    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
     servers = []
 
     def serve_(*domains, error=None):

@@ -12,11 +12,6 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.exceptions import AmpError, ConfigInvalid
 
 
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch):
-    monkeypatch.setattr(control_socket, "_POLL_S", 0.01)
-
-
 @pytest.fixture
 def serve(tmp_path):
     """Serves a function's answers, in the test's folder."""
