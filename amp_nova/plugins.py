@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from stevedore.extension import ExtensionManager
+from stevedore.named import NamedExtensionManager
 
 from amp_nova.exceptions import ConfigInvalid, PolicyNotFound
 from amp_nova.policies.api import Policy
@@ -15,20 +15,23 @@ POLICIES = "amp_nova.policies"
 
 
 @functools.cache
-def _installed() -> Mapping[str, Any]:
-    """Each policy's factory by name; for a policy that fails to import, the exception instead."""
-    found: dict[str, Any] = {}
+def _factory(name: str) -> Any:
+    """A policy's factory; the exception if it fails to import, ``None`` if it is not installed."""
+    found: list[Any] = []
 
-    def broken(_manager: object, entry_point: Any, exc: BaseException) -> None:
-        found[entry_point.name] = exc
+    def broken(_manager: object, _entry_point: object, exc: BaseException) -> None:
+        found.append(exc)
 
-    manager: ExtensionManager[Any] = ExtensionManager(POLICIES, on_load_failure_callback=broken)
-    return {**found, **{extension.name: extension.plugin for extension in manager}}
+    manager: NamedExtensionManager[Any] = NamedExtensionManager(
+        POLICIES, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=None
+    )
+    return next((extension.plugin for extension in manager), found[0] if found else None)
 
 
 def policies() -> tuple[str, ...]:
-    """Names of the installed best-effort policies."""
-    return tuple(sorted(_installed()))
+    """Names of the installed best-effort policies, of which none is imported."""
+    none: NamedExtensionManager[Any] = NamedExtensionManager(POLICIES, [])
+    return tuple(sorted(entry_point.name for entry_point in none.list_entry_points()))
 
 
 def read_policy(text: str, /, **params: object) -> Policy:
@@ -55,7 +58,7 @@ def load_policy(name: str, /, **params: object) -> Policy:
         PolicyNotFound: no such policy is installed, or it cannot be imported.
         ConfigInvalid: the policy has no such parameter, or does not allow the value.
     """
-    factory = _installed().get(name)
+    factory = _factory(name)
     if factory is None:
         near = difflib.get_close_matches(name, policies(), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""

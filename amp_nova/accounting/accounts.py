@@ -23,6 +23,7 @@ from amp_nova.model.observation import (
     VcpuKey,
     VcpuReading,
     usage,
+    went_on,
 )
 from amp_nova.model.topology import Topology
 
@@ -105,7 +106,7 @@ class Accounts:
 def advance(before: Accounts, seen: Observation) -> Accounts:
     """Add the interval since the last observation; forget vCPUs whose instance is gone."""
     busy = _siblings_busy(before, seen, seen.time_ns - before.time_ns)
-    entries = {}
+    entries, readings = {}, {}
     for domain in seen.domains:
         resource = domain.domain.resource
         known = before.entries.get(resource, {})
@@ -113,7 +114,7 @@ def advance(before: Accounts, seen: Observation) -> Accounts:
         if last is not domain and last != domain:
             known = _domain(before, seen.time_ns, domain, known, busy)
         entries[resource] = known
-    readings = {d.domain.resource: d for d in seen.domains}
+        readings[resource] = domain
     return Accounts(seen.time_ns, entries, readings, before.conditions, before.whole)
 
 
@@ -133,17 +134,11 @@ def _domain(
         if entry is None:
             entry = Entry(incarnation, now_ns, reading, before.conditions.get((resource, index)))
         elif not _slept(entry, reading, incarnation):
-            used, last = None, entry.reading
-            if last is not None and entry.incarnation == incarnation:
-                used = usage(last, reading, wall_ns)
-            if used is not None and busy:
-                used = used._replace(siblings_busy_ratio=busy.get((resource, index), 0.0))
-            account = entry.account_at(before.time_ns)
-            # An interval in which counters restarted, or without conditions, is not accounted.
-            if used is not None and (ran := entry.conditions) is not None:
-                whole = before.whole or ran.booked != NOTHING_BOOKED
-                add = add_interval if whole else add_cpu_time
-                account = add(account, used, ran, WINDOW_S)
+            if entry.incarnation == incarnation:
+                busy_ratio = busy.get((resource, index), 0.0) if busy else 0.0
+                account = _after(before, entry, reading, wall_ns, busy_ratio)
+            else:
+                account = entry.account_at(before.time_ns)
             entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
         entries[index] = entry
     for index, entry in known.items():
@@ -151,6 +146,26 @@ def _domain(
             account = entry.account_at(before.time_ns)
             entries[index] = entry._replace(time_ns=now_ns, reading=None, account=account)
     return entries
+
+
+def _after(
+    before: Accounts, entry: Entry, reading: VcpuReading, wall_ns: int, busy_ratio: float
+) -> Account:
+    """The account after an interval in which a vCPU wanted to run.
+
+    An interval in which counters restarted, or without conditions, is not accounted.
+    """
+    account, last, ran = entry.account_at(before.time_ns), entry.reading, entry.conditions
+    if last is None or ran is None:
+        return account
+    if not before.whole and ran.booked == NOTHING_BOOKED:
+        ran_s = (reading.run_ns - last.run_ns) / 1e9
+        return add_cpu_time(account, ran_s, ran) if went_on(last, reading, wall_ns) else account
+    if (used := usage(last, reading, wall_ns)) is None:
+        return account
+    if busy_ratio:
+        used = used._replace(siblings_busy_ratio=busy_ratio)
+    return add_interval(account, used, ran, WINDOW_S)
 
 
 def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:

@@ -229,15 +229,15 @@ def _carried(
     return Carried(banked_ref_s, lately)
 
 
-def _cpu_s(account: Account, used: Usage, ran: Conditions) -> tuple[float, ...]:
+def _cpu_s(account: Account, run_s: float, ran: Conditions) -> tuple[float, ...]:
     cpu_s = list(account.cpu_s) if len(account.cpu_s) == ran.types else [0.0] * ran.types
-    cpu_s[ran.position] += used.run_s
+    cpu_s[ran.position] += run_s
     return tuple(cpu_s)
 
 
-def add_cpu_time(account: Account, used: Usage, ran: Conditions, _window_s: float) -> Account:
+def add_cpu_time(account: Account, run_s: float, ran: Conditions) -> Account:
     """Add only the CPU time of an interval that lies entirely on one core type."""
-    return Account(_cpu_s(account, used, ran))
+    return Account(_cpu_s(account, run_s, ran))
 
 
 def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float) -> Account:
@@ -267,7 +267,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     if ran.booked.refcores is None and ran.booked.ips is None:
         recent = slowdown.enter(account.recent, used, ran.position, ran.types)
     return Account(
-        _cpu_s(account, used, ran),
+        _cpu_s(account, used.run_s, ran),
         account.ref_s + worth,
         shortfall,
         balance,

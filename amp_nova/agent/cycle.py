@@ -113,9 +113,9 @@ def counted(
     """The counts, with the changes of one cycle added."""
     if not made:
         return Totals(totals.cycles + 1, totals.writes, 0, totals.failures, {}, totals.migrations)
-    migrations, failures = Counter(totals.migrations), Counter(totals.failures)
-    failed = (*outcome.failures.values(), *outcome.idle_failures.values())
-    failures.update(f.reason for f in failed)
+    migrations, failures = Counter(totals.migrations), totals.failures
+    if failed := (*outcome.failures.values(), *outcome.idle_failures.values()):
+        failures = Counter(failures) + Counter(f.reason for f in failed)
     writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
     for change in made.vcpus:
         if change.key in outcome.failures:

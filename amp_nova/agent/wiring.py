@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from amp_nova.agent.io_work import IoSettings, IoWork
+from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.metrics import NOT_CALIBRATED, Calibrated
@@ -111,6 +111,7 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) 
     how = IoSettings(
         conf.agent.io_work,
         conf.agent.io_sensitive == "fast",
+        IO_CYCLES * conf.agent.cycle_s,
         repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
     )

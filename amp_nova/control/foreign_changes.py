@@ -136,7 +136,7 @@ def compare(
             instances[resource] = _name(seen, resource)
         if "affinity" in found and expected.pcpus is not None:
             moved[key] = expected.pcpus
-    for domain in seen.domains:
+    for domain in seen.domains if before.idle else ():
         resource = domain.domain.resource
         if domain.idle in (None, before.idle.get(resource, domain.idle)):
             continue

@@ -121,7 +121,8 @@ def _without_places(instance: Instance) -> Instance:
         VcpuFacts(number, allowed if pcpus <= allowed else pcpus, allowed, uncounted)
         for number, pcpus, allowed, uncounted in instance.vcpus
     ]
-    return instance._replace(vcpus=tuple(vcpus))
+    resource, booking, _, excluded, idle, coefficients = instance
+    return Instance(resource, booking, tuple(vcpus), excluded, idle, coefficients)
 
 
 def pack(
@@ -240,7 +241,11 @@ def place(
         return None, None, frozenset()
     if pcpu is not None and (one_pcpu or pcpu in packing.whole):
         return core_type, pcpu, frozenset({pcpu})
-    there = request.allowed & topology.pcpus_of(core_type.name)
+    there = topology.pcpus_of(core_type.name)
+    if not there <= request.allowed:  # else one set serves all vCPUs of the core type
+        there &= request.allowed
+    if there.isdisjoint(packed.kept_free) and there.isdisjoint(packing.whole):
+        return core_type, pcpu, there
     return core_type, pcpu, there - packed.kept_free - packing.whole or there
 
 

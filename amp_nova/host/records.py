@@ -165,7 +165,7 @@ def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState
         return made
     folder = threads.domain.folder
     idle = threads.domain.idle() is True and not states
-    made = replace(made, group=str(folder), inode=os.stat(folder).st_ino, idle=idle)
+    made = replace(made, group=folder, inode=os.stat(folder).st_ino, idle=idle)
     with contextlib.suppress(OSError, ValueError):  # a kernel without weights
         made = replace(made, weight=0 if threads.domain.idle() else kernel.weight(made))
     return made
@@ -177,15 +177,15 @@ def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vc
     inode = os.stat(thread.group.path).st_ino
     if before is not None:
         same = (before.task, before.started, before.inode)
-        if same != (str(thread.task), thread.started, inode):
+        if same != (thread.task, thread.started, inode):
             before = None
     if before is None:
         if state is None or state.leave:
             return None
         before = Vcpu(
-            str(thread.task),
+            thread.task,
             thread.started,
-            str(thread.group.path),
+            thread.group.path,
             inode,
             thread.group.version,
             allowed,

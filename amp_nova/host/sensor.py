@@ -14,6 +14,7 @@ from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
 
@@ -223,9 +224,9 @@ class LibvirtSensor:
         """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
         life = known.threads.incarnation
         if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
-            usual = frozenset(p.id for p in self.topology.pcpus if not p.isolated)
+            usual = shared(frozenset(p.id for p in self.topology.pcpus if not p.isolated))
             online = frozenset(p.id for p in self.topology.pcpus)
             wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
-            allowed = {i: usual if w is None else w & online for i, w in enumerate(wanted)}
+            allowed = {i: usual if w is None else shared(w & online) for i, w in enumerate(wanted)}
             known.xml, known.allowed = xml, allowed
             known.domain = with_incarnation(xml, life).domain

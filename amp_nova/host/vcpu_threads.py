@@ -5,10 +5,12 @@ import errno
 import os
 import re
 import time
+from functools import partial
 from pathlib import Path
 
 from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
 from amp_nova.host.counters.sources import Counters, VcpuCounts
+from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Sample, VcpuReading
 
 _COMM = re.compile(r"CPU (\d+)/(\w*)")
@@ -16,10 +18,19 @@ _COMM = re.compile(r"CPU (\d+)/(\w*)")
 
 
 class VcpuThread:
-    """One vCPU's thread. Every method raises ``OSError`` once the thread has ended."""
+    """One vCPU's thread. Every method raises ``OSError`` once the thread has ended.
+
+    ``task``: its folder in ``/proc``, text like all paths that are kept per vCPU: hundreds of
+    ``Path`` objects would take most of a MiB.
+    """
+
+    __slots__ = (
+        "_last", "_pcpus", "_sampled", "_schedstat",
+        "counts", "group", "index", "started", "task", "tid",
+    )  # fmt: skip
 
     def __init__(
-        self, index: int, tid: int, task: Path, group: VcpuGroup, counts: VcpuCounts
+        self, index: int, tid: int, task: str, group: VcpuGroup, counts: VcpuCounts
     ) -> None:
         self.index = index
         self.tid = tid
@@ -27,7 +38,7 @@ class VcpuThread:
         self.counts = counts
         self.task = task
         self.started = started(task)
-        self._schedstat = os.open(task / "schedstat", os.O_RDONLY)
+        self._schedstat = os.open(f"{task}/schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._last: tuple[bytes, VcpuReading] | None = None
         self._sampled: tuple[bytes, Sample] | None = None
@@ -90,12 +101,12 @@ class VcpuThread:
         """The pCPUs the thread may run on; the same object as long as nothing changes."""
         now = os.sched_getaffinity(self.tid)
         if now != self._pcpus:
-            self._pcpus = frozenset(now)
+            self._pcpus = shared(frozenset(now))
         return self._pcpus
 
     def last_pcpu(self) -> int:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
-        return int((self.task / "stat").read_text().rsplit(")", 1)[1].split()[36])
+        return int(Path(self.task, "stat").read_text().rsplit(")", 1)[1].split()[36])
 
     def verify(self) -> None:
         """Raise ``OSError`` (``GONE``) unless the thread ID still belongs to the same thread.
@@ -112,7 +123,7 @@ class VcpuThread:
         self._last = None
 
 
-def started(task: Path) -> str:
+def started(task: str) -> str:
     """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
     # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
     fd = os.open(f"{task}/stat", os.O_RDONLY)
@@ -125,32 +136,33 @@ def started(task: Path) -> str:
 
 def incarnation(root: Path, pid: int) -> str:
     """The incarnation of a process: PID and start time."""
-    return f"{pid}:{started(root / f'proc/{pid}')}"
+    return f"{pid}:{started(str(root / f'proc/{pid}'))}"
 
 
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
-Found = dict[int, tuple[int, Path, int, str]]
+Found = dict[int, tuple[int, str, int, str]]
 """Thread ID, CPU cgroup folder, cgroup version and accelerator, by vCPU index."""
 
 
-def find(root: Path, pid: int, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
+def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
-    A vCPU without a cgroup of its own is left out: a limit would affect other threads too.
+    ``process``: its folder in ``/proc``. A vCPU without a cgroup of its own is left out: a limit
+    would affect other threads too.
     """
     found: Found = {}
     groupless = set()
-    tasks = root / f"proc/{pid}/task"
-    for tid in os.listdir(tasks):
+    for tid in os.listdir(f"{process}/task"):
+        task = Path(process, "task", tid)
         try:
-            match = _COMM.match((tasks / tid / "comm").read_text())
+            match = _COMM.match((task / "comm").read_text())
             if match is None:
                 continue
-            where = path_of((tasks / tid / "cgroup").read_text(), mounted)
+            where = path_of((task / "cgroup").read_text(), mounted)
         except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
-        if where is not None and where[0].name == f"vcpu{match[1]}":
+        if where is not None and where[0].endswith(f"/vcpu{match[1]}"):
             found[int(match[1])] = (int(tid), *where, match[2])
         else:
             groupless.add(int(match[1]))
@@ -172,7 +184,7 @@ class VcpuThreads:
         self.domain: DomainGroup | None = None
         self.incomplete = False
         self._links = 0
-        self._root = root
+        self._process = str(root / f"proc/{pid}")
         self._mounted = mounted
         self._counters = counters
         try:
@@ -184,7 +196,7 @@ class VcpuThreads:
     @property
     def process(self) -> tuple[str, str]:
         """Folder in ``/proc`` and start time of the process."""
-        return str(self._root / f"proc/{self.pid}"), self.incarnation.partition(":")[2]
+        return self._process, self.incarnation.partition(":")[2]
 
     def follow(self) -> None:
         """Search again if the number of threads changed since the last search.
@@ -196,21 +208,21 @@ class VcpuThreads:
             self.rescan()
 
     def _count_links(self) -> int:
-        return os.stat(self._root / f"proc/{self.pid}/task").st_nlink
+        return os.stat(f"{self._process}/task").st_nlink
 
     def rescan(self) -> None:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
-        found, self.groupless = find(self._root, self.pid, self._mounted)
+        found, self.groupless = find(self._process, self._mounted)
         for index, thread in list(self.by_index.items()):
             if found.get(index, ())[:2] != (thread.tid, thread.group.path):
                 self.drop(index)
-        tasks = self._root / f"proc/{self.pid}/task"
         for index, (tid, path, version, accelerator) in found.items():
             if index not in self.by_index:
                 group, counts = VcpuGroup(path, version), self._counts(index, tid, accelerator)
+                task = f"{self._process}/task/{tid}"
                 try:
-                    self.by_index[index] = VcpuThread(index, tid, tasks / str(tid), group, counts)
+                    self.by_index[index] = VcpuThread(index, tid, task, group, counts)
                 except OSError:
                     group.close()
                     raise
@@ -221,10 +233,8 @@ class VcpuThreads:
         self.incomplete = bool(self.groupless)
 
     def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
-        counters = self._counters
-        return VcpuCounts(
-            lambda: counters.open(self.pid, tid, index, accelerator), counters.retry_s
-        )
+        opener = partial(self._counters.open, self.pid, tid, index, accelerator)
+        return VcpuCounts(opener, self._counters.retry_s)
 
     def drop(self, index: int) -> None:
         """Forget one vCPU and close its descriptors."""

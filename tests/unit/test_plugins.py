@@ -26,7 +26,8 @@ class Adjustable:
 def installed(monkeypatch):
     """One policy with parameters and one that cannot be imported."""
     found = {"adjustable": Adjustable, "broken": ImportError("no module named numpy")}
-    monkeypatch.setattr(plugins, "_installed", lambda: found)
+    monkeypatch.setattr(plugins, "_factory", found.get)
+    monkeypatch.setattr(plugins, "policies", lambda: tuple(found))
 
 
 def test_the_policies_of_the_package_are_found():

@@ -1,11 +1,11 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
-import gzip
-import io
 import logging
 import platform
+import re
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
@@ -29,6 +29,8 @@ _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 _END = b"# EOF\n"
 """The last line of OpenMetrics."""
+_COMMENT = re.compile(rb"^# .*\n", re.MULTILINE)
+_SAMPLES_AT_ONCE = 250
 
 LOG = logging.getLogger(__name__)
 
@@ -89,11 +91,9 @@ class Exporter:
         return self._reused("page", self._page)
 
     def metrics(self, headers: Mapping[str, str]) -> Page:
-        """The metrics, in the format and encoding that the request's headers prefer."""
+        """The metrics, in the format that the request's headers prefer."""
         as_openmetrics = _OPENMETRICS in headers.get("accept", "")
-        compressed = "gzip" in headers.get("accept-encoding", "").lower()
-        render = partial(self._render, as_openmetrics=as_openmetrics, compressed=compressed)
-        return self._reused((as_openmetrics, compressed), render)
+        return self._reused(as_openmetrics, partial(self._render, as_openmetrics=as_openmetrics))
 
     def _reused(self, key: object, render: Callable[[], Page]) -> Page:
         """What was rendered under this key, unless that is too old."""
@@ -134,20 +134,27 @@ class Exporter:
         )
         return Page(page.render(view).encode(), headers=page.HEADERS)
 
-    def _render(self, *, as_openmetrics: bool, compressed: bool) -> Page:
-        """Family by family: all samples of a large host at once would take several MiB."""
-        body = io.BytesIO()
-        out = gzip.GzipFile(fileobj=body, mode="wb", compresslevel=6) if compressed else body
+    def _render(self, *, as_openmetrics: bool) -> Page:
+        """Compressed part by part: uncompressed, the metrics of a large host take several MiB."""
         generate = openmetrics.generate_latest if as_openmetrics else generate_latest
-        for family in self.registry.collect():
-            out.write(generate(_Only(family)).removesuffix(_END))
-        if as_openmetrics:
-            out.write(_END)
-        if out is not body:
-            out.close()
+        out = zlib.compressobj(wbits=31)  # the format of gzip
+        parts = [
+            out.compress(text)
+            for family in self.registry.collect()
+            for text in _in_parts(family, generate)
+        ]
+        parts += [out.compress(_END if as_openmetrics else b""), out.flush()]
         content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
-        headers = {"Content-Encoding": "gzip"} if compressed else {}
-        return Page(body.getvalue(), content_type, headers=headers)
+        return Page(b"".join(parts), content_type, gzipped=True)
+
+
+def _in_parts(family: Metric, generate: Callable[[Collector], bytes]) -> Iterator[bytes]:
+    """The text of a family; comments, which are those of the family, only in the first part."""
+    samples = family.samples
+    for at in range(0, max(1, len(samples)), _SAMPLES_AT_ONCE):
+        family.samples = samples[at : at + _SAMPLES_AT_ONCE]
+        text = generate(_Only(family)).removesuffix(_END)
+        yield _COMMENT.sub(b"", text) if at else text
 
 
 class _Only(Collector):

@@ -5,9 +5,11 @@ sent its request is closed in favour of the next, so that idle connections canno
 """
 
 import asyncio
+import gzip
+import io
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -23,16 +25,21 @@ REFUSED_PAUSE_S = 0.5
 """Pause after a wrong password, which limits guesses and the CPU time that hashing them costs."""
 BEAT_S = 1.0
 _BACKLOG = 1024
+_PART_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An HTTP response."""
+    """An HTTP response.
+
+    ``gzipped``: the body is compressed; a client that does not accept this gets it decompressed.
+    """
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
+    gzipped: bool = False
 
 
 Route = Callable[[Mapping[str, str]], Page]
@@ -136,8 +143,9 @@ class WebServer:
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 head = await reader.readuntil(b"\r\n\r\n")
                 self._open[task] = True
-                writer.write(await self._answer(head))
-                await writer.drain()
+                for part in await self._answer(head):
+                    writer.write(part)
+                    await writer.drain()
                 writer.close()
                 await writer.wait_closed()
         except (
@@ -164,13 +172,14 @@ class WebServer:
             self._broken = True
         return self._access
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> Iterator[bytes]:
         line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
         method, target, _ = (*line.split(" "), "", "", "")[:3]
         pairs = (text.partition(":") for text in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         page = await self._page(method, target.partition("?")[0], headers)
-        return _rendered(page, with_body=method != "HEAD")
+        unzip = page.gzipped and "gzip" not in headers.get("accept-encoding", "").lower()
+        return _rendered(page, with_body=method != "HEAD", unzip=unzip)
 
     async def _page(self, method: str, path: str, headers: Mapping[str, str]) -> Page:
         if method not in ("GET", "HEAD"):
@@ -209,15 +218,27 @@ def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
 
 
-def _rendered(page: Page, *, with_body: bool) -> bytes:
+def _rendered(page: Page, *, with_body: bool, unzip: bool) -> Iterator[bytes]:
+    """In parts, so that a large body that must be decompressed is never held as a whole."""
+    size = len(page.body)
+    if unzip:
+        size = int.from_bytes(page.body[-4:], "little")  # the size before compression (RFC 1952)
     fields = {
         "Content-Type": page.content_type,
         **page.headers,
-        "Content-Length": str(len(page.body)),
+        **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
+        **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
+        "Content-Length": str(size),
         "Connection": "close",
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
     }
     lines = [f"HTTP/1.1 {page.status.value} {page.status.phrase}"]
     lines += [f"{name}: {value}" for name, value in fields.items()]
-    return "\r\n".join((*lines, "", "")).encode("latin-1") + (page.body if with_body else b"")
+    yield "\r\n".join((*lines, "", "")).encode("latin-1")
+    if with_body and unzip:
+        with gzip.GzipFile(fileobj=io.BytesIO(page.body)) as file:
+            while part := file.read(_PART_BYTES):
+                yield part
+    elif with_body:
+        yield page.body

@@ -64,13 +64,14 @@ def _measured(
     since: tuple[int, Readings], now_ns: int, readings: Readings
 ) -> tuple[dict[VcpuKey, float], dict[VcpuKey, float]]:
     since_ns, earlier = since
+    passed_ns = now_ns - since_ns
     wanted, waited = {}, {}
     for key, now in readings.items():
         before = earlier.get(key)
         if before is not None and now.run_ns >= before.run_ns:
             wait_ns = max(0, now.wait_ns - before.wait_ns)
-            wanted[key] = (now.run_ns - before.run_ns + wait_ns) / (now_ns - since_ns)
-            waited[key] = wait_ns / (now_ns - since_ns)
+            wanted[key] = (now.run_ns - before.run_ns + wait_ns) / passed_ns
+            waited[key] = wait_ns / passed_ns
     return wanted, waited
 
 

@@ -20,6 +20,9 @@ READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 PERIOD_US = 100_000
 """The kernel's default period, which is assumed by anyone who sets only a quota."""
 _READ_BYTES = 512
+_LIMIT = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+"""The files of the limit, by cgroup version."""
+_BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
 PERIOD_EVERY = 8
 """In version 1, one in so many reads of an unchanged quota also reads the period."""
 
@@ -36,7 +39,7 @@ def mounts(root: Path) -> dict[str, Path]:
     return found
 
 
-def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | None:
+def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[str, int] | None:
     """Folder and version of the CPU cgroup in the text of a thread's ``/proc/.../cgroup`` file.
 
     ``None`` if the text names none that is mounted.
@@ -45,9 +48,9 @@ def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[Path, int] | No
     for line in cgroup_file.splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(",") and "cpu" in mounted:
-            return mounted["cpu"] / path.lstrip("/"), 1
+            return str(mounted["cpu"] / path.lstrip("/")), 1
         if not controllers and "" in mounted:
-            unified = mounted[""] / path.lstrip("/")
+            unified = str(mounted[""] / path.lstrip("/"))
     return None if unified is None else (unified, 2)
 
 
@@ -57,7 +60,7 @@ def _number(raw: bytes, key: bytes) -> int:
     return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
 
 
-def _write(path: Path, value: str, kept: int | None = None) -> None:
+def _write(path: str, value: str, kept: int | None = None) -> None:
     # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
     if kept is not None:
         os.pwrite(kept, value.encode(), 0)
@@ -76,17 +79,19 @@ def _shown(limit: Bandwidth | None) -> str:
 class VcpuGroup:
     """The CPU cgroup of one vCPU; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
-    def __init__(self, path: Path, version: int) -> None:
+    __slots__ = (
+        "_bandwidth", "_fds", "_quota", "_raw", "_reads", "_writable", "burst_us", "path", "version"
+    )  # fmt: skip
+
+    def __init__(self, path: str, version: int) -> None:
         self.path = path
         self.version = version
         self._fds: list[int] = []
-        self._kept: dict[str, int] = {}
-        self._burst = f"{path}/{'cpu.max.burst' if version == 2 else 'cpu.cfs_burst_us'}"
-        names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        self._writable = True
         try:
-            self._fds.append(os.open(path / "cpu.stat", os.O_RDONLY))
-            for name in names:
-                self._fds.append(self._open(name))
+            self._fds.append(os.open(f"{path}/cpu.stat", os.O_RDONLY))
+            for name in _LIMIT[version]:
+                self._fds.append(self._open(f"{path}/{name}"))
         except OSError:
             self.close()
             raise
@@ -96,25 +101,25 @@ class VcpuGroup:
         self.burst_us = 0
         """Unused quota that the vCPU may accumulate (``cpu.max.burst``), as last read."""
 
-    def _open(self, name: str) -> int:
+    def _open(self, path: str) -> int:
         """Open a file for reading and writing, or only for reading if writing is not permitted.
 
         In the second case a later write tries again, and its error says why.
         """
         try:
-            self._kept[name] = os.open(self.path / name, os.O_RDWR)
-            return self._kept[name]
+            return os.open(path, os.O_RDWR)
         except OSError as exc:
             if exc.errno not in READ_ONLY:
                 raise
-            return os.open(self.path / name, os.O_RDONLY)
+            self._writable = False
+            return os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
         """Close the descriptors."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._fds, self._kept = [], {}
+        self._fds = []
 
     def throttled_ns(self) -> int:
         """Cumulative time in which the limit kept the vCPU from running."""
@@ -130,7 +135,7 @@ class VcpuGroup:
     def read_burst(self) -> int:
         """Read and return ``burst_us``: 0 on kernels before 5.14, which have no burst."""
         try:
-            fd = os.open(self._burst, os.O_RDONLY)
+            fd = os.open(f"{self.path}/{_BURST[self.version]}", os.O_RDONLY)
         except FileNotFoundError:
             self.throttled_ns()  # fails if the group is gone
             return 0
@@ -143,7 +148,7 @@ class VcpuGroup:
     def forbid_burst(self) -> None:
         """Set the burst to 0: the kernel refuses a quota below the burst."""
         if self.read_burst():
-            _write(Path(self._burst), "0")
+            _write(f"{self.path}/{_BURST[self.version]}", "0")
             self.burst_us = 0
 
     def bandwidth(self) -> Bandwidth | None:
@@ -178,7 +183,7 @@ class VcpuGroup:
         found = self.bandwidth()
         if found != wanted:
             raise ActuationFailed(
-                f"{self.path.name} has {_shown(found)} after {_shown(wanted)} was set"
+                f"{os.path.basename(self.path)} has {_shown(found)} after {_shown(wanted)} was set"
             )
 
     def _set_v1(self, wanted: Bandwidth | None) -> None:
@@ -207,17 +212,17 @@ class VcpuGroup:
             raise
 
     def _put(self, name: str, text: str) -> None:
-        _write(self.path / name, text, self._kept.get(name))
+        fd = self._fds[1 + _LIMIT[self.version].index(name)] if self._writable else None
+        _write(f"{self.path}/{name}", text, fd)
 
 
 class DomainGroup:
     """The CPU cgroup of a whole domain; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
-    def __init__(self, vcpu: Path) -> None:
+    def __init__(self, vcpu: str) -> None:
         """``vcpu``: the folder of one of its vCPUs, in version 2 two levels down."""
-        above = vcpu.parent.parent if vcpu.parent.name == "libvirt" else vcpu.parent
-        self.folder = above
-        self._path = above / "cpu.idle"
+        self.folder = os.path.dirname(vcpu).removesuffix("/libvirt")
+        self._path = f"{self.folder}/cpu.idle"
         self._fd: int | None = None
         with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
             self._fd = os.open(self._path, os.O_RDONLY)
@@ -238,4 +243,4 @@ class DomainGroup:
         self.idle()  # fails if the group is gone, even if a new group has its path
         _write(self._path, "1" if idle else "0")
         if self.idle() != idle:
-            raise ActuationFailed(f"{self._path.parent.name} does not change its cpu.idle")
+            raise ActuationFailed(f"{os.path.basename(self.folder)} does not change its cpu.idle")

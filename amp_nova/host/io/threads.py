@@ -11,6 +11,7 @@ from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup.backend import move_thread
 from amp_nova.host.cgroup.groups import path_of
 from amp_nova.host.vcpu_threads import LINKS_EMPTY, started
+from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
 
 _VCPU = re.compile(r"CPU \d+/")
@@ -23,7 +24,9 @@ THOROUGH_EVERY = 24
 
 
 class _Thread:
-    def __init__(self, tid: int, task: Path, *, foreign: bool) -> None:
+    __slots__ = ("checks", "fd", "foreign", "iothread", "kind", "started", "task", "tid")
+
+    def __init__(self, tid: int, task: str, *, foreign: bool) -> None:
         """``foreign``: it is not a thread of the QEMU process."""
         self.tid = tid
         self.task = task
@@ -32,7 +35,7 @@ class _Thread:
         self.iothread: int | None = None
         self.checks = 0
         self.started = started(task)
-        self.fd = os.open(task / "schedstat", os.O_RDONLY)
+        self.fd = os.open(f"{task}/schedstat", os.O_RDONLY)
 
     def verify(self) -> None:
         """Raise ``ProcessLookupError`` if another thread has its ID by now."""
@@ -42,7 +45,7 @@ class _Thread:
 
     def recognise(self, pid: int) -> None:
         """Set the kind from the thread's name; a vCPU thread's kind is empty."""
-        comm = (self.task / "comm").read_text()
+        comm = Path(self.task, "comm").read_text()
         number = _IOTHREAD.match(comm)
         self.iothread = int(number[1]) if number else None
         if _VCPU.match(comm):
@@ -56,7 +59,7 @@ class _Thread:
 
     def read(self, homes: Homes) -> IoThread:
         run_ns = int(os.pread(self.fd, 128, 0).split()[0])
-        pcpus = frozenset(os.sched_getaffinity(self.tid))
+        pcpus = shared(frozenset(os.sched_getaffinity(self.tid)))
         return IoThread(self.tid, self.kind, run_ns, pcpus, homes(self.iothread))
 
 
@@ -64,11 +67,12 @@ class IoThreads:
     """The threads of one QEMU process; methods raise ``OSError`` once the process is gone."""
 
     def __init__(self, root: Path, pid: int, mounted: dict[str, Path]) -> None:
-        self._proc = root / "proc"
+        self._proc = str(root / "proc")
+        self._process = f"{self._proc}/{pid}"
         self._pid = pid
         self._mounted = mounted
         self._known: dict[int, _Thread] = {}
-        self._folder = os.open(self._proc / str(pid) / "task", os.O_RDONLY)
+        self._folder = os.open(f"{self._process}/task", os.O_RDONLY)
         self._links = 0
         self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
 
@@ -84,16 +88,16 @@ class IoThreads:
             os.close(self._known.pop(tid).fd)
         self._links = 0
 
-    def _tasks(self) -> dict[int, Path]:
-        own = self._proc / str(self._pid) / "task"
-        found = {int(tid): own / tid for tid in os.listdir(own)}
+    def _tasks(self) -> dict[int, str]:
+        own = f"{self._process}/task"
+        found = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
         # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
-            where = path_of((own.parent / "cgroup").read_text(), self._mounted)
+            where = path_of(Path(self._process, "cgroup").read_text(), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
-            text = (where[0] / names[where[1]]).read_text() if where else ""
+            text = Path(where[0], names[where[1]]).read_text() if where else ""
             for tid in map(int, text.split()):
-                found.setdefault(tid, self._proc / str(tid))
+                found.setdefault(tid, f"{self._proc}/{tid}")
         return found
 
     def unchanged(self) -> bool:
@@ -116,7 +120,7 @@ class IoThreads:
             try:
                 thread = self._known.get(tid)
                 if thread is None:
-                    foreign = task.parent == self._proc
+                    foreign = not task.startswith(f"{self._process}/")
                     thread = self._known[tid] = _Thread(tid, task, foreign=foreign)
                 if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)

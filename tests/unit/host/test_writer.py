@@ -123,7 +123,9 @@ def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, mon
     waits = []
 
     def at_period_start(groups, act):
-        waits.append({key: (group.path.name, list(steps)) for key, group in groups.items()})
+        waits.append(
+            {key: (os.path.basename(group.path), list(steps)) for key, group in groups.items()}
+        )
         steps.clear()
         for key in groups:
             act(key)

@@ -17,7 +17,7 @@ from amp_nova.accounting.delivery import RATIO_BUCKETS
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
-from amp_nova.agent.publish import metrics
+from amp_nova.agent.publish import exporter, metrics
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
@@ -272,18 +272,18 @@ def test_any_instance_name_is_exported_unchanged(text):
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-@pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_what_is_served_is_what_the_library_makes_of_all_families(full, accept, encoding):
-    """Although each family is rendered by itself; but for the metrics of this process."""
-    served = full.exporter.metrics({"accept": accept, "accept-encoding": encoding}).body
+@pytest.mark.parametrize("at_once", [1, 2, 250])
+def test_what_is_served_is_what_the_library_makes_of_all_families(
+    full, accept, at_once, monkeypatch
+):
+    """Although it is rendered a few samples at a time; but for the metrics of this process."""
+    monkeypatch.setattr(exporter, "_SAMPLES_AT_ONCE", at_once)
+    served = gzip.decompress(full.exporter.metrics({"accept": accept}).body)
     generate = openmetrics.generate_latest if accept else generate_latest
 
     found, aim = (
         [line for line in text.decode().splitlines() if not line.startswith("process_")]
-        for text in (
-            gzip.decompress(served) if encoding else served,
-            generate(full.exporter.registry),
-        )
+        for text in (served, generate(full.exporter.registry))
     )
 
     assert found == aim

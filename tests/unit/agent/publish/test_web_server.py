@@ -206,11 +206,15 @@ def test_formats_and_compression_are_negotiated():
         plain = get(f"{url}/metrics")
         accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.4"
         zipped = get(f"{url}/metrics", **{"Accept": accept, "Accept-Encoding": "gzip"})
+        unzipped = get(f"{url}/metrics", Accept=accept)
 
     assert plain[1]["Content-Type"].startswith("text/plain; version=0.0.4")
     assert b"amp_vcpu_delivered_ratio{" in plain[2]
     assert zipped[1]["Content-Type"].startswith("application/openmetrics-text")
     assert gzip.decompress(zipped[2]).endswith(b"# EOF\n")
+    assert unzipped[2] == gzip.decompress(zipped[2])
+    assert zipped[1]["Content-Encoding"] == "gzip"
+    assert unzipped[1]["Content-Encoding"] is None
 
 
 @pytest.fixture(scope="module")
