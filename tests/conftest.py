@@ -1,7 +1,9 @@
 """Settings that all tests share."""
 
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -14,6 +16,9 @@ from tests.properties.examples import DEFAULT, examples
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 # A background job of a shell ignores SIGINT, and so would the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Hundreds of processes import the same modules: compile them once, as an installation does.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples in every run: a change is judged by what it changes, not by the draw. Seek new
 # examples with "tools/test tests/properties --hypothesis-profile=search".

@@ -24,6 +24,8 @@ FAST, SLOW = 0, 1
 
 WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
 """What the agents of tests that do not choose write through."""
+CYCLE_S = os.environ.get("AMP_NOVA_CYCLE_S", "1.0")
+"""The cycle of agents: shorter in runs that measure nothing, as most tests wait for cycles."""
 NAP_NS = int(os.environ.get("AMP_NOVA_NAP_MS", "0")) * 1_000_000
 """How long guests sleep after each 16 rounds of work, in runs that measure nothing."""
 MEASURED_TIMES, STOLEN_MOST_RATIO = 3, 0.05
@@ -204,7 +206,8 @@ class Agent:
         self.config.write_text(
             f"[topology]\ncore_type = fast {FAST} {coefficient}\ncore_type = slow {SLOW} 1.0\n"
             f"calibration_file = {folder}/none.json\n"
-            f"[exporter]\nport = 0\n[agent]\nstate_path = {self.state_path}\n{more}"
+            f"[exporter]\nport = 0\n[agent]\nstate_path = {self.state_path}\n"
+            f"cycle_s = {CYCLE_S}\n{more}"
         )
 
     def command(self, *arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
