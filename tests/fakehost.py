@@ -28,6 +28,9 @@ MOUNTS = {
     2: ("cgroup2", "sys/fs/cgroup", "rw"),
 }
 
+TIDS_FROM = 1 << 22
+"""Above the highest thread ID that Linux gives (PID_MAX_LIMIT): a fake thread is no real one."""
+
 
 def resource(name):
     """The UUID that a fake domain of this name has."""
@@ -205,7 +208,7 @@ class FakeHost:
         self.hybrid = hybrid
         self.mount = root / where
         self.kernel = Kernel()
-        self._next_tid = 5000
+        self._next_tid = TIDS_FROM
         self._began = {}
 
     def start(self, name="instance-00000001", vcpus=2, pid=4000, began=77, **said):

@@ -24,6 +24,9 @@ class Counts(NamedTuple):
     cycles: int | None = None
     cache_misses: int | None = None
     """Last-level cache misses."""
+    run_ns: int | None = None
+    """CPU time of the thread at the moment of the counts; ``None`` if the kernel tells it only from
+    its last timer tick on."""
 
 
 class VcpuReading(NamedTuple):

@@ -57,6 +57,7 @@ class Tally:
         """Share of the vCPU's latest running time in which it was not counted."""
         self._last = (GroupReading(0, 0, (0,) * len(EVENTS)),) * pmus
         self._totals: list[int | None] = [0] * len(EVENTS)
+        self._run_ns = 0
 
     def add(self, now: Sequence[GroupReading]) -> Counts | None:
         """The totals; ``None`` if the vCPU has run without being counted since the last reading."""
@@ -76,10 +77,11 @@ class Tally:
             whole = before is not None and len(known) == len(gains)
             self._totals[i] = (before or 0) + gained if whole else None
         self._last = tuple(now)
+        self._run_ns += ran_ns
         instructions, cycles, misses = self._totals
         if instructions is None:
             raise CountersUnavailable("instructions are not counted")
-        return Counts(instructions, cycles, misses)
+        return Counts(instructions, cycles, misses, self._run_ns)
 
 
 class PerfCounter:

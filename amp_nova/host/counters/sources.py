@@ -48,7 +48,7 @@ class Counters:
                     "the guest is emulated, and hardware counters count the emulator's"
                     " instructions: set [counters] source to auto or tcg"
                 )
-            return TcgCounter(self._root, pid, index)
+            return TcgCounter(self._root, pid, tid, index)
         if self._source == TCG:
             raise CountersNever(
                 "the guest is not emulated: set [counters] source to auto or perf to count it"

@@ -3,6 +3,9 @@
 QEMU's command line names the file, so any guest with the plugin is found. The file is read
 rather than mapped: if another process truncates it, a read is short, whereas access to a mapping
 would kill this process.
+
+The CPU time that belongs to a count is that of a perf event which counts nothing. ``schedstat``
+lags by up to a timer tick while the vCPU runs, and the plugin's count does not.
 """
 
 import contextlib
@@ -15,12 +18,14 @@ import sys
 from pathlib import Path
 
 from amp_nova.exceptions import CountersNever, CountersUnavailable
+from amp_nova.host.counters import perf
 from amp_nova.model.observation import Counts
 
 MAGIC = int.from_bytes(b"AMPINCT1", "little")
 VERSION = 1
 _HEADER = struct.Struct("=QIIII")
 _HEADER_BYTES = _SLOT_BYTES = 64
+_TIMES = struct.Struct("=QQQ")
 BYTES_MAX = 1 << 20
 """Larger than the file of any guest: a vCPU takes 64 bytes."""
 _OPTIONS = ("-plugin", "--plugin")
@@ -75,7 +80,8 @@ class TcgCounter:
     source = "tcg"
     note = None
 
-    def __init__(self, root: Path, pid: int, index: int) -> None:
+    def __init__(self, root: Path, pid: int, tid: int, index: int) -> None:
+        self._clock: int | None = None
         inside = root / f"proc/{pid}/root"
         path = counter_file(root, pid).relative_to(inside)
         shown = "/" + str(path).encode("unicode_escape").decode()[:200]
@@ -95,6 +101,8 @@ class TcgCounter:
             raise CountersUnavailable(f"the plugin's file {shown} {problem}")
         self._offset = _HEADER_BYTES + _SLOT_BYTES * index
         self._last = 0
+        with contextlib.suppress(OSError):  # not permitted: the CPU time is schedstat's
+            self._clock = perf.open_event(perf.DUMMY, tid)
 
     def _problem(self, pid: int, index: int) -> str | None:
         seen = os.fstat(self._fd)
@@ -140,9 +148,17 @@ class TcgCounter:
         if now < self._last:
             raise CountersUnavailable("the plugin's count went backwards")
         self._last = now
-        return Counts(now)
+        return Counts(now, run_ns=self._run_ns())
+
+    def _run_ns(self) -> int | None:
+        if self._clock is None:
+            return None
+        _, enabled_ns, _ = _TIMES.unpack(os.read(self._clock, _TIMES.size))
+        return int(enabled_ns)
 
     def close(self) -> None:
-        """Close the descriptor."""
-        with contextlib.suppress(OSError):
-            os.close(self._fd)
+        """Close the descriptors."""
+        for fd in (self._fd, self._clock):
+            if fd is not None:
+                with contextlib.suppress(OSError):
+                    os.close(fd)

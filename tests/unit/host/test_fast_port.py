@@ -7,6 +7,7 @@ import pytest
 
 from amp_nova.exceptions import CountersUnavailable
 from amp_nova.host.counters.sources import Counters
+from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Counts
 from tests.fakehost import Node, put, resource
@@ -38,6 +39,16 @@ def test_sample_has_time_run_wait_and_instructions(node):
     assert [samples[key].instructions for key in KEYS] == [1000, 2000]
     assert (samples[KEYS[0]].run_ns, samples[KEYS[0]].wait_ns) == (1000, 500)
     assert samples[KEYS[0]].time_ns <= samples[KEYS[1]].time_ns
+
+
+def test_cpu_time_of_a_sample_is_of_the_same_moment_as_its_instructions(node, monkeypatch):
+    """``schedstat`` lags by up to a timer tick: it counts only if nothing better is known."""
+    monkeypatch.setattr(TcgCounter, "read", lambda self: Counts(3000, run_ns=1700))
+    node.see()
+
+    sample = node.sensor.sample(KEYS)[KEYS[0]]
+
+    assert (sample.run_ns, sample.wait_ns, sample.instructions) == (1700, 500, 3000)
 
 
 def test_readings_have_the_counts_too(node):

@@ -9,7 +9,7 @@ from amp_nova.host import vcpu_threads
 from amp_nova.host.cgroup.groups import GONE, mounts
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeHost, descriptors, remove
+from tests.fakehost import TIDS_FROM, FakeHost, descriptors, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))
@@ -132,7 +132,7 @@ def test_thread_of_another_process_with_the_same_ids_is_not_verified(host):
     host.start(vcpus=1)
     thread = of(host).by_index[0]
     host.stop()
-    host._next_tid = 5000
+    host._next_tid = TIDS_FROM
     host.start(vcpus=1)
     assert host.tid(0) == thread.tid
 

@@ -35,6 +35,7 @@ def test_one_pmu_is_not_scaled():
     counts = tally.add([group(30, 30, 4000, 2500, 9)])
 
     assert (counts.instructions, counts.cycles, counts.cache_misses) == (4000, 2500, 9)
+    assert counts.run_ns == 30 * MS
     assert tally.shared_ratio == 0
 
 
@@ -46,6 +47,7 @@ def test_a_hybrid_machine_counts_the_sum_and_never_scales():
     counts = tally.add([group(100, 20, 8000, 4000, 1), group(100, 80, 16000, 16000, 7)])
 
     assert (counts.instructions, counts.cycles, counts.cache_misses) == (24000, 20000, 8)
+    assert counts.run_ns == 100 * MS
     assert tally.shared_ratio == 0
 
 

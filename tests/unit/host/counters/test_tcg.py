@@ -1,13 +1,19 @@
 """The plugin's counter file, of which any part may be missing or wrong."""
 
+import errno
 import os
 import struct
+import threading
+import time
+from unittest.mock import Mock
 
 import pytest
 
 from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host.counters import perf
 from amp_nova.host.counters.tcg import MAGIC, VERSION, TcgCounter, counter_file
-from tests.fakehost import put
+from amp_nova.model.observation import Counts
+from tests.fakehost import descriptors, put
 
 PID = 4000
 
@@ -41,7 +47,7 @@ def root(tmp_path):
 def test_every_vcpu_has_its_own_count(root):
     """It follows the plugin's writes."""
     path = file_of(root, 1000, 2000)
-    first, second = TcgCounter(root, PID, 0), TcgCounter(root, PID, 1)
+    first, second = TcgCounter(root, PID, 0, 0), TcgCounter(root, PID, 0, 1)
 
     assert (first.read().instructions, second.read().instructions) == (1000, 2000)
     with path.open("r+b") as file:
@@ -78,13 +84,13 @@ def test_a_guest_without_the_plugin_is_not_counted(tmp_path):
     started(tmp_path, "-smp", "2")
 
     with pytest.raises(CountersUnavailable, match="without the plugin"):
-        TcgCounter(tmp_path, PID, 0)
+        TcgCounter(tmp_path, PID, 0, 0)
 
 
 def refusal(root, index=0):
     """The reason why a vCPU cannot be counted."""
     with pytest.raises(CountersUnavailable) as caught:
-        TcgCounter(root, PID, index)
+        TcgCounter(root, PID, 0, index)
     return str(caught.value)
 
 
@@ -160,10 +166,50 @@ def test_any_name_is_one_sentence(tmp_path, name):
     assert len(said) < 400
 
 
+def test_the_cpu_time_is_of_the_same_moment_as_the_count(root):
+    """Its increase lies between those of the thread's own clock, read before and after it."""
+    file_of(root, 1000)
+    counter = TcgCounter(root, PID, threading.get_native_id(), 0)
+    clocks, read = [], []
+    for _ in range(2):
+        clocks.append(time.thread_time_ns())
+        read.append(counter.read().run_ns)
+        clocks.append(time.thread_time_ns())
+        while time.thread_time_ns() < clocks[-1] + 3_000_000:
+            pass
+
+    assert clocks[2] - clocks[1] <= read[1] - read[0] <= clocks[3] - clocks[0]
+
+
+def test_without_permission_for_perf_events_only_the_cpu_time_is_missing(root, monkeypatch):
+    """And no descriptor stays open."""
+    file_of(root, 1000)
+    monkeypatch.setattr(perf, "open_event", Mock(side_effect=PermissionError(errno.EACCES, "no")))
+    before = descriptors()
+    counter = TcgCounter(root, PID, 0, 0)
+
+    assert counter.read() == Counts(1000)
+
+    counter.close()
+    assert descriptors() == before
+
+
+def test_closing_releases_every_descriptor(root):
+    """The file's and the clock's."""
+    file_of(root, 1000)
+    before = descriptors()
+    counter = TcgCounter(root, PID, 0, 0)
+    assert descriptors() == before + 2
+
+    counter.close()
+
+    assert descriptors() == before
+
+
 def test_a_truncated_file_is_an_error(root):
     """This process survives, which it would not with a mapping."""
     path = file_of(root, 1000)
-    counter = TcgCounter(root, PID, 0)
+    counter = TcgCounter(root, PID, 0, 0)
     counter.read()
     os.truncate(path, 64)
 
@@ -174,7 +220,7 @@ def test_a_truncated_file_is_an_error(root):
 def test_a_count_that_goes_backwards_is_an_error(root):
     """Something else wrote to the file."""
     path = file_of(root, 1000)
-    counter = TcgCounter(root, PID, 0)
+    counter = TcgCounter(root, PID, 0, 0)
     counter.read()
     with path.open("r+b") as file:
         file.seek(64)
