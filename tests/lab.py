@@ -215,22 +215,23 @@ class Agent:
         program = str(Path(sys.executable).with_name("amp-nova-agent"))
         return [*prefix, program, "--config-file", str(self.config), *arguments]
 
-    def start(self, *prefix: str) -> "Agent":
-        """Start it and wait until it has finished a cycle."""
+    def start(self, *prefix: str, settle: bool = True) -> "Agent":
+        """Start it and wait until it has finished a cycle.
+
+        If it writes through libvirt, also until it has nothing to write, unless not to ``settle``:
+        there is always something while a booking in instructions per second is adjusted.
+        """
         with self.log.open("w") as log:
             self.process = subprocess.Popen(self.command(prefix=prefix), stderr=log)
         until(lambda: "page at " in self.log.read_text(), 20, "the agent's start")
         self.url = self.log.read_text().split("page at ")[1].split(",")[0] + "metrics"
         until(self.cycles, 20, "a cycle")
-        if "writer = libvirt" in self.config.read_text():
+        if settle and "writer = libvirt" in self.config.read_text():
             self._settle()
         return self
 
     def _settle(self) -> None:
-        """Wait for a cycle that has nothing to write: libvirt may need more than one for all.
-
-        There is none while a booking in instructions per second is adjusted.
-        """
+        """Wait for a cycle that has nothing to write: libvirt may need more than one for all."""
         before = None
         for _ in range(SETTLED_CYCLES):
             now = (self.metric("amp_writes_total"), self.failures())

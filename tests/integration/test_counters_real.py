@@ -62,17 +62,18 @@ def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
 
 @pytest.fixture
 def host(lab):
-    """The sensor as the agent has it, for the guests of this lab."""
+    """The sensor as the agent has it, for the guests of this lab; it rescans more often."""
     from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
-    from amp_nova.host.sensor import LibvirtSensor
+    from amp_nova.host.sensor import HostPaths, LibvirtSensor
     from amp_nova.model.topology import CoreType, PCpu, Topology
 
     pcpus = (PCpu(FAST, "only"), PCpu(SLOW, "only"))
     topology = Topology((CoreType("only", 1.0),), pcpus, "only", "test")
     hypervisor = Hypervisor("qemu:///system", wanted=lambda n: n.startswith(lab.prefix))
     online = OnlineTopology(lambda: topology, lambda: frozenset({FAST, SLOW}))
-    yield LibvirtSensor(hypervisor, online, counters=Counters("auto", retry_s=0.2))
+    paths = HostPaths(rescan_s=1.0)
+    yield LibvirtSensor(hypervisor, online, paths, Counters("auto", retry_s=0.2))
     hypervisor.close()
 
 

@@ -167,7 +167,10 @@ def test_any_name_is_one_sentence(tmp_path, name):
 
 
 def test_the_cpu_time_is_of_the_same_moment_as_the_count(root):
-    """Its increase lies between those of the thread's own clock, read before and after it."""
+    """Its increase lies between those of the thread's own clock, read before and after it.
+
+    But for the kernel's work at a switch, which the two clocks divide differently.
+    """
     file_of(root, 1000)
     counter = TcgCounter(root, PID, threading.get_native_id(), 0)
     clocks, read = [], []
@@ -178,7 +181,8 @@ def test_the_cpu_time_is_of_the_same_moment_as_the_count(root):
         while time.thread_time_ns() < clocks[-1] + 3_000_000:
             pass
 
-    assert clocks[2] - clocks[1] <= read[1] - read[0] <= clocks[3] - clocks[0]
+    gained, switch = read[1] - read[0], 100_000
+    assert clocks[2] - clocks[1] - switch <= gained <= clocks[3] - clocks[0] + switch
 
 
 def test_without_permission_for_perf_events_only_the_cpu_time_is_missing(root, monkeypatch):
