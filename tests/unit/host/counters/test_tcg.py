@@ -167,7 +167,7 @@ def test_any_name_is_one_sentence(tmp_path, name):
 
 
 def test_the_cpu_time_is_of_the_same_moment_as_the_count(root):
-    """Its increase lies between the thread's own clock's, which omits interrupts, and wall time's."""
+    """It gains at least what the thread's own clock does, which omits interrupts."""
     file_of(root, 1000)
     counter = TcgCounter(root, PID, threading.get_native_id(), 0)
     wall_ns, ran_ns, read_ns = [], [], []
