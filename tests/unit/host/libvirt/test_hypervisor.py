@@ -197,7 +197,7 @@ def test_libvirt_prints_nothing():
         "from amp_nova.host.libvirt.hypervisor import Hypervisor\n"
         "found = Hypervisor('test:///default')\n"
         "(xml,) = found.domains().values()\n"
-        "try: Hypervisor('nonsense:///').domains()\n"
+        "try: Hypervisor('test:///no/such/file.xml').domains()\n"
         "except Exception as exc: print(exc)\n"
     )
 
@@ -206,7 +206,7 @@ def test_libvirt_prints_nothing():
     )
 
     assert result.stderr == ""
-    assert "nonsense:///" in result.stdout
+    assert "test:///no/such/file.xml" in result.stdout
 
 
 def test_unreachable_libvirt_is_one_sentence():
