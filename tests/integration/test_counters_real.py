@@ -199,6 +199,7 @@ def test_garbage_in_the_file_is_reported_until_it_is_replaced(guests, host):
         right.unlink(missing_ok=True)
 
 
+@pytest.mark.measures
 def test_software_events_count_a_real_vcpu_thread(guests):
     """The task clock stands in for instructions."""
     from amp_nova.host.counters.perf import Pmu
