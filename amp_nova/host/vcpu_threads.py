@@ -93,8 +93,8 @@ class VcpuThread:
             self._sampled = None
             return None
         run, wait, _ = raw.split()
-        # Read with the instructions, if possible: schedstat lags by up to a timer tick (4 ms), and a
-        # vCPU with a small booking runs no longer than that at a time.
+        # Read with the instructions, if possible: schedstat lags by up to a timer tick (4 ms), and
+        # a vCPU with a small booking runs no longer than that at a time.
         run_ns = int(run) if counts.run_ns is None else counts.run_ns
         sample = Sample(time.monotonic_ns(), run_ns, int(wait), counts.instructions)
         self._sampled = (raw, sample)

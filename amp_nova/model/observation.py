@@ -25,8 +25,8 @@ class Counts(NamedTuple):
     cache_misses: int | None = None
     """Last-level cache misses."""
     run_ns: int | None = None
-    """CPU time of the thread when these were read; ``None`` if only ``schedstat`` has it, which lags
-    by up to a timer tick."""
+    """CPU time of the thread when these were read; ``None`` if only ``schedstat`` has it, which
+    lags by up to a timer tick."""
 
 
 class VcpuReading(NamedTuple):
