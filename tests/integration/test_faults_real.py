@@ -49,7 +49,7 @@ def test_the_next_agent_finishes_a_move_in_which_one_was_killed(guests, lab, tmp
             for vcpu in (0, 1):
                 assert quota(guest, vcpu) == pytest.approx(0.25) or quota(guest, vcpu) == 0.5
             agent.start()
-            assert (quota(guest, 0), quota(guest, 1)) == (0.5, 0.25)
+            assert (quota(guest, 0), quota(guest, 1)) == (0.5, 0.25), agent.log.read_text()
             guest.pin(0, [FAST], 2)
             guest.pin(1, [SLOW], 2)
             until(lambda: (quota(guest, 0), quota(guest, 1)) == (0.25, 0.5), 15, "the way back")
