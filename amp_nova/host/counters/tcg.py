@@ -9,6 +9,7 @@ lags by up to a timer tick while the vCPU runs, and the plugin's count does not.
 """
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -78,9 +79,10 @@ class TcgCounter:
     """The plugin's count for one vCPU. All methods may raise ``CountersUnavailable``."""
 
     source = "tcg"
-    note = None
 
     def __init__(self, root: Path, pid: int, tid: int, index: int) -> None:
+        self.note: str | None = None
+        """Why small bookings are less exact than they could be, ``None`` if they are not."""
         self._clock: int | None = None
         inside = root / f"proc/{pid}/root"
         path = counter_file(root, pid).relative_to(inside)
@@ -101,8 +103,12 @@ class TcgCounter:
             raise CountersUnavailable(f"the plugin's file {shown} {problem}")
         self._offset = _HEADER_BYTES + _SLOT_BYTES * index
         self._last = 0
-        with contextlib.suppress(OSError):  # not permitted: the CPU time is schedstat's
+        try:
             self._clock = perf.open_event(perf.DUMMY, tid)
+        except OSError as exc:
+            if exc.errno != errno.ESRCH:  # a thread that has ended is noticed anyway
+                lags = "small bookings are less exact, as schedstat lags by up to a timer tick"
+                self.note = f"{lags}: {perf.why(exc, 'CPU time', root)}"
 
     def _problem(self, pid: int, index: int) -> str | None:
         seen = os.fstat(self._fd)
