@@ -5,6 +5,7 @@ import json
 import socket
 import stat
 import threading
+import time
 
 import pytest
 
@@ -81,6 +82,18 @@ def test_closing_leaves_nothing(tmp_path):
     control_socket.Control(tmp_path, lambda question: question).close()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_waits_for_no_client(tmp_path):
+    """Neither for a silent one, which may stay for 5 s, nor for another one."""
+    control = control_socket.Control(tmp_path, lambda question: question)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(control_socket.path(tmp_path)))
+        began_s = time.monotonic()
+
+        control.close()
+
+        assert time.monotonic() - began_s < 4.0
 
 
 @pytest.mark.parametrize("data", [b"garbage\n", b"\n", b"\xff\xfe\n", b"[" * 3000 + b"\n"])
