@@ -36,7 +36,7 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             weight_classes=self.WEIGHERS,
             group="filter_scheduler",
         )
-        # No test needs Nova's usual flavors, and making them takes a seventh of the time.
+        # No test needs the flavors that Nova makes for each test, which takes CPU time.
         unused = "nova.tests.fixtures.DefaultFlavorsFixture"
         self.useFixture(fixtures.MonkeyPatch(unused, fixtures.Fixture))
         self.forget()
