@@ -127,22 +127,26 @@ def _domain(
 ) -> dict[int, Entry]:
     """The new entries of a domain whose reading changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
-    wall_ns, entries = now_ns - before.time_ns, {}
+    wall_ns, entries = now_ns - before.time_ns, dict(known)
     for reading in domain.vcpus:
         index = reading.index
         entry = known.get(index)
         if entry is None:
-            entry = Entry(incarnation, now_ns, reading, before.conditions.get((resource, index)))
+            conditions = before.conditions.get((resource, index))
+            entries[index] = Entry(incarnation, now_ns, reading, conditions)
+        elif entry.reading is reading and entry.incarnation == incarnation:
+            continue  # usual, and the quickest to see
         elif not _slept(entry, reading, incarnation):
             if entry.incarnation == incarnation:
                 busy_ratio = busy.get((resource, index), 0.0) if busy else 0.0
                 account = _after(before, entry, reading, wall_ns, busy_ratio)
             else:
                 account = entry.account_at(before.time_ns)
-            entry = Entry(incarnation, now_ns, reading, entry.conditions, account)
-        entries[index] = entry
-    for index, entry in known.items():
-        if index not in entries:  # not readable now: not accounted until the next reading
+            entries[index] = Entry(incarnation, now_ns, reading, entry.conditions, account)
+    if len(entries) > len(domain.vcpus):
+        for index in known.keys() - {r.index for r in domain.vcpus}:
+            # Not readable now: not accounted until the next reading.
+            entry = known[index]
             account = entry.account_at(before.time_ns)
             entries[index] = entry._replace(time_ns=now_ns, reading=None, account=account)
     return entries
@@ -170,8 +174,6 @@ def _after(
 
 def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
     last = entry.reading
-    if last is reading:  # usual, and the quickest to see
-        return entry.incarnation == incarnation
     return (
         last is not None
         and last.run_ns == reading.run_ns

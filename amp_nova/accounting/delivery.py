@@ -305,9 +305,8 @@ def add_idle(
             last, minute, ratios = _closed(window, minute, ratios, ran)
             window = EMPTY_WINDOW
         wall_s -= part_s
-    return account._replace(
-        window=window, last=last, ratios=ratios, carried=carried, recent=recent, minute=minute
-    )
+    done = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
+    return Account(*done, window, last, ratios, carried, recent, minute)
 
 
 def _closed(

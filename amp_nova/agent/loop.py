@@ -116,7 +116,8 @@ class Loop:
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
         readings = {d.domain.resource: d for d in seen.domains}
-        now = memo(allocation.of_host, memo.each(allocation.of_domain, readings))
+        each = memo.each(allocation.of_domain, readings, allocation.unchanged)
+        now = memo(allocation.of_host, each)
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
         idle = {resource: reading.idle for resource, reading in readings.items()}

@@ -116,7 +116,7 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) 
         dry_run=dry_run,
     )
     if how.work == "report":  # nothing is moved, so a longer interval is enough
-        how = replace(how, interval_s=2 * how.interval_s)
+        how = replace(how, interval_s=4 * how.interval_s)
     if dry_run:  # a single interval has to be enough
         how = replace(how, interval_s=0.0, rule=Rule(confirm=1))
     return IoWork(make_io_host(conf, sensor), how, io_marker(conf))

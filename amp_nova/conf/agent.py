@@ -273,8 +273,8 @@ _IO: list[cfg.Opt] = [
 What to do with the I/O threads of domains (QEMU's emulator, iothread and vhost threads) on a host
 with several core types. A domain is insensitive to core speed while its Combined Usage (CPU
 utilization of its I/O threads plus network utilization) is above 100 %. It is measured every 2.5
-cycles, or every 5 if nothing is moved. ``slow`` frees fast-core time and may cost such domains some
-throughput; one that loses more than a quarter is moved back. Before you set it, check
+cycles, or every 10 if nothing is moved. ``slow`` frees fast-core time and may cost such domains
+some throughput; one that loses more than a quarter is moved back. Before you set it, check
 ``amp_instance_combined_usage_ratio`` and ``amp_instance_io_kept_estimate_ratio``. To undo it, set
 ``report`` and restart the agent.
 """,

@@ -44,6 +44,20 @@ def of_domain(seen: DomainReading) -> dict[VcpuKey, Allocation]:
     }
 
 
+def unchanged(before: DomainReading, now: DomainReading) -> bool:
+    """Whether the same is in force for every vCPU of a domain; quicker than ``of_domain``."""
+    if len(before.vcpus) != len(now.vcpus) or before.bursts_us != now.bursts_us:
+        return False
+    for was, v in zip(before.vcpus, now.vcpus, strict=True):
+        # As tuples, because these compare equal objects without looking inside.
+        if was is not v and (
+            (was.index, was.bandwidth, was.pcpus, was.allowed, was.counts is None, was.uncounted)
+            != (v.index, v.bandwidth, v.pcpus, v.allowed, v.counts is None, v.uncounted)
+        ):
+            return False
+    return True
+
+
 def of_host(domains: Mapping[str, Allocations]) -> dict[VcpuKey, Allocation]:
     """What is in force for every vCPU of all domains."""
     found: dict[VcpuKey, Allocation] = {}

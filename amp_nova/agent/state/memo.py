@@ -31,14 +31,20 @@ class Memo:
         self._last[stage] = (inputs, result)
         return result
 
-    def each(self, stage: Callable[[S], T], items: Mapping[K, S]) -> dict[K, T]:
-        """Return ``stage(item)`` by key; an item equal to its key's last one is not recomputed."""
+    def each(
+        self, stage: Callable[[S], T], items: Mapping[K, S], same: Callable[[S, S], bool]
+    ) -> dict[K, T]:
+        """Return ``stage(item)`` by key; the last result if the key's item is still the ``same``.
+
+        ``same``: whether ``stage`` returns equal results for two items.
+        """
         last = self._each.get(stage, {}) if self._enabled else {}
         known = {}
         for key, item in items.items():
             found = last.get(key)
-            if found is None or (found[0] is not item and found[0] != item):
-                found = item, stage(item)
-            known[key] = found
+            if found is not None and (found[0] is item or same(found[0], item)):
+                known[key] = item, found[1]
+            else:
+                known[key] = item, stage(item)
         self._each[stage] = known
         return {key: result for key, (_, result) in known.items()}

@@ -130,7 +130,7 @@ def test_io_threads_are_not_moved_through_libvirt(setup):
         wiring.make_io_work(conf, wiring.make_sensor(conf), dry_run=False)
 
 
-@pytest.mark.parametrize(("work", "cycles"), [("slow", 2.5), ("report", 5.0)])
+@pytest.mark.parametrize(("work", "cycles"), [("slow", 2.5), ("report", 10.0)])
 def test_io_work_is_examined_every_few_cycles(setup, work, cycles):
     """Longer cycles mean less of it, too."""
     conf = setup.conf(io_work=work, cycle_s=4.0)

@@ -1,5 +1,6 @@
 """The loop's one cache: keyed by value, and without effect on what is written."""
 
+import operator
 from dataclasses import replace
 
 import pytest
@@ -41,12 +42,12 @@ def test_only_items_that_changed_are_computed_again(enabled):
         return [2 * v for v in values]
 
     memo = Memo(enabled=enabled)
-    memo.each(double, {"a": [1], "b": [2]})
+    memo.each(double, {"a": [1], "b": [2]}, operator.eq)
     calls.clear()
 
-    assert memo.each(double, {"a": [1], "b": [3]}) == {"a": [2], "b": [6]}
+    assert memo.each(double, {"a": [1], "b": [3]}, operator.eq) == {"a": [2], "b": [6]}
     assert calls == ([[3]] if enabled else [[1], [3]])
-    assert memo.each(double, {"b": [3]}) == {"b": [6]}
+    assert memo.each(double, {"b": [3]}, operator.eq) == {"b": [6]}
 
 
 class Recorded:
