@@ -7,6 +7,7 @@ import time
 import uuid
 from pathlib import Path
 
+from amp_nova.host.calibration import file
 from tests.e2e.cloud import counting
 from tests.e2e.cloud.layout import (
     BIN,
@@ -26,6 +27,9 @@ CONTROL = CPU_TREE / "minicloud"
 """Where the control plane runs, which elsewhere has machines of its own."""
 CONTROL_SHARES = 128
 CALIBRATION_TRIES = 15
+COEFFICIENT_LEAST, COEFFICIENT_MOST = 1.8, 2.4
+"""What the tests assume of the fast core: how many guests of a size fit follows from it."""
+COEFFICIENT_TRIES = 5
 BUSY = bool(os.environ.get("MINICLOUD_BUSY"))
 """Other work uses this machine: for trying things out, not for figures."""
 
@@ -109,6 +113,20 @@ def start_agent(host: Host) -> None:
 
 
 def calibrate() -> None:
+    """Measure both cores, again if somebody else's work slowed one of them down meanwhile."""
+    for _ in range(COEFFICIENT_TRIES):
+        _calibrate()
+        (fast,) = file.read(FAST.calibration).core_types
+        found = fast.coefficient.value
+        if BUSY or COEFFICIENT_LEAST <= found <= COEFFICIENT_MOST:
+            return
+    raise Failed(
+        f"the fast core is {found:.2f} times as fast as the slow one, and the tests assume "
+        f"{COEFFICIENT_LEAST} to {COEFFICIENT_MOST}: wait until this machine is idle"
+    )
+
+
+def _calibrate() -> None:
     """Measure both cores as an operator does: the reference first, then the other against it."""
     short = ("--repeat", "3", "--kernels", "integer", *(("--force",) if BUSY else ()))
     for host, more in ((SLOW, ()), (FAST, ("--reference", SLOW.calibration))):
