@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from msgspec import structs
+
 from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
@@ -39,7 +41,7 @@ class Host(SimHost):
     def observe(self):
         """What the simulated host shows, with Nova's metadata."""
         seen = super().observe()
-        named = (d._replace(domain=_of_nova(d.domain)) for d in seen.domains)
+        named = (structs.replace(d, domain=_of_nova(d.domain)) for d in seen.domains)
         return replace(seen, domains=tuple(named))
 
 

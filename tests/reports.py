@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from amp_nova.accounting.accounts import of_instance
 from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
@@ -102,7 +104,9 @@ def instance(*vcpus, name="instance-00000001", problem=None, idle=False, **said)
     """A domain with these vCPUs."""
     found = domain(name, **said)
     keyed = tuple(
-        replace(v, entitlement=v.entitlement._replace(key=(found.resource, v.reading.index)))
+        replace(
+            v, entitlement=structs.replace(v.entitlement, key=(found.resource, v.reading.index))
+        )
         for v in vcpus
     )
     ratios = of_instance(v.account.ratios for v in keyed)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.accounting.delivery import (
     NOTHING_BOOKED,
@@ -32,7 +33,7 @@ WINDOW_S = 3.0
 EMPTY = Account()
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """One vCPU: its account as of ``time_ns``, and its last reading, from the same incarnation.
 
     ``conditions``: the conditions it has run under since; ``None`` if it may have run on several
@@ -148,7 +149,7 @@ def _domain(
             # Not readable now: not accounted until the next reading.
             entry = known[index]
             account = entry.account_at(before.time_ns)
-            entries[index] = entry._replace(time_ns=now_ns, reading=None, account=account)
+            entries[index] = structs.replace(entry, time_ns=now_ns, reading=None, account=account)
     return entries
 
 
@@ -168,7 +169,7 @@ def _after(
     if (used := usage(last, reading, wall_ns)) is None:
         return account
     if busy_ratio:
-        used = used._replace(siblings_busy_ratio=busy_ratio)
+        used = structs.replace(used, siblings_busy_ratio=busy_ratio)
     return add_interval(account, used, ran, WINDOW_S)
 
 

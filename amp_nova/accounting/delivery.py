@@ -4,7 +4,8 @@ Computed from what the vCPU ran while it wanted to run, never from what was conf
 """
 
 import bisect
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
@@ -28,7 +29,7 @@ DEMAND_LEAST_RATIO = 0.02
 """A window with demand for less than this share of the booking has no delivered ratio."""
 
 
-class Booked(NamedTuple):
+class Booked(Struct, frozen=True):
     """What a vCPU books: reference cores or Ips, and how many seconds of that it may bank."""
 
     refcores: float | None = None
@@ -40,7 +41,7 @@ NOTHING_BOOKED = Booked()
 UNKNOWN = CoreType("unknown")
 
 
-class Conditions(NamedTuple):
+class Conditions(Struct, frozen=True):
     """The conditions under which a vCPU ran: the core type it was on, and its booking.
 
     ``position``: the core type's index in the topology; ``types``: the number of core types;
@@ -56,7 +57,7 @@ class Conditions(NamedTuple):
     core_type: CoreType = UNKNOWN
 
 
-class Window(NamedTuple):
+class Window(Struct, frozen=True):
     """What was owed and delivered since the window began.
 
     ``owed`` is in the unit of the booking times seconds; ``instructions`` is ``None`` if they are
@@ -72,7 +73,7 @@ class Window(NamedTuple):
 EMPTY_WINDOW = Window()
 
 
-class Ratios(NamedTuple):
+class Ratios(Struct, frozen=True):
     """A histogram of delivered ratios, one per minute: counts by bucket, and the ratios' sum."""
 
     counts: tuple[int, ...] = (0,) * (len(RATIO_BUCKETS) + 1)
@@ -85,7 +86,7 @@ class Ratios(NamedTuple):
         return Ratios(counts, self.total + ratio)
 
 
-class Last(NamedTuple):
+class Last(Struct, frozen=True):
     """The last whole window: delivered over owed, and what was delivered per second of wall time.
 
     ``ratio`` is ``None`` if there was too little demand, the others if they are not measured.
@@ -96,7 +97,7 @@ class Last(NamedTuple):
     ips: float | None = None
 
 
-class Carried(NamedTuple):
+class Carried(Struct, frozen=True):
     """What the next limit depends on.
 
     ``banked_ref_s``: unused booked capacity that may still be used; ``lately``: how fast the
@@ -110,7 +111,7 @@ class Carried(NamedTuple):
 NOTHING_CARRIED = Carried()
 
 
-class Account(NamedTuple):
+class Account(Struct, frozen=True):
     """What one vCPU was owed and got since the agent first saw it.
 
     ``cpu_s``: CPU seconds by core type, in the topology's order. ``ref_s``: CPU seconds multiplied
@@ -158,7 +159,7 @@ def causes(
     return left - core_type - contention, contention, core_type, frequency, smt
 
 
-class _Interval(NamedTuple):
+class _Interval(Struct, frozen=True):
     """An interval in the unit of a booking.
 
     ``delivered``: what the CPU time was worth, minus ``lost``; ``gives_per_s``: what one second of
@@ -253,12 +254,12 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         edge = unit.booked_per_s * ran.edge_s
         balance, shortfall = _shortfall(account, used, edge, unit, owes)
         carried = _carried(account.carried, used, ran, unit, owes)
-    wall_s, owed_before, ref_s, instructions = account.window
+    window = account.window
+    instructions = window.instructions
     if used.instructions is not None:
         instructions = (instructions or 0.0) + used.instructions
-    window = Window(
-        wall_s + used.wall_s, owed_before + owes, ref_s + worth - lost.total_ref_s, instructions
-    )
+    ref_s = window.ref_s + worth - lost.total_ref_s
+    window = Window(window.wall_s + used.wall_s, window.owed + owes, ref_s, instructions)
     last, minute, ratios = account.last, account.minute, account.ratios
     if window.wall_s >= window_s * 0.999:
         last, minute, ratios = _closed(window, minute, ratios, ran)
@@ -290,7 +291,7 @@ def add_idle(
         if booked.burst_s and booked.refcores is not None:
             before_ref_s = carried.banked_ref_s
             banked_ref_s = burst.banked(before_ref_s, idle, booked.refcores, 0.0, booked.burst_s)
-            carried = carried._replace(banked_ref_s=banked_ref_s)
+            carried = structs.replace(carried, banked_ref_s=banked_ref_s)
         if recent is not slowdown.NOTHING:
             recent = slowdown.enter(recent, idle, ran.position, ran.types)
     window, last, minute, ratios = account.window, account.last, account.minute, account.ratios
@@ -322,7 +323,7 @@ def _closed(
     minute = _sum(minute, window)
     if minute.wall_s >= MINUTE_S * 0.999:
         # A long idle window may have made it longer; all of its demand fell within one minute.
-        if (ratio := _ratio(minute._replace(wall_s=MINUTE_S), ran)) is not None:
+        if (ratio := _ratio(structs.replace(minute, wall_s=MINUTE_S), ran)) is not None:
             ratios = ratios.with_one(ratio)
         minute = Window(minute.wall_s % MINUTE_S if minute.wall_s > MINUTE_S else 0.0)
     return last, minute, ratios

@@ -9,7 +9,8 @@ Both look back about a minute, because policies rotate vCPUs over the fast cores
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import Usage
@@ -21,7 +22,7 @@ DEMAND_LEAST_S = 1.0
 """An instance with less recent demand than this has no slowdown."""
 
 
-class Recent(NamedTuple):
+class Recent(Struct, frozen=True):
     """CPU seconds by core type, and seconds of demand, of about the last minute."""
 
     cpu_s: tuple[float, ...] = ()

@@ -6,7 +6,8 @@ separately from what a limit or neighbours took.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.hardware.effective_speed import kept_ratio
 from amp_nova.model.observation import Observation, Usage, VcpuKey, VcpuReading
@@ -16,7 +17,7 @@ CLOCK_TOLERANCE_RATIO = 0.02
 """A clock that is less than this below the nominal clock counts as nominal."""
 
 
-class Losses(NamedTuple):
+class Losses(Struct, frozen=True):
     """Reference-core seconds lost, for the last two of ``delivery.CAUSES``."""
 
     frequency_ref_s: float = 0.0

@@ -13,7 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct, structs
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
@@ -28,7 +30,7 @@ SEARCH_ITEMS_MAX = 300
 """With more vCPUs than this there is no search: first fit is close enough to the optimum."""
 
 
-class Demand(NamedTuple):
+class Demand(Struct, frozen=True):
     """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
@@ -269,7 +271,7 @@ def _attempts(
         if stay:
             # Every vCPU on the pCPU it was last packed onto, and newcomers beside them: this is
             # what the scheduler tries first.
-            packed = [d if d.packed is None else d._replace(pcpu=d.packed) for d in demands]
+            packed = [d if d.packed is None else structs.replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
             yield _first_fit(again, topology, _Filling(empty))
         if (found := _search(items, topology, empty)) is not None:

@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from amp_nova.control import ips_controller
 from amp_nova.control.ips_controller import State, Terms, Work
 from amp_nova.model.bandwidth import Bandwidth
@@ -85,9 +87,8 @@ def _work(before: Sample | None, after: Sample | None) -> Work | None:
     """
     if before is None or after is None:
         return None
-    time_ns, ran_ns, waited_ns, retired = before
-    wall_ns, run_ns = after.time_ns - time_ns, after.run_ns - ran_ns
-    wait_ns, instructions = after.wait_ns - waited_ns, after.instructions - retired
+    wall_ns, run_ns = after.time_ns - before.time_ns, after.run_ns - before.run_ns
+    wait_ns, instructions = after.wait_ns - before.wait_ns, after.instructions - before.instructions
     if not 0 < wall_ns <= GAP_MAX_NS or run_ns < 0 or wait_ns < 0 or instructions < 0:
         return None
     return Work(wall_ns / 1e9, run_ns / 1e9, wait_ns / 1e9, float(instructions))
@@ -152,7 +153,7 @@ class FastLoop:
             vcpu.state = ips_controller.moved(vcpu.state, before.terms, done, old, new)
             vcpu.begin(vcpu.last)
         if before.limit != now.limit:
-            vcpu.state = vcpu.state._replace(share=share, held_s=0.0)
+            vcpu.state = structs.replace(vcpu.state, share=share, held_s=0.0)
         return vcpu
 
     def tick(self, ticks: int = 1) -> None:
@@ -194,8 +195,8 @@ class FastLoop:
             vcpu.begin(sample)
             return False
         vcpu.last, state, terms = sample, vcpu.state, vcpu.target.terms
-        wall_s, run_s, _, instructions = work
-        changed = self._controller.changed(state, terms, run_s, instructions)
+        wall_s, run_s = work.wall_s, work.run_s
+        changed = self._controller.changed(state, terms, run_s, work.instructions)
         if not changed and wall_s < terms.sp_s * PERIOD_RATIO:
             return False
         if changed and state.rho is not None:
@@ -220,4 +221,4 @@ class FastLoop:
             # The limit in force: as rounded for the kernel, or the old one if the write failed.
             limit = vcpu.target.limit if key in failures else limit
             vcpu.target = replace(vcpu.target, limit=limit)
-            vcpu.state = vcpu.state._replace(share=min(1.0, limit.cores))
+            vcpu.state = structs.replace(vcpu.state, share=min(1.0, limit.cores))

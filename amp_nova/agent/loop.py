@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
@@ -63,7 +64,7 @@ class Settings:
     accounts: bool = True
 
 
-class State(NamedTuple):
+class State(Struct, frozen=True):
     """Everything that survives a cycle.
 
     ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: siblings that must
@@ -150,7 +151,7 @@ class Loop:
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
         foreign = self._state.foreign.adopting()
-        self._state = self._state._replace(foreign=foreign, easing=None)
+        self._state = structs.replace(self._state, foreign=foreign, easing=None)
 
     def finish(self) -> None:
         """Leave limits in force that are right without an agent to correct them."""
@@ -167,7 +168,8 @@ class Loop:
             excluded = resource in foreign.excluded
             does = "it is left alone for a while" if excluded else "they are repaired"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
-        return state._replace(
+        return structs.replace(
+            state,
             bookings=booked,
             foreign=foreign,
             accounts=accounts.advance(state.accounts, seen),
@@ -189,7 +191,7 @@ class Loop:
         excluded = {**refused, **state.foreign.excluded, **seen.paused}
         # vCPUs that somebody else moved are packed where they were kept before.
         moved = {
-            key: now[key]._replace(pcpus=pcpus)
+            key: structs.replace(now[key], pcpus=pcpus)
             for key, pcpus in state.foreign.moved.items()
             if key[0] not in excluded
         }
@@ -208,7 +210,8 @@ class Loop:
             policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
         )
         placed = policy_runner.let_go(placed, state.policy, policy)
-        return state._replace(
+        return structs.replace(
+            state,
             policy=policy,
             packed=memo(homes.Packed.pcpus, packed),
             kept_free=packed.kept_free,
@@ -226,9 +229,9 @@ class Loop:
         limits, made = self.fast.limits, {}
         for key, found in now.items() if varying else ():
             if key[0] in varying:
-                banked_ref_s, lately = state.accounts.of(key).carried
-                last = limits.get(key)
-                made[key] = Current(found.bandwidth, banked_ref_s, last, lately if vary else None)
+                carried, last = state.accounts.of(key).carried, limits.get(key)
+                lately = carried.lately if vary else None
+                made[key] = Current(found.bandwidth, carried.banked_ref_s, last, lately)
         return made
 
     def _acted(
@@ -252,7 +255,8 @@ class Loop:
         ran_under = memo(accounts.conditions, topology, entitlements, now, positions, sp_s)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
         moved = profiles.moved(state.profiles, seen, positions) if wanted.vcpus else state.profiles
-        return state._replace(
+        return structs.replace(
+            state,
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
@@ -273,7 +277,7 @@ def _adopted(state: State, now: Allocations) -> State:
     if state.easing is not None and not state.easing:
         return state
     eased, left = adoption.eased(state.entitlements, now, state.easing)
-    return state._replace(entitlements=eased, easing=left)
+    return structs.replace(state, entitlements=eased, easing=left)
 
 
 def _known(state: State, key: VcpuKey) -> Known:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from oslo_config import cfg
 
 from amp_nova import conf as options
@@ -202,9 +203,9 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
             thread = sensor.thread((domain.domain.resource, reading.index))
             if thread is not None and topology.position(reading.pcpus) is None:
                 with contextlib.suppress(OSError):  # it has gone
-                    reading = reading._replace(last_pcpu=thread.last_pcpu())
+                    reading = structs.replace(reading, last_pcpu=thread.last_pcpu())
             vcpus.append(reading)
-        domains.append(domain._replace(vcpus=tuple(vcpus)))
+        domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
     return replace(seen, topology=topology, domains=tuple(domains))
 
 

@@ -7,6 +7,8 @@ so that no guest notices the restart.
 from collections.abc import Collection
 from dataclasses import replace
 
+from msgspec import structs
+
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocations
 from amp_nova.model.bandwidth import TOLERANCE, Bandwidth, bandwidth
@@ -35,7 +37,7 @@ def eased(
         first = _step(entitlement, limit, quota.bandwidth)
         if first != quota.bandwidth:
             left.add(key)
-            found[key] = entitlement._replace(quota=replace(quota, bandwidth=first))
+            found[key] = structs.replace(entitlement, quota=replace(quota, bandwidth=first))
     return found if left else entitlements, frozenset(left)
 
 

@@ -11,7 +11,9 @@ Ips, and is placed in the same way. Its instructions are counted, and a controll
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct, structs
 
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, need_cores
@@ -54,7 +56,7 @@ class Quota:
 NO_HOME = Home()
 
 
-class Entitlement(NamedTuple):
+class Entitlement(Struct, frozen=True):
     """Everything that shall be in force for one vCPU, and why.
 
     ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
@@ -102,14 +104,18 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
                 made = _best_effort(vcpu, context)
             if made.governed_by == "none" and instance.resource in together:
                 pcpus = made.allowed & together[instance.resource]
-                made = made._replace(allowed=pcpus or made.allowed)
+                made = structs.replace(made, allowed=pcpus or made.allowed)
             if instance.excluded is not None:
                 made = _excluded(made, instance.excluded, facts, context.topology)
             found[vcpu.key] = made
     if not context.terms.enforce:
-        return {k: e._replace(pcpus=None, quota=None) for k, e in found.items()}
+        return {k: structs.replace(e, pcpus=None, quota=None) for k, e in found.items()}
     idle = idle_class(instances, found) if context.terms.idle_class else {}
-    return {key: e._replace(idle=idle.get(key[0])) for key, e in found.items()} if idle else found
+    return (
+        {key: structs.replace(e, idle=idle.get(key[0])) for key, e in found.items()}
+        if idle
+        else found
+    )
 
 
 def _nothing(vcpu: Vcpu) -> Entitlement:
@@ -153,7 +159,9 @@ def _in_refcores(vcpu: Vcpu, request: Demand, context: Context) -> Entitlement:
     topology = context.topology
     core_type, pcpu, pcpus = homes.place(request, context.packed, topology, context.terms.one_pcpu)
     if core_type is None:
-        return _nothing(vcpu)._replace(note=f"not enforced: {homes.unusable(request, topology)}")
+        return structs.replace(
+            _nothing(vcpu), note=f"not enforced: {homes.unusable(request, topology)}"
+        )
     home = _home(request, core_type, pcpu, context)
     soft = vcpu.instance.booking.limit == "soft"
     limit = _limit_of(request, core_type, topology, home.max_cores if soft else None)
@@ -168,7 +176,8 @@ def _in_refcores(vcpu: Vcpu, request: Demand, context: Context) -> Entitlement:
         quota = Quota(chosen, burst_s=burst_s)
     elif now.lately is not None and not (burst_s or soft or note):
         quota = Quota(_converted(request, home, limit, now, _period_us(request, topology)))
-    return _nothing(vcpu)._replace(
+    return structs.replace(
+        _nothing(vcpu),
         pcpus=pcpus,
         quota=quota,
         governed_by="booking",
@@ -224,13 +233,14 @@ def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     allowed = free if wanted is None else free & topology.pcpus_of(wanted)
     if not allowed:
         note = f"not enforced: no pCPU of core type '{wanted}' may be used"
-        return _nothing(vcpu)._replace(note=note)
-    made = _nothing(vcpu)._replace(allowed=allowed, governed_by="flavor", home=Home(wanted))
+        return structs.replace(_nothing(vcpu), note=note)
+    made = structs.replace(_nothing(vcpu), allowed=allowed, governed_by="flavor", home=Home(wanted))
     if not shares:
-        return made._replace(pcpus=_kept(facts, allowed), reason=f"amp:core_type={wanted}")
+        return structs.replace(made, pcpus=_kept(facts, allowed), reason=f"amp:core_type={wanted}")
     limits = {name: bandwidth(share, period_us(min(1.0, share))) for name, share in shares.items()}
     there = headroom.best_type(topology.only_type(facts.pcpus), allowed, shares, topology)
-    return made._replace(
+    return structs.replace(
+        made,
         pcpus=_kept(facts, allowed & topology.pcpus_of(there.name)),
         quota=Quota(None, limits).on(there),
         reason="unbooked capacity",
@@ -253,7 +263,7 @@ def _beside_whole_cores(vcpu: Vcpu, free: frozenset[int], context: Context) -> E
         return nothing
     reason = "the siblings of whole cores are kept free"
     kept = free if pcpus == before else pcpus & free or free
-    return nothing._replace(pcpus=kept, governed_by="flavor", reason=reason)
+    return structs.replace(nothing, pcpus=kept, governed_by="flavor", reason=reason)
 
 
 def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement:
@@ -273,7 +283,9 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
             home = _home(request, core_type, pcpu, context)
     if not pcpus:
         missing = request or Demand(vcpu.key, 0.0, vcpu.facts.allowed, booking.core_type)
-        return _nothing(vcpu)._replace(note=f"not enforced: {homes.unusable(missing, topology)}")
+        return structs.replace(
+            _nothing(vcpu), note=f"not enforced: {homes.unusable(missing, topology)}"
+        )
     now = context.current.get(vcpu.key, UNLIMITED)
     last = now.ips_limit or now.bandwidth
     limit = ips_limit.decide(vcpu, core_type, topology, last, terms.ips_fallback)
@@ -282,10 +294,11 @@ def _in_ips(vcpu: Vcpu, request: Demand | None, context: Context) -> Entitlement
         limit = replace(limit, bandwidth=soft)
     if request is None and not limit.governed:  # it can be neither converted nor counted
         unlimited = _best_effort(vcpu, context)
-        return unlimited._replace(note=limit.unverifiable or limit.reason)
+        return structs.replace(unlimited, note=limit.unverifiable or limit.reason)
     over_booked = context.packed.packing.unplaced.get(vcpu.key)
     notes = [limit.unverifiable, over_booked and f"over-booked: {over_booked}"]
-    return _nothing(vcpu)._replace(
+    return structs.replace(
+        _nothing(vcpu),
         pcpus=pcpus if core_type is not None else _kept(vcpu.facts, pcpus),
         quota=Quota(limit.bandwidth),
         governed_by="ips" if limit.governed else "booking",
@@ -303,7 +316,7 @@ def _kept(facts: VcpuFacts, pcpus: frozenset[int]) -> frozenset[int]:
 def _excluded(made: Entitlement, why: str, facts: VcpuFacts, topology: Topology) -> Entitlement:
     """The entitlement of a vCPU that must not be changed; its capacity stays reserved."""
     if made.governed_by == "none":
-        return made._replace(governed_by="excluded")
+        return structs.replace(made, governed_by="excluded")
     now = topology.only_type(facts.pcpus)
     return Entitlement(
         made.key,

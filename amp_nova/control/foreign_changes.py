@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocation, Allocations
@@ -40,7 +41,7 @@ class Backoff:
         return Backoff((*recent, now_s))
 
 
-class ForeignChanges(NamedTuple):
+class ForeignChanges(Struct, frozen=True):
     """What the last cycle left in force, and how the present observation differs from it.
 
     From the last cycle: ``expected`` and ``in_force``, and ``idle``, whether it wanted each
@@ -63,7 +64,7 @@ class ForeignChanges(NamedTuple):
 
     def adopting(self) -> "ForeignChanges":
         """Forget what was expected: the next observation has no foreign changes."""
-        return self._replace(expected={}, in_force={}, incarnations={}, idle={})
+        return structs.replace(self, expected={}, in_force={}, incarnations={}, idle={})
 
 
 def differences(
@@ -173,4 +174,4 @@ def expect(
     if not_made:
         entitlements = {key: e for key, e in entitlements.items() if key not in not_made}
         idle = {resource: is_idle for resource, is_idle in idle.items() if resource not in not_made}
-    return before._replace(expected=entitlements, in_force=now, idle=idle)
+    return structs.replace(before, expected=entitlements, in_force=now, idle=idle)

@@ -7,7 +7,8 @@ finds its place. Paused instances keep the capacity that they occupy.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
@@ -19,7 +20,7 @@ from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
 
-class VcpuFacts(NamedTuple):
+class VcpuFacts(Struct, frozen=True):
     """What decisions about one vCPU depend on: its present affinity, and the pCPUs it may use.
 
     ``uncounted``: why its instructions are not counted; ``None`` if they are.
@@ -31,7 +32,7 @@ class VcpuFacts(NamedTuple):
     uncounted: str | None = ""
 
 
-class Instance(NamedTuple):
+class Instance(Struct, frozen=True):
     """One instance as the control stage sees it; equal values lead to equal decisions.
 
     ``excluded``: why it must not be changed (paused, limited elsewhere), ``None`` if it may be;
@@ -52,7 +53,7 @@ class Instance(NamedTuple):
         return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
 
 
-class Vcpu(NamedTuple):
+class Vcpu(Struct, frozen=True):
     """One vCPU of an instance, with its booking."""
 
     instance: Instance
@@ -118,11 +119,9 @@ def _anywhere(instance: Instance) -> bool:
 
 def _without_places(instance: Instance) -> Instance:
     vcpus = [
-        VcpuFacts(number, allowed if pcpus <= allowed else pcpus, allowed, uncounted)
-        for number, pcpus, allowed, uncounted in instance.vcpus
+        structs.replace(v, pcpus=v.allowed) if v.pcpus <= v.allowed else v for v in instance.vcpus
     ]
-    resource, booking, _, excluded, idle, coefficients = instance
-    return Instance(resource, booking, tuple(vcpus), excluded, idle, coefficients)
+    return structs.replace(instance, vcpus=tuple(vcpus))
 
 
 def pack(
@@ -145,7 +144,10 @@ def pack(
         if (request := _request(i, facts, topology, before)) is not None
     }
     packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
-    made = {k: r._replace(coefficients=own.get(k, own_coefficients.NONE)) for k, r in made.items()}
+    made = {
+        k: structs.replace(r, coefficients=own.get(k, own_coefficients.NONE))
+        for k, r in made.items()
+    }
     kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
     return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu), kept_free)
 
@@ -183,12 +185,12 @@ def _request(
     if instance.excluded is None or now is None:
         return request
     # It must stay where it is, and takes capacity there if that core type is fast enough.
-    return request._replace(core_type=now.name) if _suffices(request, now) else request
+    return structs.replace(request, core_type=now.name) if _suffices(request, now) else request
 
 
 def _type_cores(request: Demand, core_type: CoreType) -> float | None:
     """Share of one such pCPU that a vCPU needs according to the hardware's coefficient."""
-    return need_cores(request._replace(coefficients=own_coefficients.NONE), core_type)
+    return need_cores(structs.replace(request, coefficients=own_coefficients.NONE), core_type)
 
 
 def _suffices(request: Demand, core_type: CoreType) -> bool:

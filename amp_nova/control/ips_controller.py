@@ -21,7 +21,8 @@ often.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.model.bandwidth import PERIOD_MAX_US, PERIOD_MIN_US, QUOTA_MIN_US, Bandwidth
 
@@ -72,7 +73,7 @@ RHO_UNKNOWN = 1e10
 the first limit gives less than is booked rather than more."""
 
 
-class Terms(NamedTuple):
+class Terms(Struct, frozen=True):
     """What one vCPU books: instructions per second, and how many seconds of them it may bank.
 
     ``sp_s``: the sampling period.
@@ -85,7 +86,7 @@ class Terms(NamedTuple):
     """The largest share of a pCPU in a burst: the rest is what the neighbours booked."""
 
 
-class Work(NamedTuple):
+class Work(Struct, frozen=True):
     """What a vCPU did in an interval of ``wall_s``."""
 
     wall_s: float = 0.0
@@ -99,7 +100,7 @@ class Work(NamedTuple):
         return min(self.wall_s, self.run_s + self.wait_s)
 
 
-class State(NamedTuple):
+class State(Struct, frozen=True):
     """What a controller remembers of one vCPU.
 
     ``share``: of a pCPU, in force for ``held_s``. ``rho``: instructions per CPU second, measured
@@ -172,10 +173,10 @@ def _wanted(state: State, work: Work) -> tuple[float, float]:
     that has not ended, and a reported wait may have begun before the interval. Time off the pCPU
     counts as a wait up to the longest wait that the limit can cause, and beyond that as no demand.
     """
-    wall_s, run_s, wait_s, _ = work
+    wall_s, run_s = work.wall_s, work.run_s
     longest_s = _longest_wait_s(state.share)
     off_s, idle_s = wall_s - run_s, 0.0
-    unreported_s = state.unreported_s + wall_s - run_s - wait_s
+    unreported_s = state.unreported_s + wall_s - run_s - work.wait_s
     if unreported_s > longest_s:
         idle_s = min(unreported_s - longest_s, max(0.0, off_s))
         unreported_s = min(unreported_s - idle_s, longest_s)
@@ -194,7 +195,7 @@ def _balanced(
     excess back and then fills the bank. So a vCPU that runs ahead and then sleeps, all within its
     booking, loses nothing, as in its account (``delivery.owed``).
     """
-    wall_s, _, _, instructions = work
+    wall_s, instructions = work.wall_s, work.instructions
     ips, paid, spent = terms.ips, 0.0, 0.0
     unused = ips * (wall_s - wanted_s)
     balance = state.balance + ips * wanted_s - instructions
@@ -257,14 +258,15 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
     ``wanted_ratio``: share of time in which the vCPU wanted to run. Nothing can be paid back in the
     rest of the time.
     """
-    share_now, held_s, rho, _, balance, banked, before, gift_s, _, _ = state
+    share_now, rho, gift_s = state.share, state.rho, state.gift_s
+    balance, banked = state.balance, state.banked
     assert rho is not None
     forward = min(1.0, terms.ips / rho)
     hold_s = gift_s / (HOLD_RATIO * forward)
-    if not changed and held_s < hold_s * 0.999:
+    if not changed and state.held_s < hold_s * 0.999:
         return state
     little = EARLY_S * terms.ips
-    steady = not changed and abs(forward - before) <= HYSTERESIS_RATIO * forward
+    steady = not changed and abs(forward - state.forward) <= HYSTERESIS_RATIO * forward
     if steady and not banked and -little - EDGE_GIFTS * gift_s * rho <= balance <= little:
         share = forward
     else:
@@ -279,7 +281,7 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
         share = max(share, least)
     if abs(share - share_now) <= HYSTERESIS_RATIO * forward:
         return state
-    return state._replace(share=share, forward=forward, held_s=0.0)
+    return structs.replace(state, share=share, forward=forward, held_s=0.0)
 
 
 def moved(
@@ -294,10 +296,10 @@ def moved(
     if work is not None:
         unreported_s, wanted_s = _wanted(state, work)
         balance, banked = _balanced(state, rho, terms, work, wanted_s)
-        state = state._replace(unreported_s=unreported_s, balance=balance, banked=banked)
+        state = structs.replace(state, unreported_s=unreported_s, balance=balance, banked=banked)
     if rho is not None and old is not None and new is not None:
         rho *= new / old
-    return state._replace(rho=rho, known_s=0.0, held_s=0.0)
+    return structs.replace(state, rho=rho, known_s=0.0, held_s=0.0)
 
 
 def _default(state: State, terms: Terms, work: Work, latest: Work, changed: bool) -> State:
@@ -332,7 +334,7 @@ def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
     act = (before * work.wall_s + work.instructions) / (2.0 * work.wall_s)
     blocked = act >= terms.ips
     old = 0.0 if was_blocked and not decays else act
-    return state._replace(share=0.0 if blocked else 1.0, printed=(old, blocked))
+    return structs.replace(state, share=0.0 if blocked else 1.0, printed=(old, blocked))
 
 
 CONTROLLERS: Mapping[str, Controller] = {

@@ -7,6 +7,8 @@ not enforced: those that differ between vCPUs, and those whose limit depends on 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from amp_nova.control import entitlement, homes
 from amp_nova.control.context import Context
 from amp_nova.control.entitlement import Entitlements
@@ -55,7 +57,7 @@ def pack(
         instance = chosen[i]
         for core_type in topology.core_types:
             there = replace(instance.booking, core_type=core_type.name)
-            chosen[i] = instance._replace(booking=there)
+            chosen[i] = structs.replace(instance, booking=there)
             found = homes.pack(chosen, *rest)
             if all((instance.resource, v.number) in found.packing.placed for v in instance.vcpus):
                 break
@@ -85,7 +87,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             limits.setdefault(resource, set()).add(made.quota.bandwidth)
     several = {resource: _greatest(found) for resource, found in limits.items() if len(found) > 1}
     return {
-        key: made._replace(quota=replace(made.quota, bandwidth=several[key[0]]))
+        key: structs.replace(made, quota=replace(made.quota, bandwidth=several[key[0]]))
         if made.quota is not None and key[0] in several
         else made
         for key, made in entitlements.items()

@@ -10,6 +10,8 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from msgspec import structs
+
 from amp_nova.admission import packing as packing_
 from amp_nova.admission.packing import Demand, Packing
 from amp_nova.model.topology import CoreType, Topology
@@ -45,7 +47,7 @@ def pack(
     if packing.complete or not own:
         return packing, own
     packing = packing_.pack(
-        [d._replace(coefficients=NONE) for d in demands], topology, reserve_ratio
+        [structs.replace(d, coefficients=NONE) for d in demands], topology, reserve_ratio
     )
     there = {k: t for k, p in packing.placed.items() if (t := topology.type_of(p)) is not None}
     for part in PARTS:
@@ -54,7 +56,8 @@ def pack(
         }
         tried = packing_.pack(
             [
-                d._replace(
+                structs.replace(
+                    d,
                     core_type=there[d.key].name,
                     current=there[d.key].name,
                     coefficients=eased.get(d.key, NONE),

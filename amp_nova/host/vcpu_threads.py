@@ -8,6 +8,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
 from amp_nova.host.counters.sources import Counters, VcpuCounts
 from amp_nova.model.cpulist import shared
@@ -65,7 +67,7 @@ class VcpuThread:
             self.group.read_burst()
         if last is not None:
             limit, pcpus = self.group.bandwidth(), self.pcpus()
-            reading = last._replace(bandwidth=limit, pcpus=pcpus, allowed=allowed)
+            reading = structs.replace(last, bandwidth=limit, pcpus=pcpus, allowed=allowed)
         else:
             run, wait, _ = raw.split()
             reading = VcpuReading(

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.model import cpulist
 from amp_nova.model.bandwidth import Bandwidth
@@ -10,7 +11,7 @@ from amp_nova.model.observation import DomainReading, VcpuKey
 from amp_nova.model.topology import Topology
 
 
-class Allocation(NamedTuple):
+class Allocation(Struct, frozen=True):
     """What is in force for one vCPU: its affinity, and its limit (``None``: no limit).
 
     ``allowed``: the pCPUs that Nova and libvirt permit; ``uncounted``: why its instructions are not
@@ -165,7 +166,7 @@ def in_force(before: Allocations, changes: Changes, outcome: Outcome) -> Allocat
     for change in changes.vcpus:
         for step in change.steps if change.key not in outcome.failures else ():
             if step.pcpus is None:
-                now[change.key] = now[change.key]._replace(bandwidth=step.bandwidth)
+                now[change.key] = structs.replace(now[change.key], bandwidth=step.bandwidth)
             else:
-                now[change.key] = now[change.key]._replace(pcpus=step.pcpus)
+                now[change.key] = structs.replace(now[change.key], pcpus=step.pcpus)
     return now

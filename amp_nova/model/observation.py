@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.topology import Topology
@@ -12,7 +13,7 @@ VcpuKey = tuple[str, int]
 """An instance's UUID and the index of the vCPU."""
 
 
-class Counts(NamedTuple):
+class Counts(Struct, frozen=True):
     """A vCPU's performance counters, cumulative since they were opened.
 
     On a machine with one PMU per core type, each value is the sum over all PMUs, never scaled by
@@ -29,7 +30,7 @@ class Counts(NamedTuple):
     lags by up to a timer tick."""
 
 
-class VcpuReading(NamedTuple):
+class VcpuReading(Struct, frozen=True):
     """One vCPU: counters since its thread started, and the limits in force.
 
     ``wait_ns``: the time it was runnable but did not run, including the throttled time, which
@@ -37,7 +38,7 @@ class VcpuReading(NamedTuple):
     libvirt permit.
     """
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int
     run_ns: int
     wait_ns: int
     throttled_ns: int
@@ -51,7 +52,7 @@ class VcpuReading(NamedTuple):
     uncounted: str | None = None
 
 
-class Sample(NamedTuple):
+class Sample(Struct, frozen=True):
     """One vCPU in the fast loop: what the Ips controller needs, read at ``time_ns``."""
 
     time_ns: int
@@ -86,7 +87,7 @@ class Domain:
     problem: str | None = None
 
 
-class DomainReading(NamedTuple):
+class DomainReading(Struct, frozen=True):
     """One domain at one moment; ``vcpus`` holds those that could be read.
 
     ``failure``: why the others could not be read, ``None`` without a failure. ``idle``: whether it
@@ -112,7 +113,7 @@ class Observation:
     paused: Mapping[str, str] = field(default_factory=dict)
 
 
-class Usage(NamedTuple):
+class Usage(Struct, frozen=True):
     """What one vCPU did between two readings, in seconds of wall time."""
 
     wall_s: float

@@ -15,14 +15,16 @@ An unknown value is ``None``. A policy must cope with it: many hosts cannot coun
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from amp_nova.exceptions import InvalidPlan
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import Topology
 
 
-class VcpuView(NamedTuple):
+class VcpuView(Struct, frozen=True):
     """One best-effort vCPU: where it may run, where it is, and what it did in the last interval."""
 
     key: VcpuKey

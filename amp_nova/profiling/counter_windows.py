@@ -7,7 +7,8 @@ on any core type, no longer counts.
 """
 
 import math
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.model.observation import VcpuReading
 
@@ -22,7 +23,7 @@ WINDOWS_MAX = 20
 """A mean goes back at most this many windows, so that it follows slow drift."""
 
 
-class Window(NamedTuple):
+class Window(Struct, frozen=True):
     """What one vCPU did in one sampling window, all of it on cores of one type."""
 
     wall_s: float
@@ -75,7 +76,7 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-class Smoothed(NamedTuple):
+class Smoothed(Struct, frozen=True):
     """A value that follows a large change only if it persists."""
 
     value: float
@@ -100,7 +101,7 @@ def smooth(before: Smoothed | None, measured: float) -> Smoothed:
     return Smoothed(before.value, measured)
 
 
-class Mean(NamedTuple):
+class Mean(Struct, frozen=True):
     """A mean over windows; ``scatter`` is the sum of the squared relative deviations."""
 
     value: float
@@ -121,7 +122,7 @@ class Mean(NamedTuple):
         return Mean(self.value + (measured - self.value) / windows, windows, scatter)
 
 
-class TypeProfile(NamedTuple):
+class TypeProfile(Struct, frozen=True):
     """A vCPU on one core type, since its current phase began."""
 
     pace: Smoothed
@@ -141,7 +142,7 @@ class TypeProfile(NamedTuple):
         return self.pace.value if self.counts_cycles else None
 
 
-class CounterProfile(NamedTuple):
+class CounterProfile(Struct, frozen=True):
     """A vCPU on every core type, as its counters show it in its current phase."""
 
     types: tuple[TypeProfile | None, ...]
@@ -184,7 +185,7 @@ def with_window(before: CounterProfile, position: int, done: Window, at_s: float
         pace = smooth(old.pace, done.ips if ipc is None else ipc)
         anchor = old.anchor if position == before.position else old.pace.value
         if pace.unconfirmed is not None:
-            new = old._replace(pace=pace, anchor=anchor)
+            new = structs.replace(old, pace=pace, anchor=anchor)
         elif _is_near(pace.value, anchor):
             new = _continued(old, done, pace, anchor, at_s)
         else:  # a new phase

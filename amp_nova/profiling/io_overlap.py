@@ -34,12 +34,13 @@ counts as a loss, and the domain then stays where it was, which is the safe side
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.model.topology import Topology
 
 
-class IoThread(NamedTuple):
+class IoThread(Struct, frozen=True):
     """A thread that does a domain's I/O.
 
     ``kind``: ``emulator``, ``iothread``, ``vhost``, or ``migration``, which does no guest I/O;
@@ -53,7 +54,7 @@ class IoThread(NamedTuple):
     home: frozenset[int]
 
 
-class Interface(NamedTuple):
+class Interface(Struct, frozen=True):
     """Bytes carried by an interface, in and out as seen by the guest, and its bandwidth limits.
 
     ``None``: unknown. Limits are in bytes per second.
@@ -66,7 +67,7 @@ class Interface(NamedTuple):
     out_limit_bytes_s: float | None = None
 
 
-class IoReading(NamedTuple):
+class IoReading(Struct, frozen=True):
     """Counters and affinities of one domain's I/O; ``failure``: why they cannot be read."""
 
     resource: str
@@ -79,7 +80,7 @@ class IoReading(NamedTuple):
     failure: str | None = None
 
 
-class IoUse(NamedTuple):
+class IoUse(Struct, frozen=True):
     """I/O of a domain between two readings.
 
     ``cpu_cores``: CPU time of all its threads over wall time; ``busiest_cores``: of the busiest
@@ -158,7 +159,7 @@ class Rule:
     barred_s: float = 600.0
 
 
-class Case(NamedTuple):
+class Case(Struct, frozen=True):
     """How one domain is classified, and what its last move to slow cores did.
 
     ``contrary``: consecutive intervals that indicated the other side; ``rates_bytes_s``: throughput
@@ -181,23 +182,23 @@ def judge(case: Case, used: IoUse | None, rule: Rule, now_s: float, *, moves: bo
     """
     usage = None if used is None else used.combined_ratio
     if used is None or usage is None:
-        return case._replace(contrary=0)
+        return structs.replace(case, contrary=0)
     rates = (*case.rates_bytes_s, used.bytes_s)[-rule.confirm :]
     before = case.before_bytes_s if moves else None
-    case = case._replace(rates_bytes_s=rates, before_bytes_s=before)
+    case = structs.replace(case, rates_bytes_s=rates, before_bytes_s=before)
     if case.insensitive and before and len(rates) == rule.confirm:
         effect = sum(rates) / len(rates) / before
         if effect < 1.0 - rule.loss_max:
             return Case(effect_ratio=effect, barred_until_s=now_s + rule.barred_s)
-        case = case._replace(before_bytes_s=None, effect_ratio=effect)
+        case = structs.replace(case, before_bytes_s=None, effect_ratio=effect)
     if case.insensitive:
         contrary = usage < rule.leave_ratio
     else:
         contrary = usage > rule.enter_ratio and now_s >= case.barred_until_s
     if not contrary:
-        return case._replace(contrary=0)
+        return structs.replace(case, contrary=0)
     if case.contrary + 1 < rule.confirm:
-        return case._replace(contrary=case.contrary + 1)
+        return structs.replace(case, contrary=case.contrary + 1)
     if case.insensitive:
         return Case(effect_ratio=case.effect_ratio)
     return Case(insensitive=True, before_bytes_s=sum(rates) / len(rates) if moves else None)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.model.allocation import Positions
 from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
@@ -34,7 +35,7 @@ class ProfileSettings:
         return min(counter_windows.WINDOW_S, _INTERVAL_RATIO * self.interval_s) * 1e9
 
 
-class VcpuProfile(NamedTuple):
+class VcpuProfile(Struct, frozen=True):
     """What the performance counters say about one vCPU; ``None``: unknown."""
 
     ipc: float | None = None
@@ -55,7 +56,7 @@ class VcpuProfile(NamedTuple):
 UNKNOWN = VcpuProfile()
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """One vCPU: its current window, and what its windows so far have shown.
 
     ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading with
@@ -157,7 +158,9 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
     names = [t.name for t in profiles.core_types]
     base = names.index(reference) if (reference := seen.topology.reference) in names else 0
     for key, reading in full.items():
-        incarnation, position, since_ns, first, known, _, profile = entries[key]
+        entry = entries[key]
+        position, since_ns, first = entry.position, entry.since_ns, entry.first
+        known, profile = entry.counters, entry.profile
         passed_ns = seen.time_ns - since_ns
         done = counter_windows.window(first, reading, passed_ns)
         if done is not None and position is not None:
@@ -169,7 +172,7 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
         over = passed_ns >= counter_windows.INTERVAL_S * 1e9
         if over:  # the next window begins at once
             since_ns, first = seen.time_ns, reading
-        entries[key] = Entry(incarnation, position, since_ns, first, known, not over, profile)
+        entries[key] = Entry(entry.incarnation, position, since_ns, first, known, not over, profile)
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
     return Profiles(profiles.settings, profiles.core_types, entries, misses)

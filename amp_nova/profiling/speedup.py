@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling.counter_windows import CounterProfile
@@ -48,7 +49,7 @@ STEP_MIN_RATIO = 0.01
 """A coefficient in force is not changed by less than this."""
 
 
-class Estimate(NamedTuple):
+class Estimate(Struct, frozen=True):
     """An estimated ratio of speeds."""
 
     value: float
@@ -80,7 +81,7 @@ class Platform:
         return self.core_types[position].coefficient
 
 
-class MissSample(NamedTuple):
+class MissSample(Struct, frozen=True):
     """The cost of a miss in cycles, on the slowest and on the fastest type, from one vCPU."""
 
     slow_cycles: float

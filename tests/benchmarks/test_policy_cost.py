@@ -10,6 +10,8 @@ import statistics
 import time
 from dataclasses import replace
 
+from msgspec import structs
+
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy, policies
 from amp_nova.policies.api import Decision, HostView, VcpuView
@@ -52,7 +54,9 @@ def follow(seen, decided):
     for vcpu in seen.vcpus:
         pcpus = decided.places.get(vcpu.key, vcpu.pcpus)
         fast = len(pcpus) == 1 and NAMES[next(iter(pcpus))] == "fast"
-        vcpus.append(vcpu._replace(pcpus=pcpus, cpu_s=(0.0, each_s) if fast else (each_s, 0.0)))
+        vcpus.append(
+            structs.replace(vcpu, pcpus=pcpus, cpu_s=(0.0, each_s) if fast else (each_s, 0.0))
+        )
     return replace(seen, vcpus=tuple(vcpus), memory=decided.memory, interval=seen.interval + 1)
 
 

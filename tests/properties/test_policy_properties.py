@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
@@ -108,7 +109,9 @@ def test_places_are_valid_and_complete(policy, view):
         if policy != "pinned":
             awake = {v.key for v in view.vcpus if not v.asleep or policy == "credit"}
             assert set(decided.places) == awake
-        moved = tuple(v._replace(pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus)
+        moved = tuple(
+            structs.replace(v, pcpus=decided.places.get(v.key, v.pcpus)) for v in view.vcpus
+        )
         view = replace(view, vcpus=moved, memory=decided.memory, interval=view.interval + 1)
 
 

@@ -52,7 +52,9 @@ def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
 def _speedup(vcpu: VcpuRecord) -> dict[str, Any] | None:
     """The vCPU's own speedup on the fastest core type over the slowest; ``None`` if unknown."""
     known = vcpu.profile.speedup
-    return known and {"ratio": known.value, "error": known.se, "source": known.source}
+    if known is None:
+        return None
+    return {"ratio": known.value, "error": known.se, "source": known.source}
 
 
 def explain(cycle: Cycle, resource: str) -> dict[str, Any]:

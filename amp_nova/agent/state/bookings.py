@@ -93,14 +93,15 @@ def instances(
     ``idle``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
     """
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
-    for (resource, index), (pcpus, _, allowed, uncounted, _) in now.items():
-        vcpus[resource].append(VcpuFacts(index, pcpus, allowed, uncounted))
-    found = []
+    for (resource, index), found in now.items():
+        facts = VcpuFacts(index, found.pcpus, found.allowed, found.uncounted)
+        vcpus[resource].append(facts)
+    made = []
     for resource, known in bookings.items():
         booking, why = known.booking, excluded.get(resource)
         if why is None and known.domain.limited_elsewhere and booking.booked:
             why = OWN_QUOTA
         own = coefficients.get(resource, {}) if why is None else {}
-        facts = tuple(vcpus[resource])
-        found.append(Instance(resource, booking, facts, why, idle[resource] is True, own))
-    return tuple(found)
+        of_all = tuple(vcpus[resource])
+        made.append(Instance(resource, booking, of_all, why, idle[resource] is True, own))
+    return tuple(made)

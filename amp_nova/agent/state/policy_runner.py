@@ -5,7 +5,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.agent.state.idle_capacity import (
     BookedUse,
@@ -46,7 +47,7 @@ class PolicySettings:
     idle_class: bool = True
 
 
-class Known(NamedTuple):
+class Known(Struct, frozen=True):
     """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
 
     ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``.
@@ -60,7 +61,7 @@ class Known(NamedTuple):
     weight: float = 1.0
 
 
-class _Now(NamedTuple):
+class _Now(Struct, frozen=True):
     """The inputs of a decision that come from the present observation."""
 
     time_ns: int
@@ -69,7 +70,7 @@ class _Now(NamedTuple):
     known: Mapping[VcpuKey, Known]
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """The last time the policy was asked: when, with which readings, and what it remembers.
 
     ``number``: how often it has been asked; ``early``: whether it wants to be asked before the
@@ -85,7 +86,7 @@ class Asked(NamedTuple):
     early_ns: int | None = None
 
 
-class PolicyState(NamedTuple):
+class PolicyState(Struct, frozen=True):
     """A policy between two cycles.
 
     ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
@@ -127,12 +128,12 @@ def decide(
         return state
     readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
     if asked.early:
-        state = state._replace(demand=state.demand.after(seen.time_ns, readings))
+        state = structs.replace(state, demand=state.demand.after(seen.time_ns, readings))
     if not due:
         lately = asked.early_ns is not None and 0 <= seen.time_ns - asked.early_ns < interval_ns
         if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
-        state = state._replace(asked=asked._replace(early_ns=seen.time_ns))
+        state = structs.replace(state, asked=structs.replace(asked, early_ns=seen.time_ns))
     now = _Now(seen.time_ns, seen.topology, readings, {key: known(key) for key in readings})
     return _ask(state, settings, now, entitlements)
 
@@ -148,21 +149,26 @@ def _ask(
     if settings.moves_max is not None:
         earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
         moves = min(float(settings.moves_max), state.moves_left + earned)
-        state = state._replace(moves_left=moves)
+        state = structs.replace(state, moves_left=moves)
     ratios = {key: _ratios(state, key, now) for key in now.readings}
     if settings.idle_class:
         wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
         use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
-        state = state._replace(use=use)
+        state = structs.replace(state, use=use)
     view = _view(state, settings, now, entitlements, ratios)
-    asked = state.asked._replace(
+    asked = structs.replace(
+        state.asked,
         time_ns=now.time_ns,
         number=state.asked.number + 1,
         readings=now.readings,
         cpu_s={key: fact.cpu_s for key, fact in now.known.items()},
     )
-    state = state._replace(asked=asked)
-    return _answered(state, view, now.readings) if view.asymmetric else state._replace(places={})
+    state = structs.replace(state, asked=asked)
+    return (
+        _answered(state, view, now.readings)
+        if view.asymmetric
+        else structs.replace(state, places={})
+    )
 
 
 def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyState:
@@ -176,8 +182,9 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
     moves = _moves(view.topology, places, readings)
-    return state._replace(
-        asked=state.asked._replace(memory=decided.memory, early=decided.early),
+    return structs.replace(
+        state,
+        asked=structs.replace(state.asked, memory=decided.memory, early=decided.early),
         places=places,
         placed=(state.placed | places.keys()) & readings.keys(),
         faults=0,
@@ -189,12 +196,12 @@ def _fault(state: PolicyState, exc: Exception) -> PolicyState:
     """The state with one more fault and unchanged places; drops the policy after too many."""
     name = state.policy.name
     LOG.warning("policy %s gave no usable answer: %s", name, exc)
-    state = state._replace(rejected=state.rejected + 1, faults=state.faults + 1)
+    state = structs.replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
     if state.faults < FAULTS_MAX:
         return state
     LOG.error("policy %s failed %d times in a row: using none", name, FAULTS_MAX)
-    asked = state.asked._replace(memory=None, early=False)
-    return state._replace(policy=NonePolicy(), asked=asked, places={}, faults=0)
+    asked = structs.replace(state.asked, memory=None, early=False)
+    return structs.replace(state, policy=NonePolicy(), asked=asked, places={}, faults=0)
 
 
 def with_places(
@@ -211,8 +218,8 @@ def with_places(
         quota = entitlement.quota
         if quota is not None:
             quota = quota.on(topology.only_type(pcpus))
-        found[key] = entitlement._replace(
-            pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
+        found[key] = structs.replace(
+            entitlement, pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
         )
     return found
 
@@ -223,7 +230,7 @@ def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) 
         return entitlements
     reason = f"policy {before.policy.name} was dropped"
     return {
-        key: e._replace(pcpus=e.allowed, governed_by="policy", reason=reason)
+        key: structs.replace(e, pcpus=e.allowed, governed_by="policy", reason=reason)
         if key in after.placed and placeable(e)
         else e
         for key, e in entitlements.items()

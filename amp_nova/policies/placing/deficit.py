@@ -9,7 +9,8 @@ credits every 30 ms; an agent works with intervals of seconds.
 
 from collections.abc import Mapping
 from operator import add
-from typing import NamedTuple
+
+from msgspec import Struct, structs
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, Places, VcpuView
@@ -28,7 +29,7 @@ TURN_WINDOW_S = 60.0
 _RATE_MIN = 0.05
 
 
-class DeficitAccount(NamedTuple):
+class DeficitAccount(Struct, frozen=True):
     """What a vCPU got so far, and what it is owed. Sequences are by core type, slowest first."""
 
     ran_s: tuple[float, ...]
@@ -85,7 +86,7 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
     sampled = account.sampled or vcpu.sampled
     due_ratios, owed_s, cpu_s = account.due_ratios, account.owed_s, vcpu.cpu_s
     if len(cpu_s) != len(account.ran_s):  # where it ran is unknown
-        return account._replace(sampled=sampled, demand_ratio=demand)
+        return structs.replace(account, sampled=sampled, demand_ratio=demand)
     ran_s = sum(cpu_s)
     if any(due_ratios):
         owed_s = tuple(
@@ -129,7 +130,7 @@ def by_shares(
         total = sum(share)
         due = tuple([s / total for s in share]) if total > 0.0 else (0.0,) * len(account.ran_s)
         if due != account.due_ratios or total != account.due_cores:
-            account = account._replace(due_ratios=due, due_cores=total)
+            account = structs.replace(account, due_ratios=due, due_cores=total)
         kept[vcpu.key] = account
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
@@ -156,7 +157,9 @@ def by_claim(
     shared = shared_capacity(view)
     each = {v.key: shared.each_cores for v in shared.vcpus}
     kept = {
-        key: a if a.due_cores == each.get(key, 0.0) else a._replace(due_cores=each.get(key, 0.0))
+        key: a
+        if a.due_cores == each.get(key, 0.0)
+        else structs.replace(a, due_cores=each.get(key, 0.0))
         for key, a in accounts.items()
     }
     if not view.asymmetric:

@@ -8,7 +8,8 @@ This is its application-wide speedup (saez2015, section 2.2), and its slowdown i
 import math
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import VcpuKey
@@ -22,7 +23,7 @@ Name = str | VcpuKey
 """The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
 
-class Instance(NamedTuple):
+class Instance(Struct, frozen=True):
     """vCPUs whose progress counts as one."""
 
     vcpus: tuple[VcpuView, ...]

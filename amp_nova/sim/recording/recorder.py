@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from amp_nova.accounting.speed_loss import losses, siblings_busy
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model import allocation
@@ -193,7 +195,7 @@ class Recorder:
         ran = {key: used.run_s / passed_s for key, (_, _, used) in found.items()}
         busy = siblings_busy(seen, ran) if ran and seen.topology.speeds_vary else {}
         for key, (last, reading, used) in found.items():
-            used = used._replace(siblings_busy_ratio=busy.get(key, 0.0))
+            used = structs.replace(used, siblings_busy_ratio=busy.get(key, 0.0))
             _enter(self._instances[key[0]].vcpus[key[1]], seen.topology, (last, reading), used)
         return {key: used for key, (_, _, used) in found.items()}
 
@@ -248,7 +250,7 @@ def _enter(
     for at in positions:
         core_type = topology.core_types[at]
         run_s = used.run_s / len(positions)
-        lost = losses(used._replace(run_s=run_s), 1.0, core_type)
+        lost = losses(structs.replace(used, run_s=run_s), 1.0, core_type)
         vcpu.run_s[at] += run_s
         vcpu.full_speed_s[at] += run_s - lost.total_ref_s
     if not positions:

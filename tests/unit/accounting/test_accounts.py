@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Booked, Conditions
@@ -174,8 +175,10 @@ def test_only_the_one_that_is_unwell_is_skipped(host):
     accounts.enter(host.observe())
     host.wait()
     seen = host.observe()
-    bad = seen.domains[0].vcpus[0]._replace(run_ns=-1)
-    accounts.enter(replace(seen, domains=(seen.domains[0]._replace(vcpus=(bad,)), seen.domains[1])))
+    bad = structs.replace(seen.domains[0].vcpus[0], run_ns=-1)
+    accounts.enter(
+        replace(seen, domains=(structs.replace(seen.domains[0], vcpus=(bad,)), seen.domains[1]))
+    )
 
     assert accounts.account(KEY).ref_s == 0.0
     assert accounts.account(("other", 0)).ref_s == approx(1.0)
@@ -234,7 +237,8 @@ class TestSleepers:
             ran = [i for i in range(5) if random.random() < 0.15]
             for i in ran:
                 run_ns, wait_ns = random.randrange(10**9), random.randrange(5 * 10**8)
-                vcpus[i] = vcpus[i]._replace(
+                vcpus[i] = structs.replace(
+                    vcpus[i],
                     run_ns=vcpus[i].run_ns + run_ns,
                     wait_ns=vcpus[i].wait_ns + wait_ns,
                     counts=Counts(vcpus[i].counts.instructions + 2 * run_ns),
@@ -252,7 +256,7 @@ class TestSleepers:
             lazy.enter(seen)
             eager.enter(seen)
             entries = {
-                i: e._replace(time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
+                i: structs.replace(e, time_ns=seen.time_ns, account=e.account_at(seen.time_ns))
                 for i, e in eager.value.entries["vm"].items()
             }
             eager.value = replace(eager.value, entries={"vm": entries})

@@ -1,6 +1,7 @@
 """What a vCPU was owed and got, and why it got less, on cases worked out by hand."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.accounting.delivery import (
     CAUSES,
@@ -30,7 +31,7 @@ def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
 
 def on_core(refcores=0.5, **known):
     """The usual conditions on a core type of which this is known."""
-    return conditions(refcores)._replace(core_type=CoreType("slow", **known))
+    return structs.replace(conditions(refcores), core_type=CoreType("slow", **known))
 
 
 def added(intervals, ran_under=None, window_s=3.0):
@@ -135,7 +136,7 @@ class TestShortfall:
 
     def test_by_a_clock_below_the_nominal_one(self):
         """The limit gave all its CPU time, at four fifths of the clock; neighbours took no part."""
-        slow = used(run_s=0.5, throttled_s=0.5)._replace(clock_hz=1.6e9)
+        slow = structs.replace(used(run_s=0.5, throttled_s=0.5), clock_hz=1.6e9)
         account = added([slow] * 3, on_core(clock_hz=2e9))
 
         assert account.last.ratio == approx(0.8)
@@ -144,7 +145,7 @@ class TestShortfall:
 
     def test_by_busy_siblings(self):
         """Half of the time another thread of the core was busy, which costs 0.4 of the speed."""
-        shared = used(run_s=0.5, throttled_s=0.5)._replace(siblings_busy_ratio=0.5)
+        shared = structs.replace(used(run_s=0.5, throttled_s=0.5), siblings_busy_ratio=0.5)
         account = added([shared] * 3, on_core(smt_busy_factor=0.6))
 
         assert account.last.ratio == approx(0.8)
@@ -153,7 +154,7 @@ class TestShortfall:
     def test_every_cause_has_its_own_part(self):
         """All five at once add up to what lacks."""
         bad = used(run_s=0.5, others_s=0.2, throttled_s=0.3)
-        bad = bad._replace(clock_hz=1e9, siblings_busy_ratio=1.0)
+        bad = structs.replace(bad, clock_hz=1e9, siblings_busy_ratio=1.0)
         ran_under = on_core(1.5, clock_hz=2e9, smt_busy_factor=0.6)
 
         parts = by_cause(added([bad] * 3, ran_under))
@@ -168,7 +169,7 @@ class TestShortfall:
     )
     def test_a_clock_that_is_not_known_or_good_enough_takes_nothing(self, clock_hz, nominal_hz):
         """Nor does a faster one give more than the coefficient says."""
-        interval = used(run_s=0.5, throttled_s=0.5)._replace(clock_hz=clock_hz)
+        interval = structs.replace(used(run_s=0.5, throttled_s=0.5), clock_hz=clock_hz)
         account = added([interval] * 3, on_core(clock_hz=nominal_hz))
 
         assert account.last.ratio == approx(1.0)

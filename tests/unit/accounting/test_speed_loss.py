@@ -1,6 +1,7 @@
 """Busy siblings: how likely another hardware thread of a vCPU's core was in use."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.accounting.speed_loss import measured, siblings_busy
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation
@@ -33,10 +34,10 @@ def test_or_by_where_it_was_seen_last():
     """Where it may choose; one that was seen nowhere is not judged and disturbs nobody."""
     anywhere = frozenset(range(4))
     vcpus = [
-        reading(0, pcpus=anywhere)._replace(last_pcpu=2),
-        reading(1, pcpus=anywhere)._replace(last_pcpu=3),
+        structs.replace(reading(0, pcpus=anywhere), last_pcpu=2),
+        structs.replace(reading(1, pcpus=anywhere), last_pcpu=3),
         reading(2, pcpus=anywhere),
-        reading(3, pcpus=(0, 1))._replace(last_pcpu=3),
+        structs.replace(reading(3, pcpus=(0, 1)), last_pcpu=3),
     ]
 
     assert busy(vcpus, (0.5, 0.25, 1.0, 1.0)) == {0: 0.25, 1: 0.5}
@@ -53,7 +54,7 @@ def test_several_vcpus_on_the_sibling_add_up():
 def test_a_cause_is_told_where_it_is_measured():
     """A clock needs cycles and a nominal one, siblings a calibration."""
     core = CoreType("p", 1.0, clock_hz=2e9)
-    counting = reading()._replace(counts=Counts(1, 1))
+    counting = structs.replace(reading(), counts=Counts(1, 1))
 
     assert measured(core, counting) == {"frequency": True, "smt": False}
     assert measured(core, reading()) == {"frequency": False, "smt": False}

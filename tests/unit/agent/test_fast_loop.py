@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.agent import fast_loop as fast_loop_
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
@@ -46,7 +47,7 @@ class Counters:
     def shift(self, key=KEY, **by):
         """What counters say jumps."""
         was = self.samples[key]
-        self.samples[key] = was._replace(**{k: getattr(was, k) + v for k, v in by.items()})
+        self.samples[key] = structs.replace(was, **{k: getattr(was, k) + v for k, v in by.items()})
 
     def sample(self, keys):
         self.sampled += len(keys)

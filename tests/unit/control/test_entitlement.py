@@ -1,6 +1,7 @@
 """What every vCPU is promised, and what is said when that cannot be kept."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.control.context import Context, Current, Terms
 from amp_nova.control.entitlement import Quota, entitle
@@ -343,9 +344,11 @@ class TestCurrent:
         types = (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=2e9))
         host = type(host)(types, host.pcpus, "slow", "test")
         counted = VcpuFacts(0, frozenset({0, 1}), frozenset({0, 1, 2}), None)
-        vm = domain(ips="0.4G")._replace(vcpus=(counted,))
-        moved = vm._replace(vcpus=(counted._replace(pcpus=frozenset({2})),))
-        moved = moved._replace(booking=parse({"amp:ips": "0.4G", "amp:core_type": "slow"}, 1))
+        vm = structs.replace(domain(ips="0.4G"), vcpus=(counted,))
+        moved = structs.replace(vm, vcpus=(structs.replace(counted, pcpus=frozenset({2})),))
+        moved = structs.replace(
+            moved, booking=parse({"amp:ips": "0.4G", "amp:core_type": "slow"}, 1)
+        )
         current = {("vm", 0): Current(limit(0.1), 0.0, limit(0.3))}
 
         stays, comes = (only(v, host=host, current=current) for v in (vm, moved))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.control import foreign_changes
 from amp_nova.control.entitlement import Entitlement, Quota
@@ -238,7 +239,7 @@ def test_no_repairs_at_all():
 def test_a_burst_is_a_foreign_change():
     """The kernel would refuse a lower quota because of it."""
     quota = Quota(hosts.limit(0.5))
-    now = now_at((0, 1), hosts.limit(0.5))._replace(burst_us=1000)
+    now = structs.replace(now_at((0, 1), hosts.limit(0.5)), burst_us=1000)
 
     assert differences(expected(quota=quota), now) == ("burst",)
     assert differences(expected(quota=None), now) == ()

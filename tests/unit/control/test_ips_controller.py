@@ -1,6 +1,7 @@
 """Controllers of instructions per second, one at a time, on a vCPU that does as it is told."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.control.ips_controller import (
     CARRY_S,
@@ -154,7 +155,7 @@ class TestDefault:
     def test_who_had_too_much_keeps_running(self):
         """Even the greatest overdraft leaves a fifth of the booking."""
         state, terms = begun()
-        state = state._replace(balance=-OVERDRAFT_S * terms.ips)
+        state = structs.replace(state, balance=-OVERDRAFT_S * terms.ips)
 
         _, done = looks(state, terms, 1.0)
 
@@ -179,7 +180,7 @@ class TestDefault:
         """So nothing is to be learned when the work gains as much."""
         state, terms = begun(0.4)
 
-        state = moved(state._replace(share=state.share / 2), terms, None, R, 2 * R)
+        state = moved(structs.replace(state, share=state.share / 2), terms, None, R, 2 * R)
         _, done = looks(state, terms, 1.0, rate=2 * R)
 
         assert sum(done) == pytest.approx(terms.ips, rel=0.001)

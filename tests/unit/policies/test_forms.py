@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
@@ -140,7 +141,7 @@ def test_integrated_moves_no_more_than_allowed(moves_max):
 
     for _ in range(2):
         decision = policy.decide(view)
-        placed = [v._replace(pcpus=decision.places.get(v.key, v.pcpus)) for v in view.vcpus]
+        placed = [structs.replace(v, pcpus=decision.places.get(v.key, v.pcpus)) for v in view.vcpus]
         before, fast = fast, sum(v.pcpus <= frozenset(range(4)) for v in placed)
         assert fast - before == min(allowed, 4 - before)
         view = replace(view, vcpus=tuple(placed), memory=decision.memory)

@@ -1,6 +1,7 @@
 """Sampling windows and smoothing: the rule of kwon2011, phases, and discarded windows."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.model.observation import Counts
 from amp_nova.profiling.counter_windows import CounterProfile, Smoothed, smooth, window, with_window
@@ -44,8 +45,8 @@ def test_an_unconfirmed_change_is_dropped_when_the_old_value_returns():
 
 def test_a_window_is_the_difference_of_two_readings():
     """Rates are per second of CPU time, utilization per second of wall time."""
-    first = reading(run_s=1.0)._replace(counts=Counts(1_000, 5_000, 10))
-    last = reading(run_s=2.0)._replace(counts=Counts(2_001_000, 1_005_000, 2_010))
+    first = structs.replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
+    last = structs.replace(reading(run_s=2.0), counts=Counts(2_001_000, 1_005_000, 2_010))
 
     found = window(first, last, 2_000_000_000)
 
@@ -59,11 +60,14 @@ def test_a_window_is_the_difference_of_two_readings():
 )
 def test_counters_that_went_backwards_or_stood_still_give_no_window(counts):
     """Nor does a vCPU without counters, or one that slept."""
-    first = reading(run_s=1.0)._replace(counts=Counts(1_000, 5_000, 10))
-    last = reading(run_s=2.0)._replace(counts=counts)
+    first = structs.replace(reading(run_s=1.0), counts=Counts(1_000, 5_000, 10))
+    last = structs.replace(reading(run_s=2.0), counts=counts)
 
     assert window(first, last, 2_000_000_000) is None
-    assert window(first, first._replace(counts=Counts(9_000, 9_000, 99)), 2_000_000_000) is None
+    assert (
+        window(first, structs.replace(first, counts=Counts(9_000, 9_000, 99)), 2_000_000_000)
+        is None
+    )
 
 
 def test_the_efficiency_score_is_ipc_times_utilization():
@@ -71,7 +75,7 @@ def test_the_efficiency_score_is_ipc_times_utilization():
     half = with_window(
         CounterProfile((None, None)), SLOW, Work(0.5, 0.0).window(SLOW, run_s=1.0), 2.0
     )
-    uncounted = with_window(half, SLOW, Work().window(SLOW)._replace(cycles=None), 4.5)
+    uncounted = with_window(half, SLOW, structs.replace(Work().window(SLOW), cycles=None), 4.5)
 
     assert half.score == pytest.approx(2.0 * 0.5)
     assert uncounted.score is None

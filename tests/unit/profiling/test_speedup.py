@@ -1,6 +1,7 @@
 """Speedup estimators: what each can estimate, with which error, and which one is used."""
 
 import pytest
+from msgspec import structs
 
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile
@@ -46,7 +47,7 @@ def test_what_is_not_counted_gives_no_estimate():
     """Without misses, cycles or nominal Ips an estimator returns nothing rather than a guess."""
     nothing = CounterProfile((None, None))
     known = seen(Work(), FAST)
-    no_misses = CounterProfile((None, known.now._replace(misses_per_cycle=None)), FAST)
+    no_misses = CounterProfile((None, structs.replace(known.now, misses_per_cycle=None)), FAST)
 
     assert speedup_.speedup(platform(), nothing, FAST, SLOW, 0.0) is None
     assert from_sampling(platform(), known, FAST, SLOW, 20.0) is None
@@ -67,7 +68,7 @@ def test_old_rates_count_less_and_then_not_at_all():
 def test_the_estimate_with_the_least_error_wins():
     """Sampling before misses, and misses before IPC, where each is as good as it can be."""
     both, one = seen(work_of(1.5), SLOW, FAST), seen(work_of(1.5), FAST)
-    no_misses = CounterProfile((None, one.now._replace(misses_per_cycle=None)), FAST)
+    no_misses = CounterProfile((None, structs.replace(one.now, misses_per_cycle=None)), FAST)
 
     sources = [
         speedup_.speedup(platform(), known, FAST, SLOW, 20.0).source

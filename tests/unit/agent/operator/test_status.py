@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.accounting.delivery import Carried
 from amp_nova.agent.loop import Loop
@@ -107,7 +108,7 @@ def test_banked_time_is_explained():
     """A limit above the booking: unused time is banked and may be used now."""
     vcpu = reports.booked(account=reports.account(carried=Carried(0.75)))
     quota = Quota(Bandwidth(50_000, 100_000), burst_s=2.0)
-    vcpu = replace(vcpu, entitlement=vcpu.entitlement._replace(quota=quota))
+    vcpu = replace(vcpu, entitlement=structs.replace(vcpu.entitlement, quota=quota))
 
     said = "It has banked 0.750 reference-core seconds of unused time, and may use them now."
     assert said in explained(vcpu)
@@ -126,7 +127,8 @@ def test_unenforced_ips_booking_has_its_reason():
 def test_quota_of_the_ips_controller_is_the_present_one():
     """It changes many times a second, so it is a share rather than a quota and a period."""
     vcpu = reports.ips()
-    entitlement = vcpu.entitlement._replace(
+    entitlement = structs.replace(
+        vcpu.entitlement,
         quota=Quota(reports.HALF),
         governed_by="ips",
         reason="2.5e+09 Ips, as counted",
@@ -148,7 +150,8 @@ def test_best_effort_is_explained():
 def test_core_type_of_the_flavor_alone_is_explained():
     """``amp:core_type`` without a booking: where the vCPU is kept, and no reason for a quota."""
     vcpu = reports.best_effort()
-    entitlement = vcpu.entitlement._replace(
+    entitlement = structs.replace(
+        vcpu.entitlement,
         allowed=frozenset({2, 3}),
         governed_by="flavor",
         reason="amp:core_type=fast",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
@@ -128,8 +129,8 @@ def test_invalid_bookings_are_told_from_unreadable_instances():
     host = SimHost(topology(), [guest("a"), guest("b"), guest("c")])
     seen = host.observe()
     a, b, c = seen.domains
-    a = a._replace(domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
-    b = b._replace(failure="vCPU 1 has no CPU cgroup of its own")
+    a = structs.replace(a, domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
+    b = structs.replace(b, failure="vCPU 1 has no CPU cgroup of its own")
 
     class Troubled:
         """A FAKE sensor: the host with these domains."""

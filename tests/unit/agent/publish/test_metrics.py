@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest, parser
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -350,7 +351,7 @@ def test_foreign_address_is_one_sentence():
 
 def test_instructions_are_exported_only_where_counted():
     """A vCPU without a counter has no series rather than a zero."""
-    counted = reports.reading()._replace(counts=Counts(12345))
+    counted = structs.replace(reports.reading(), counts=Counts(12345))
     scrape = Scrape(
         reports.cycle(instance(booked(reading=counted)), instance(ips(), name="instance-2"))
     )
@@ -383,7 +384,7 @@ def known():
     """A cycle with one vCPU that has a complete profile."""
     vcpu = booked()
     home = replace(vcpu.entitlement.home, coefficient=1.15)
-    vcpu = replace(vcpu, profile=KNOWN, entitlement=vcpu.entitlement._replace(home=home))
+    vcpu = replace(vcpu, profile=KNOWN, entitlement=structs.replace(vcpu.entitlement, home=home))
     counters = {(INSTANCE["resource"], 0): ran(1e9, 1.94e9)}
     return reports.cycle(instance(vcpu), counters=counters)
 

@@ -4,6 +4,7 @@ import operator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.bookings import Choice
@@ -61,7 +62,9 @@ class Recorded:
         if not self.copies:
             return seen
         domains = (
-            d._replace(domain=replace(d.domain), vcpus=tuple(v._replace() for v in d.vcpus))
+            structs.replace(
+                d, domain=replace(d.domain), vcpus=tuple(structs.replace(v) for v in d.vcpus)
+            )
             for d in seen.domains
         )
         known = seen.topology

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.exceptions import TopologyUnknown
@@ -182,7 +183,7 @@ def changed(made, **domain):
     for step in range(3):
         host.advance(step + 1.0)
         seen = host.observe()
-        first = seen.domains[0]._replace(domain=replace(seen.domains[0].domain, **domain))
+        first = structs.replace(seen.domains[0], domain=replace(seen.domains[0].domain, **domain))
         taken.add(replace(seen, domains=(first, *seen.domains[1:])))
     return taken.result()
 
@@ -202,8 +203,8 @@ def test_a_cpuset_within_one_core_type_becomes_a_core_type(tmp_path):
     for step in range(3):
         host.advance(step + 1.0)
         seen = host.observe()
-        vcpus = tuple(v._replace(allowed=frozenset({1})) for v in seen.domains[0].vcpus)
-        taken.add(replace(seen, domains=(seen.domains[0]._replace(vcpus=vcpus),)))
+        vcpus = tuple(structs.replace(v, allowed=frozenset({1})) for v in seen.domains[0].vcpus)
+        taken.add(replace(seen, domains=(structs.replace(seen.domains[0], vcpus=vcpus),)))
 
     text = file.text(taken.result(), AROUND)
 
@@ -228,7 +229,7 @@ def test_instances_have_names_that_a_scenario_can_have(tmp_path, names, found):
         host.advance(step + 1.0)
         seen = host.observe()
         domains = [
-            d._replace(domain=replace(d.domain, display_name=name))
+            structs.replace(d, domain=replace(d.domain, display_name=name))
             for d, name in zip(seen.domains, names, strict=True)
         ]
         taken.add(replace(seen, domains=tuple(domains)))
