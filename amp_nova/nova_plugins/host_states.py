@@ -22,6 +22,8 @@ from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.host_fit import Headroom, Request
+from amp_nova.scheduling.placement_score import NewInstance
+from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
 from amp_nova.scheduling.sensitivity_history import SensitivityHistory
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport, ReportedInstance
@@ -35,6 +37,12 @@ AWAY_MAX = 1024
 """At most this many instances of a host are remembered as away; the oldest are forgotten."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
+TYPICAL = (
+    NewInstance(1, sensitivity=0.0),
+    NewInstance(1, sensitivity=SENSITIVITY_MAX),
+    NewInstance(0, (1.0,)),
+)
+"""A best-effort instance that gains nothing from fast cores, one that gains most, and a booking."""
 TENTATIVE_S = 10.0
 """How long capacity is reserved for a claim in progress."""
 
@@ -113,6 +121,22 @@ class Entry:
         """Whether an instance is on this host or pending."""
         return resource in self.report.by_uuid or resource in self.pending
 
+    def check(self) -> None:
+        """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
+
+        One host's report must not fail the requests of a whole cloud, whatever it contains. What
+        is computed here is cached, so no request waits for it.
+        """
+        try:
+            every_type = tuple(t.name for t in self.report.topology.core_types)
+            for new in TYPICAL:
+                scores = placement_score.gain_and_speed(self.best_effort, new, every_type)
+                if not all(map(math.isfinite, scores)):
+                    raise ValueError(f"an instance's score is {scores}")
+        except (ArithmeticError, LookupError, ValueError) as exc:
+            reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
+            raise ReportInvalid("unusable", reason) from exc
+
     def headroom_for(self, resource: str) -> Headroom:
         """The headroom for one instance, including what the instance already has on this host."""
         if self.holds(resource):
@@ -190,14 +214,13 @@ class HostStates:
             if not self._known(node):
                 raise ReportInvalid("unknown_host", f"Nova has no host {node}")
             with self._lock:
-                entry = self._accept(report)
+                self._accept(report)
         except ReportInvalid as exc:
             self.rejected.add(node, exc.kind, exc)
             return False
-        _ = entry.best_effort  # computed now, so that no request waits for it
         return True
 
-    def _accept(self, report: HostReport) -> Entry:
+    def _accept(self, report: HostReport) -> None:
         now_s, node = self._clock(), report.origin.node
         previous = self._entries.get(node)
         oldest_s = self._options.amp_scheduler.stale_after_s
@@ -205,14 +228,12 @@ class HostStates:
         order = report_order.advance(before, report.origin, now_s, oldest_s)
         pending: Mapping[str, Pending] = {}
         if previous is not None:
-            self._release_elsewhere(previous.report, report)
             pending = {
                 resource: each
                 for resource, each in {**_away(previous.report, report), **previous.pending}.items()
                 if not each.over(now_s) and not _shows(report, resource, each)
             }
             pending = _bounded(pending)
-        self.history.learn(report)
         if (
             previous is not None
             and pending == previous.pending
@@ -220,10 +241,15 @@ class HostStates:
         ):
             previous.report = replace(previous.report, origin=report.origin)
             previous.received_s, previous.order = now_s, order
-            return previous
-        entry = self._entries[node] = Entry(report, now_s, order, pending)
+            self.history.learn(report)
+            return
+        entry = Entry(report, now_s, order, pending)
+        entry.check()
+        if previous is not None:
+            self._release_elsewhere(previous.report, report)
+        self.history.learn(report)
+        self._entries[node] = entry
         self._prune(now_s)
-        return entry
 
     def _release_elsewhere(self, before: HostReport, after: HostReport) -> None:
         """Instances that have arrived on a host are no longer pending on another one."""

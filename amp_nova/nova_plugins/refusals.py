@@ -21,8 +21,8 @@ class Refusals:
         self._lock = threading.Lock()
         self._logged_s: dict[tuple[str, str], float] = {}
         self.by_host: Counter[tuple[str, str]] = Counter()
-        """By host and kind: old, unknown_host, version, malformed, oversized. ``NOBODY`` stands for
-        a report that names no host."""
+        """By host and kind: old, unknown_host, version, malformed, oversized, unusable. ``NOBODY``
+        stands for a report that names no host."""
 
     def add(self, node: str, kind: str, why: object) -> None:
         """Count a refusal; log it once a minute for each host and kind."""

@@ -23,7 +23,6 @@ from amp_nova.wire.host_report import (
     HostReport,
     Name,
     Origin,
-    Positive,
     ReportedInstance,
     Text,
     pcpus_of,
@@ -37,8 +36,8 @@ CHARACTERS_MAX = 1 << 20
 
 class _CoreType(Struct, omit_defaults=True, frozen=True):
     name: Name
-    coefficient: Positive | None = None
-    nominal_ips: Positive | None = None
+    coefficient: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
+    nominal_ips: Annotated[float, Meta(ge=1e3, le=1e15)] | None = None
     pcpus: str = ""
     smt_busy_factor: Annotated[float, Meta(ge=0, le=10)] | None = None
     siblings: tuple[str, ...] = ()
@@ -46,7 +45,7 @@ class _CoreType(Struct, omit_defaults=True, frozen=True):
 
 
 class _Topology(Struct, omit_defaults=True, frozen=True):
-    core_types: tuple[_CoreType, ...] = ()
+    core_types: Annotated[tuple[_CoreType, ...], Meta(min_length=1)]
     reference: Text = ""
     source: Text = ""
     offline: str = ""

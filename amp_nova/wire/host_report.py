@@ -23,7 +23,8 @@ ITEMS_MAX = PCPUS_MAX = 1 << 13
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Every JSON reader represents integers below 2^53."""
 Number = Annotated[float, Meta(ge=0, le=1e18)]
-Positive = Annotated[float, Meta(gt=0, le=1e18)]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e18)]
+"""Not so small that a quotient overflows."""
 
 
 @functools.lru_cache(maxsize=1024)

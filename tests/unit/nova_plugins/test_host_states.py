@@ -1,5 +1,7 @@
 """What a scheduler knows about hosts: the last reports, and its own decisions until they show."""
 
+import json
+
 import pytest
 
 from amp_nova.nova_plugins import host_states, options, refusals
@@ -39,6 +41,19 @@ def receive(states, *instances, **fields):
     return states.accept(encode(host_report(*instances, **fields)))
 
 
+def with_topology(**values):
+    """A report with other values in its topology."""
+    found = json.loads(encode(host_report()))
+    found["topology"].update(values)
+    return json.dumps(found)
+
+
+def with_core_type(**values):
+    """A report with other values of its slowest core type."""
+    first, *others = json.loads(encode(host_report()))["topology"]["core_types"]
+    return with_topology(core_types=[first | values, *others])
+
+
 def test_the_newest_report_counts(states):
     """Reports may arrive late or twice; an older one changes nothing."""
     assert receive(states, instance("a", (0.5, 0)), sequence=2)
@@ -66,6 +81,10 @@ def test_an_agent_that_restarted_numbers_its_reports_from_one(states, clock):
         (encode(host_report(node="stranger")), "unknown_host"),
         (encode(host_report()).replace('"version":2', '"version":9'), "version"),
         ("{}", "malformed"),
+        (with_topology(core_types=[]), "malformed"),
+        (with_core_type(coefficient=5e-324), "malformed"),
+        (with_core_type(coefficient=1e4), "malformed"),
+        (with_core_type(nominal_ips=1e-300), "malformed"),
         ({"version": 1}, "malformed"),
         ("x" * (1 << 21), "oversized"),
     ],
@@ -100,6 +119,62 @@ def test_a_report_that_waited_in_a_queue_is_old(states, clock):
     assert receive(states, sequence=9, uptime_s=1500.0)
 
     assert states.rejected.by_host == {("host1", "old"): 1}
+
+
+def test_a_late_report_of_an_earlier_run_does_not_end_the_current_one(states, clock):
+    """The scheduler had not seen that run, but the host had not been up for as long."""
+    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
+    clock.now_s += 10
+    assert not receive(states, boot_id="late", sequence=7, uptime_s=8990.0)
+    assert receive(states, boot_id="live", sequence=2, uptime_s=9010.0)
+
+    assert states.entry("host1").report.origin.boot_id == "live"
+
+
+def test_a_run_that_was_ended_by_mistake_counts_again(states, clock):
+    """Its next report is later than the one that ended it, and nobody restarted anything."""
+    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
+    clock.now_s += 10
+    assert receive(states, boot_id="forged", sequence=1, uptime_s=9009.0)
+    clock.now_s += 10
+    assert receive(states, boot_id="live", sequence=2, uptime_s=9020.0)
+    assert not receive(states, boot_id="live", sequence=2, uptime_s=9020.0)
+
+
+def test_a_rebooted_host_counts_at_once_and_its_reports_from_before_do_not(states, clock):
+    """Its uptime is less than before, and no more than the time since its last report."""
+    assert receive(states, boot_id="before", sequence=5, uptime_s=9000.0)
+    clock.now_s += 60
+    assert receive(states, boot_id="after", sequence=1, uptime_s=40.0)
+    assert not receive(states, boot_id="before", sequence=6, uptime_s=9001.0)
+    assert states.entry("host1").report.origin.boot_id == "after"
+
+
+@pytest.mark.parametrize(
+    "exc", [ValueError("no core type"), ZeroDivisionError(), OverflowError(), KeyError("fast")]
+)
+def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(states, monkeypatch, exc):
+    """It is evaluated before it is stored, so requests never meet it."""
+    assert receive(states, instance("a", (0.5, 0)), sequence=1)
+
+    def failing(*_args):
+        raise exc
+
+    with monkeypatch.context() as patched:
+        patched.setattr(host_states.placement_score, "gain_and_speed", failing)
+        assert not receive(states, instance("b", (0.5, 0)), sequence=2)
+
+    assert states.rejected.by_host == {("host1", "unusable"): 1}
+    assert set(states.entry("host1").report.by_uuid) == {"a"}
+    assert receive(states, instance("b", (0.5, 0)), sequence=2)
+
+
+def test_a_score_that_is_no_number_is_refused(states, monkeypatch):
+    """NaN would make the order of all hosts arbitrary."""
+    score = (float("nan"), 1.0)
+    monkeypatch.setattr(host_states.placement_score, "gain_and_speed", lambda *_: score)
+    assert not receive(states)
+    assert states.entry("host1") is None
 
 
 def test_refusals_are_counted_by_host_and_logged_with_the_reason(states, caplog):
