@@ -28,10 +28,17 @@ PERIOD_EVERY = 8
 
 
 def mounts(root: Path) -> dict[str, Path]:
-    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted."""
+    """Where the ``cpu`` controller (v1) and the unified tree (key ``""``, v2) are mounted.
+
+    The kernel separates fields by spaces and lines by line feeds, and escapes both in names, which
+    may contain any other byte.
+    """
     found: dict[str, Path] = {}
-    for line in (root / "proc/self/mounts").read_text().splitlines():
-        _, where, kind, options, *_ = line.split()
+    for line in os.fsdecode((root / "proc/self/mounts").read_bytes()).split("\n"):
+        fields = line.split(" ")
+        if len(fields) < 4:
+            continue
+        _, where, kind, options, *_ = fields
         if kind == "cgroup2":
             found.setdefault("", root / where.lstrip("/"))
         elif kind == "cgroup" and "cpu" in options.split(","):
@@ -45,7 +52,7 @@ def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[str, int] | Non
     ``None`` if the text names none that is mounted.
     """
     unified = None
-    for line in cgroup_file.splitlines():
+    for line in cgroup_file.rstrip("\n").split("\n"):
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(",") and "cpu" in mounted:
             return str(mounted["cpu"] / path.lstrip("/")), 1

@@ -341,3 +341,13 @@ def test_idle_class_of_a_domain_that_is_gone_fails(host):
     found.close()
     found.close()
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("odd", [b"\x0b", b"\xff", "\u2028".encode(), b"\x0c", b"\x85", b"\\040"])
+def test_a_mount_point_with_an_odd_byte_does_not_hide_the_cgroups(tmp_path, odd):
+    """Any user who may mount anything chooses such names, with FUSE for example."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_bytes(
+        b"fuse /home/a" + odd + b"cgroup2 fuse rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
+    )
+    assert groups.mounts(tmp_path) == {"": tmp_path / "sys/fs/cgroup"}
