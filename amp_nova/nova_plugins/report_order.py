@@ -64,5 +64,6 @@ def _check_run(before: Order, origin: Origin, now_s: float, age_max_s: float) ->
         same_boot = abs(now_s - origin.uptime_s - offset_s) <= age_max_s
         if not (later and same_boot):
             raise ReportInvalid("old", f"the agent of {origin.node} has been restarted since")
-    elif not later and origin.uptime_s > now_s - before.received_s:
+    # Rebooted since the last report was sent, which may have been age_max_s before it was received?
+    elif not later and origin.uptime_s > now_s - before.received_s + age_max_s:
         raise ReportInvalid("old", f"{origin.node} had been up for longer when it last reported")

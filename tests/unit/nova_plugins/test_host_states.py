@@ -150,6 +150,13 @@ def test_a_rebooted_host_counts_at_once_and_its_reports_from_before_do_not(state
     assert states.entry("host1").report.origin.boot_id == "after"
 
 
+def test_a_host_that_rebooted_while_its_last_report_was_under_way_counts(states, clock):
+    """A broker that was away delivers both at once; the new run must not wait for its uptime."""
+    assert receive(states, boot_id="before", sequence=5, uptime_s=9000.0)
+    clock.now_s += 5
+    assert receive(states, boot_id="after", sequence=1, uptime_s=40.0)
+
+
 @pytest.mark.parametrize(
     "exc", [ValueError("no core type"), ZeroDivisionError(), OverflowError(), KeyError("fast")]
 )
