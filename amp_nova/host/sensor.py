@@ -157,7 +157,7 @@ class LibvirtSensor:
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
-            return DomainReading(xml.domain, ())
+            return DomainReading(xml.domain, (), allowed=self._allowed(xml))
         # The known threads may be those of an ended process: a second attempt finds the new one.
         failure = ""
         for _ in range(2 if resource in self._known else 1):
@@ -166,7 +166,7 @@ class LibvirtSensor:
             except (OSError, ValueError) as exc:
                 self._forget(resource)
                 failure = f"its threads cannot be read: {exc}"
-        return DomainReading(xml.domain, (), failure)
+        return DomainReading(xml.domain, (), failure, allowed=self._allowed(xml))
 
     def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         known = self._known.get(resource)
@@ -191,7 +191,7 @@ class LibvirtSensor:
         if closely or known.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             known.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(domain, vcpus, missing, idle, known.bursts_us)
+        return DomainReading(domain, vcpus, missing, idle, known.bursts_us, allowed)
 
     def _found(self, resource: str, name: str, rescan: bool) -> _Known:
         """The domain's threads, found anew if it has a new QEMU process.
@@ -224,9 +224,12 @@ class LibvirtSensor:
         """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
         life = known.threads.incarnation
         if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
-            usual = shared(frozenset(p.id for p in self.topology.pcpus if not p.isolated))
-            online = frozenset(p.id for p in self.topology.pcpus)
-            wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
-            allowed = {i: usual if w is None else shared(w & online) for i, w in enumerate(wanted)}
-            known.xml, known.allowed = xml, allowed
+            known.xml, known.allowed = xml, self._allowed(xml)
             known.domain = with_incarnation(xml, life).domain
+
+    def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
+        """The online pCPUs that a definition permits to each vCPU."""
+        usual = shared(frozenset(p.id for p in self.topology.pcpus if not p.isolated))
+        online = frozenset(p.id for p in self.topology.pcpus)
+        wanted = (xml.pins.get(i, xml.cpuset) for i in range(xml.domain.vcpus))
+        return {i: usual if w is None else shared(w & online) for i, w in enumerate(wanted)}

@@ -93,7 +93,8 @@ class DomainReading(Struct, frozen=True):
     ``failure``: why the others could not be read, ``None`` without a failure. ``idle``: whether it
     runs in the idle class (``cpu.idle``); ``None`` if the agent cannot or must not change that.
     ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
-    vCPUs where it is not 0.
+    vCPUs where it is not 0. ``allowed``: the pCPUs that its definition permits to each vCPU, read
+    or not.
     """
 
     domain: Domain
@@ -101,6 +102,7 @@ class DomainReading(Struct, frozen=True):
     failure: str | None = None
     idle: bool | None = None
     bursts_us: Mapping[int, int] = MappingProxyType({})
+    allowed: Mapping[int, frozenset[int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

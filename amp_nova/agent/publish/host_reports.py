@@ -9,6 +9,7 @@ import random
 import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
+from amp_nova.model.observation import DomainReading
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -32,12 +34,13 @@ GAP_LEAST_S = 1.0
 
 def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
     """The host report of a cycle."""
+    bookable = info.bookable_of(cycle.topology)
     return HostReport(
         origin,
         for_admission(cycle.topology, info.smt),
-        info.bookable_of(cycle.topology),
+        bookable,
         info.reserve_ratio,
-        tuple(_instance(cycle, d) for d in cycle.domains),
+        tuple(map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains)),
         info.policy,
         info.counters,
         healthy,
@@ -45,13 +48,21 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
     )
 
 
-def _instance(cycle: Cycle, record: DomainRecord) -> ReportedInstance:
-    domain = record.domain
+def _instance(
+    cycle: Cycle, bookable: frozenset[int], seen: DomainReading, record: DomainRecord
+) -> ReportedInstance:
+    domain = seen.domain
     # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
     booking = cycle.bookings[domain.resource].booking
+    read = {v.reading.index: _vcpu(v) for v in record.vcpus}
+    # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
+    unread = (v for v in booking.vcpus if v.index not in read and v.kind != "best_effort")
+    for vcpu in unread:
+        allowed = cpulist.show(seen.allowed.get(vcpu.index) or bookable)
+        read[vcpu.index] = ReportedVcpu(vcpu.index, vcpu.refcores, vcpu.ips, allowed)
     return ReportedInstance(
         domain.resource,
-        tuple(_vcpu(v) for v in record.vcpus),
+        tuple(read[index] for index in sorted(read)),
         booking.core_type,
         booking.weight,
         booking.efficiency,

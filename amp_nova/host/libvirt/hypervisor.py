@@ -180,7 +180,8 @@ class Hypervisor:
         except ValueError as exc:
             problem = sentence(f"its definition cannot be read ({exc})")
             LOG.warning("%s: %s", name, problem)
-            return DomainXml(Domain(uuid, name, 0, problem=problem), None, {})
+            last = DomainXml(Domain(uuid, name, 0), None, {}) if known is None else known.xml
+            return replace(last, domain=replace(last.domain, problem=problem))
         except HypervisorUnavailable as exc:
             if not late:
                 level = logging.INFO if isinstance(exc, NotYet) else logging.WARNING

@@ -10,15 +10,19 @@ pytest.importorskip("oslo_config")
 
 from amp_nova import conf
 from amp_nova.agent import helper_threads
+from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import Publisher
+from amp_nova.agent.publish.host_reports import Publisher, host_report
 from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import Speedup
+from amp_nova.scheduling import host_fit
+from amp_nova.wire.encoding import decode, encode
+from amp_nova.wire.host_report import Origin, Speedup
 from tests import reports
+from tests.fakehost import Node
 from tests.reports import best_effort, booked, instance
 
 INFO = HostInfo("host1")
@@ -140,3 +144,41 @@ def test_a_policy_that_compares_vcpus_says_so(tmp_path, monkeypatch, bus, in_for
 
     assert bus.next().policy == said
     outbound.stop()
+
+
+WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
+"""The fake node has two slow cores; two vCPUs of this flavor fill them."""
+
+
+def refused(node, loop):
+    """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
+    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0))))
+    request = host_fit.request_of(parse(WHOLE_SLOW, 1))
+    return host_fit.fit(host_fit.headroom_of(report), request).refused
+
+
+def without_process(node):
+    """libvirt lists the domain, but its process cannot be found."""
+    node.host.stop()
+
+
+def without_groups(node):
+    """One vCPU thread is in no CPU cgroup of its own."""
+    node.host.stop()
+    node.host.start(vcpus=1)
+    node.host.plug("instance-00000001", 1, group="emulator")
+
+
+@pytest.mark.parametrize("fail", [without_process, without_groups])
+def test_a_booking_that_cannot_be_read_is_not_offered_again(tmp_path, monkeypatch, fail):
+    """The flavor's booking is reported, whatever can be read of the vCPUs, and freed with them."""
+    node = Node(tmp_path, monkeypatch)
+    node.start(specs=WHOLE_SLOW, cpuset="0-3")
+    loop = Loop(node.sensor, node.writer)
+    assert refused(node, loop)
+
+    fail(node)
+    assert refused(node, loop)
+
+    node.libvirt.forget()
+    assert refused(node, loop) is None

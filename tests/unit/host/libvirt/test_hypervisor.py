@@ -368,6 +368,20 @@ def test_malformed_definition_does_not_affect_others(daemon):
     assert domains["two"].problem is None
 
 
+def test_definition_that_became_malformed_keeps_the_booking(daemon):
+    """What the flavor booked is known from before, and must not be offered to others."""
+    one = daemon.domains[0]
+    one.answer = nova_xml("one", specs={"amp:pref_core": "0.5"})
+    found = Hypervisor("fake", resync_s=0.0)
+    found.domains()
+    one.answer, one.number = "<domain>", 3
+
+    domain = found.domains()[resource("one")].domain
+
+    assert (domain.specs, domain.vcpus) == ({"amp:pref_core": "0.5"}, 2)
+    assert domain.problem.startswith("its definition cannot be read")
+
+
 def test_restarted_domain_is_read_again(daemon):
     """A new number means a new incarnation, whose definition may differ."""
     found = Hypervisor("fake", resync_s=0.0)
