@@ -38,12 +38,12 @@ def resource(name):
 
 
 def nova_xml(name="instance-00000001", vcpus=2, specs=None, cpuset="", cputune="", **more):
-    """A domain as Nova 34 defines it; ``more``: ``current``, ``metadata`` instead of Nova's."""
+    """A domain as Nova 34 defines it; ``more``: ``kind``, ``current``, ``metadata``."""
     cpuset = f' cpuset="{cpuset}"' if cpuset else ""
     current = f' current="{more["current"]}"' if "current" in more else ""
     tune = f"<cputune>{cputune}</cputune>" if cputune else ""
     metadata = more.get("metadata", None if specs is None else nova_metadata(specs))
-    return f"""<domain type='kvm' id='7'>
+    return f"""<domain type='{more.get("kind", "kvm")}' id='7'>
   <name>{escape.escape(name)}</name>
   <uuid>{more.get("uuid", resource(name))}</uuid>
   <metadata>{metadata or ""}</metadata>

@@ -172,7 +172,7 @@ class LibvirtSensor:
         known = self._known.get(resource)
         closely = rescan or known is None or known.xml is not xml
         if closely or known is None or known.threads.incomplete:
-            known = self._found(resource, xml.domain.name, closely)
+            known = self._found(resource, xml, closely)
             self._describe(known, xml)
         domain, threads, allowed = known.domain or xml.domain, known.threads, known.allowed
         vcpus = tuple(
@@ -193,7 +193,7 @@ class LibvirtSensor:
             known.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
         return DomainReading(domain, vcpus, missing, idle, known.bursts_us, allowed)
 
-    def _found(self, resource: str, name: str, rescan: bool) -> _Known:
+    def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Known:
         """The domain's threads, found anew if it has a new QEMU process.
 
         Reading a descriptor of an ended process fails, so the PID is checked only now and then.
@@ -207,14 +207,14 @@ class LibvirtSensor:
                 threads.follow()  # fails if the process has ended
                 return known
         self._counting = None
-        path = self._paths.run_path / f"{name}.pid"
+        path = self._paths.run_path / f"{xml.domain.name}.pid"
         text = path.read_text().strip()
         if not text.isdecimal():
             raise ValueError(f"{path} holds no process id")
         root, pid = self._paths.root, int(text)
         if known is None or known.threads.incarnation != incarnation(root, pid):
             self._forget(resource)
-            known = _Known(VcpuThreads(root, pid, self._mounted, self._counters))
+            known = _Known(VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated))
             self._known[resource] = known
         else:
             known.threads.rescan()

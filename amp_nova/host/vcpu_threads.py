@@ -5,18 +5,24 @@ import errno
 import os
 import re
 import time
-from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
+from amp_nova.exceptions import CountersNever
 from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
-from amp_nova.host.counters.sources import Counters, VcpuCounts
+from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Sample, VcpuReading
 
-_COMM = re.compile(r"CPU (\d+)/(\w*)")
-"""Name of a vCPU thread, with index and accelerator, in a QEMU that libvirt started."""
+_COMM = re.compile(r"CPU (\d+)/")
+"""Name of a vCPU thread, with its index, in a QEMU that libvirt started."""
+_GROUP = re.compile(r"/vcpu(\d+)$")
+"""End of the CPU cgroup that libvirt makes for a vCPU."""
+TAMPERED = (
+    "tampered with: its cgroup holds {} threads, where libvirt puts one. The limit applies to all "
+    "of them; CPU time is that of one, and instructions are not counted"
+)
 
 
 class VcpuThread:
@@ -146,48 +152,60 @@ def incarnation(root: Path, pid: int) -> str:
 
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
-Found = dict[int, tuple[int, str, int, str]]
-"""Thread ID, CPU cgroup folder, cgroup version and accelerator, by vCPU index."""
+Found = dict[int, tuple[int, str, int, int]]
+"""Thread ID, CPU cgroup folder, cgroup version and the group's number of threads, by vCPU index."""
 
 
 def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
-    ``process``: its folder in ``/proc``. A vCPU without a cgroup of its own is left out: a limit
-    would affect other threads too.
+    ``process``: its folder in ``/proc``. A vCPU is the thread in the cgroup that libvirt made for
+    it: QEMU can rename its threads, but not move them. A vCPU without a cgroup of its own is left
+    out: a limit would affect other threads too.
     """
-    found: Found = {}
+    groups: dict[int, tuple[str, int, list[tuple[bool, int]]]] = {}
     groupless = set()
     for tid in os.listdir(f"{process}/task"):
         task = Path(process, "task", tid)
         try:
-            match = _COMM.match((task / "comm").read_text())
-            if match is None:
-                continue
+            named = _COMM.match((task / "comm").read_text())
             where = path_of((task / "cgroup").read_text(), mounted)
         except (FileNotFoundError, ProcessLookupError):  # a thread that ended since the listing
             continue
-        if where is not None and where[0].endswith(f"/vcpu{match[1]}"):
-            found[int(match[1])] = (int(tid), *where, match[2])
-        else:
-            groupless.add(int(match[1]))
-    return found, frozenset(groupless)
+        if where is not None and (match := _GROUP.search(where[0])):
+            index = int(match[1])
+            other = named is None or int(named[1]) != index
+            groups.setdefault(index, (*where, []))[2].append((other, int(tid)))
+        elif named is not None:
+            groupless.add(int(named[1]))
+    found = {
+        index: (min(tids)[1], path, version, len(tids))
+        for index, (path, version, tids) in groups.items()
+    }
+    return found, frozenset(groupless - found.keys())
 
 
 class VcpuThreads:
     """All vCPU threads of one QEMU process, which may come and go.
 
-    ``groupless`` are vCPUs without a cgroup of their own, which are not in ``by_index``;
     ``incomplete``: another search may find more.
     """
 
-    def __init__(self, root: Path, pid: int, mounted: dict[str, Path], counters: Counters) -> None:
-        self.pid = pid
+    def __init__(
+        self,
+        root: Path,
+        pid: int,
+        mounted: dict[str, Path],
+        counters: Counters,
+        emulated: bool = False,
+    ) -> None:
+        """``emulated``: whether the domain's definition says so, which QEMU cannot change."""
+        self._emulated = emulated
         self.incarnation = incarnation(root, pid)
         self.by_index: dict[int, VcpuThread] = {}
-        self.groupless: frozenset[int] = frozenset()
         self.domain: DomainGroup | None = None
         self.incomplete = False
+        self._found: tuple[Found, frozenset[int]] = ({}, frozenset())
         self._links = 0
         self._process = str(root / f"proc/{pid}")
         self._mounted = mounted
@@ -197,6 +215,16 @@ class VcpuThreads:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return int(self.incarnation.partition(":")[0])
+
+    @property
+    def groupless(self) -> frozenset[int]:
+        """vCPUs without a cgroup of their own, which are not in ``by_index``."""
+        return self._found[1]
 
     @property
     def process(self) -> tuple[str, str]:
@@ -218,13 +246,14 @@ class VcpuThreads:
     def rescan(self) -> None:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
-        found, self.groupless = find(self._process, self._mounted)
-        for index, thread in list(self.by_index.items()):
-            if found.get(index, ())[:2] != (thread.tid, thread.group.path):
+        (before, _), self._found = self._found, find(self._process, self._mounted)
+        found, _ = self._found
+        for index in list(self.by_index):
+            if found.get(index) != before.get(index):
                 self.drop(index)
-        for index, (tid, path, version, accelerator) in found.items():
+        for index, (tid, path, version, threads) in found.items():
             if index not in self.by_index:
-                group, counts = VcpuGroup(path, version), self._counts(index, tid, accelerator)
+                group, counts = VcpuGroup(path, version), self._counts(index, tid, threads)
                 task = f"{self._process}/task/{tid}"
                 try:
                     self.by_index[index] = VcpuThread(index, tid, task, group, counts)
@@ -237,9 +266,13 @@ class VcpuThreads:
         # libvirt moves a new thread to its cgroup a moment after it starts.
         self.incomplete = bool(self.groupless)
 
-    def _counts(self, index: int, tid: int, accelerator: str) -> VcpuCounts:
-        opener = partial(self._counters.open, self.pid, tid, index, accelerator)
-        return VcpuCounts(opener, self._counters.retry_s)
+    def _counts(self, index: int, tid: int, threads: int) -> VcpuCounts:
+        def counter() -> Counter:
+            if threads > 1:
+                raise CountersNever(TAMPERED.format(threads))
+            return self._counters.open(self.pid, tid, index, self._emulated)
+
+        return VcpuCounts(counter, self._counters.retry_s)
 
     def drop(self, index: int) -> None:
         """Forget one vCPU and close its descriptors."""

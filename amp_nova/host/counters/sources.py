@@ -18,7 +18,6 @@ from amp_nova.host.counters.tcg import TcgCounter
 from amp_nova.model.observation import Counts
 
 AUTO, PERF, TCG, NONE = SOURCES = ("auto", "perf", "tcg", "none")
-EMULATED = "TCG"
 
 
 Counter = PerfCounter | TcgCounter
@@ -33,16 +32,15 @@ class Counters:
         self._source = source
         self._root = root
 
-    def open(self, pid: int, tid: int, index: int, accelerator: str) -> Counter:
-        """The counter of one vCPU of the QEMU process ``pid``.
+    def open(self, pid: int, tid: int, index: int, emulated: bool) -> Counter:
+        """The counter of one vCPU of the QEMU process ``pid``; ``emulated``: not under KVM.
 
-        ``accelerator`` is the suffix of the vCPU's thread name in QEMU, ``KVM`` or ``TCG``. Raises
-        ``CountersUnavailable`` with a message for operators, and ``CountersNever`` if retrying does
-        not help.
+        Raises ``CountersUnavailable`` with a message for operators, and ``CountersNever`` if
+        retrying does not help.
         """
         if self._source == NONE:
             raise CountersNever("[counters] source is none")
-        if accelerator == EMULATED:
+        if emulated:
             if self._source == PERF:
                 raise CountersNever(
                     "the guest is emulated, and hardware counters count the emulator's"

@@ -31,6 +31,7 @@ class DomainXml:
     """A running domain as defined; ``pins`` are by vCPU, ``cpuset`` is for all other vCPUs.
 
     A ``cpuset`` of ``None`` is no restriction. Pins that amp-nova set (``mark``) are left out.
+    ``emulated``: whether QEMU emulates the processor (``type='qemu'``).
     """
 
     domain: Domain
@@ -38,6 +39,7 @@ class DomainXml:
     pins: dict[int, frozenset[int]]
     io: IoDefinition = field(default_factory=IoDefinition)
     mark: Mark = NO_MARK
+    emulated: bool = False
 
 
 def _specs(root: ET.Element) -> dict[str, str]:
@@ -96,4 +98,5 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         for pin in root.iterfind("cputune/vcpupin")
     }
     io, pins = io_definition.parse(root), ours.original(pins)
-    return DomainXml(domain, parse_cpuset(cpuset) if cpuset else None, pins, io, ours)
+    usable, emulated = parse_cpuset(cpuset) if cpuset else None, root.get("type") == "qemu"
+    return DomainXml(domain, usable, pins, io, ours, emulated)

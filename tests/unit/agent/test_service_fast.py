@@ -20,7 +20,7 @@ class Works(Setup):
         self.root = tmp_path / "host"
         super().__init__(tmp_path, monkeypatch, Counters("auto", self.root))
         self.node.host.start(NAME, 1, PID, comm="CPU {}/TCG")
-        self.node.libvirt.define(NAME, vcpus=1, specs={"amp:ips": "100M"})
+        self.node.libvirt.define(NAME, vcpus=1, kind="qemu", specs={"amp:ips": "100M"})
         started(self.root)
         file_of(self.root, 0)
         self.ran_ns = 0

@@ -24,7 +24,7 @@ def node(request, tmp_path, monkeypatch):
     counters = Counters("auto", tmp_path, retry_s=0.0)
     node = Node(tmp_path, monkeypatch, request.param, counters=counters)
     node.host.start(NAME, 2, PID, comm="CPU {}/TCG")
-    node.libvirt.define(NAME, vcpus=2)
+    node.libvirt.define(NAME, vcpus=2, kind="qemu")
     started(tmp_path)
     file_of(tmp_path, 1000, 2000)
     return node
@@ -128,7 +128,7 @@ def test_vcpu_that_is_plugged_in_is_counted(node):
     node.see()
     file_of(node.host.root, 1000, 2000, 3000)
     node.host.plug(NAME, 2, PID, comm="CPU {}/TCG")
-    node.libvirt.define(NAME, vcpus=3)
+    node.libvirt.define(NAME, vcpus=3, kind="qemu")
 
     assert [v.counts for v in node.see().vcpus][2] == Counts(3000)
 
