@@ -155,8 +155,8 @@ def load(folder: Path, resource: str) -> Domain | None:
     except FileNotFoundError:
         return None
     with os.fdopen(fd, encoding="utf-8") as file:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        about, trusted = os.fstat(fd), (0, os.stat(folder).st_uid)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid not in trusted or about.st_mode & 0o022:
             raise ValueError("it is not a regular file that only the agent's user can write")
         try:
             domain = _domain(json.loads(file.read(_BYTES_MAX)))

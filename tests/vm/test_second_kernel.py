@@ -34,7 +34,8 @@ def test_an_upgrade_with_guests_running(host):
     before, old = quota(booked), sh("amp-nova --version")
 
     sh(f"{PIP} install --no-deps --upgrade /job/wheels/new/*.whl")
-    sh("install -m 0644 -t /etc/systemd/system /job/etc/amp-nova/*.service")
+    sh("install -m 0644 /job/etc/amp-nova/amp-nova.sysusers /usr/lib/sysusers.d/amp-nova.conf")
+    sh("systemd-sysusers; install -m 0644 -t /etc/systemd/system /job/etc/amp-nova/*.service")
     sh("systemctl daemon-reload")
     assert quota(booked) == before
     sh(f"systemctl enable --now {GUARD} 2>&1; systemctl restart {UNIT}")
@@ -126,14 +127,13 @@ def unprivileged(host):
     page = Path("/job/writers.rst").read_text().split("\n\n")
     commands, drop_in, rules = (
         next(textwrap.dedent(block) for block in page if first in block)
-        for first in ("    useradd", "# /etc/systemd/system", "// /etc/polkit-1")
+        for first in ("    usermod", "# /etc/systemd/system", "// /etc/polkit-1")
     )
     config = Path("/etc/amp-nova/amp-nova.conf")
     before = config.read_text()
     made = {
         Path("/etc/polkit-1/rules.d/50-amp-nova.rules"): rules,
         Path(f"/etc/systemd/system/{UNIT}.d/libvirt.conf"): drop_in,
-        Path(f"/etc/systemd/system/{GUARD}.d/libvirt.conf"): "[Service]\nUser=amp-nova\n",
     }
     sh("amp-nova release --all; " + f"systemctl stop {UNIT} {GUARD}")
     sh(commands)
