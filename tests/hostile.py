@@ -21,7 +21,7 @@ import yaml
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish import web_access
-from amp_nova.cmd import agent_options, cli, table
+from amp_nova.cmd import cli, table
 from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
@@ -30,12 +30,13 @@ from amp_nova.host.libvirt import domain_xml
 from amp_nova.sim import report, what_if
 from amp_nova.sim import run as simulation
 from amp_nova.sim.cloud import description
+from amp_nova.sim.commands import agent_options
 from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.wire import encoding
 from tests import calibrations, machines, trees
 from tests.fakehost import nova_xml
 from tests.host_reports import host_report, instance
-from tests.unit.cmd.test_whatif import RECORDING
+from tests.unit.sim.commands.test_whatif import RECORDING
 
 FOLDER = Path(tempfile.mkdtemp(prefix="amp-nova-fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)

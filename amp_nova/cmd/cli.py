@@ -20,32 +20,42 @@ from amp_nova.exceptions import AmpError, AnswerIsNo
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: the module of ``amp_nova.cmd`` that has it, and its line in ``--help``."""
+    """A subcommand: the module of ``amp_nova`` that has it, and its line in ``--help``."""
 
     module: str
     help: str
 
 
 COMMANDS: Mapping[str, Command] = {
-    "topology": Command("topology", "show core types, pCPUs and coefficients, with their sources"),
-    "calibrate": Command("calibrate", "measure the coefficient and nominal Ips of every core type"),
+    "topology": Command(
+        "cmd.topology", "show core types, pCPUs and coefficients, with their sources"
+    ),
+    "calibrate": Command(
+        "cmd.calibrate", "measure the coefficient and nominal Ips of every core type"
+    ),
     "status": Command(
-        "status", "instances: booked, delivered, quota, core type, shortfall by cause"
+        "cmd.status", "instances: booked, delivered, quota, core type, shortfall by cause"
     ),
-    "explain": Command("status", "why an instance has the quota and cores it has"),
-    "pause": Command("pause", "stop managing one instance for a while"),
-    "resume": Command("pause", "manage an instance again that was paused or released"),
-    "release": Command("pause", "undo what the agent changed, and stop managing instances"),
-    "flavor": Command("flavor", "check the extra specs of a flavor"),
-    "record": Command("record", "record this host's instances as a scenario"),
-    "simulate": Command("simulate", "run a scenario: a host, its guests and what they do"),
-    "compare": Command("compare", "run several policies over scenarios, in one table"),
-    "whatif": Command("whatif", "what another policy, machine or booking would have delivered"),
+    "explain": Command("cmd.status", "why an instance has the quota and cores it has"),
+    "pause": Command("cmd.pause", "stop managing one instance for a while"),
+    "resume": Command("cmd.pause", "manage an instance again that was paused or released"),
+    "release": Command("cmd.pause", "undo what the agent changed, and stop managing instances"),
+    "flavor": Command("cmd.flavor", "check the extra specs of a flavor"),
+    "record": Command("sim.commands.record", "record this host's instances as a scenario"),
+    "simulate": Command(
+        "sim.commands.simulate", "run a scenario: a host, its guests and what they do"
+    ),
+    "compare": Command("sim.commands.compare", "run several policies over scenarios, in one table"),
+    "whatif": Command(
+        "sim.commands.whatif", "what another policy, machine or booking would have delivered"
+    ),
     "reproduce": Command(
-        "reproduce", "the papers' tables and figures, published values beside ours"
+        "sim.commands.reproduce", "the papers' tables and figures, published values beside ours"
     ),
-    "demo": Command("demo", "see bookings kept on fast and slow cores, in half a minute"),
-    "completion": Command("completion", "print a completion script for bash or zsh"),
+    "demo": Command(
+        "sim.commands.demo", "see bookings kept on fast and slow cores, in half a minute"
+    ),
+    "completion": Command("cmd.completion", "print a completion script for bash or zsh"),
 }
 """The subcommands, in the order of ``--help``."""
 
@@ -81,7 +91,7 @@ def build_parser(modules: Sequence[str] | None = None) -> Parser:
             subparsers.add_parser(name)
         elif command.module not in imported:
             imported.add(command.module)
-            importlib.import_module(f"amp_nova.cmd.{command.module}").add_parser(subparsers)
+            importlib.import_module(f"amp_nova.{command.module}").add_parser(subparsers)
     return parser
 
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from amp_nova.cmd import agent_options
 from amp_nova.sim import run as simulation
+from amp_nova.sim.commands import agent_options
 from amp_nova.sim.scenarios.scenario import load
 from tests.benchmarks.progress import HEADINGS, Progress, rates, watch
 from tests.benchmarks.scale import SLOWED, scaled

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amp_nova.cmd import agent_options
+from amp_nova.sim.commands import agent_options
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.scenario import load
 from tests.benchmarks.scale import scaled

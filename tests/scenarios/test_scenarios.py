@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amp_nova.cmd import agent_options
 from amp_nova.cmd.table import as_json
 from amp_nova.sim import report
+from amp_nova.sim.commands import agent_options
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios import scenario
 

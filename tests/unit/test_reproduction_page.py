@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import amp_nova
-from amp_nova.cmd.reproduce import VERDICTS
+from amp_nova.sim.commands.reproduce import VERDICTS
 from amp_nova.sim.reproduce.papers import PAPERS
 
 PAGE = Path(amp_nova.__file__).parent.parent / "doc/source/reference/reproduction.rst"

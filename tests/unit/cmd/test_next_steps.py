@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
-from amp_nova.cmd import agent, record
+from amp_nova.cmd import agent
 from amp_nova.cmd.cli import COMMANDS, main
 from amp_nova.guard import __main__ as guard
+from amp_nova.sim.commands import record
 from tests import machines, trees
 from tests.fakehost import Node
 

@@ -1,20 +1,26 @@
 """``amp-nova simulate``: run a scenario with the agent's own control loop on a simulated host."""
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from amp_nova import plugins
-from amp_nova.cmd import agent_options, simulate_cloud, table
+from amp_nova.cmd import table
 from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import Table, cell
+from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
 from amp_nova.sim.cloud import description
-from amp_nova.sim.report import Result, ResultWithPower
+from amp_nova.sim.cloud.run import run as simulate
+from amp_nova.sim.commands import agent_options
+from amp_nova.sim.report import Result, ResultWithPower, rounded
 from amp_nova.sim.scenarios import document, scenario
+from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.slots import run as slots
 
 EPILOG = """examples:
@@ -25,6 +31,8 @@ EPILOG = """examples:
 The same scenario with the same seed gives the same bytes. The user guide (simulator) documents the
 keys of a scenario and defines every number of the result.
 """
+REPLACEABLE = ("duration_s", "seed")
+CLOUD_HEADINGS = ("hour", "instances", "booked", "best effort", "unplaced")
 COLUMNS = {
     "vm": "name",
     "booked": "booked_refcores",
@@ -75,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the result; raises ``AmpError`` for invalid input."""
     whole = document.load(args.scenario)
     if description.describes(whole):
-        return simulate_cloud.run(args, whole, args.scenario)
+        return _cloud(args, whole, args.scenario)
     wanted = scenario.read(whole, args.scenario.stem, agent_options.read)
     settings = pairs("--set", args.settings)
     simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
@@ -112,3 +120,44 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
             f"performance per watt {cell(result.performance_per_watt)}"
         )
     return [head, ""], ["", host]
+
+
+def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> int:
+    """Print what happens in a cloud; raises ``AmpError`` for invalid input."""
+    given = pairs("--set", args.settings)
+    for key in given:
+        if key not in REPLACEABLE:
+            allowed = " and ".join(REPLACEABLE)
+            raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
+    replaced = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
+    wanted = description.read(whole, path.stem, replaced)
+    policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)
+    cloud = replace(wanted.cloud, policy=policy.name)
+
+    def show(at_s: float) -> None:
+        progress(f"{wanted.name}: hour {at_s / 3600:.0f} of {wanted.duration_s / 3600:.0f}")
+
+    result = simulate(cloud, wanted.duration_s, wanted.seed, show)
+    progress("")
+    rows = [
+        [s.at_s / 3600.0, s.instances, s.booked_refcores, s.best_effort_refcores, s.unplaced]
+        for s in result.samples
+    ]
+    head = (
+        f"{wanted.name}: {wanted.duration_s:g} s of {len(cloud.hosts)} hosts, best-effort policy "
+        f"{cloud.policy}"
+    )
+    foot = (
+        f"{result.arrived} arrived, {result.refused} refused; booked and best effort in reference "
+        f"cores, of {result.bookable_refcores:g} that can be booked"
+    )
+    answer = {
+        "scenario": wanted.name,
+        "policy": cloud.policy,
+        "duration_s": wanted.duration_s,
+        "hosts": len(cloud.hosts),
+        **asdict(result),
+        "samples": [asdict(sample) for sample in result.samples],
+    }
+    table.show(args, Table(list(CLOUD_HEADINGS), rows), rounded(answer), ([head, ""], ["", foot]))
+    return 0

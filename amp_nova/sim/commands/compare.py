@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import agent_options, compare_plot, pareto, table
-from amp_nova.cmd.figure import empty
+from amp_nova.cmd import table
 from amp_nova.cmd.table import Table, cell
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim import run as simulation
+from amp_nova.sim.commands import agent_options, pareto
+from amp_nova.sim.commands.figure import empty
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios.scenario import load
 
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [row for found in by_scenario.values() for row in found]
     table.show(args, _table(by_scenario, grouped=whole), rounded(rows), around)
     if figure is not None:
-        compare_plot.draw(figure, by_scenario, args.plot)
+        pareto.draw(figure, by_scenario, args.plot)
     return 0
 
 

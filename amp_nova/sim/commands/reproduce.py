@@ -1,17 +1,19 @@
 """``amp-nova reproduce``: the papers' figures and tables, published values beside ours."""
 
 import argparse
+import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amp_nova.cmd import reproduce_plot, table
-from amp_nova.cmd.figure import empty
+from amp_nova.cmd import table
 from amp_nova.cmd.table import Cell, Table
 from amp_nova.cmd.terminal import progress
 from amp_nova.exceptions import AmpError
+from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.report import rounded
 from amp_nova.sim.reproduce.figure import (
     FITTED,
@@ -20,6 +22,7 @@ from amp_nova.sim.reproduce.figure import (
     SIGN_ONLY,
     Figure,
     Paper,
+    Row,
 )
 from amp_nova.sim.reproduce.papers import PAPERS, Found, reproduce, select
 
@@ -34,6 +37,18 @@ than half a percentage point, or 0.005). If the paper gives no number, the range
 its words.
 """
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
+COLORS = {
+    REPRODUCED: "#2a7f3f",
+    SIGN_ONLY: "#c98a00",
+    NOT_REPRODUCED: "#b3261e",
+    FITTED.rstrip(": "): "#777777",
+}
+PUBLISHED = "black"
+WIDTH_IN, ROW_IN, AROUND_IN = 10.0, 0.36, 1.3
+LABEL_COLUMNS = 62
+"""Characters in a line of a label."""
+BEYOND = 0.08
+"""How far an infinite bound is drawn beyond the values, as a share of their range."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -70,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     for (paper, figure), (path, drawing) in zip(figures, drawings.items(), strict=False):
         rows = [r.row for r in found if (r.paper, r.figure) == (paper, figure)]
         title = f"{paper.name}, {figure.where}: {figure.title}"
-        reproduce_plot.draw(drawing, title, rows, path)
+        _draw(drawing, title, rows, path)
     notes = list(dict.fromkeys(note for r in found for note in _notes(r)))
     after = ["", counted(found), *_explained(notes), *_left_out({p.name: p for p, _ in figures})]
     table.show(args, _table(found, notes), rounded([document(r) for r in found]), ((), after))
@@ -161,3 +176,52 @@ def _explained(notes: Sequence[str]) -> list[str]:
 def _left_out(papers: dict[str, Paper]) -> list[str]:
     texts = [f"  {name}: {text}" for name, paper in papers.items() for text in paper.left_out]
     return ["", "Left out", *texts]
+
+
+def _draw(figure: Any, title: str, rows: Sequence[Row], path: str) -> None:
+    """Draw the rows of one figure of a paper, and save it."""
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        panels.setdefault(row.unit, []).append(row)
+    lines = [sum(1 + _label(r).count("\n") for r in members) for members in panels.values()]
+    heights = [AROUND_IN + ROW_IN * count for count in lines]
+    figure.set_size_inches(WIDTH_IN, sum(heights) + 0.5)
+    grid = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (unit, members) in zip(grid, panels.items(), strict=True):
+        _panel(axes, members)
+        axes.set_xlabel(unit or "ratio or number")
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    save(figure, path)
+
+
+def _label(row: Row) -> str:
+    return textwrap.fill(row.quantity, LABEL_COLUMNS)
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """The least and greatest finite value in a panel, with a margin."""
+    values = [v for r in rows for v in (r.ours, r.published.low, r.published.high)]
+    finite = [v for v in values if math.isfinite(v)]
+    low, high = min(finite), max(finite)
+    margin = BEYOND * ((high - low) or abs(high) or 1.0)
+    return low - margin, high + margin
+
+
+def _panel(axes: Any, rows: Sequence[Row]) -> None:
+    low, high = _limits(rows)
+    ys = range(len(rows))
+    lows = [max(row.published.low, low) for row in rows]
+    highs = [min(row.published.high, high) for row in rows]
+    axes.hlines(ys, lows, highs, color=PUBLISHED, linewidth=5, alpha=0.2)
+    bounds = {"marker": "|", "markersize": 13, "linestyle": "none", "color": PUBLISHED}
+    axes.plot([*lows, *highs], [*ys, *ys], label="published", **bounds)
+    for verdict, color in COLORS.items():
+        ours = [(r.ours, y) for y, r in enumerate(rows) if r.verdict.split(":")[0] == verdict]
+        if ours:
+            label = f"ours: {verdict}"
+            axes.plot(*zip(*ours, strict=True), "o", markersize=7, color=color, label=label)
+    axes.set_yticks(ys, [_label(row) for row in rows], fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(low, high)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, fontsize=8, frameon=False)

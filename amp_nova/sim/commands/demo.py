@@ -16,11 +16,11 @@ from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.cmd.figure import empty, save
 from amp_nova.cmd.parser import whole
 from amp_nova.cmd.table import aligned, number, show_document
 from amp_nova.cmd.terminal import redrawn
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
 from amp_nova.sim.report import rounded
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amp_nova import plugins
-from amp_nova.cmd import agent_options, table
+from amp_nova.cmd import table
 from amp_nova.cmd.settings import pairs
 from amp_nova.cmd.table import Cell, Table, cell, formatted
 from amp_nova.cmd.terminal import progress
@@ -15,6 +15,7 @@ from amp_nova.flavor.extra_specs import fault
 from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
 from amp_nova.sim import what_if
+from amp_nova.sim.commands import agent_options
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document, edit, recorded, scenario
 from amp_nova.sim.scenarios.document import Value
