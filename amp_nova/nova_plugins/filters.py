@@ -39,6 +39,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def __init__(self) -> None:
         self._server = report_server.shared()
         self._states = self._server.states
+        _warn_unless_last(type(self).__name__)
 
     def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
         """Whether one host passes."""
@@ -99,6 +100,21 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         # Nova resets ``updated`` if the request as a whole fails.
         self._states.decided(
             host.nodename, spec_obj.instance_uuid, request, lambda: host.updated is None
+        )
+
+
+def _warn_unless_last(name: str) -> None:
+    """Log a warning if a later filter replaces ``_Candidates`` by a list that reserves nothing."""
+    enabled = list(CONF.filter_scheduler.enabled_filters)
+    later = enabled[enabled.index(name) + 1 :] if name in enabled else []
+    replacing = {each.__name__ for each in filters.CandidateFilterMixin.__subclasses__()}
+    if found := [each for each in later if each in replacing]:
+        LOG.warning(
+            "concurrent requests may over-book hosts, because %s in [filter_scheduler] "
+            "enabled_filters discards the reservations of %s: move %s to the end of the list",
+            " and ".join(found),
+            name,
+            name,
         )
 
 

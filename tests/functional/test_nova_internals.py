@@ -9,6 +9,7 @@ from typing import ClassVar
 from unittest import mock
 
 from nova.scheduler import utils
+from nova.scheduler.host_manager import HostManager
 
 from amp_nova.nova_plugins import filters
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
@@ -97,3 +98,24 @@ class NovaInternalsTest(CloudTestCase):
 
         assert [event for event, _ in self.calls].count("consumed") == 2
         assert all(not self.states.entry(name).pending for name in self.HOSTS)
+
+    def test_a_later_filter_that_replaces_the_candidates_is_named_in_a_warning(self):
+        """Nova's filters of candidates assign a plain list, which reserves nothing."""
+        later = ["AmpCapacityFilter", "NUMATopologyFilter", "ComputeFilter", "PciPassthroughFilter"]
+        self.flags(enabled_filters=later, group="filter_scheduler")
+
+        with self.assertLogs(filters.LOG, "WARNING") as logged:
+            HostManager()
+
+        (record,) = logged.records
+        text = record.getMessage()
+        assert "NUMATopologyFilter and PciPassthroughFilter in [filter_scheduler]" in text
+        assert "move AmpCapacityFilter to the end" in text
+
+    def test_the_last_filter_logs_no_warning(self):
+        """Whatever replaces the candidates before it."""
+        earlier = ["NUMATopologyFilter", "PciPassthroughFilter", "AmpCapacityFilter"]
+        self.flags(enabled_filters=[*earlier, "ComputeFilter"], group="filter_scheduler")
+
+        with self.assertNoLogs(filters.LOG, "WARNING"):
+            HostManager()
