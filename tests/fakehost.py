@@ -28,6 +28,9 @@ MOUNTS = {
     2: ("cgroup2", "sys/fs/cgroup", "rw"),
 }
 
+WEIGHTS = {1: "cpu.shares", 2: "cpu.weight"}
+DEFAULT_WEIGHTS = {1: 1024, 2: 100}
+
 TIDS_FROM = 1 << 22
 """Above the highest thread ID that Linux gives (PID_MAX_LIMIT): a fake thread is no real one."""
 
@@ -155,6 +158,8 @@ class Kernel:
         path = Path(path)
         old = path.read_text()
         code = self.refuse.get(path.name)
+        if path.name in WEIGHTS.values() and in_idle_class(path.parent):
+            code = code or errno.EINVAL
         if code:
             raise OSError(code, os.strerror(code))
         if path.name == "cpu.max":
@@ -163,7 +168,9 @@ class Kernel:
         else:
             new = f"{value}\n"
         path.write_text(new)
-        if path.name not in ("cpu.idle", "cpu.shares", "cpu.weight"):
+        if path.name == "cpu.idle":
+            reset_weight(path.parent, idle=value == "1")
+        elif path.name not in WEIGHTS.values():
             try:
                 self.ratios.append(self._checked(path.parent))
             except OSError:
@@ -181,6 +188,18 @@ class Kernel:
         if short or beyond or not 1000 <= int(period) <= 1_000_000:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return ratio
+
+
+def in_idle_class(group):
+    """Whether a fake group is in the kernel's idle class."""
+    return (group / "cpu.idle").exists() and (group / "cpu.idle").read_text().startswith("1")
+
+
+def reset_weight(group, *, idle):
+    """A group that enters the idle class has next to no weight, one that leaves it the default."""
+    for version, name in WEIGHTS.items():
+        if (group / name).exists():
+            put(group / name, {1: 3, 2: 0}[version] if idle else DEFAULT_WEIGHTS[version])
 
 
 def limit(group):
@@ -230,6 +249,8 @@ class FakeHost:
         """The CPU group of a part of a domain, made when needed."""
         folder = self.mount / self.prefix.strip("/") / f"machine/qemu-1-{name}.libvirt-qemu" / part
         if not folder.exists():
+            if not folder.parent.exists():
+                put(folder.parent / WEIGHTS[self.version], DEFAULT_WEIGHTS[self.version])
             if self.version == 2:
                 put(folder / "cpu.max", "max 100000")
                 put(folder / "cpu.stat", "usage_usec 9\nnr_throttled 0\nthrottled_usec 3")
@@ -282,11 +303,15 @@ class FakeHost:
         remove(self.group(name, "emulator").parent)
         (self.run_path / f"{name}.pid").unlink()
 
-    def idle(self, name="instance-00000001"):
-        """The domain's ``cpu.idle`` file, made when needed: the kernel has it since 5.15."""
-        path = self.group(name, "emulator").parent / "cpu.idle"
-        if not path.exists():
-            put(path, 0)
+    def weight(self, name="instance-00000001"):
+        """The domain's ``cpu.weight`` file, in version 1 ``cpu.shares``."""
+        return self.group(name, "emulator").parent / WEIGHTS[self.version]
+
+    def enter_idle_class(self, name="instance-00000001"):
+        """Leave the domain in the idle class, as agents did before version 2; its ``cpu.idle``."""
+        path = self.weight(name).parent / "cpu.idle"
+        put(path, 1)
+        reset_weight(path.parent, idle=True)
         return path
 
     def limit(self, name="instance-00000001", index=0):

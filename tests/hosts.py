@@ -7,7 +7,7 @@ another one unless a test says so.
 from dataclasses import dataclass, field, replace
 
 from amp_nova.exceptions import HypervisorUnavailable
-from amp_nova.model import allocation
+from amp_nova.model import allocation, cpu_weight
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
@@ -86,7 +86,7 @@ class FakeDomain:
     domain: Domain
     vcpus: dict
     failure: str | None = None
-    idle: bool | None = False
+    cpu_weight: int | None = cpu_weight.DEFAULT
 
 
 @dataclass
@@ -172,15 +172,15 @@ class FakeHost:
                     domain.domain,
                     () if domain.failure else vcpus,
                     domain.failure,
-                    domain.idle,
+                    domain.cpu_weight,
                 )
             )
         return Observation(self.time_ns, self.topology, tuple(found), dict(self.paused))
 
     def apply(self, changes):
         failures = {}
-        for resource, idle in changes.idle.items():
-            self.domains[resource].idle = idle
+        for resource, weight in changes.cpu_weights.items():
+            self.domains[resource].cpu_weight = weight
         for change in changes.vcpus:
             if change.key in self.refuses:
                 failures[change.key] = Failure("refused", "it is read-only")

@@ -100,7 +100,7 @@ def best_effort(index=0):
     return VcpuRecord(reading(index, None, ALL), Entitlement(("", index), VcpuBooking(index), ALL))
 
 
-def instance(*vcpus, name="instance-00000001", problem=None, idle=False, **said):
+def instance(*vcpus, name="instance-00000001", problem=None, **said):
     """A domain with these vCPUs."""
     found = domain(name, **said)
     keyed = tuple(
@@ -110,7 +110,7 @@ def instance(*vcpus, name="instance-00000001", problem=None, idle=False, **said)
         for v in vcpus
     )
     ratios = of_instance(v.account.ratios for v in keyed)
-    return DomainRecord(found, keyed, ratios, problem, idle)
+    return DomainRecord(found, keyed, ratios, problem)
 
 
 def windows(*counts):
@@ -130,8 +130,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
         TIME_NS,
         of,
         tuple(
-            DomainReading(d.domain, tuple(v.reading for v in d.vcpus), d.problem, d.idle)
-            for d in domains
+            DomainReading(d.domain, tuple(v.reading for v in d.vcpus), d.problem) for d in domains
         ),
     )
     unknown = CounterProfile((None,) * len(of.core_types))

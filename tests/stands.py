@@ -1,6 +1,6 @@
 """Stand-ins for domains: ordinary processes in real cgroups, that libvirt's test driver knows.
 
-What an agent writes there is real: limits, affinities and the idle class of real threads. Nothing
+What an agent writes there is real: limits, affinities and CPU weights of real threads. Nothing
 computes and nothing is emulated, so hundreds of agents can be killed over them in minutes.
 """
 
@@ -17,6 +17,8 @@ from tests.lab import FAST, SLOW, Agent, until
 CPU = Path("/sys/fs/cgroup/cpu")
 RIGHT = {frozenset({FAST}): 0.5, frozenset({SLOW}): 1.0}
 """What a reference core is on a core type."""
+BOOKED, BEST_EFFORT, DEFAULT = 5120, 51, 1024
+"""CPU weights of stand-ins with and without a booking, and before the agent came."""
 # The name of a vCPU's thread as QEMU has it. It runs for a moment now and then, so that its state
 # is read in every cycle, and ends with the test, whose end of the pipe it reads.
 _SLEEPER = """printf 'CPU 0/KVM' >/proc/$$/comm; echo
@@ -25,8 +27,8 @@ while read -r -t 0.05 _ || (($? > 128)); do :; done"""
 
 def why_not() -> str | None:
     """Why stand-ins cannot be used here; ``None`` if they can."""
-    if os.geteuid() != 0 or not (CPU / "cpu.idle").exists():
-        return "needs root, and the cpu controller of cgroup version 1 with cpu.idle"
+    if os.geteuid() != 0 or not (CPU / "cpu.shares").exists():
+        return "needs root, and the cpu controller of cgroup version 1"
     if {FAST, SLOW} - os.sched_getaffinity(0):
         return "CPUs 0 and 1 are needed"
     return None
@@ -87,13 +89,13 @@ class Stand:
         return min(share / RIGHT[frozenset({p})] for p in self.place)
 
     @property
-    def idle(self) -> bool:
-        """Whether it runs in the idle class."""
-        return self.read("cpu.idle", self.group) == 1
+    def shares(self) -> int:
+        """Its CPU weight, in the unit of cgroup version 1."""
+        return self.read("cpu.shares", self.group)
 
     def state(self) -> tuple[object, ...]:
         """All of it that an agent could change."""
-        return self.limit(), self.place, self.idle, self.read("cpu.shares", self.group)
+        return self.limit(), self.place, self.shares
 
     def end(self) -> None:
         """End the process."""
@@ -159,11 +161,15 @@ class StandHost(Agent):
 
     def controlled(self) -> bool:
         """Whether the agent's decisions are in force."""
-        return self.bookings_hold() and self.victim.idle
+        return self.bookings_hold() and self.weighted()
+
+    def weighted(self) -> bool:
+        """Whether every stand-in has the CPU weight that it shall have."""
+        return [s.shares for s in self.stands] == [BOOKED, BOOKED, BEST_EFFORT]
 
     def safe(self) -> bool:
         """Whether what must hold without an agent is in force."""
-        return self.bookings_hold() and not self.victim.idle
+        return self.bookings_hold() and self.victim.place == {FAST, SLOW}
 
     def begin(self, *prefix: str) -> subprocess.Popen[bytes]:
         """Start an agent, without waiting for anything."""

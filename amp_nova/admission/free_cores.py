@@ -4,6 +4,9 @@ On a core type where a busy sibling costs speed, packing assumes the worst case:
 ``coefficient x smt_busy_factor``, whatever runs beside it. A vCPU that books more than that gets a
 whole core: one thread is worth the full coefficient, and its siblings are kept free of bookings and
 of best effort. Other vCPUs may then share that one thread with it.
+
+The operator's reserve stays free on every pCPU. A vCPU that needs more than the rest, up to the
+whole pCPU, takes the rest and gets the pCPU without other bookings.
 """
 
 from collections.abc import Mapping
@@ -49,13 +52,17 @@ class FreeCores:
         slowed = pcpu in self.siblings and pcpu not in self.whole
         return option.shared if slowed and not self.needs_whole(option) else option.alone
 
+    def bookable(self, share: float) -> float:
+        """What a share of a pCPU takes of what may be booked."""
+        return min(share, self.usable)
+
     def needs_whole(self, option: Option) -> bool:
         """Whether a vCPU needs a whole core: more than a thread with busy siblings gives."""
         return option.shared > self.usable + TOLERANCE
 
     def holds(self, option: Option, pcpu: int) -> bool:
         """Whether a vCPU fits on a pCPU."""
-        if self.cores[pcpu] < self.share(option, pcpu) - TOLERANCE:
+        if self.cores[pcpu] < self.bookable(self.share(option, pcpu)) - TOLERANCE:
             return False
         opens = pcpu in self.siblings and pcpu not in self.whole and self.needs_whole(option)
         return not opens or self.core_is_empty(pcpu)
@@ -72,7 +79,7 @@ class FreeCores:
             self.whole.add(pcpu)
             for sibling in self.siblings[pcpu]:
                 self.cores[sibling] = 0.0
-        self.cores[pcpu] -= share
+        self.cores[pcpu] -= self.bookable(share)
         return share
 
     def alike(self) -> dict[int, tuple[object, ...]]:

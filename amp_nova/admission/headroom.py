@@ -1,20 +1,21 @@
 """Headroom: what vCPUs may use beyond their own bookings without taking from their neighbours.
 
-It serves soft limits, bursts, and vCPUs without a booking whose instance has one (``cpu.idle`` is
-set per instance, so these cannot run in the idle class). Headroom is the unbooked part of the
-pCPU that a vCPU is assigned to. The kernel divides time equally between vCPUs of equal weight, so
-a vCPU without a limit would take time from a neighbour that booked more than half of the pCPU.
+It serves soft limits, bursts, and vCPUs without a booking whose instance has one (the CPU weight
+is that of the instance, so these have precedence over best effort). Headroom is the unbooked part
+of the pCPU that a vCPU is assigned to. The kernel divides time equally between vCPUs of equal
+weight, so a vCPU without a limit would take time from a neighbour that booked more than half of the
+pCPU.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
 
 from amp_nova.admission.packing import Demand, Packing
 from amp_nova.model.bandwidth import TOLERANCE
+from amp_nova.model.cpu_weight import FLOOR_CORES
 from amp_nova.model.topology import CoreType, Topology
 
-LEAST_CORES = 0.003
-"""What every vCPU may use at least: what the kernel gives a SCHED_IDLE task beside a busy one
-(weight 3 against 1024)."""
+LEAST_CORES = FLOOR_CORES
+"""What every vCPU may use at least, as if its instance had no booking."""
 
 
 def most_cores(

@@ -5,7 +5,8 @@ A vCPU that books ``b`` reference cores needs ``b / coef(type)`` of one pCPU, of
 ``ips / nominal_ips(type)``. On core types where busy siblings cost speed, it needs more, or a whole
 core (``admission.free_cores``). A set of bookings fits a host if and only if it can be packed with
 no pCPU filled above 1 minus the operator's reserve. Nova's filter, the agent and the simulator all
-call ``pack``, so they agree.
+call ``pack``, so they agree. A vCPU that needs more than that, up to a whole pCPU, gets one without
+other bookings.
 """
 
 import math
@@ -115,7 +116,7 @@ class Packing:
     most_cores: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
     """The most that each vCPU with a soft limit or a burst may use, in cores."""
     unbooked_cores: Mapping[Hashable, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
-    """The most that vCPUs without a booking may use outside the idle class: cores by core type."""
+    """The most that vCPUs without a booking in an instance with one may use: cores by core type."""
     needs: Mapping[Hashable, float] = field(default_factory=lambda: _NOTHING)
     whole: frozenset[int] = frozenset()
 
@@ -137,7 +138,8 @@ class _Item:
         own, cores = self.demand.pcpu, free.cores
         for option in self.options:
             if not free.siblings:
-                found = [p for p in option.pcpus if cores[p] >= option.alone - TOLERANCE]
+                enough = free.bookable(option.alone) - TOLERANCE
+                found = [p for p in option.pcpus if cores[p] >= enough]
                 found.sort(key=lambda p: (p != own, cores[p], p))
             else:
                 found = [p for p in option.pcpus if free.holds(option, p)]

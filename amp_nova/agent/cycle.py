@@ -32,14 +32,13 @@ class DomainRecord:
     """One domain after a cycle.
 
     ``ratios``: histogram of its vCPUs' delivered ratios; ``problem``: why its booking, or a part of
-    it, is not enforced; ``idle``: whether it ran in the idle class when it was observed.
+    it, is not enforced.
     """
 
     domain: Domain
     vcpus: tuple[VcpuRecord, ...]
     ratios: Ratios = field(default_factory=Ratios)
     problem: str | None = None
-    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Cycle:
             )
         ratios = of_instance(v.account.ratios for v in vcpus)
         problem = self.bookings[resource].problem or seen.failure
-        return DomainRecord(seen.domain, tuple(vcpus), ratios, problem, idle=bool(seen.idle))
+        return DomainRecord(seen.domain, tuple(vcpus), ratios, problem)
 
 
 def counted(
@@ -114,9 +113,9 @@ def counted(
     if not made:
         return Totals(totals.cycles + 1, totals.writes, 0, totals.failures, {}, totals.migrations)
     migrations, failures = Counter(totals.migrations), totals.failures
-    if failed := (*outcome.failures.values(), *outcome.idle_failures.values()):
+    if failed := (*outcome.failures.values(), *outcome.weight_failures.values()):
         failures = Counter(failures) + Counter(f.reason for f in failed)
-    writes = totals.writes + len(made.idle) - len(outcome.idle_failures)
+    writes = totals.writes + len(made.cpu_weights) - len(outcome.weight_failures)
     for change in made.vcpus:
         if change.key in outcome.failures:
             continue

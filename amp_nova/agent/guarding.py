@@ -29,7 +29,7 @@ class LeaseStatus:
 
 def blocked(cycle: Cycle) -> str | None:
     """The message that names the process whose cycle lock blocked this cycle's changes, if any."""
-    failures = (*cycle.outcome.failures.values(), *cycle.outcome.idle_failures.values())
+    failures = (*cycle.outcome.failures.values(), *cycle.outcome.weight_failures.values())
     return next((f.message for f in failures if f.reason == LOCKED), None)
 
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
@@ -97,8 +97,6 @@ class Loop:
     ) -> None:
         self._sensor, self._actuator = sensor, actuator
         settings = settings or Settings()
-        idle_class = settings.terms.enforce and settings.terms.idle_class
-        settings = replace(settings, policy=replace(settings.policy, idle_class=idle_class))
         self._settings = settings
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
@@ -121,11 +119,11 @@ class Loop:
         now = memo(allocation.of_host, each)
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
-        idle = {resource: reading.idle for resource, reading in readings.items()}
-        state = _adopted(self._decided(state, seen, now, idle), now)
+        weights = {resource: reading.cpu_weight for resource, reading in readings.items()}
+        state = _adopted(self._decided(state, seen, now, weights), now)
         safe = memo(safe_states, state.entitlements, seen.topology)
-        needed = memo(changes, now, idle, state.entitlements)
-        wanted = Changes(needed.vcpus, needed.idle, safe)
+        needed = memo(changes, now, weights, state.entitlements)
+        wanted = Changes(needed.vcpus, needed.cpu_weights, safe)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
@@ -181,7 +179,7 @@ class Loop:
         state: State,
         seen: Observation,
         now: Allocations,
-        idle: Mapping[str, bool | None],
+        weights: Mapping[str, int | None],
     ) -> State:
         """The state with what every vCPU is entitled to from now on."""
         terms, memo = self._settings.terms, self._memo
@@ -197,7 +195,7 @@ class Loop:
         }
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
         places = {**now, **moved} if moved else now
-        instances = memo(bookings.instances, state.bookings, places, idle, excluded, own)
+        instances = memo(bookings.instances, state.bookings, places, weights, excluded, own)
         instances = memo(homes.without_places, instances, topology, state.kept_free)
         packed = memo(pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed)
         current = self._current(state, now, seen.topology)
@@ -244,9 +242,9 @@ class Loop:
     ) -> State:
         """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
         entitlements, memo, topology = state.entitlements, self._memo, seen.topology
-        not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.idle_failures}
+        not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.weight_failures}
         if self._settings.dry_run:
-            not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.idle}, Changes()
+            not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.cpu_weights}, Changes()
         now = in_force(before, wanted, outcome)
         sp_s = self.fast.sp_s
         if not self._settings.dry_run:

@@ -46,7 +46,6 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         Terms(
             agent.reserve_ratio,
             one_pcpu=agent.affinity == "pcpu",
-            idle_class=agent.best_effort_yields and not by_libvirt,
             ips_fallback=agent.ips_fallback,
             cycle_s=agent.cycle_s,
             smt=agent.smt,

@@ -81,7 +81,7 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
         for vcpu in domain.vcpus:
             if vcpu.entitlement.note:
                 print(f"{domain.domain.name} vCPU {vcpu.reading.index}: {vcpu.entitlement.note}")
-    return 1 if cycle.outcome.failures or cycle.outcome.idle_failures else 0
+    return 1 if cycle.outcome.failures or cycle.outcome.weight_failures else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -85,8 +85,8 @@ reboot.
         max=3600.0,
         help="""
 Seconds after the last completed cycle until the guard (``amp-nova-guard``) applies the safe state:
-bookings keep the limits of the core types they are on, and best effort leaves the idle class. The
-lease is never shorter than two cycles.
+bookings keep the limits of the core types they are on, and best effort gets back the pCPUs that the
+agent found. The lease is never shorter than two cycles.
 """,
     ),
     cfg.IntOpt(
@@ -94,9 +94,9 @@ lease is never shorter than two cycles.
         default=3,
         min=0,
         help="""
-How many times per minute the agent restores the quota, affinity, burst or idle class of an instance
-after something else has changed it. After that it leaves the instance alone for five minutes and
-reports it. 0 never restores anything.
+How many times per minute the agent restores the quota, affinity, burst or CPU weight of an
+instance after something else has changed it. After that it leaves the instance alone for five
+minutes and reports it. 0 never restores anything.
 """,
     ),
 ]
@@ -114,12 +114,15 @@ first line that matches applies.
     ),
     cfg.FloatOpt(
         "reserve_ratio",
-        default=0.0,
+        default=0.05,
         min=0.0,
         max=0.9,
         help="""
-Share of every pCPU that cannot be booked and is left to the host and to best-effort instances.
-Set it if bookings may fill whole pCPUs or if the host runs other services; start with 0.05.
+Share of the host's capacity that cannot be booked and is left to best effort and to the host. Every
+best-effort vCPU gets at least 1 % of a pCPU; on a pCPU that is booked up to this share, the time
+for that comes out of it. The default suffices for five best-effort vCPUs on a pCPU: raise it if
+Nova may place more (``cpu_allocation_ratio``) or if the host runs other services. A booking that
+needs more than the rest of a pCPU, up to a whole one, gets a pCPU without other bookings.
 """,
     ),
     cfg.StrOpt(
@@ -209,17 +212,6 @@ them. The booking is reported as unverifiable in either case.
 ]
 
 _BEST_EFFORT: list[cfg.Opt] = [
-    cfg.BoolOpt(
-        "best_effort_yields",
-        default=True,
-        help="""
-Run instances without a booking in the idle class (``cpu.idle`` of their cgroup) while there are
-bookings on the host, so that they use only what bookings leave. Without it, a busy neighbour
-takes an equal share, and a booking above that share is not kept. If bookings may fill whole pCPUs,
-set ``reserve_ratio`` so that best effort always gets some CPU time. The idle class of instances
-with ``quota:cpu_shares`` is never changed.
-""",
-    ),
     cfg.StrOpt(
         "policy",
         default="acfs",

@@ -1,4 +1,4 @@
 """What each vCPU is entitled to, and the limit that enforces it.
 
-Every quota, affinity and idle flag is decided here, and written by ``host/writer``.
+Every quota, affinity and CPU weight is decided here, and written by ``host/writer``.
 """

@@ -30,14 +30,15 @@ def change(now: Allocation, entitlement: Entitlement) -> Change | None:
 
 
 def changes(
-    now: Allocations, idle_now: Mapping[str, bool | None], entitlements: Entitlements
+    now: Allocations, weights_now: Mapping[str, int | None], entitlements: Entitlements
 ) -> Changes:
-    """All writes of a cycle; ``idle_now``: whether each instance runs in the idle class."""
+    """All writes of a cycle; ``weights_now``: the CPU weight of each instance."""
     wanted = []
-    idle: dict[str, bool] = {}
+    weights: dict[str, int] = {}
     for key, entitlement in entitlements.items():
         if (needed := change(now[key], entitlement)) is not None:
             wanted.append(needed)
-        if entitlement.idle is not None and idle_now[key[0]] not in (None, entitlement.idle):
-            idle[key[0]] = entitlement.idle
-    return Changes(tuple(wanted), idle)
+        weight = entitlement.cpu_weight
+        if weight is not None and weights_now[key[0]] not in (None, weight):
+            weights[key[0]] = weight
+    return Changes(tuple(wanted), weights)

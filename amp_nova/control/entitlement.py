@@ -1,4 +1,4 @@
-"""What every vCPU is entitled to: pCPUs, CPU bandwidth limit and idle class, and why.
+"""What every vCPU is entitled to: pCPUs, CPU bandwidth limit and CPU weight, and why.
 
 Solution 1 of teabe2017 (section 3.1): CPU time on a core of type ``p`` counts ``coef(p)`` times, so
 a vCPU that books ``b`` reference cores may use the share ``b / coef(p)`` of one such core. This is
@@ -22,6 +22,7 @@ from amp_nova.control.context import UNLIMITED, Context, Current
 from amp_nova.control.conversion import FULL_SPEED, Lately
 from amp_nova.control.homes import Home, Instance, Vcpu, VcpuFacts
 from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model import cpu_weight
 from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -60,9 +61,8 @@ class Entitlement(Struct, frozen=True):
     """Everything that shall be in force for one vCPU, and why.
 
     ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
-    unchanged. ``quota``: ``None`` if amp-nova must not set its limit. ``idle``: whether its
-    instance runs in the idle class, ``None`` to leave that unchanged. ``note``: what is not
-    enforced, and why.
+    unchanged. ``quota``: ``None`` if amp-nova must not set its limit. ``cpu_weight``: that of its
+    instance, ``None`` to leave it unchanged. ``note``: what is not enforced, and why.
     """
 
     key: VcpuKey
@@ -70,7 +70,7 @@ class Entitlement(Struct, frozen=True):
     allowed: frozenset[int]
     pcpus: frozenset[int] | None = None
     quota: Quota | None = None
-    idle: bool | None = None
+    cpu_weight: int | None = None
     governed_by: GovernedBy = "none"
     reason: str = ""
     note: str | None = None
@@ -110,12 +110,8 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             found[vcpu.key] = made
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, quota=None) for k, e in found.items()}
-    idle = idle_class(instances, found) if context.terms.idle_class else {}
-    return (
-        {key: structs.replace(e, idle=idle.get(key[0])) for key, e in found.items()}
-        if idle
-        else found
-    )
+    weights = cpu_weights(instances, found)
+    return {key: structs.replace(e, cpu_weight=weights.get(key[0])) for key, e in found.items()}
 
 
 def _nothing(vcpu: Vcpu) -> Entitlement:
@@ -221,8 +217,8 @@ def _note(
 def _best_effort(vcpu: Vcpu, context: Context) -> Entitlement:
     """A vCPU without a booking: keep it on its flavor's core type, leave its quota alone.
 
-    If other vCPUs of its instance have bookings it cannot run in the idle class, and is limited to
-    unbooked capacity.
+    If other vCPUs of its instance have bookings, it shares their weight, and is limited to unbooked
+    capacity.
     """
     topology, facts = context.topology, vcpu.facts
     wanted = vcpu.instance.booking.core_type
@@ -339,17 +335,27 @@ def _holds_capacity(entitlement: Entitlement) -> bool:
     return unpacked or entitlement.home.pcpu is not None
 
 
-def idle_class(
+def cpu_weights(
     instances: Sequence[Instance], found: Mapping[VcpuKey, Entitlement]
-) -> dict[str, bool]:
-    """Whether each instance shall run in the idle class; excluded instances are left out.
+) -> dict[str, int]:
+    """The CPU weight of each instance whose weight amp-nova sets.
 
-    A limit keeps a booked vCPU from using more than its share. To get that share beside best-effort
-    vCPUs that use all the time they can get, it also needs precedence. So while amp-nova enforces
-    any booking, instances without one run in the idle class, and so do over-booked instances.
+    To get its share beside best effort that uses all the time it can get, a booking needs more than
+    a limit: precedence. Instances without a booking that found capacity have the least weight, if
+    any of their vCPUs may run where a booking may. The others keep the weight they have; those that
+    had one of amp-nova's weights get the default back.
     """
-    defend = {key[0] for key, e in found.items() if _holds_capacity(e)}
-    enforced = any(e.quota is not None for e in found.values())
-    return {
-        i.resource: enforced and i.resource not in defend for i in instances if i.excluded is None
-    }
+    booked = {key[0] for key, e in found.items() if _holds_capacity(e) and e.quota is not None}
+    contested = frozenset[int]().union(*(e.allowed for k, e in found.items() if k[0] in booked))
+    weights = {}
+    for instance in instances:
+        if instance.excluded is not None or instance.cpu_weight is None:
+            continue
+        vcpus = len(instance.vcpus)
+        if instance.resource in booked:
+            weights[instance.resource] = cpu_weight.booked(vcpus)
+        elif any(not v.allowed.isdisjoint(contested) for v in instance.vcpus):
+            weights[instance.resource] = cpu_weight.best_effort(vcpus)
+        elif instance.cpu_weight in cpu_weight.ours(vcpus):
+            weights[instance.resource] = cpu_weight.DEFAULT
+    return weights

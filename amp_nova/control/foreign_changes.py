@@ -5,21 +5,22 @@ the instance is excluded for a while, and the log says so.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from msgspec import Struct, structs
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
+from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Allocation, Allocations
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.observation import Observation, VcpuKey
+from amp_nova.model.observation import Domain, Observation, VcpuKey
 from amp_nova.model.topology import Topology
 
 REPAIRS_WITHIN_S = 60.0
 EXCLUDED_S = 300.0
-CAUSES = ("quota", "affinity", "idle", "burst")
+CAUSES = ("quota", "affinity", "weight", "burst")
 EXCLUDED = "somebody else keeps changing its limits: run 'amp-nova pause' before changing them"
 
 
@@ -44,11 +45,11 @@ class Backoff:
 class ForeignChanges(Struct, frozen=True):
     """What the last cycle left in force, and how the present observation differs from it.
 
-    From the last cycle: ``expected`` and ``in_force``, and ``idle``, whether it wanted each
-    instance in the idle class. From the last comparison: ``incarnations``; ``moved``, the expected
-    affinity of each vCPU that somebody moved; ``instances`` that somebody changed (libvirt names by
-    UUID); ``excluded`` instances with the reason; ``topology``. ``counts``: foreign changes since
-    the agent started, by cause (``CAUSES``).
+    From the last cycle: ``expected`` and ``in_force``, and the ``cpu_weights`` it wanted. From the
+    last comparison: ``incarnations``; ``moved``, the expected affinity of each vCPU that somebody
+    moved; ``instances`` that somebody changed (libvirt names by UUID); ``excluded`` instances with
+    the reason; ``topology``. ``counts``: foreign changes since the agent started, by cause
+    (``CAUSES``).
     """
 
     expected: Entitlements = MappingProxyType({})
@@ -59,12 +60,12 @@ class ForeignChanges(Struct, frozen=True):
     counts: Mapping[str, int] = MappingProxyType({})
     backoffs: Mapping[str, Backoff] = MappingProxyType({})
     excluded: Mapping[str, str] = MappingProxyType({})
-    idle: Mapping[str, bool] = MappingProxyType({})
+    cpu_weights: Mapping[str, int] = MappingProxyType({})
     topology: Topology | None = None
 
     def adopting(self) -> "ForeignChanges":
         """Forget what was expected: the next observation has no foreign changes."""
-        return structs.replace(self, expected={}, in_force={}, incarnations={}, idle={})
+        return structs.replace(self, expected={}, in_force={}, incarnations={}, cpu_weights={})
 
 
 def differences(
@@ -137,14 +138,9 @@ def compare(
             instances[resource] = _name(seen, resource)
         if "affinity" in found and expected.pcpus is not None:
             moved[key] = expected.pcpus
-    for domain in seen.domains if before.idle else ():
-        resource = domain.domain.resource
-        if domain.idle in (None, before.idle.get(resource, domain.idle)):
-            continue
-        known = before.incarnations.get(resource) == incarnations[resource]
-        if known and resource not in seen.paused:
-            counts["idle"] += 1
-            instances[resource] = domain.domain.name
+    for domain in _with_another_weight(before, seen, incarnations):
+        counts["weight"] += 1
+        instances[domain.resource] = domain.name
     backoffs = {r: b for r, b in before.backoffs.items() if r in incarnations}
     for resource in instances:
         backoffs[resource] = backoffs.get(resource, Backoff()).repaired(now_s, repairs_max)
@@ -153,6 +149,21 @@ def compare(
         *(before.expected, was, incarnations, moved, instances, counts, backoffs, excluded),
         topology=seen.topology,
     )
+
+
+def _with_another_weight(
+    before: ForeignChanges, seen: Observation, incarnations: Mapping[str, str]
+) -> Iterator[Domain]:
+    """The domains whose CPU weight somebody changed.
+
+    systemd writes the default with every daemon-reload: that is repaired, but not counted.
+    """
+    for domain in seen.domains if before.cpu_weights else ():
+        resource, weight = domain.domain.resource, domain.cpu_weight
+        known = before.incarnations.get(resource) == incarnations[resource]
+        nobodys = (None, cpu_weight.DEFAULT, before.cpu_weights.get(resource, weight))
+        if known and resource not in seen.paused and weight not in nobodys:
+            yield domain.domain
 
 
 def _name(seen: Observation, resource: str) -> str:
@@ -168,10 +179,10 @@ def expect(
     """Remember what shall be in force from now on, except for changes that failed.
 
     ``now``: what is in force after the writes of the cycle; ``not_made``: the vCPUs that could not
-    be changed, and the instances whose idle class could not.
+    be changed, and the instances whose CPU weight could not.
     """
-    idle = {k[0]: e.idle for k, e in entitlements.items() if e.idle is not None}
+    weights = {k[0]: e.cpu_weight for k, e in entitlements.items() if e.cpu_weight is not None}
     if not_made:
         entitlements = {key: e for key, e in entitlements.items() if key not in not_made}
-        idle = {resource: is_idle for resource, is_idle in idle.items() if resource not in not_made}
-    return structs.replace(before, expected=entitlements, in_force=now, idle=idle)
+        weights = {resource: w for resource, w in weights.items() if resource not in not_made}
+    return structs.replace(before, expected=entitlements, in_force=now, cpu_weights=weights)

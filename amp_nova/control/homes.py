@@ -15,6 +15,7 @@ from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cor
 from amp_nova.control import own_coefficients
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import slowing_siblings
+from amp_nova.model import cpu_weight
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
@@ -36,16 +37,21 @@ class Instance(Struct, frozen=True):
     """One instance as the control stage sees it; equal values lead to equal decisions.
 
     ``excluded``: why it must not be changed (paused, limited elsewhere), ``None`` if it may be;
-    ``idle``: whether it runs in the idle class now; ``coefficients``: its vCPUs' own coefficients,
-    by index and core type.
+    ``cpu_weight``: what it has now, ``None`` if amp-nova must not change it; ``coefficients``: its
+    vCPUs' own coefficients, by index and core type.
     """
 
     resource: str
     booking: Booking
     vcpus: tuple[VcpuFacts, ...]
     excluded: str | None = None
-    idle: bool = False
+    cpu_weight: int | None = None
     coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
+
+    @property
+    def least_weight(self) -> bool:
+        """Whether it has the CPU weight of best effort."""
+        return self.cpu_weight == cpu_weight.best_effort(len(self.vcpus))
 
     def booking_of(self, index: int) -> VcpuBooking:
         """The booking of a vCPU; a vCPU that the booking does not include is best effort."""
@@ -160,8 +166,8 @@ def _request(
 ) -> Demand | None:
     """What one vCPU requests; ``None`` if it books nothing, or Ips that cannot be converted.
 
-    Before the first packing, a vCPU outside the idle class whose affinity lies within one core type
-    counts as placed.
+    Before the first packing, a vCPU whose affinity lies within one core type counts as placed,
+    unless its instance has the weight of best effort.
     """
     booking, key = instance.booking_of(facts.number), (instance.resource, facts.number)
     refcores, own = booking.refcores, instance.coefficients.get(facts.number, own_coefficients.NONE)
@@ -178,7 +184,7 @@ def _request(
         current=now.name if now else None,
         pcpu=min(facts.pcpus) if len(facts.pcpus) == 1 else None,
         packed=packed,
-        admitted=packed is not None if before else now is not None and not instance.idle,
+        admitted=packed is not None if before else now is not None and not instance.least_weight,
         coefficients=own_coefficients.bounded(own, refcores, topology),
         ips=booking.ips,
     )
@@ -286,7 +292,7 @@ def _with_headroom(
 def _unbooked(instance: Instance, packing: Packing) -> Sequence[VcpuFacts]:
     """The best-effort vCPUs of an instance of which other vCPUs have bookings that found capacity.
 
-    The idle class is per instance, so these vCPUs are not in it.
+    The CPU weight is per instance, so these vCPUs have that of a booking.
     """
     if not any((instance.resource, r.number) in packing.placed for r in instance.vcpus):
         return ()

@@ -5,8 +5,9 @@ It must be right whenever the agent ends, and for as long as no agent runs:
 * A booking in reference cores gets the limit for the core type that the vCPU is on.
 * A booking in Ips gets the nominal limit of that core type, because its instructions are not
   counted without an agent.
-* Best effort gets back what the agent found: no idle class, no affinity chosen by a policy. It
+* Best effort gets back the affinity that the agent found, instead of one chosen by a policy. It
   stays on the core type that its flavor requires.
+* CPU weights stay: they are right without an agent.
 * An excluded instance is left alone.
 """
 
@@ -21,7 +22,7 @@ LEFT_ALONE = SafeState(leave=True)
 
 
 def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey, SafeState]:
-    """The safe state of every vCPU whose limit, affinity or idle class the agent manages."""
+    """The safe state of every vCPU whose limit or affinity the agent manages."""
     found = {}
     for key, entitlement in entitlements.items():
         if (state := safe_state(entitlement, topology)) is not None:
@@ -34,7 +35,7 @@ def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None
     if entitlement.governed_by == "excluded":
         return LEFT_ALONE
     if entitlement.quota is None and entitlement.pcpus is None:
-        return AS_FOUND if entitlement.idle else None
+        return None
     if entitlement.booking.kind != "best_effort":
         return SafeState(entitlement.pcpus, _limits(entitlement, topology))
     if entitlement.governed_by == "flavor" and entitlement.core_type is not None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from amp_nova.guard import kernel, lease, record, target
+from amp_nova.guard import lease, record, target
 from amp_nova.guard.restore import restore
 
 POLL_S = 1.0
@@ -60,14 +60,6 @@ def cycle_lock(state_path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def in_idle_class(domain: record.Domain) -> bool:
-    """Whether a domain runs in the idle class now."""
-    try:
-        return kernel.idle(domain) is True
-    except OSError:  # the domain has just ended
-        return False
-
-
 class Watch:
     """Applies the safe state once per expired lease, and again to domains whose vCPUs move."""
 
@@ -78,9 +70,9 @@ class Watch:
         """End of the last lease that was acted on: a renewed lease may expire between two polls."""
         self._places: dict[str, frozenset[int]] = {}
         """Affinities of vCPUs after the last change, by the ``/proc`` folder of the thread."""
+        self._failed: set[str] = set()
+        """Domains to try again: a domain that only has a weight has no vCPU to tell by."""
         self._said: set[str] = set()
-        self._precedence = False
-        """Whether bookings get a higher weight, because best effort left the idle class."""
 
     def poll(self) -> tuple[float, bool]:
         """Act if the lease has expired; returns seconds to the next poll, and whether to go on."""
@@ -99,9 +91,7 @@ class Watch:
                 lease.count_expiration(self._state_path)
                 say("the lease has expired, so no agent completes cycles: applying the safe state")
                 self._places = {}
-                self._precedence = any(map(in_idle_class, domains))
-            # Bookings first, so that they have precedence at all times.
-            for domain in sorted(domains, key=lambda d: not d.booked):
+            for domain in domains:
                 self._guard(domain, first)
         return POLL_S, bool(domains)
 
@@ -124,10 +114,13 @@ class Watch:
     def _guard(self, domain: record.Domain, first: bool) -> None:
         if paused(self._state_path, domain.resource):
             return
-        if not first and not any(self._moved(v) for v in domain.vcpus.values()):
+        again = first or domain.resource in self._failed
+        if not again and not any(self._moved(v) for v in domain.vcpus.values()):
             return  # somebody may have changed a limit on purpose: leave that alone
-        done = restore(domain, target.safe, precedence=self._precedence)
-        if done.left:  # the next poll tries again
+        done = restore(domain, target.safe)
+        self._failed.discard(domain.resource)
+        if done.left:
+            self._failed.add(domain.resource)
             for line in (*done.changes, *done.left):
                 self._say_once(line)
             return

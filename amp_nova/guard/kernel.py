@@ -134,16 +134,20 @@ class VcpuTarget:
 
 
 def weight(domain: Domain) -> int:
-    """The weight of a domain's group; 0 if amp-nova must not change it."""
-    if not domain.group:
-        return 0
+    """The weight of a domain's group."""
     with opened(domain.group, domain.inode) as folder:
         return int(_read(folder, _weight_file(folder)))
 
 
 def set_weight(domain: Domain, wanted: int) -> None:
-    """Set the weight of a domain's group; raises ``Refused`` if the kernel does not take it."""
+    """Set the weight of a domain's group; raises ``Refused`` if the kernel does not take it.
+
+    A group that an agent before version 2 left in the idle class, which has no weight, leaves it.
+    """
     with opened(domain.group, domain.inode) as folder:
+        with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
+            if _read(folder, "cpu.idle").startswith("1"):
+                _write(folder, "cpu.idle", "0")
         name = _weight_file(folder)
         _write(folder, name, str(wanted))
         if int(_read(folder, name)) != wanted:
@@ -152,22 +156,3 @@ def set_weight(domain: Domain, wanted: int) -> None:
 
 def _weight_file(folder: int) -> str:
     return "cpu.weight" if os.access("cpu.weight", os.F_OK, dir_fd=folder) else "cpu.shares"
-
-
-def idle(domain: Domain) -> bool | None:
-    """Whether a domain runs in the idle class; ``None`` if amp-nova cannot or must not set that."""
-    if not domain.group:
-        return None
-    with opened(domain.group, domain.inode) as folder:
-        try:
-            return _read(folder, "cpu.idle").startswith("1")
-        except FileNotFoundError:  # kernels before 5.15
-            return None
-
-
-def set_idle(domain: Domain, wanted: bool) -> None:
-    """Put a domain into the idle class or take it out; ``Refused`` if the kernel does not."""
-    with opened(domain.group, domain.inode) as folder:
-        _write(folder, "cpu.idle", str(int(wanted)))
-        if _read(folder, "cpu.idle").startswith("1") != wanted:
-            raise Refused("it does not change its cpu.idle")

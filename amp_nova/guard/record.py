@@ -16,7 +16,7 @@ from typing import Any
 
 FOLDER = "records"
 """The folder of records, below the state folder."""
-VERSION = 1
+VERSION = 2
 _BYTES_MAX = 4_000_000
 PCpus = frozenset[int]
 
@@ -78,9 +78,9 @@ class Vcpu:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain: its names, process and group, and the idle class and weight it was found with.
+    """One domain: its names, process and group, and its CPU weight as found and as it shall be.
 
-    ``group``: empty if amp-nova must not change its idle class and weight. ``weight``:
+    ``group``: empty if amp-nova must not change its weight. ``weight`` and ``safe_weight``:
     ``cpu.weight`` or, in cgroup v1, ``cpu.shares``; 0 if unknown.
     """
 
@@ -91,15 +91,9 @@ class Domain:
     started: str
     group: str = ""
     inode: int = 0
-    idle: bool = False
     weight: int = 0
+    safe_weight: int = 0
     vcpus: dict[int, Vcpu] = field(default_factory=dict)
-
-    @property
-    def booked(self) -> bool:
-        """Whether every vCPU has a booking, so that limits bound what the domain takes."""
-        safe = [v.safe for v in self.vcpus.values()]
-        return bool(safe) and all(s.limits and not s.leave for s in safe)
 
 
 def started(folder: str | Path) -> str:
@@ -208,7 +202,7 @@ def _plain_limit(limit: Limit) -> dict[str, int | None]:
 
 
 def _domain(plain: Any) -> Domain:
-    if plain["version"] != VERSION:
+    if plain["version"] not in (1, VERSION):
         raise ValueError(f"it is of version {plain['version']}, not {VERSION}")
     return Domain(
         resource=str(plain["resource"]),
@@ -218,8 +212,8 @@ def _domain(plain: Any) -> Domain:
         started=str(plain["started"]),
         group=str(plain["group"]),
         inode=int(plain["inode"]),
-        idle=bool(plain["idle"]),
         weight=int(plain["weight"]),
+        safe_weight=int(plain.get("safe_weight", 0)),
         vcpus={int(index): _vcpu(vcpu) for index, vcpu in plain["vcpus"].items()},
     )
 

@@ -24,17 +24,11 @@ class Done:
     changes: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     vcpus: bool = False
-    """Whether a vCPU changes, and not only the idle class or the weight."""
+    """Whether a vCPU changes, and not only the weight."""
 
 
-def restore(
-    domain: Domain, wanted: Target, *, dry_run: bool = False, precedence: bool = False
-) -> Done:
-    """Restore a domain; a target that is gone or has been replaced is left alone.
-
-    The domain leaves the idle class first, because a guest in it may get no CPU time at all.
-    ``precedence``: raise the weight of a booking, because best effort leaves the idle class.
-    """
+def restore(domain: Domain, wanted: Target, *, dry_run: bool = False) -> Done:
+    """Restore a domain; a target that is gone or has been replaced is left alone."""
     done = Done()
 
     def attempt(who: str, act: Callable[[], None]) -> None:
@@ -49,30 +43,16 @@ def restore(
         except ValueError as exc:
             done.left.append(f"{who} cannot be read: {exc}")
 
-    attempt(domain.name, lambda: _idle(domain, wanted is found, done, dry_run))
-    if wanted is found or precedence:
-        attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
+    weight = domain.weight if wanted is found else domain.safe_weight
+    attempt(domain.name, lambda: _weight(domain, weight, done, dry_run))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
         attempt(who, partial(_vcpu, who, vcpu, wanted, done, dry_run))
     return done
 
 
-def _idle(domain: Domain, enter: bool, done: Done, dry_run: bool) -> None:
-    """Restore the idle flag that was found; into the idle class only with ``enter``."""
-    now = kernel.idle(domain)
-    if now is None or now == domain.idle or (domain.idle and not enter):
-        return
-    done.changes.append(f"{domain.name}: {'enters' if domain.idle else 'leaves'} the idle class")
-    if not dry_run:
-        kernel.set_idle(domain, domain.idle)
-
-
-def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
-    if not domain.weight or kernel.idle(domain) or not (now := kernel.weight(domain)):
-        return  # the idle class has no weight
-    wanted = domain.weight if original else target.weight(domain, now)
-    if wanted == now:
+def _weight(domain: Domain, wanted: int, done: Done, dry_run: bool) -> None:
+    if not (wanted and domain.group) or kernel.weight(domain) == wanted:
         return
     done.changes.append(f"{domain.name}: weight {wanted}")
     if not dry_run:

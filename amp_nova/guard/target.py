@@ -1,6 +1,6 @@
 """What shall be in force for a vCPU or domain, decided from its record and its present state."""
 
-from amp_nova.guard.record import Domain, Limit, PCpus, State, Vcpu
+from amp_nova.guard.record import Limit, PCpus, State, Vcpu
 
 Step = PCpus | Limit
 """One write: an affinity or a limit."""
@@ -26,20 +26,6 @@ def safe(vcpu: Vcpu, now: State) -> State:
             if pcpus and pcpus <= there:
                 return State(limit, pcpus)
     return now
-
-
-WEIGHT_RATIO = 8
-"""Weight of a booking over best effort that has left the idle class: enough for 0.8 of a core
-beside two busy neighbours. Extreme weights would starve the host threads that work for domains."""
-
-
-def weight(domain: Domain, now: int) -> int:
-    """The safe weight of a domain's group.
-
-    Beside neighbours of equal weight, a limit alone does not give a booking its share. The limit
-    also keeps the booking from taking more, so the weight costs its neighbours nothing else.
-    """
-    return WEIGHT_RATIO * domain.weight if domain.booked else now
 
 
 def steps(now: State, wanted: State) -> tuple[Step, ...]:

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from amp_nova.guard import kernel, record
+from amp_nova.guard import record
 from amp_nova.guard.record import Limit, Safe, State, Vcpu
 from amp_nova.host.cgroup.groups import GONE
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Failure, SafeState, SafeStates
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, VcpuKey
@@ -51,13 +52,16 @@ class Records:
         return bool(self._known)
 
     def keep(
-        self, keys: Collection[VcpuKey], idle: Collection[str], safe: SafeStates | None = None
+        self,
+        keys: Collection[VcpuKey],
+        weights: Mapping[str, int],
+        safe: SafeStates | None = None,
     ) -> Mapping[VcpuKey | str, Failure]:
         """Record before writing.
 
         Args:
             keys: the vCPUs that are about to change.
-            idle: the instances that are about to enter or leave the idle class.
+            weights: the CPU weights that instances are about to get.
             safe: the safe states of all vCPUs; ``None``: those of the last call.
 
         Returns:
@@ -65,23 +69,23 @@ class Records:
         """
         safe = self._safe or {} if safe is None else safe
         new = [k for k in keys if self._recorded.get(k) != self._present(k)]
-        new_idle = [r for r in idle if r not in self._known]
         same = safe is self._safe or safe == self._safe
         self._safe = safe
-        if same and not (self._problem or self._ending or new or new_idle):
+        if same and not (self._problem or self._ending or new or weights):
             return {}
-        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *new_idle)}
+        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *weights)}
         for key in (*safe, *new):
             wanted.setdefault(key[0], {})[key[1]] = safe.get(key, SafeState())
         self._forget()
-        problem = ""
-        for resource in wanted.keys() - {k[0] for k in new} - set(new_idle):
+        problem, unweighted = "", set[str]()
+        for resource in wanted.keys() - {k[0] for k in new} - weights.keys():
             if self._states.get(resource) == wanted[resource]:
                 del wanted[resource]
         for resource, states in wanted.items():
             try:
-                self._record(resource, states)
+                self._record(resource, states, weights.get(resource))
             except OSError as exc:
+                unweighted |= {resource} & weights.keys()
                 problem = f"its state cannot be recorded in {self.folder}: {exc.strerror}"
         if problem and problem != self._problem:
             LOG.error("%s", problem)
@@ -92,8 +96,7 @@ class Records:
         failed: dict[VcpuKey | str, Failure] = {
             k: Failure("unrecorded", f"vCPU {k[1]}: {problem}") for k in left
         }
-        idle_left = (r for r in new_idle if r not in self._known)
-        return failed | {r: Failure("unrecorded", problem) for r in idle_left}
+        return failed | {r: Failure("unrecorded", problem) for r in unweighted}
 
     def _present(self, key: VcpuKey) -> "Recorded | None":
         """The thread of a vCPU, and the pCPUs that its domain's definition allows it."""
@@ -113,7 +116,7 @@ class Records:
         self._states = {r: s for r, s in self._states.items() if r in self._known}
         self._recorded = {k: r for k, r in self._recorded.items() if k[0] in self._known}
 
-    def _record(self, resource: str, states: dict[int, SafeState]) -> None:
+    def _record(self, resource: str, states: dict[int, SafeState], weight: int | None) -> None:
         threads, about = self._sensor.threads(resource), self._sensor.about(resource)
         if threads is None or about is None:  # the domain is gone, or cannot be read now
             return
@@ -121,7 +124,12 @@ class Records:
         if before is not None and (before.process, before.started) != threads.process:
             before = None
         try:
-            made = before or _domain(about[0], threads, states)
+            made = before or _domain(about[0], threads)
+            if weight is not None and threads.domain is not None:
+                if not made.weight:  # unknown in a record of before version 2
+                    now = _domain(about[0], threads)
+                    made = replace(made, group=now.group, inode=now.inode, weight=now.weight)
+                made = replace(made, safe_weight=threads.domain.shares_of(weight))
             vcpus = self._vcpus(made, states, threads)
         except OSError as exc:
             if exc.errno in GONE:  # it has just ended: there is nothing left to change
@@ -153,22 +161,21 @@ class Recorded(NamedTuple):
     allowed: frozenset[int]
 
 
-def _domain(domain: Domain, threads: VcpuThreads, states: Mapping[int, SafeState]) -> record.Domain:
+def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
     """A new record, without vCPUs.
 
-    If a managed domain is already in the idle class, an earlier agent put it there without leaving
-    a record; originally it was not.
+    A domain that already has one of amp-nova's CPU weights got it from an earlier agent that left
+    no record; originally it had the default.
     """
     process, started = threads.process
     made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
     if threads.domain is None or domain.weighted_elsewhere:
         return made
-    folder = threads.domain.folder
-    idle = threads.domain.idle() is True and not states
-    made = replace(made, group=folder, inode=os.stat(folder).st_ino, idle=idle)
-    with contextlib.suppress(OSError, ValueError):  # a kernel without weights
-        made = replace(made, weight=0 if threads.domain.idle() else kernel.weight(made))
-    return made
+    group, weight = threads.domain, threads.domain.weight()
+    if weight in cpu_weight.ours(domain.vcpus):
+        weight = cpu_weight.DEFAULT
+    inode = os.stat(group.folder).st_ino
+    return replace(made, group=group.folder, inode=inode, weight=group.shares_of(weight))
 
 
 def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:

@@ -187,11 +187,11 @@ class LibvirtSensor:
             which = ", ".join(str(i) for i in sorted(threads.groupless))
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
-        idle = group.idle() if group else None
+        weight = group.weight() if group else None
         if closely or known.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
             known.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(domain, vcpus, missing, idle, known.bursts_us, allowed)
+        return DomainReading(domain, vcpus, missing, weight, known.bursts_us, allowed)
 
     def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Known:
         """The domain's threads, found anew if it has a new QEMU process.

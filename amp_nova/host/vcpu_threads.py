@@ -262,7 +262,9 @@ class VcpuThreads:
                     raise
         self.by_index = dict(sorted(self.by_index.items()))
         if self.domain is None and self.by_index:
-            self.domain = DomainGroup(next(iter(self.by_index.values())).group.path)
+            group = next(iter(self.by_index.values())).group
+            with contextlib.suppress(FileNotFoundError):  # a cgroup without weights
+                self.domain = DomainGroup(group.path, group.version)
         # libvirt moves a new thread to its cgroup a moment after it starts.
         self.incomplete = bool(self.groupless)
 

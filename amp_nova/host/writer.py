@@ -1,4 +1,4 @@
-"""The only module that changes the host: CPU bandwidth limits, affinities, and idle flags.
+"""The only module that changes the host: CPU bandwidth limits, affinities, and CPU weights.
 
 Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
 same thread of the same process, and is read back. It goes through a back end: the vCPU's own cgroup
@@ -12,11 +12,12 @@ from typing import Protocol
 
 from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.host.cgroup.backend import CgroupBackend
-from amp_nova.host.cgroup.groups import GONE, READ_ONLY, DomainGroup
+from amp_nova.host.cgroup.groups import GONE, READ_ONLY
 from amp_nova.host.cgroup.period_start import at_period_start
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
-from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
+from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import (
     LOCKED,
     Change,
@@ -55,7 +56,7 @@ class Conditions:
 
 
 class Backend(Protocol):
-    """Carries out the writes of limits, affinities and the idle class.
+    """Carries out the writes of limits, affinities and CPU weights.
 
     ``in_definition``: its writes also change libvirt's live definition of the domain.
     """
@@ -69,8 +70,8 @@ class Backend(Protocol):
         """
         ...
 
-    def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
-        """Put a domain into the idle class or take it out; raises the same errors."""
+    def set_weight(self, resource: str, threads: VcpuThreads, weight: int) -> None:
+        """Set a domain's CPU weight and read it back; raises the same errors."""
         ...
 
 
@@ -99,7 +100,7 @@ class Writer:
         one period of at most 0.1 s.
         """
         if not changes:
-            self._recorded((), (), changes.safe)
+            self._recorded((), {}, changes.safe)
             return Outcome()
         try:
             with self._conditions.lock(LOCK_WAIT_S):
@@ -107,30 +108,34 @@ class Writer:
         except Locked as exc:
             failure = Failure(LOCKED, str(exc))
             failures = dict.fromkeys((c.key for c in changes.vcpus), failure)
-            return Outcome(failures, dict.fromkeys(changes.idle, failure))
+            return Outcome(failures, dict.fromkeys(changes.cpu_weights, failure))
 
     def _apply(self, changes: Changes) -> Outcome:
         paused = self._conditions.paused()
         failures = {
             c.key: Failure("paused", paused[c.key[0]]) for c in changes.vcpus if c.key[0] in paused
         }
-        idle = {r: Failure("paused", paused[r]) for r in changes.idle if r in paused}
+        unset = {r: Failure("paused", paused[r]) for r in changes.cpu_weights if r in paused}
         vcpus = [c for c in changes.vcpus if c.key not in failures]
-        enter = changes.idle.keys() - idle.keys()
-        unrecorded = self._recorded([c.key for c in vcpus], enter, changes.safe)
+        weights = {r: w for r, w in changes.cpu_weights.items() if r not in unset}
+        unrecorded = self._recorded([c.key for c in vcpus], weights, changes.safe)
         failures |= {c.key: unrecorded[c.key] for c in vcpus if c.key in unrecorded}
-        failures |= self._write([c for c in vcpus if c.key not in failures])
-        for resource in enter:
-            failure = unrecorded.get(resource) or self._set_idle(resource, changes.idle[resource])
+        # Weights first: until they are set, a new limit gives a booking no precedence.
+        for resource, weight in weights.items():
+            failure = unrecorded.get(resource) or self._set_weight(resource, weight)
             if failure is not None:
-                idle[resource] = failure
-        return Outcome(failures, idle)
+                unset[resource] = failure
+        failures |= self._write([c for c in vcpus if c.key not in failures])
+        return Outcome(failures, unset)
 
     def _recorded(
-        self, keys: Collection[VcpuKey], idle: Collection[str], safe: SafeStates | None = None
+        self,
+        keys: Collection[VcpuKey],
+        weights: Mapping[str, int],
+        safe: SafeStates | None = None,
     ) -> Mapping[VcpuKey | str, Failure]:
         records = self._conditions.records
-        return {} if records is None else records.keep(keys, idle, safe)
+        return {} if records is None else records.keep(keys, weights, safe)
 
     def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
         """Write limits at once; returns the failures, which the caller retries.
@@ -139,7 +144,7 @@ class Writer:
         """
         try:
             with self._conditions.lock(0.0):
-                paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), ())
+                paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), {})
                 failures = {}
                 for key, limit in limits.items():
                     if key[0] in paused:
@@ -164,19 +169,20 @@ class Writer:
                 failure = self._take((resource, vcpu.index), (step,))
                 if failure is not None:
                     left.append(failure.message)
-        if reading.idle and (failed := self._set_idle(resource, idle=False)) is not None:
-            left.append(failed.message)
+        if _ours(reading):
+            failed = self._set_weight(resource, cpu_weight.DEFAULT)
+            left += [failed.message] if failed else []
         return tuple(f"{reading.domain.name}: {text}" for text in left)
 
     def undo_lines(self, reading: DomainReading) -> list[str]:
-        """What ``release`` would change, a line for each vCPU and for the idle class."""
+        """What ``release`` would change, a line for each vCPU and for the CPU weight."""
         name = reading.domain.name
         lines = []
         for vcpu in reading.vcpus:
             steps = _undo(vcpu, reading.domain.limited_elsewhere)
             if steps:
                 lines.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
-        return [*lines, f"{name}: leaves the idle class"] if reading.idle else lines
+        return [*lines, f"{name}: CPU weight {cpu_weight.DEFAULT}"] if _ours(reading) else lines
 
     def _write(self, changes: Sequence[Change]) -> dict[VcpuKey, Failure]:
         failures: dict[VcpuKey, Failure] = {}
@@ -237,18 +243,20 @@ class Writer:
             return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
         return None
 
-    def _set_idle(self, resource: str, idle: bool) -> Failure | None:
+    def _set_weight(self, resource: str, weight: int) -> Failure | None:
         threads = self._sensor.threads(resource)
         if threads is None or threads.domain is None:
             return None
         try:
-            self._backend.set_idle(threads.domain, idle=idle)
+            self._backend.set_weight(resource, threads, weight)
         except ActuationFailed as exc:
             return Failure("refused", str(exc))
+        except HypervisorUnavailable as exc:
+            return Failure("libvirt", f"its CPU weight cannot be changed: {exc}")
         except OSError as exc:
             if exc.errno not in GONE:
                 reason = "read_only" if exc.errno in READ_ONLY else "refused"
-                return Failure(reason, f"cpu.idle cannot be changed: {exc.strerror}")
+                return Failure(reason, f"its CPU weight cannot be changed: {exc.strerror}")
         return None
 
 
@@ -277,3 +285,8 @@ def _undo(vcpu: VcpuReading, limited_elsewhere: bool) -> tuple[Step, ...]:
     if vcpu.bandwidth is not None and not limited_elsewhere:
         steps.append(Step(bandwidth=None))
     return tuple(steps)
+
+
+def _ours(reading: DomainReading) -> bool:
+    """Whether a domain has a CPU weight that amp-nova sets."""
+    return reading.cpu_weight in cpu_weight.ours(reading.domain.vcpus)

@@ -1,4 +1,4 @@
-"""What is in force for a vCPU (CPU bandwidth limit, affinity, idle class), and changes to it."""
+"""What is in force for a vCPU (CPU bandwidth limit, affinity), and changes to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,17 +119,17 @@ SafeStates = Mapping[VcpuKey, SafeState]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All writes of one cycle. ``idle``: instances to put into the idle class or take out of it.
+    """All writes of one cycle. ``cpu_weights``: the new weight of each instance that needs one.
 
     ``safe``: the safe state of every managed vCPU, to be recorded before the first write.
     """
 
     vcpus: tuple[Change, ...] = ()
-    idle: Mapping[str, bool] = field(default_factory=dict)
+    cpu_weights: Mapping[str, int] = field(default_factory=dict)
     safe: SafeStates = field(default_factory=dict, compare=False, repr=False)
 
     def __bool__(self) -> bool:
-        return bool(self.vcpus or self.idle)
+        return bool(self.vcpus or self.cpu_weights)
 
 
 LOCKED = "locked"
@@ -146,13 +146,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The failures among ``Changes``: by vCPU, and by instance for the idle class.
+    """The failures among ``Changes``: by vCPU, and by instance for the CPU weight.
 
     A vCPU or instance that is gone by the time of the write is not a failure.
     """
 
     failures: Mapping[VcpuKey, Failure] = field(default_factory=dict)
-    idle_failures: Mapping[str, Failure] = field(default_factory=dict)
+    weight_failures: Mapping[str, Failure] = field(default_factory=dict)
 
 
 NOTHING_DONE = Outcome()

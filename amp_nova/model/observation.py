@@ -90,8 +90,8 @@ class Domain:
 class DomainReading(Struct, frozen=True):
     """One domain at one moment; ``vcpus`` holds those that could be read.
 
-    ``failure``: why the others could not be read, ``None`` without a failure. ``idle``: whether it
-    runs in the idle class (``cpu.idle``); ``None`` if the agent cannot or must not change that.
+    ``failure``: why the others could not be read, ``None`` without a failure. ``cpu_weight``:
+    that of its cgroup (``model.cpu_weight``); ``None`` if the agent must not change it.
     ``bursts_us``: CPU time that vCPUs may save up beyond their quota (``cpu.max.burst``), for those
     vCPUs where it is not 0. ``allowed``: the pCPUs that its definition permits to each vCPU, read
     or not.
@@ -100,7 +100,7 @@ class DomainReading(Struct, frozen=True):
     domain: Domain
     vcpus: tuple[VcpuReading, ...]
     failure: str | None = None
-    idle: bool | None = None
+    cpu_weight: int | None = None
     bursts_us: Mapping[int, int] = MappingProxyType({})
     allowed: Mapping[int, frozenset[int]] = MappingProxyType({})
 

@@ -71,7 +71,7 @@ class HostView:
     """The best-effort vCPUs to place. Booked vCPUs do not appear."""
     free_cores: Mapping[int, float]
     """What bookings leave of each online pCPU, in cores, at most 1. Overbooking can make it
-    negative. If best effort runs in the idle class, only the part of a booking that is in use
+    negative. Only the part of a booking that is in use
     counts."""
     interval: int = 0
     """Number of the decision, from 0 at the start of the agent."""

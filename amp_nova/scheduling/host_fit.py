@@ -53,7 +53,7 @@ class Headroom:
 
     ``without`` and ``pending``: as in ``demands_on``. ``complete``: every demand has a place, so
     the free capacity is available to new instances. ``refcores``: the most that can be booked on
-    the host minus the demands, wherever these are packed.
+    the host minus the least that the demands take, wherever these are packed.
     """
 
     report: HostReport
@@ -152,7 +152,7 @@ def headroom_of(
             free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
-    refcores = capacity - _sum_refcores(demands)
+    refcores = capacity - sum(_least_refcores(d, report) for d in demands)
     return Headroom(report, without, pending, free, complete, refcores)
 
 
@@ -168,7 +168,7 @@ def _packed(
         if demand.packed is None or core_type is None or need is None:
             unplaced.append(demand)
         elif not free.siblings:
-            free.cores[demand.packed] -= need
+            free.cores[demand.packed] -= free.bookable(need)
         else:
             option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
             placed.append((demand.packed, option))
@@ -181,6 +181,16 @@ def _packed(
 
 def _sum_refcores(demands: Sequence[Demand]) -> float:
     return sum(d.refcores for d in demands)
+
+
+def _least_refcores(demand: Demand, report: HostReport) -> float:
+    """The least that a vCPU takes of what may be booked: less if it gets a pCPU to itself."""
+    usable, needs = 1.0 - report.reserve_ratio, [demand.refcores]
+    for core_type in report.topology.core_types:
+        alone = need_cores(demand, core_type)
+        if alone is not None and usable < alone <= 1.0 + TOLERANCE:
+            needs.append(usable * (core_type.coefficient or 0.0))
+    return min(needs)
 
 
 def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple[FreeCapacity, ...]:
@@ -198,6 +208,19 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
+def _taken_cores(demand: Demand, core_type: CoreType, usable: float) -> float | None:
+    """What a vCPU takes of the bookable part of a pCPU whose siblings are busy.
+
+    ``None`` if it needs more than that. The whole of a pCPU without siblings takes all of it.
+    """
+    if (alone := need_cores(demand, core_type)) is None:
+        return None
+    need = shared_cores(alone, core_type)
+    if need <= usable + TOLERANCE:
+        return need
+    return usable if need == alone and need <= 1.0 + TOLERANCE else None
+
+
 def _first_fit(
     free: tuple[FreeCapacity, ...], demands: Sequence[Demand], reserve_ratio: float
 ) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
@@ -212,10 +235,9 @@ def _first_fit(
         for core_type in (f.core_type for f in free):
             if demand.core_type not in (None, core_type.name):
                 continue
-            need = need_cores(demand, core_type)
+            need = _taken_cores(demand, core_type, 1.0 - reserve_ratio)
             cores = left[core_type.name]
-            need = None if need is None else shared_cores(need, core_type)
-            if need is None or need > 1.0 - reserve_ratio + TOLERANCE:
+            if need is None:
                 continue
             at = bisect_left(cores, need - TOLERANCE)
             if at == len(cores):
@@ -255,9 +277,9 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
-    requested = _sum_refcores(demands)
-    if requested > headroom.refcores + TOLERANCE * len(demands):
-        free = max(0.0, headroom.refcores)
+    least = sum(_least_refcores(d, report) for d in demands)
+    if least > headroom.refcores + TOLERANCE * len(demands):
+        requested, free = _sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     return None
 
@@ -281,6 +303,8 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
             if not free or not worth or wanted not in (None, core_type.name):
                 continue
             enough = amount / worth - TOLERANCE
+            if free[-1] < enough <= 1.0 and core_type.smt_busy_factor is None:
+                enough = min(enough, 1.0 - headroom.report.reserve_ratio - TOLERANCE)
             if free[-1] < enough:
                 continue  # none of them has a place here
             if len(free) < count or free[-count] < enough:

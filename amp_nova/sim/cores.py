@@ -2,57 +2,55 @@
 
 Like CFS it does not know that cores differ. A vCPU that wakes returns to its last pCPU if its load
 fits there, else goes to the least loaded pCPU it may use. A running vCPU stays where it is until
-its pCPU is overloaded and a move evens out the load. The vCPUs on a pCPU share it equally, each up
-to its bandwidth limit; the time they leave idle goes to vCPUs that wait on other pCPUs.
+its pCPU is overloaded and a move evens out the load. The vCPUs on a pCPU share it by their weights,
+each up to its bandwidth limit; the time they leave idle goes to vCPUs that wait on other pCPUs.
 
 This is a fluid model: shares are constant between two events, as if time slices and bandwidth
 periods were infinitely short, so there is no jitter within a period and writing a limit refills
-nothing. A vCPU in the idle class runs only in the time the others leave: SCHED_IDLE's weight of 3
-in 1024 is taken as zero.
+nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from amp_nova.model.cpu_weight import DEFAULT
 from amp_nova.sim.vcpu import Share, SimVcpu
 
 EPSILON = 1e-9
-IDLE_CLASS_WEIGHT = 3 / 1024
-"""SCHED_IDLE's weight over the default, used only to compare loads."""
 
 
-def share_equally(limits_cores: Sequence[float], capacity_cores: float = 1.0) -> list[float]:
-    """Divide a pCPU max-min fairly: equal shares, none above its limit, no time wasted."""
+def share(
+    limits_cores: Sequence[float], weights: Sequence[float], capacity_cores: float = 1.0
+) -> list[float]:
+    """Divide a pCPU by weights: no share above its limit, and no time wasted (max-min fair)."""
     shares = [0.0] * len(limits_cores)
-    order = sorted(range(len(limits_cores)), key=limits_cores.__getitem__)
-    left = capacity_cores
-    for rank, index in enumerate(order):
-        shares[index] = min(limits_cores[index], max(0.0, left) / (len(order) - rank))
-        left -= shares[index]
+    left, total = capacity_cores, float(sum(weights))
+    for index in sorted(range(len(shares)), key=lambda i: limits_cores[i] / weights[i]):
+        shares[index] = min(limits_cores[index], max(0.0, left) * weights[index] / total)
+        left, total = left - shares[index], total - weights[index]
     return shares
 
 
 def throttled(
-    limits_cores: Sequence[float], shares: Sequence[float], before_cores: float = 0.0
+    limits_cores: Sequence[float], weights: Sequence[float], shares: Sequence[float]
 ) -> list[float]:
     """Share of time each vCPU is throttled: the rest of a period once its quota is used up.
 
-    All run equally fast until the vCPU with the smallest quota has used it up, then the others
-    continue. They start after the normal class has run for ``before_cores``.
+    All run as fast as their weights permit until the first of them has used up its quota, then the
+    others continue.
     """
     result = [0.0] * len(shares)
-    order = sorted(range(len(shares)), key=shares.__getitem__)
-    used = before_cores
-    for rank, index in enumerate(order):
-        reached = used + (len(order) - rank) * shares[index]
+    used, total = 0.0, float(sum(weights))
+    for index in sorted(range(len(shares)), key=lambda i: shares[i] / weights[i]):
+        reached = used + total * shares[index] / weights[index]
         if limits_cores[index] < 1.0 and shares[index] >= limits_cores[index] - EPSILON:
             result[index] = max(0.0, 1.0 - reached)
-        used += shares[index]
+        used, total = used + shares[index], total - weights[index]
     return result
 
 
-def weight_cores(vcpu: SimVcpu) -> float:
-    """What a vCPU adds to the load of its pCPU."""
-    return vcpu.limit_cores * (IDLE_CLASS_WEIGHT if vcpu.idle_class else 1.0)
+def load_cores(vcpu: SimVcpu) -> float:
+    """What a vCPU adds to the load of its pCPU: next to nothing beside bookings."""
+    return vcpu.limit_cores * min(1.0, vcpu.weight / DEFAULT)
 
 
 def place(vcpu: SimVcpu, pcpu: int, llc: Mapping[int, int | None]) -> None:
@@ -85,7 +83,7 @@ class Cores:
     def wake(self, vcpu: SimVcpu) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
-        if last in vcpu.pcpus and load[last] + weight_cores(vcpu) <= 1.0 + EPSILON:
+        if last in vcpu.pcpus and load[last] + load_cores(vcpu) <= 1.0 + EPSILON:
             self._enqueue(vcpu, last)
             return
         least = min(load[p] for p in vcpu.pcpus) + EPSILON
@@ -142,7 +140,7 @@ class Cores:
     def _touch(self, pcpu: int) -> None:
         # Summed again rather than adjusted, so that rounding errors do not accumulate.
         queue = self._queues[pcpu]
-        self._load[pcpu] = sum([weight_cores(v) for v in queue])
+        self._load[pcpu] = sum([load_cores(v) for v in queue])
         if sum([v.limit_cores for v in queue]) > 1.0 + EPSILON:
             self._overloaded.add(pcpu)
         else:
@@ -171,7 +169,7 @@ class Cores:
         busier = [p for p in self._overloaded if load[p] > mine]
         for source in sorted(busier, key=lambda p: (-load[p], self._rank[p])):
             for vcpu in reversed(self._queues[source]):
-                if weight_cores(vcpu) + mine < load[source] and target in vcpu.pcpus:
+                if load_cores(vcpu) + mine < load[source] and target in vcpu.pcpus:
                     return vcpu, target
         return None
 
@@ -181,7 +179,7 @@ class Cores:
             return None
         load = self._load
         for vcpu in reversed(self._queues[source]):
-            most = load[source] - weight_cores(vcpu) - EPSILON
+            most = load[source] - load_cores(vcpu) - EPSILON
             targets = [p for p in vcpu.pcpus if load[p] < most]
             if targets:
                 return vcpu, min(targets, key=lambda p: (load[p], self._rank[p]))
@@ -196,20 +194,16 @@ class Cores:
             self._spare[pcpu] = 1.0 - limit
             self._short.discard(alone)
             return
-        used = 0.0
-        for idle_class in (False, True):
-            group = [v for v in queue if v.idle_class is idle_class]
-            limits = [v.limit_cores for v in group]
-            shares = share_equally(limits, 1.0 - used)
-            waits = throttled(limits, shares, used)
-            used += sum(shares)
-            for vcpu, share, throttled_ratio in zip(group, shares, waits, strict=True):
-                self._own[vcpu] = (share, throttled_ratio)
-                if share < vcpu.limit_cores - EPSILON:
-                    self._short.add(vcpu)
-                else:
-                    self._short.discard(vcpu)
-        self._spare[pcpu] = 1.0 - used
+        limits, weights = [v.limit_cores for v in queue], [v.weight for v in queue]
+        shares = share(limits, weights)
+        waits = throttled(limits, weights, shares)
+        for vcpu, cores, throttled_ratio in zip(queue, shares, waits, strict=True):
+            self._own[vcpu] = (cores, throttled_ratio)
+            if cores < vcpu.limit_cores - EPSILON:
+                self._short.add(vcpu)
+            else:
+                self._short.discard(vcpu)
+        self._spare[pcpu] = 1.0 - sum(shares)
 
     def _lend(self) -> dict[SimVcpu, dict[int, float]]:
         """Give the spare time of pCPUs to vCPUs that wait elsewhere and may run there."""
@@ -218,15 +212,13 @@ class Cores:
             return borrowed
         lack = {v: v.limit_cores - self._own[v][0] for v in self._short}
         for pcpu in self._with_spare():
-            left = self._spare[pcpu]
-            for idle_class in (False, True):
-                here = (v for v in lack if v.idle_class is idle_class and pcpu in v.pcpus)
-                waiting = sorted((v for v in here if lack[v] > EPSILON), key=lambda v: v.order)
-                shares = share_equally([lack[v] for v in waiting], left)
-                left -= sum(shares)
-                for vcpu, share in zip(waiting, shares, strict=True):
-                    lack[vcpu] -= share
-                    borrowed.setdefault(vcpu, {})[pcpu] = share
+            here = (v for v in lack if lack[v] > EPSILON and pcpu in v.pcpus)
+            waiting = sorted(here, key=lambda v: v.order)
+            weights = [v.weight for v in waiting]
+            shares = share([lack[v] for v in waiting], weights, self._spare[pcpu])
+            for vcpu, cores in zip(waiting, shares, strict=True):
+                lack[vcpu] -= cores
+                borrowed.setdefault(vcpu, {})[pcpu] = cores
         return borrowed
 
     def _with_spare(self) -> Iterable[int]:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 
 from amp_nova.hardware.relative_speed import alone_shares
+from amp_nova.model import cpu_weight
 from amp_nova.model.observation import Domain
 from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import CounterModel, Counting, Hardware
@@ -100,7 +101,7 @@ class SimGuest:
         self.started_s = started_s
         self.completed_s: float | None = None
         self.removed = False
-        self.idle_class = False
+        self.cpu_weight = cpu_weight.DEFAULT * len(guest.booking.vcpus)
         self.alone = tuple(
             Alone(alone_shares(pcpus, len(guest.booking.vcpus)), guest.workload.work_ref_s)
             for pcpus in alone_pcpus(guest, hardware.topology)

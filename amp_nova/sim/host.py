@@ -125,7 +125,7 @@ class SimHost:
             for vcpu in guest.vcpus:
                 vcpu.accrue(now_s)
             vcpus = tuple([v.reading(self._pcpus) for v in guest.vcpus])
-            readings.append(DomainReading(guest.domain, vcpus, None, guest.idle_class))
+            readings.append(DomainReading(guest.domain, vcpus, None, guest.cpu_weight))
         return Observation(round(now_s * 1e9), self.topology, tuple(readings))
 
     def apply(self, changes: Changes) -> allocation.Outcome:
@@ -137,9 +137,9 @@ class SimHost:
             for step in change.steps:
                 self._write(vcpu, step)
             self._notify(vcpu)
-        for name, idle in changes.idle.items():
+        for name, weight in changes.cpu_weights.items():
             if (guest := self._guests.get(name)) is not None:
-                guest.idle_class = idle
+                guest.cpu_weight = weight
                 for vcpu in guest.vcpus:
                     self._notify(vcpu)
         return NOTHING_DONE

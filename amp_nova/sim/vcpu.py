@@ -147,9 +147,9 @@ class SimVcpu:
         self.work = Work(behaviour, [0.0] * types)
 
     @property
-    def idle_class(self) -> bool:
-        """Whether it runs in the idle class."""
-        return self.guest.idle_class
+    def weight(self) -> float:
+        """Its part of the guest's CPU weight."""
+        return self.guest.cpu_weight / len(self.guest.vcpus)
 
     @property
     def wants(self) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from amp_nova.guard import record
-from tests.lab import FAST, until
-from tests.stands import StandHost, host, why_not
+from tests.lab import FAST, SLOW, until
+from tests.stands import DEFAULT, StandHost, host, why_not
 
 PATIENCE_S = 60.0
 BOOKINGS = "bookings hold, nothing else is written, the agent goes on"
@@ -63,7 +63,7 @@ def test_a_stopped_agent(here, record_property):
 
     until(here.controlled, PATIENCE_S, "control")
     assert here.stranger.state() == stranger
-    assert here.metric("amp_enforcement_drift_total", cause="idle") == 0
+    assert here.metric("amp_enforcement_drift_total", cause="weight") == 0
 
 
 @pytest.mark.fault("lock held by another process", "the guard acts; the agent names the holder")
@@ -93,7 +93,7 @@ def full(folder: Path, inodes: int) -> None:
 
 def recorded(here: StandHost) -> bool:
     """Whether everything that is limited has a record, which is written before the limit."""
-    limited = {s.name for s in here.stands if s.quota is not None or s.idle}
+    limited = {s.name for s in here.stands if s.quota is not None or s.shares != DEFAULT}
     found = dict(record.load_all(here.state_path / record.FOLDER))
     return limited <= {d.name for d in found.values() if not isinstance(d, Exception)}
 
@@ -206,7 +206,7 @@ def test_a_recycled_thread_id(here, record_property, alive):
         if alive:
             cycles(here, 10)
         else:
-            until(lambda: not here.victim.idle, PATIENCE_S, "the guard")
+            until(lambda: here.victim.place == {FAST, SLOW}, PATIENCE_S, "the guard")
         assert os.sched_getaffinity(pid) == {FAST}
         assert Path(f"/proc/{pid}/cgroup").read_text().count("amp-test") == 0
         assert here.holds(here.typed)

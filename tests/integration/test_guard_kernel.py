@@ -19,8 +19,8 @@ CPU = Path("/sys/fs/cgroup/cpu")
 SLOW, FAST = Limit(10_000, 20_000), Limit(5_000, 20_000)
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not (CPU / "cpu.idle").exists() or {0, 1} - os.sched_getaffinity(0),
-    reason="needs root, CPUs 0 and 1, and the cpu controller of cgroup version 1 with cpu.idle",
+    os.geteuid() != 0 or not (CPU / "cpu.shares").exists() or {0, 1} - os.sched_getaffinity(0),
+    reason="needs root, CPUs 0 and 1, and the cpu controller of cgroup version 1",
 )
 
 
@@ -36,7 +36,7 @@ class Stand:
         (self.vcpu / "tasks").write_text(str(self.process.pid))
 
     def recorded(self, safe):
-        """Its record: found without a limit and outside the idle class, on both CPUs."""
+        """Its record: found without a limit and with the usual weight, on both CPUs."""
         vcpu = Vcpu(
             self.task,
             record.started(self.task),
@@ -51,7 +51,7 @@ class Stand:
         group, inode = str(self.group), self.group.stat().st_ino
         started = record.started(process)
         name = self.group.name
-        return Domain(name, name, "", process, started, group, inode, False, 1024, {0: vcpu})
+        return Domain(name, name, "", process, started, group, inode, 1024, 5120, {0: vcpu})
 
     def read(self, name, folder=None):
         return int(((folder or self.vcpu) / name).read_text())
@@ -107,7 +107,7 @@ def guard(tmp_path, stands):
 @pytest.mark.parametrize("place", [{0}, {1}, {0, 1}])
 @pytest.mark.fault("agent killed, whatever it left", "the safe state follows")
 def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left, place):
-    """Limit by core type, also of a later move; weight; no idle class; the end with the domains."""
+    """Limit by core type, also of a later move; weight; the end with the domains."""
     booked, victim = stands
     quota, period = left
     booked.set("cpu.cfs_period_us", period)
@@ -116,16 +116,13 @@ def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left
         booked.set("cpu.cfs_burst_us", quota)
     os.sched_setaffinity(booked.process.pid, place)
     os.sched_setaffinity(victim.process.pid, {0})
-    (victim.group / "cpu.idle").write_text("1")
 
     process = guard()
 
-    until(lambda: victim.read("cpu.idle", victim.group) == 0, 30, "the end of the idle class")
     right = (5_000, 20_000) if place == {0} else (10_000, 20_000)
     until(lambda: booked.limit() == right, 30, "the limit of the core type")
     assert os.sched_getaffinity(booked.process.pid) == ({0} if place == {0} else {1})
-    assert booked.read("cpu.shares", booked.group) == 8192
-    assert victim.read("cpu.shares", victim.group) == 1024
+    assert booked.read("cpu.shares", booked.group) == 5120
     until(lambda: os.sched_getaffinity(victim.process.pid) == {0, 1}, 30, "the affinity found")
 
     other = {1} if place == {0} else {0}

@@ -63,13 +63,13 @@ class Run:
         self.longest_low_s = 0.0
 
     def meddle(self) -> None:
-        """Whenever the agent is in control, change a limit, a place and the idle class."""
+        """Whenever the agent is in control, change a limit, a place and a weight."""
         if self._meddled < ROUNDS and self.here.controlled():
             self._meddled += 1
             booked, typed, victim = self.here.stands
             os.sched_setaffinity(booked.process.pid, {FAST})
             typed.set("cpu.cfs_quota_us", self._rng.choice([-1, 30_000]))
-            (victim.group / "cpu.idle").write_text("0")
+            (victim.group / "cpu.shares").write_text("2048")
 
     @property
     def over(self) -> bool:
@@ -84,7 +84,6 @@ class Run:
         low = {
             "booked": here.booked.capacity < 0.5 * 0.5,
             "typed": here.typed.capacity < 0.5 * 0.4,
-            "victim": dead and here.victim.idle,
         }
         for name, is_low in low.items():
             if not is_low:
@@ -95,7 +94,7 @@ class Run:
 
     def as_found(self, stand: Stand) -> bool:
         """Whether nobody has touched a stand-in, or what was done is undone."""
-        return stand.state()[:3] == self._found[stand.name][:3]
+        return stand.state() == self._found[stand.name]
 
     def safe(self) -> bool:
         """Whether what must hold without an agent holds, by stand-in; or nothing was begun."""
@@ -103,7 +102,7 @@ class Run:
         held = {
             here.booked: here.holds(here.booked),
             here.typed: here.holds(here.typed),
-            here.victim: not here.victim.idle,
+            here.victim: here.victim.place == {FAST, SLOW},
         }
         return all(is_held or self.as_found(stand) for stand, is_held in held.items())
 
@@ -197,7 +196,7 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
 
 @pytest.mark.fault(
     "agent killed at each of its writes",
-    "bookings hold, best effort is back within lease + 2 cycles, the next agent takes over",
+    "bookings hold within lease + 2 cycles, the next agent takes over",
 )
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_a_write(request, tmp_path, record_property, seed):

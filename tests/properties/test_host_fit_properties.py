@@ -23,6 +23,12 @@ FLAVORS = (
     (2, {"amp:ips": "0.8G"}),
     (1, {"amp:ips": "2.9G"}),
     (2, {"amp:ips.0": "3.7G", "amp:pref_core.1": "0.25"}),
+    (1, {"amp:pref_core": "1"}),
+    (2, {"amp:pref_core": "1"}),
+    (1, {"amp:pref_core": "0.45"}),
+    (1, {"amp:pref_core": "1.95"}),
+    (1, {"amp:pref_core": "2"}),
+    (1, {"amp:ips": "4G"}),
 )
 
 
@@ -45,7 +51,7 @@ def hosts(draw):
     made = for_admission(made, draw(st.sampled_from(SMT_MODES)))
     rates = 2e9, draw(st.sampled_from([3e9, 4e9, 5e9]))
     rated = (replace(t, nominal_ips=r) for t, r in zip(made.core_types, rates, strict=True))
-    return replace(made, core_types=tuple(rated)), draw(st.sampled_from([0.0, 0.1]))
+    return replace(made, core_types=tuple(rated)), draw(st.sampled_from([0.0, 0.05, 0.1]))
 
 
 @given(hosts(), st.lists(st.sampled_from(FLAVORS) | st.integers(0, 20), max_size=25))

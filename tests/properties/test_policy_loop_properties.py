@@ -72,7 +72,8 @@ def cycles(policy, host):
     """Every second, and every decision, as the agent would."""
     # On the one pCPU it was packed onto a booking is exact; on a nearly full core type the host's
     # scheduler may not find the way to pack all.
-    how = Settings(Terms(one_pcpu=True), policy=PolicySettings(INTERVAL_S))
+    # The reserve is the time that best effort has on a pCPU that is booked in full.
+    how = Settings(Terms(0.05, one_pcpu=True), policy=PolicySettings(INTERVAL_S))
     loop = Loop(host, host, how, load_policy(policy), lambda: 0.0)
     for at_s in sorted({*range(1, DURATION_S + 1), *(INTERVAL_S * n for n in range(1, 18))}):
         yield loop.cycle()

@@ -52,7 +52,8 @@ def fits(host, smt, reserve_ratio, placed, wanted):
     """Whether bookings at these places are kept, whoever else runs on the host.
 
     A core is shared by whoever runs there, or it is whole: then one thread has all its bookings,
-    and nothing may run on the others. It is whole if one of its bookings needs that.
+    and nothing may run on the others. It is whole if one of its bookings needs that. The reserve
+    stays free, except where one booking needs it and is alone on its pCPU.
     """
     usable = 1.0 - reserve_ratio
     for pcpu in {p.id for p in host.pcpus}:
@@ -70,7 +71,8 @@ def fits(host, smt, reserve_ratio, placed, wanted):
             speed = core_type.coefficient if needs_whole else shared
         else:
             speed = core_type.coefficient
-        if here and sum(here) > speed * usable + NOISE:
+        full = speed == core_type.coefficient and len(here) == 1
+        if here and sum(here) > speed * (1.0 if full else usable) + NOISE:
             return False
     return True
 

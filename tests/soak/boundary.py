@@ -38,7 +38,7 @@ class Coming:
         name = f"instance-{self.count:08x}"
         specs = {"amp:pref_core": "0.05"} if self.count % 2 else None
         self._host.start(name, VCPUS, 10_000 + 100 * place, self.count)
-        self._host.idle(name)
+        self._host.weight(name)
         self._node.libvirt.define(name, vcpus=VCPUS, specs=specs)
         self._places[place : place + 1] = [name]
         self.count += 1

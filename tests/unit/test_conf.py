@@ -27,6 +27,14 @@ def test_defaults_are_valid(load):
     assert load("").agent.cycle_s == 1.0
 
 
+def test_an_option_that_is_gone_does_not_matter(load):
+    """The configuration of an older agent: best effort always has the least CPU weight now."""
+    found = load("[agent]\nbest_effort_yields = false\n")
+
+    assert "best_effort_yields" not in found.agent
+    assert found.agent.reserve_ratio == 0.05
+
+
 def test_repeated_option_keeps_every_line(load):
     """In the order of the file."""
     found = load("[agent]\nbooking = a amp:weight=2\nbooking = b amp:weight=3\n")
@@ -52,7 +60,6 @@ def test_repeated_option_keeps_every_line(load):
         ("[agent] drift_repairs_max = 1.5", "give a whole number of at least 0"),
         ("[agent] state_path = here", "give an absolute path"),
         ("[agent] state_path =", "give an absolute path"),
-        ("[agent] best_effort_yields = 2", "give true or false"),
         ("[exporter] port = 99999", "give a whole number from 0 to 65535"),
         ("[exporter] port =", "give a whole number from 0 to 65535"),
         ("[exporter] enabled = perhaps", "give true or false"),

@@ -96,13 +96,12 @@ MADE_BY = {
 }
 
 # Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
-# priority or an idle flag. The guard is the one exception: it writes what is recorded while there
+# priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
 # is no agent, so it must not depend on the agent's writer.
 CALLED_BY = {
     "set_bandwidth": ("host/cgroup/backend.py",),
     "forbid_burst": ("host/cgroup/backend.py",),
-    "set_weight": ("guard/restore.py",),
-    "set_idle": ("host/writer.py", "host/cgroup/backend.py", "guard/restore.py"),
+    "set_weight": ("host/writer.py", "host/cgroup/backend.py", "guard/restore.py"),
     "sched_setaffinity": ("host/cgroup/backend.py", "guard/kernel.py"),
     "sched_setscheduler": (),
     "setpriority": (),
@@ -315,7 +314,7 @@ def glossary_faults(root: Path) -> list[str]:
     terms = (
         "allocation|affinity|admission|back-off|best effort|bin packing|cfs bandwidth|coefficient|"
         "core type|core-type move|deficit|drift|entitlement|foreign change|fragmentation|headroom|"
-        "idle class|incarnation|live migration|period|poll|quiesce|quota|reference core|"
+        "cpu weight|incarnation|live migration|period|poll|quiesce|quota|reference core|"
         "reservation|limit|sample|speedup|steal|throttled|virtual time|work-conserving"
     )
     return [term for term in terms.split("|") if term not in text]

@@ -106,12 +106,12 @@ def quota(guest):
     return None if amount == "max" else int(amount) / int(period)
 
 
-def idle(guest):
-    """Whether the domain runs in the idle class."""
+def weight(guest):
+    """The CPU weight of the domain's scope, read from the kernel."""
     found = group(guest)
     while not found.name.endswith(".scope"):
         found = found.parent
-    return (found / "cpu.idle").read_text().strip() == "1"
+    return int((found / "cpu.weight").read_text())
 
 
 def main_pid():

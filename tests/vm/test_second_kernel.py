@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import GUARD, UNIT, group, idle, main_pid, quota, received, sh, until
+from tests.vm.conftest import GUARD, UNIT, group, main_pid, quota, received, sh, until, weight
 
 PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/python -m pip -q --disable-pip-version-check"
 
@@ -58,15 +58,39 @@ def test_bookings_are_enforced_through_cpu_max(host):
         assert got == pytest.approx(1.0, abs=0.03)
 
 
-def test_best_effort_runs_in_the_idle_class_and_returns_to_it_after_a_daemon_reload(host):
-    """systemd sets cpu.idle of libvirt's scopes back when it reloads."""
+def test_weights_are_in_force_again_after_daemon_reloads(host):
+    """systemd sets cpu.weight of libvirt's scopes to its default when it reloads."""
     booked, other = host.guest("booked", pref_core="0.5"), host.guest("other")
     host.enforced(booked)
-    until(lambda: idle(other), 30, "the idle class")
 
-    sh("systemctl daemon-reload")
-    until(lambda: idle(other), 15, "the idle class after daemon-reload")
+    def right():
+        return (weight(booked), weight(other)) == (500, 5)
+
+    until(right, 30, "the weights")
+    for _ in range(5):
+        sh("systemctl daemon-reload")
+        until(right, 15, "the weights after daemon-reload")
     assert quota(booked) is not None
+
+
+def test_nobody_starves_beside_bookings_of_all_capacity(host):
+    """Best effort gets a hundredth of a core for each vCPU, and the bookings theirs."""
+    first = host.guest("first", pref_core="0.5", core_type="slow")
+    second = host.guest("second", pref_core="0.45", core_type="slow")
+    others = [host.guest(f"other{i}", core_type="slow") for i in range(2)]
+    host.enforced(first, second)
+    until(lambda: [weight(other) for other in others] == [5, 5], 30, "the weights")
+    time.sleep(3)
+
+    began, before = time.monotonic(), [g.cpu_ns()[0] for g in (first, second, *others)]
+    time.sleep(20)
+    took_ns = (time.monotonic() - began) * 1e9
+    now = [g.cpu_ns()[0] for g in (first, second, *others)]
+    shares = [(b - a) / took_ns for a, b in zip(before, now, strict=True)]
+    print("of the core: " + ", ".join(f"{share:.4f}" for share in shares))
+    assert shares[0] == pytest.approx(0.5, abs=0.015)
+    assert shares[1] == pytest.approx(0.45, abs=0.015)
+    assert min(shares[2:]) >= 0.01
 
 
 def test_a_killed_agent_is_restarted_and_the_limit_stays(host):
@@ -185,14 +209,14 @@ def test_removal_leaves_nothing(host):
     """As the guide says: release, disable, remove."""
     booked, other = host.guest("booked", pref_core="0.5"), host.guest("other")
     host.enforced(booked)
-    until(lambda: idle(other), 30, "the idle class")
+    until(lambda: weight(other) == 5, 30, "the least weight")
 
     sh(f"systemctl disable --now {UNIT} 2>&1")
     print(sh("amp-nova release --all"))
     sh(f"systemctl disable --now {GUARD} 2>&1")
     sh(f"{PIP} uninstall -y amp-nova")
     assert quota(booked) is None
-    assert not idle(other)
+    assert weight(other) == 100
     affinity = os.sched_getaffinity(booked.pid)
     assert affinity == set(range(os.cpu_count() or 0))
     assert group(booked).exists()

@@ -25,7 +25,7 @@ DASHBOARD = Dashboard(
                     "none",
                     (Query(f"amp_instance_info{{{OF}}}", "{{name}} ({{flavor}})"),),
                     "stat",
-                    8,
+                    12,
                 ),
                 Panel(
                     "Minutes kept",
@@ -42,15 +42,7 @@ DASHBOARD = Dashboard(
                         ),
                     ),
                     "stat",
-                    8,
-                ),
-                Panel(
-                    "Runs in the idle class",
-                    "1 for best effort on a host with bookings.",
-                    "none",
-                    (Query(f"max(amp_instance_idle_class{{{OF}}})", "idle class"),),
-                    "stat",
-                    8,
+                    12,
                 ),
                 Panel(
                     "Reference cores",

@@ -20,7 +20,7 @@ DASHBOARD = Dashboard(
                     "none",
                     (Query(f"amp_policy_info{{{ON}}}", "{{policy}}"),),
                     "stat",
-                    8,
+                    12,
                 ),
                 Panel(
                     "Unfairness",
@@ -28,15 +28,7 @@ DASHBOARD = Dashboard(
                     "short",
                     (Query(f"amp_host_unfairness_ratio{{{ON}}}", "unfairness"),),
                     "stat",
-                    8,
-                ),
-                Panel(
-                    "Instances in the idle class",
-                    "They use the CPU time that bookings leave.",
-                    "none",
-                    (Query(f"sum(amp_instance_idle_class{{{ON}}})", "instances"),),
-                    "stat",
-                    8,
+                    12,
                 ),
                 Panel(
                     "Slowdown",
@@ -58,22 +50,14 @@ DASHBOARD = Dashboard(
             "Decisions",
             (
                 Panel(
-                    "Members of the idle class",
-                    "1 for every instance in the idle class.",
-                    "none",
-                    (Query(f"amp_instance_idle_class{{{ON}}} > 0", "{{domain}}"),),
-                    "stacked",
-                    link=("amp-nova-instance", "resource"),
-                ),
-                Panel(
-                    "CPU time of the idle class by core type",
+                    "CPU time of best effort by core type",
                     "How many pCPUs of each core type best effort keeps busy.",
                     "short",
                     (
                         Query(
                             "sum by (core_type) (rate(amp_vcpu_cpu_seconds_total"
-                            f"{{{ON}}}{RATE}) * on (instance, job, domain, resource, project) "
-                            f"group_left () amp_instance_idle_class{{{ON}}})",
+                            f"{{{ON}}}{RATE}) unless on (instance, resource, vcpu) "
+                            f"(amp_vcpu_booked_refcores{{{ON}}} or amp_vcpu_booked_ips{{{ON}}}))",
                             "{{core_type}}",
                         ),
                     ),

@@ -17,6 +17,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
 from amp_nova.guard import record
 from amp_nova.guard.restore import found, restore
+from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import DomainReading
 
@@ -133,11 +134,16 @@ def _chosen(instances: list[str] | None, host: _Host) -> list[str]:
             return list(dict.fromkeys(resolve(i, host.names()) for i in instances))
         except AmpError as exc:
             raise AmpError(f"{exc} ({host.absent})" if host.absent else str(exc)) from exc
-    changed = (u for u, r in host.here.items() if r.idle or u in host.moved or _changed(r))
+    changed = (u for u, r in host.here.items() if _weighted(r) or u in host.moved or _changed(r))
     chosen = list(dict.fromkeys((*host.recorded, *changed)))
     if host.absent and not chosen:
         raise AmpError(f"nothing is recorded here, and {host.absent}")
     return chosen
+
+
+def _weighted(reading: DomainReading) -> bool:
+    """Whether an instance has a CPU weight that amp-nova sets."""
+    return reading.cpu_weight in cpu_weight.ours(reading.domain.vcpus)
 
 
 def _changed(reading: DomainReading) -> bool:
@@ -151,7 +157,7 @@ def _changed(reading: DomainReading) -> bool:
 def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[str], bool]:
     """Restore an instance: its changes, its leftovers, and whether the agent managed it.
 
-    The idle class alone does not count as managed.
+    A CPU weight alone does not count as managed.
     """
     reading, domain = host.here.get(uuid), host.recorded.get(uuid)
     managed = uuid in host.moved

@@ -65,8 +65,8 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
     lines += _parallel(cycle, domain)
     if domain.problem:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
-    if domain.idle:
-        lines.append("It runs in the idle class (cpu.idle), so it gets only what bookings leave.")
+    if (weight := domain.vcpus[0].entitlement.cpu_weight if domain.vcpus else None) is not None:
+        lines.append(f"Its CPU weight is {weight}.")
     return {**_instance(domain), "because": lines}
 
 
@@ -160,10 +160,9 @@ def describe(cycle: Cycle) -> list[str]:
             f"{', '.join(map(described, change.steps))} ({change.reason})"
             + (f" FAILED: {failed.message}" if failed else "")
         )
-    for uuid, idle in cycle.changes.idle.items():
-        failed = cycle.outcome.idle_failures.get(uuid)
+    for uuid, weight in cycle.changes.cpu_weights.items():
+        failed = cycle.outcome.weight_failures.get(uuid)
         lines.append(
-            f"{names[uuid]}: {'enters' if idle else 'leaves'} the idle class"
-            + (f" FAILED: {failed.message}" if failed else "")
+            f"{names[uuid]}: CPU weight {weight}" + (f" FAILED: {failed.message}" if failed else "")
         )
     return lines

@@ -202,9 +202,8 @@ def _made(cycle: Cycle, names: Mapping[str, str], now_s: float) -> Iterator[Chan
         what = ", then ".join(map(described, change.steps))
         said = failed.message if failed else None
         yield Changed(now_s, who, what, change.reason, said)
-    for resource, idle in cycle.changes.idle.items():
-        failed = cycle.outcome.idle_failures.get(resource)
-        what = "enters the idle class" if idle else "leaves the idle class"
-        why = "bookings have precedence" if idle else "no booking needs precedence"
+    for resource, weight in cycle.changes.cpu_weights.items():
+        failed = cycle.outcome.weight_failures.get(resource)
         said = failed.message if failed else None
-        yield Changed(now_s, names[resource], what, why, said)
+        why = "bookings have precedence"
+        yield Changed(now_s, names[resource], f"CPU weight {weight}", why, said)

@@ -211,7 +211,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
         lambda r: {"read_only": 0, "refused": 0, **r.totals.failures}, ("reason",)),
     Row("counter", "amp_plans_rejected_total", "Invalid plans returned by the policy.",
         lambda r: r.totals.plans_rejected),
-    Row("counter", "amp_writes_total", "Limits, affinities and idle flags written.",
+    Row("counter", "amp_writes_total", "Limits, affinities and CPU weights written.",
         lambda r: r.totals.writes),
 )
 ALL: tuple[Row[Snapshot], ...] = (
@@ -240,8 +240,6 @@ INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("histogram", "amp_instance_delivered_ratio",
         "Delivered over booked capacity of each vCPU, in minutes with demand.",
         _delivered_ratios),
-    Row("gauge", "amp_instance_idle_class", "Whether it runs in the idle class (cpu.idle).",
-        lambda d: d.idle),
 )
 VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",

@@ -114,12 +114,11 @@ def _card(frame: Frame, record: DomainRecord, shown: Sequence[Shown | None]) -> 
     known = any(value is not None for value in delivered)
     chart = lines(replace(frame, says=f"{label(record)}: {_said(record)}", unit=unit), drawn, areas)
     said = "".join(f'<p class="bad">{text(sentence)}.</p>' for sentence in wrong)
-    idle = ", idle class" if record.idle else ""
     return (
         f'<article class="card{" bad" if wrong else ""}"><div class="pair">'
         f'<h3>{text(label(record))}</h3><span class="quiet">{text(record.domain.flavor)}</span>'
         f'</div><div class="pair"><b>{text(_said(record))}</b>'
-        f'<span class="quiet">{text(_where(record.vcpus))}{idle}</span></div>{said}'
+        f'<span class="quiet">{text(_where(record.vcpus))}</span></div>{said}'
         f"{chart if known else UNKNOWN}</article>"
     )
 

@@ -84,13 +84,13 @@ def refused(bookings: Bookings) -> dict[str, str]:
 def instances(
     bookings: Bookings,
     now: Allocations,
-    idle: Mapping[str, bool | None],
+    cpu_weights: Mapping[str, int | None],
     excluded: Mapping[str, str],
     coefficients: Mapping[str, Mapping[int, Mapping[str, float]]],
 ) -> tuple[Instance, ...]:
     """The instances as the control stage sees them.
 
-    ``idle``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
+    ``cpu_weights``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
     """
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
     for (resource, index), found in now.items():
@@ -103,5 +103,5 @@ def instances(
             why = OWN_QUOTA
         own = coefficients.get(resource, {}) if why is None else {}
         of_all = tuple(vcpus[resource])
-        made.append(Instance(resource, booking, of_all, why, idle[resource] is True, own))
+        made.append(Instance(resource, booking, of_all, why, cpu_weights[resource], own))
     return tuple(made)

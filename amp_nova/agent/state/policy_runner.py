@@ -36,15 +36,13 @@ with whole intervals the policy would sometimes be asked a cycle too late."""
 class PolicySettings:
     """How policies are run; see the options ``policy_*``.
 
-    ``idle_class``: whether best effort runs in the idle class, so that it can use what bookings
-    leave unused; ``moves_max``: vCPUs that may change core type per interval, ``None`` for any
-    number; ``seed``: for policies that decide at random.
+    ``moves_max``: vCPUs that may change core type per interval, ``None`` for any number; ``seed``:
+    for policies that decide at random.
     """
 
     interval_s: float = 2.5
     moves_max: int | None = None
     seed: int = 0
-    idle_class: bool = True
 
 
 class Known(Struct, frozen=True):
@@ -151,10 +149,9 @@ def _ask(
         moves = min(float(settings.moves_max), state.moves_left + earned)
         state = structs.replace(state, moves_left=moves)
     ratios = {key: _ratios(state, key, now) for key in now.readings}
-    if settings.idle_class:
-        wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
-        use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
-        state = structs.replace(state, use=use)
+    wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
+    use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
+    state = structs.replace(state, use=use)
     view = _view(state, settings, now, entitlements, ratios)
     asked = structs.replace(
         state.asked,

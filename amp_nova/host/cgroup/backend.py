@@ -6,8 +6,7 @@ would be wrong.
 
 import os
 
-from amp_nova.host.cgroup.groups import DomainGroup
-from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model.allocation import Step
 from amp_nova.model.observation import VcpuKey
 
@@ -27,9 +26,10 @@ class CgroupBackend:
         if thread.group.bandwidth() != step.bandwidth:  # any write would refill the group
             thread.group.set_bandwidth(step.bandwidth)
 
-    def set_idle(self, group: DomainGroup, *, idle: bool) -> None:
-        """Put a domain into the idle class or take it out; ``ActuationFailed`` if that fails."""
-        group.set_idle(idle)
+    def set_weight(self, _resource: str, threads: VcpuThreads, weight: int) -> None:
+        """Set a domain's CPU weight; ``ActuationFailed`` if the kernel then reports another."""
+        if threads.domain is not None:
+            threads.domain.set_weight(weight)
 
 
 def move_thread(tid: int, pcpus: frozenset[int]) -> None:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
+from amp_nova.model import cpu_weight
 from amp_nova.model.bandwidth import Bandwidth
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
@@ -223,31 +224,49 @@ class VcpuGroup:
         _write(f"{self.path}/{name}", text, fd)
 
 
+_WEIGHT = {1: "cpu.shares", 2: "cpu.weight"}
+_SHARES = 1024
+"""The shares of cgroup version 1 that are ``cpu_weight.DEFAULT``."""
+
+
 class DomainGroup:
     """The CPU cgroup of a whole domain; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
-    def __init__(self, vcpu: str) -> None:
+    def __init__(self, vcpu: str, version: int) -> None:
         """``vcpu``: the folder of one of its vCPUs, in version 2 two levels down."""
         self.folder = os.path.dirname(vcpu).removesuffix("/libvirt")
-        self._path = f"{self.folder}/cpu.idle"
-        self._fd: int | None = None
-        with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
-            self._fd = os.open(self._path, os.O_RDONLY)
+        self.version = version
+        self._path = f"{self.folder}/{_WEIGHT[version]}"
+        self._fd = os.open(self._path, os.O_RDONLY)
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self._fd is not None:
+        if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
-            self._fd = None
+            self._fd = -1
 
-    def idle(self) -> bool | None:
-        """Whether the domain is in the idle class; ``None`` if the kernel has no ``cpu.idle``."""
-        return None if self._fd is None else os.pread(self._fd, 8, 0)[:1] == b"1"
+    def weight(self) -> int:
+        """The CPU weight (``model.cpu_weight``), 0 in the kernel's idle class (``cpu.idle``)."""
+        found = int(os.pread(self._fd, 16, 0))
+        return found if self.version == 2 else round(found * cpu_weight.DEFAULT / _SHARES)
 
-    def set_idle(self, idle: bool) -> None:
-        """Write ``cpu.idle`` and read it back; ``ActuationFailed`` if it does not change."""
-        self.idle()  # fails if the group is gone, even if a new group has its path
-        _write(self._path, "1" if idle else "0")
-        if self.idle() != idle:
-            raise ActuationFailed(f"{os.path.basename(self.folder)} does not change its cpu.idle")
+    def set_weight(self, weight: int) -> None:
+        """Write the CPU weight and read it back; ``ActuationFailed`` if it does not change.
+
+        A group that an older agent left in the idle class, which has no weight, leaves it first.
+        """
+        if not self.weight():
+            _write(f"{self.folder}/cpu.idle", "0")
+        _write(self._path, str(self.shares_of(weight)))
+        self.check(weight)
+
+    def shares_of(self, weight: int) -> int:
+        """A CPU weight in the unit of this cgroup version."""
+        return weight if self.version == 2 else round(weight * _SHARES / cpu_weight.DEFAULT)
+
+    def check(self, wanted: int) -> None:
+        """Read the weight after a write; ``ActuationFailed`` if the kernel reports another."""
+        if (now := self.weight()) != wanted:
+            name = os.path.basename(self.folder)
+            raise ActuationFailed(f"{name} has the CPU weight {now} after {wanted} was set")

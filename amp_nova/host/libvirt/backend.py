@@ -2,10 +2,6 @@
 
 It calls ``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags`` on the live domain,
 never on its persistent definition. libvirt has one quota for all vCPUs of a domain.
-
-libvirt has no idle class. Instead, a limited domain gets more CPU shares: its limit keeps it from
-using more than its booking, so the shares cost its neighbours nothing, and they need not be undone
-when the agent ends.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,21 +10,16 @@ from dataclasses import replace
 import libvirt
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.groups import PERIOD_US, DomainGroup
+from amp_nova.host.cgroup.groups import PERIOD_US
 from amp_nova.host.libvirt import mark
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.libvirt.mark import Mark
-from amp_nova.host.vcpu_threads import VcpuThread
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpulist
 from amp_nova.model.allocation import Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import VcpuKey
 
-SHARES = {1: 1024, 2: 100}
-"""``cpu_shares`` of a domain whose definition does not set them, by cgroup version."""
-PRECEDENCE = 8
-"""Factor on ``SHARES`` for a limited domain: enough for 0.8 of a core beside two busy neighbours,
-and not so much that host processes that work for the domains starve."""
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 Write = Callable[[libvirt.virDomain], None]
 
@@ -50,25 +41,27 @@ class LibvirtBackend:
         else:
             self._limit(key[0], thread, step.bandwidth)
 
-    def set_idle(self, _group: DomainGroup, *, idle: bool) -> None:
-        """Raises ``ActuationFailed``: libvirt has no idle class."""
-        raise ActuationFailed(
-            f"libvirt cannot {'set' if idle else 'end'} the idle class that another agent used: "
-            "do so with [agent] writer = cgroup"
-        )
+    def set_weight(self, resource: str, threads: VcpuThreads, weight: int) -> None:
+        """Set a domain's ``cpu_shares``, whose unit is that of the cgroup version."""
+        if threads.domain is None:
+            return
+        ours, shares = self._mark(resource), threads.domain.shares_of(weight)
+        made = replace(ours, shares=True)
+
+        def write(domain: libvirt.virDomain) -> None:
+            _write_mark(domain, ours, made)
+            domain.setSchedulerParametersFlags({"cpu_shares": shares}, LIVE)
+
+        self._write(resource, write, {"cputune.cpu_shares": shares}, made)
+        threads.domain.check(weight)
 
     def _limit(self, resource: str, thread: VcpuThread, wanted: Bandwidth | None) -> None:
         if burst_us := thread.group.burst_us:
             raise ActuationFailed(
                 f"vCPU {thread.index} has a burst of {burst_us} us, which libvirt cannot end"
             )
-        definition = self._hypervisor.definition(resource)
         ours, tunables = self._mark(resource), _bandwidth(thread, wanted)
         made = replace(ours, quota=True)
-        if not definition.domain.weighted_elsewhere and (wanted is not None or ours.shares):
-            made = replace(made, shares=True)
-            usual = SHARES[thread.group.version]
-            tunables = {"cpu_shares": usual * (PRECEDENCE if wanted else 1), **tunables}
 
         def write(domain: libvirt.virDomain) -> None:
             _write_mark(domain, ours, made)

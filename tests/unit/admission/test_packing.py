@@ -124,9 +124,28 @@ class TestPack:
         assert not packing.complete
 
     def test_the_reserve_stays_free(self):
-        """No pCPU is filled above 1 - reserve."""
-        assert pack([demand("a", 0.9, SLOW)], topology(), 0.1).complete
-        assert not pack([demand("a", 0.91, SLOW)], topology(), 0.1).complete
+        """No pCPU is filled above 1 - reserve by several vCPUs."""
+        assert pack([demand("a", 0.5, {0}), demand("b", 0.4, {0})], topology(), 0.1).complete
+        assert not pack([demand("a", 0.5, {0}), demand("b", 0.41, {0})], topology(), 0.1).complete
+
+    @pytest.mark.parametrize("booked", [0.91, 0.95, 1.0])
+    def test_a_vcpu_that_needs_the_reserve_is_alone_on_its_pcpu(self, booked):
+        """It takes all that may be booked there: not even a small one comes beside it."""
+        packing = pack([demand("a", booked, {0}), demand("b", 0.01, {0})], topology(), 0.1)
+
+        assert packing.placed == {"a": 0}
+        assert packing.free_cores[0] == 0.0
+
+    def test_a_vcpu_that_needs_more_than_a_pcpu_is_refused_with_a_reserve_too(self):
+        """The reserve is no reason to give it less."""
+        assert not pack([demand("a", 1.01, SLOW)], topology(), 0.1).complete
+
+    def test_whole_pcpus_come_one_by_one(self):
+        """As many as there are."""
+        packing = pack([demand(i, 1.0, SLOW) for i in range(3)], topology(), 0.05)
+
+        assert len(packing.placed) == len(SLOW) == 2
+        assert len({*packing.placed.values()}) == 2
 
     def test_core_type_and_allowed_are_honoured(self):
         """A vCPU stays within its flavor's core type and Nova's pCPUs."""

@@ -103,7 +103,7 @@ class TestSteadyState:
         assert report.time_ns == host.time_ns
         assert report.topology is host.topology
         assert tuple(report.stage_s) == STAGES
-        assert (report.totals.cycles, report.totals.writes) == (3, 2)
+        assert (report.totals.cycles, report.totals.writes) == (3, 3)  # affinity, limit and weight
         assert vcpu(report).entitlement.core_type == "slow"
         assert vcpu(report).reading.bandwidth.cores == 0.5
         assert problem(report) is None
@@ -279,7 +279,7 @@ class TestFailures:
 
         report = cycles(agent, host, 2)
         assert report.totals.failures == {"refused": 3}
-        assert report.totals.writes == 2
+        assert report.totals.writes == 4  # affinity and limit of one vCPU, and two weights
 
         host.refuses = set()
         report = cycles(agent, host)
@@ -583,12 +583,12 @@ class TestChangingHosts:
             report = cycles(agent, host)
             notes = {d.domain.resource for d in report.domains if d.vcpus[0].entitlement.note}
             assert notes == {"a"}
-            assert [host.domains[name].idle for name in "yza"] == [False, False, True]
+            assert [host.domains[name].cpu_weight for name in "yza"] == [500, 500, 5]
 
         host.domains.pop("z")
         report = cycles(agent, host)
         assert vcpu(report, "a").entitlement.note is None
-        assert not host.domains["a"].idle
+        assert host.domains["a"].cpu_weight == 500
 
     def test_an_overbooked_host_is_steady(self):
         """More than fits: everybody is held at something, and nobody is moved to and fro."""

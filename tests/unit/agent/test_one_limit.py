@@ -15,12 +15,12 @@ def host():
 
 
 def agent(host):
-    """A loop as with ``writer = libvirt``, which has no idle class."""
-    return loop(host, terms=Terms(one_limit=True, idle_class=False))
+    """A loop as with ``writer = libvirt``."""
+    return loop(host, terms=Terms(one_limit=True))
 
 
 def test_refused_bookings_are_left_alone_and_status_says_why(host):
-    """Others are enforced all the same, and best effort is not put into the idle class."""
+    """Others are enforced all the same, and have precedence over best effort."""
     host.add("differ", {"pref_core": "0.5", "pref_core.1": "0.2"}, vcpus=2)
     host.add("same", {"pref_core": "0.5"}, vcpus=2)
     host.add("free")
@@ -30,7 +30,8 @@ def test_refused_bookings_are_left_alone_and_status_says_why(host):
     found = state(host)
     assert found["differ", 0] == ([0, 1, 2], None)
     assert found["same", 0][1] == found["same", 1][1] == 0.5
-    assert not host.domains["free"].idle
+    weights = {name: domain.cpu_weight for name, domain in host.domains.items()}
+    assert weights == {"differ": 100, "same": 1000, "free": 5}
     refused, *_ = (i for i in status.status(report) if i["instance"] == "differ")
     for vcpu in refused["vcpus"]:
         assert vcpu["note"].startswith("not enforced: the bookings of its vCPUs differ")

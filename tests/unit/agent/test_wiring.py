@@ -54,13 +54,12 @@ def test_bad_booking_line_is_one_sentence(line, reason):
 def test_settings_are_the_configured_ones(setup):
     """What an operator configures reaches the loop."""
     conf = setup.conf(reserve_ratio=0.1, affinity="pcpu", drift_repairs_max=7, cycle_s=0.5)
-    conf.set_override("best_effort_yields", False, "agent")
 
     found = settings.read(conf, dry_run=True)
 
     assert (found.terms.reserve_ratio, found.terms.one_pcpu) == (0.1, True)
     assert (found.drift_repairs_max, found.dry_run) == (7, True)
-    assert (found.terms.cycle_s, found.terms.idle_class) == (0.5, False)
+    assert found.terms.cycle_s == 0.5
 
 
 @pytest.mark.parametrize(
@@ -101,12 +100,12 @@ def test_removed_calibration_has_no_age(setup):
 
 
 def test_the_libvirt_writer_decides_by_what_libvirt_can(setup):
-    """One limit per instance, no idle class, and a sampling period that suits slow writes."""
+    """One limit per instance, and a sampling period that suits slow writes."""
     conf = setup.conf(writer="libvirt")
 
     found = settings.read(conf)
 
-    assert (found.terms.one_limit, found.terms.idle_class, found.ips.sp_s) == (True, False, 0.5)
+    assert (found.terms.one_limit, found.ips.sp_s) == (True, 0.5)
     conf.set_override("sp_s", 0.2, "agent")
     assert settings.read(conf).ips.sp_s == 0.2
     assert settings.read(setup.conf()).ips.sp_s == 0.1

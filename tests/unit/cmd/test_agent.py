@@ -74,8 +74,11 @@ def test_once_changes_and_reports(node, run):
     quota, period = node.host.limit().split()
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        f"{NAME} vCPU {i}: quota {quota}/{period} us, pCPUs 0-1 (0.5 refcores / 1 on slow)"
-        for i in range(2)
+        *(
+            f"{NAME} vCPU {i}: quota {quota}/{period} us, pCPUs 0-1 (0.5 refcores / 1 on slow)"
+            for i in range(2)
+        ),
+        f"{NAME}: CPU weight 1000",
     ]
 
 
@@ -123,19 +126,33 @@ def test_a_failed_change_is_the_answer_no(node, run):
     assert out.count("FAILED: vCPU 0 cannot be changed: Read-only file system") == 1
 
 
-def test_a_failed_change_of_the_idle_class_is_the_answer_no(node, run):
+def test_a_failed_change_of_a_cpu_weight_is_the_answer_no(node, run):
     """Exit status 1, although every limit was written."""
     node.start(specs=HALF)
     node.start("other", pid=4100)
-    node.host.idle("other")
-    node.kernel.refuse = {"cpu.idle": 30}
+    node.kernel.refuse = {"cpu.weight": 30}
 
     status, out, _ = run("--once")
 
     assert status == 1
-    said = "other: enters the idle class FAILED: cpu.idle cannot be changed: Read-only file system"
-    assert said in out.splitlines()
-    assert out.count("FAILED") == 1
+    why = "FAILED: its CPU weight cannot be changed: Read-only file system"
+    assert {f"instance-00000001: CPU weight 1000 {why}", f"other: CPU weight 10 {why}"} <= {
+        *out.splitlines()
+    }
+    assert out.count("FAILED") == 2
+
+
+def test_an_option_of_an_older_agent_does_not_stop_it(node, run):
+    """Nor does it keep best effort from having the least weight."""
+    node.start(specs=HALF)
+    node.start("other", pid=4100)
+    node.host.enter_idle_class("other")
+
+    status, out, err = run("--once", best_effort_yields="false")
+
+    assert (status, err) == (0, "")
+    assert "other: CPU weight 10" in out.splitlines()
+    assert node.host.weight("other").read_text() == "10\n"
 
 
 def test_problems_are_reported(node, run):

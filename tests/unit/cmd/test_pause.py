@@ -179,6 +179,7 @@ def test_resume_without_a_pause_is_the_answer_no(run):
 def test_release_restores_and_excludes(run, excluded, node):
     """No setting of amp-nova is left, and the agent does not manage the instance."""
     changes = "".join(f"{NAME} vCPU {i}: pCPUs 0-3, no quota\n" for i in range(2))
+    changes += f"{NAME}: CPU weight 100\n"
 
     assert run("release", NAME) == (0, f"{changes}released {NAME}\n1 released, 0 leftovers\n", "")
     assert [node.host.limit(index=i) for i in range(2)] == ["max 100000"] * 2
@@ -193,6 +194,7 @@ def test_release_of_all_instances_with_amp_keys(run, node):
 
     assert status == 0
     changes = [f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)]
+    changes += [f"{NAME}: CPU weight 100"]
     assert json.loads(out) == {"released": [NAME], "changes": changes, "leftovers": []}
 
 
@@ -247,6 +249,7 @@ def test_dry_run_of_a_release_changes_nothing(run, node, excluded, chosen):
     """It lists what a release would change."""
     writes, limit = node.kernel.writes, node.host.limit()
     changes = [f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)]
+    changes += [f"{NAME}: CPU weight 100"]
 
     status, out, err = run("release", chosen, "--dry-run")
 
@@ -254,7 +257,7 @@ def test_dry_run_of_a_release_changes_nothing(run, node, excluded, chosen):
     assert out.splitlines() == [*changes, "1 to release, 0 leftovers"]
     assert (node.kernel.writes, node.host.limit()) == (writes, limit)
     assert excluded() == {}
-    assert run("release", chosen)[1].splitlines()[:2] == changes
+    assert run("release", chosen)[1].splitlines()[:3] == changes
 
 
 def test_leftovers_are_the_answer_no(run, node):

@@ -78,16 +78,16 @@ class TestChange:
         assert change(now_at([1]), entitlement(None)) is None
 
 
-def test_the_idle_class_is_set_once_for_an_instance():
+def test_the_cpu_weight_is_set_once_for_an_instance():
     """Where it is set already, or not ours to set, there is nothing to do."""
     host = FakeHost()
     host.add("vm", vcpus=2)
-    wanted = {("vm", i): entitlement(None, idle=True) for i in range(2)}
+    wanted = {("vm", i): entitlement(None, cpu_weight=10) for i in range(2)}
 
     now = allocations(host.observe())
 
-    assert changes(now, {"vm": False}, wanted).idle == {"vm": True}
-    for present in (True, None):
+    assert changes(now, {"vm": 100}, wanted).cpu_weights == {"vm": 10}
+    for present in (10, None):
         assert not changes(now, {"vm": present}, wanted)
 
 

@@ -245,18 +245,30 @@ def test_a_burst_is_a_foreign_change():
     assert differences(expected(quota=None), now) == ()
 
 
-def test_the_idle_class_is_repaired_a_few_times_then_left_alone(host, watch):
-    """Somebody takes a best-effort instance out of it again and again."""
-    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), idle=True)
+def test_the_cpu_weight_is_repaired_a_few_times_then_left_alone(host, watch):
+    """Somebody gives a best-effort instance another one again and again."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), cpu_weight=5)
     for count in (1, 2, 3):
-        host.domains["vm"].idle = True
+        host.domains["vm"].cpu_weight = 5
         watch.expect(host.observe(), entitlement)
-        host.domains["vm"].idle = False
+        host.domains["vm"].cpu_weight = 1000
         assert not excluded(watch, host)
-        assert watch.state.counts == {"idle": count}
+        assert watch.state.counts == {"weight": count}
     watch.expect(host.observe(), entitlement)
 
     assert excluded(watch, host)
+
+
+def test_the_default_weight_is_nobodys_change(host, watch):
+    """systemd writes it with every daemon-reload."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), cpu_weight=5)
+    for _ in range(9):
+        host.domains["vm"].cpu_weight = 5
+        watch.expect(host.observe(), entitlement)
+        host.domains["vm"].cpu_weight = 100
+        assert not excluded(watch, host)
+
+    assert watch.state.counts == {}
 
 
 def test_after_the_guard_acted_nothing_is_a_foreign_change(host, watch):

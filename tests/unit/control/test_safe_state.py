@@ -69,9 +69,16 @@ def test_a_booking_in_ips_falls_back_to_the_nominal_limit():
     ]
 
 
-def test_best_effort_gets_what_was_found():
-    """It is in the idle class because of the other instance's booking."""
-    assert recorded({}) == AS_FOUND
+def test_best_effort_that_a_policy_placed_gets_what_was_found():
+    """Not the pCPUs that a policy chose at some moment."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, FAST, governed_by="policy")
+
+    assert safe_state(entitlement, COUNTED) == AS_FOUND
+
+
+def test_best_effort_that_only_has_a_weight_needs_nothing():
+    """The weight, which it has because of the other instance's booking, is right without agent."""
+    assert recorded({}) is None
 
 
 def test_the_core_type_that_a_flavor_asks_for_stays():

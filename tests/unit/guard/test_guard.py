@@ -24,6 +24,7 @@ from tests.fakehost import Node, put, resource
 NAME, OTHER = "instance-00000001", "instance-00000002"
 HALF = {"amp:pref_core": "0.5"}
 SLOW, FAST = {0, 1}, {2, 3}
+SET, DEFAULT = {NAME: 1000, OTHER: 10}, {NAME: 100, OTHER: 100}
 
 
 class Guarded:
@@ -37,13 +38,6 @@ class Guarded:
         self.node.kernel.pcpus = frozenset(range(4))
         self.node.start(NAME, specs=HALF)
         self.node.start(OTHER, pid=4100)
-        self.weights = {}
-        for name in (NAME, OTHER):
-            self.node.host.idle(name)
-            group = self.node.host.group(name, "emulator").parent
-            file = group / ("cpu.weight" if version == 2 else "cpu.shares")
-            put(file, 100)
-            self.weights[name] = file
         self.cycle()
         self.lease = lease.Lease(self.state, 10.0)
         self.lease.renew()
@@ -61,8 +55,18 @@ class Guarded:
         """The lease ends now."""
         (self.state / lease.LEASE).write_text("1")
 
-    def idle(self, name=OTHER):
-        return self.node.host.idle(name).read_text().strip() == "1"
+    def weight(self, name=OTHER):
+        """In the unit of ``cpu.weight``."""
+        shares = int(self.node.host.weight(name).read_text())
+        return shares if self.node.host.version == 2 else round(shares * 100 / 1024)
+
+    def weights(self):
+        return {name: self.weight(name) for name in (NAME, OTHER)}
+
+    def reload(self):
+        """What systemd does with a daemon-reload: every weight is the default."""
+        for name in (NAME, OTHER):
+            put(self.node.host.weight(name), {1: 1024, 2: 100}[self.node.host.version])
 
     def place(self, index=0, pid=4000):
         return self.node.kernel.affinity[self.node.host.tid(index, pid)]
@@ -92,55 +96,93 @@ def test_nothing_is_written_while_the_lease_is_renewed(host):
     assert go_on
     assert 9.0 < wait_s <= 10.0
     assert host.node.kernel.writes == writes
-    assert host.idle()
+    assert host.weights() == SET
 
 
-def test_when_it_expires_best_effort_gets_what_it_had_and_bookings_stay(host):
-    """Out of the idle class and off its place; the booking keeps its limit, and weighs more."""
+def test_when_it_expires_limits_and_weights_stay(host):
+    """They are right without an agent, so there is nothing to write."""
+    writes = host.node.kernel.writes
     host.expire()
 
     assert host.watch.poll() == (1.0, True)
 
-    assert not host.idle()
+    assert host.node.kernel.writes == writes
     assert host.place(pid=4100) == SLOW | FAST
     assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
-    assert {n: int(f.read_text()) for n, f in host.weights.items()} == {NAME: 800, OTHER: 100}
+    assert host.weights() == SET
     assert lease.expirations(host.state) == 1
 
 
+def test_when_it_expires_changed_weights_are_set_again(host):
+    """As those that systemd reset while the agent hung."""
+    host.reload()
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.weights() == SET
+
+
 def test_a_weight_that_could_not_be_written_is_written_at_the_next_poll(host, monkeypatch):
-    """Although best effort has left the idle class by then."""
+    """The failure is no reason to give up."""
     write = kernel.set_weight
 
     def fail(*_):
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(kernel, "set_weight", fail)
+    host.reload()
     host.expire()
     host.watch.poll()
-    assert not host.idle()
+    assert host.weights() == DEFAULT
     monkeypatch.setattr(kernel, "set_weight", write)
 
     host.watch.poll()
 
-    assert {n: int(f.read_text()) for n, f in host.weights.items()} == {NAME: 800, OTHER: 100}
+    assert host.weights() == SET
 
 
-def test_bookings_get_no_weight_where_best_effort_was_not_in_the_idle_class(host):
-    """As the operator wants it with ``best_effort_yields = false``: nothing changes."""
-    host.node.host.idle(OTHER).write_text("0\n")
+def test_an_instance_in_the_idle_class_of_an_older_agent_leaves_it(host):
+    """It may get no CPU time at all there. The kernel refuses its weight until it has left."""
+    idle = host.node.host.enter_idle_class(OTHER)
     host.expire()
 
     host.watch.poll()
 
-    assert {int(f.read_text()) for f in host.weights.values()} == {100}
+    assert idle.read_text() == "0\n"
+    assert host.weights() == SET
+
+
+def test_a_record_of_version_1_is_guarded_without_a_weight(host):
+    """Its limits are; what weight there should be is not known."""
+    path = host.state / record.FOLDER / f"{resource(NAME)}.json"
+    plain = json.loads(path.read_text())
+    del plain["safe_weight"]
+    path.write_text(json.dumps({**plain, "version": 1, "idle": False}))
+    host.reload()
+    host.move(FAST)
+    host.expire()
+
+    host.watch.poll()
+
+    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
+    assert host.weights() == {NAME: 100, OTHER: 10}
+
+
+def test_a_record_of_a_later_version_is_not_used(host):
+    """Nobody knows what it means."""
+    path = host.state / record.FOLDER / f"{resource(NAME)}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
+
+    with pytest.raises(ValueError, match="it is of version 3, not 2"):
+        record.load(host.state / record.FOLDER, resource(NAME))
 
 
 def test_a_change_by_somebody_else_after_that_is_not_fought_over(host):
     """Only the first poll of an expired lease writes."""
     host.expire()
     host.watch.poll()
-    host.node.host.idle(OTHER).write_text("1\n")
+    host.reload()
     writes = host.node.kernel.writes
 
     for _ in range(3):
@@ -226,11 +268,12 @@ def test_a_group_that_another_group_has_replaced_is_never_written(host):
 def test_what_an_operator_has_paused_is_left_alone(host, until_s):
     """Also by a pause that cannot be read."""
     put(host.state / f"holds/{resource(OTHER)}.json", json.dumps({"until_s": until_s, "why": "x"}))
+    host.reload()
     host.expire()
 
     host.watch.poll()
 
-    assert host.idle()
+    assert host.weights() == {NAME: 1000, OTHER: 100}
 
 
 def test_it_ends_when_nothing_is_left_to_guard(host):
@@ -262,26 +305,27 @@ def test_a_lease_that_is_renewed_again_ends_the_guards_part(host):
     assert not host.lease.taken_over()
     host.watch.poll()
     host.cycle()
-    assert host.idle()
+    host.reload()
 
     host.expire()
     host.watch.poll()
 
-    assert not host.idle()
+    assert host.weights() == SET
     assert lease.expirations(host.state) == 2
 
 
 def test_a_failure_is_tried_again_and_said_once(host, capsys):
-    """The other domains do not wait for it."""
-    host.node.kernel.refuse = {"cpu.idle": 30}
+    """Once for each domain: they do not wait for each other."""
+    host.reload()
+    host.node.kernel.refuse = dict.fromkeys(("cpu.weight", "cpu.shares"), 30)
     host.expire()
     for _ in range(3):
         host.watch.poll()
     host.node.kernel.refuse = {}
     host.watch.poll()
 
-    assert not host.idle()
-    assert capsys.readouterr().err.count("Read-only file system") == 1
+    assert host.weights() == SET
+    assert capsys.readouterr().err.count("Read-only file system") == 2
 
 
 def test_release_restores_what_was_found_before_the_first_agent(host):
@@ -296,12 +340,11 @@ def test_release_restores_what_was_found_before_the_first_agent(host):
 
     assert host.node.host.limit(NAME).split()[0] in ("max", "-1")
     assert [host.place(i, p) for i in (0, 1) for p in (4000, 4100)] == [SLOW | FAST] * 4
-    assert {int(f.read_text()) for f in host.weights.values()} == {100}
-    assert not host.idle()
+    assert host.weights() == DEFAULT
 
 
 def test_dry_run_of_a_restore_lists_the_same_and_writes_nothing(host):
-    """The idle class included."""
+    """The weights included."""
     folder, writes = host.state / record.FOLDER, host.node.kernel.writes
     domains = [domain for _, domain in record.load_all(folder)]
 
@@ -309,19 +352,28 @@ def test_dry_run_of_a_restore_lists_the_same_and_writes_nothing(host):
 
     assert host.node.kernel.writes == writes
     assert dry == [restore(d, found) for d in domains]
-    assert any(f"{OTHER}: leaves the idle class" in d.changes for d in dry)
+    assert any(d.changes[0].startswith(f"{OTHER}: weight 10") for d in dry)
 
 
-def test_a_domain_found_in_the_idle_class_returns_to_it_by_release_alone(host):
-    """It is never safe."""
+def test_release_restores_the_weight_that_was_found(host):
+    """An operator's; and it ends the idle class of an older agent for that."""
+    host.node.host.enter_idle_class(OTHER)
     domain = record.load(host.state / record.FOLDER, resource(OTHER))
-    host.node.host.idle(OTHER).write_text("0\n")
-    operators = replace(domain, idle=True)
+    operators = replace(domain, weight=domain.weight * 3)
 
-    restore(operators, lambda vcpu, now: now)
-    assert not host.idle()
-    restore(operators, found)
-    assert host.idle()
+    assert restore(operators, found).left == []
+
+    assert host.weight() == 300
+
+
+def test_a_weight_that_is_not_amp_novas_is_not_written(host):
+    """The record of an instance with CPU shares of its own names no group."""
+    host.reload()
+    domain = record.load(host.state / record.FOLDER, resource(OTHER))
+    for wanted in (found, lambda vcpu, now: now):
+        restore(replace(domain, group="", weight=300, safe_weight=5), wanted)
+
+    assert host.weights() == DEFAULT
 
 
 def test_the_guard_imports_the_standard_library_only():
@@ -370,12 +422,12 @@ def test_a_lease_that_was_renewed_between_two_polls_has_expired_anew(host):
     host.expire()
     host.watch.poll()
     host.cycle()
-    assert host.idle()
+    host.reload()
     (host.state / lease.LEASE).write_text("2")  # renewed, and expired since
 
     host.watch.poll()
 
-    assert not host.idle()
+    assert host.weights() == SET
     assert lease.expirations(host.state) == 2
 
 

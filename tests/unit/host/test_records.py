@@ -1,6 +1,7 @@
 """What the agent records before it changes anything, on a fake node."""
 
 import errno
+import json
 import os
 
 import pytest
@@ -48,7 +49,7 @@ def start(node, tmp_path):
 
 
 def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypatch):
-    """Quota, period, affinity and idle class, of both vCPUs, with what tells them from others."""
+    """Quota, period, affinity and CPU weight, of both vCPUs, with what tells them from others."""
     put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
     seen = []
     agent, write = start(), node.kernel.write
@@ -66,6 +67,7 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
     assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
     assert (first.started, first.vcpus[0].started) == ("77", "77")
     assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
+    assert (first.weight, first.safe_weight) == (100, 1000)
 
 
 def test_a_later_start_never_overwrites_what_was_found(node, start):
@@ -202,3 +204,88 @@ def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):
     agent.loop.cycle()
 
     assert list(record.load_all(agent.records.folder)) == []
+
+
+def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
+    """Without vCPUs: none of them is changed."""
+    node.start("other", pid=4100)
+    node.sensor.reread()
+    agent = start()
+    agent.loop.cycle()
+
+    found = agent.recorded("other")
+    assert (found.weight, found.safe_weight, found.vcpus) == (100, 10, {})
+
+
+@pytest.mark.parametrize("name", [NAME, "other"])
+def test_the_weight_of_another_process_is_recorded_anew(node, start, name):
+    """It is the same as before, but the new process has its own group and record."""
+    node.start("other", pid=4100)
+    agent = start()
+    agent.loop.cycle()
+    before = agent.recorded(name)
+    node.host.stop(name, pid=4000 if name == NAME else 4100)
+    node.host.start(name, pid=4200, began=99)
+    put(node.host.weight(name), 200)
+    node.sensor.reread()
+
+    agent.loop.cycle()
+
+    found = agent.recorded(name)
+    assert found.started == "99"
+    assert (found.weight, found.safe_weight) == (200, before.safe_weight)
+
+
+def test_a_later_weight_leaves_what_was_found(node, start):
+    """Only the weight that shall be changes."""
+    node.start("other", pid=4100)
+    put(node.host.weight("other"), 200)
+    agent = start()
+    agent.loop.cycle()
+    node.host.stop()
+    node.libvirt.forget()
+
+    agent.loop.cycle()
+
+    assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (200, 100)
+
+
+@pytest.mark.parametrize("weight", ["idle class", 1000])
+def test_weights_of_an_agent_without_records_are_not_taken_for_the_original(node, start, weight):
+    """Originally the instance had the default."""
+    node.start("other", pid=4100)
+    if weight == "idle class":
+        node.host.enter_idle_class("other")
+    else:
+        put(node.host.weight("other"), weight)
+    agent = start()
+    agent.loop.cycle()
+
+    assert (agent.recorded("other").weight, node.see("other").cpu_weight) == (100, 10)
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"weight": 0, "idle": True}, {"weight": 0, "group": "", "inode": 0}]
+)
+def test_a_record_of_version_1_is_completed_with_the_weight(node, start, said):
+    """Also one of an instance found in the idle class, or of a kernel that has none."""
+    node.start("other", pid=4100, specs={"amp:core_type": "slow"})
+    agent = start()
+    agent.loop.cycle()
+    path = agent.records.folder / f"{resource('other')}.json"
+    plain = json.loads(path.read_text())
+    del plain["safe_weight"]
+    put(node.host.weight("other"), 100)
+    path.write_text(json.dumps({**plain, "version": 1, "idle": False, **said}))
+    if said.get("group") != "":
+        node.host.enter_idle_class("other")
+
+    later = start()
+    assert later.loop.cycle().outcome.weight_failures == {}
+
+    found = later.recorded("other")
+    assert json.loads(path.read_text())["version"] == 2
+    assert node.see("other").cpu_weight == 10
+    assert (found.weight, found.safe_weight) == (100, 10)
+    assert found.group == str(node.host.weight("other").parent)
+    assert sorted(found.vcpus) == [0, 1]

@@ -299,23 +299,35 @@ def test_paused_instances_are_in_the_observation(node):
     assert node.sensor.observe().paused == {R: "paused"}
 
 
-@pytest.mark.parametrize("idle", [False, True])
-def test_idle_class_is_read_from_the_kernel(node, idle):
-    """``cpu.idle`` of the domain's own group."""
-    put(node.host.idle(), int(idle))
+@pytest.mark.parametrize(
+    ("version", "content", "weight"),
+    [
+        (2, 100, 100),
+        (2, 5, 5),
+        (2, 0, 0),
+        (1, 1024, 100),
+        (1, 51, 5),
+        (1, 3, 0),
+        (1, 262144, 25600),
+    ],
+)
+def test_cpu_weight_is_that_of_the_domains_group(tmp_path, monkeypatch, version, content, weight):
+    """In the unit of ``cpu.weight`` in either cgroup version; 0 in the kernel's idle class."""
+    node = Node(tmp_path, monkeypatch, version)
     node.start()
+    put(node.host.weight(), content)
 
-    assert node.see().idle is idle
+    assert node.see().cpu_weight == weight
 
 
-def test_idle_class_is_unknown_without_the_file_or_beside_shares_of_its_own(node):
-    """On kernels before 5.15, and for a domain whose definition has CPU shares."""
+def test_cpu_weight_is_unknown_without_the_file_or_beside_shares_of_its_own(node):
+    """In a kernel without weights, and for a domain whose definition has CPU shares."""
     node.start()
-    assert node.see().idle is None
+    node.host.weight().unlink()
+    assert node.see().cpu_weight is None
 
-    node.host.idle("weighted")
     node.start("weighted", pid=4100, cputune="<shares>100</shares>")
-    assert node.see("weighted").idle is None
+    assert node.see("weighted").cpu_weight is None
 
 
 def test_thread_of_a_vcpu_is_found_by_its_key(node):

@@ -20,6 +20,7 @@ R = resource(NAME)
 HALF = {"amp:pref_core": "0.5"}
 LIMIT = Bandwidth(5000, 20000)
 LESS = Bandwidth(4000, 20000)
+EVERYWHERE = frozenset(range(4))
 ON_3 = Step(pcpus=frozenset({3}))
 WRITER = "amp_nova.host.writer"
 
@@ -35,9 +36,9 @@ def change(index=0, *steps, name=NAME):
     return Change((resource(name), index), steps or (Step(bandwidth=LIMIT),))
 
 
-def apply(node, *changes, **idle):
-    """Apply changes of vCPUs, and put instances into the idle class, by name, or take them out."""
-    return node.writer.apply(Changes(changes, {resource(n): value for n, value in idle.items()}))
+def apply(node, *changes, **weights):
+    """Apply changes of vCPUs, and set the CPU weights of instances, by name."""
+    return node.writer.apply(Changes(changes, {resource(n): w for n, w in weights.items()}))
 
 
 def test_changes_are_made(node):
@@ -63,59 +64,81 @@ def test_limit_in_force_is_not_written_again(node):
     assert node.kernel.written == before
 
 
-@pytest.mark.parametrize("to", [True, False])
-def test_idle_class_is_entered_and_left(node, to):
-    """By ``cpu.idle`` of the domain's group, in the same call as changes of vCPUs."""
-    put(node.host.idle("web"), int(not to))
+def test_weight_is_set_before_the_limits(node):
+    """Of the domain's group, in the same call: without it, a limit gives no precedence."""
     node.start("web")
-    assert node.see("web").idle is not to
+    assert node.see("web").cpu_weight == 100
 
-    assert apply(node, change(name="web"), web=to) == Outcome()
+    assert apply(node, change(name="web"), web=1000) == Outcome()
 
-    assert node.host.idle("web").read_text() == f"{int(to)}\n"
-    assert node.see("web").idle is to
+    assert node.host.weight("web").read_text() == {1: "10240\n", 2: "1000\n"}[node.host.version]
+    assert node.see("web").cpu_weight == 1000
     assert node.host.limit("web") == "5000 20000"
+    assert node.kernel.written[0][0] == node.host.weight("web").name
+
+
+@pytest.mark.parametrize("weight", [5, 100, 1000])
+def test_an_instance_that_an_older_agent_left_in_the_idle_class_leaves_it(node, weight):
+    """The kernel refuses to write the weight of a group that is in it."""
+    node.start("web")
+    idle = node.host.enter_idle_class("web")
+    assert node.see("web").cpu_weight == 0
+
+    assert apply(node, web=weight) == Outcome()
+
+    assert idle.read_text() == "0\n"
+    assert node.see("web").cpu_weight == weight
+
+
+def test_an_instance_that_cannot_leave_the_idle_class_is_a_failure(node):
+    """In the kernel's words."""
+    node.start("web")
+    node.host.enter_idle_class("web")
+    node.see("web")
+    node.kernel.refuse = {"cpu.idle": errno.EROFS}
+
+    failure = apply(node, web=5).weight_failures[resource("web")]
+
+    assert failure.message == "its CPU weight cannot be changed: Read-only file system"
 
 
 @pytest.mark.parametrize(
     ("code", "reason"), [(errno.EROFS, "read_only"), (errno.EINVAL, "refused")]
 )
-def test_refused_idle_class_is_a_failure_of_the_instance(node, code, reason):
-    """Counted and reported by instance, in the kernel's words."""
-    node.host.idle("web")
+def test_refused_weight_is_a_failure_of_the_instance(node, code, reason):
+    """Counted and reported by instance, in the kernel's words; its limits are set nevertheless."""
     node.start("web")
     node.see("web")
-    node.kernel.refuse = {"cpu.idle": code}
+    node.kernel.refuse = {node.host.weight("web").name: code}
 
-    outcome = apply(node, web=True)
+    outcome = apply(node, change(name="web"), web=10)
 
-    assert (outcome.failures, list(outcome.idle_failures)) == ({}, [resource("web")])
-    failure = outcome.idle_failures[resource("web")]
+    assert (outcome.failures, list(outcome.weight_failures)) == ({}, [resource("web")])
+    failure = outcome.weight_failures[resource("web")]
     assert failure.reason == reason
-    assert failure.message == f"cpu.idle cannot be changed: {os.strerror(code)}"
+    assert failure.message == f"its CPU weight cannot be changed: {os.strerror(code)}"
+    assert node.host.limit("web") == "5000 20000"
 
 
-def test_idle_class_that_reads_back_otherwise_is_a_failure(node):
+def test_weight_that_reads_back_otherwise_is_a_failure(node):
     """A kernel that accepts the write and does something else is noticed."""
-    node.host.idle("web")
     node.start("web")
     node.see("web")
-    node.kernel.twist = {"cpu.idle": "0\n"}
+    node.kernel.twist = {"cpu.weight": "70\n", "cpu.shares": "717\n"}
 
-    failure = apply(node, web=True).idle_failures[resource("web")]
+    failure = apply(node, web=10).weight_failures[resource("web")]
 
     assert failure.reason == "refused"
-    assert "does not change its cpu.idle" in failure.message
+    assert failure.message.endswith("has the CPU weight 70 after 10 was set")
 
 
-def test_idle_class_of_an_instance_that_is_gone_is_no_failure(node):
+def test_weight_of_an_instance_that_is_gone_is_no_failure(node):
     """Nor of one that was never here."""
-    node.host.idle("web")
     node.start("web")
     node.see("web")
     node.host.stop("web")
 
-    assert apply(node, web=True, other=True) == Outcome()
+    assert apply(node, web=10, other=10) == Outcome()
 
 
 def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, monkeypatch):
@@ -294,35 +317,33 @@ def test_later_steps_of_a_failed_change_are_not_made(node):
 
 
 def test_paused_instance_is_not_written(node):
-    """Neither limit, affinity nor idle class: reported with the reason; others are changed."""
-    node.host.idle("web")
+    """Neither limit, affinity nor CPU weight: reported with the reason; others are changed."""
     node.start("web")
     node.start("other", pid=4100)
     node.see("web")
     node.paused[resource("web")] = "paused by an operator"
     steps = (ON_3, Step(bandwidth=LIMIT))
 
-    outcome = apply(node, change(0, *steps, name="web"), change(1, name="other"), web=True)
+    outcome = apply(node, change(0, *steps, name="web"), change(1, name="other"), web=10)
 
-    failures = {**outcome.failures, **outcome.idle_failures}
+    failures = {**outcome.failures, **outcome.weight_failures}
     assert failures.keys() == {(resource("web"), 0), resource("web")}
     assert {(f.reason, f.message) for f in failures.values()} == {
         ("paused", "paused by an operator")
     }
     assert node.host.limit("web").split()[0] in ("max", "-1")
     assert node.see("web").vcpus[0].pcpus == frozenset(range(8))
-    assert node.host.idle("web").read_text() == "0\n"
+    assert node.see("web").cpu_weight == 100
     assert node.host.limit("other", 1) == "5000 20000"
 
 
 def test_nothing_at_all_is_written_while_every_instance_is_paused(node):
     """Not even the value that is in force."""
-    node.host.idle("web")
     node.start("web")
     node.see("web")
     node.paused[resource("web")] = "paused"
 
-    apply(node, change(0, ON_3, name="web"), change(1, name="web"), web=True)
+    apply(node, change(0, ON_3, name="web"), change(1, name="web"), web=10)
     node.writer.throttle({(resource("web"), i): LIMIT for i in range(2)})
 
     assert node.kernel.writes == 0
@@ -360,11 +381,10 @@ def test_pause_takes_effect_between_two_writes(node):
 
 def test_apply_takes_the_lock(node):
     """It waits for the lock, and makes every write while it has it."""
-    node.host.idle("web")
     node.start("web")
     node.see("web")
 
-    apply(node, change(0, ON_3, Step(bandwidth=LIMIT), name="web"), web=True)
+    apply(node, change(0, ON_3, Step(bandwidth=LIMIT), name="web"), web=10)
     apply(node, change(0, Step(bandwidth=LESS), name="web"))  # waits for a period to begin
 
     (wait, began, between), (again, after, end) = node.lock.taken
@@ -495,16 +515,37 @@ def test_release_leaves_nothing(node):
     assert [(v.bandwidth, v.pcpus) for v in node.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
 
 
-def test_release_leaves_the_idle_class(node):
+@pytest.mark.parametrize("weight", [10, 1000])
+def test_release_gives_the_default_weight_back(node, weight):
     """And reports it when that fails."""
-    put(node.host.idle(), 1)
     node.start()
-    node.kernel.refuse = {"cpu.idle": errno.EROFS}
-    assert node.release() == (f"{NAME}: cpu.idle cannot be changed: Read-only file system",)
+    node.see()
+    apply(node, **{NAME: weight})
+    node.kernel.refuse = {node.host.weight().name: errno.EROFS}
+    assert node.release() == (f"{NAME}: its CPU weight cannot be changed: Read-only file system",)
     node.kernel.refuse = {}
 
     assert node.release() == ()
-    assert node.see().idle is False
+    assert node.see().cpu_weight == 100
+
+
+def test_release_leaves_the_idle_class_of_an_older_agent(node):
+    """The weight after it is the default."""
+    node.start()
+    idle = node.host.enter_idle_class()
+
+    assert node.release() == ()
+    assert (idle.read_text(), node.see().cpu_weight) == ("0\n", 100)
+
+
+def test_release_leaves_a_weight_that_amp_nova_never_sets(node):
+    """An operator's."""
+    node.start()
+    node.see()
+    apply(node, **{NAME: 300})
+
+    assert node.release() == ()
+    assert node.see().cpu_weight == 300
 
 
 def test_release_works_on_paused_instances_under_the_callers_lock(node):
@@ -527,7 +568,8 @@ def test_release_does_not_write_to_a_thread_whose_id_was_reused(node):
     node.host.reuse(0)
 
     assert node.writer.release(seen) == ()
-    assert node.kernel.writes == writes
+    assert node.kernel.writes == writes + 1  # the weight of the domain, which is still there
+    assert node.kernel.written[-1][0] == node.host.weight().name
 
 
 def test_release_reports_what_is_left(node):
@@ -586,16 +628,15 @@ def test_release_of_an_instance_that_ended_does_nothing(node):
 
 
 def test_undo_lines_tell_what_release_would_change(node):
-    """A line per vCPU and for the idle class, and nothing is written."""
-    put(node.host.idle(), 1)
+    """A line per vCPU and for the CPU weight, and nothing is written."""
     node.start(specs=HALF, cpuset="0-3")
     node.see()
-    apply(node, change(0, ON_3, Step(bandwidth=LIMIT)), change(1, Step(frozenset(range(4)))))
+    apply(node, change(0, ON_3, Step(bandwidth=LIMIT)), change(1, Step(EVERYWHERE)), **{NAME: 1000})
     writes = node.kernel.writes
 
     assert node.writer.undo_lines(node.see()) == [
         f"{NAME} vCPU 0: pCPUs 0-3, no quota",
-        f"{NAME}: leaves the idle class",
+        f"{NAME}: CPU weight 100",
     ]
     assert node.kernel.writes == writes
     node.release()

@@ -2,18 +2,19 @@
 
 import pytest
 
-from amp_nova.sim.cores import Cores, share_equally, throttled
+from amp_nova.model.cpu_weight import FLOOR_CORES
+from amp_nova.sim.cores import Cores, share, throttled
 from amp_nova.sim.vcpu import Moves
 
 
 class Vcpu:
     """What the scheduler knows about a vCPU."""
 
-    def __init__(self, order, pcpus=(0, 1), limit=1.0, idle_class=False):
+    def __init__(self, order, pcpus=(0, 1), limit=1.0, weight=100.0):
         self.order = order
         self.pcpus = frozenset(pcpus)
         self.limit_cores = limit
-        self.idle_class = idle_class
+        self.weight = weight
         self.pcpu = None
         self.moves = Moves()
 
@@ -44,7 +45,22 @@ def gets(cores, vcpu):
 )
 def test_a_pcpu_is_shared_equally_up_to_the_limits(limits, shares):
     """No vCPU gets more than its limit, and no time is left while one wants more."""
-    assert share_equally(limits) == pytest.approx(shares)
+    assert share(limits, [100] * len(limits)) == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("limits", "weights", "shares"),
+    [
+        ([1.0, 1.0], [300, 100], [0.75, 0.25]),
+        ([0.5, 1.0], [300, 100], [0.5, 0.5]),
+        ([0.5, 1.0, 1.0], [300, 100, 100], [0.5, 0.25, 0.25]),
+        ([1.0, 0.1, 1.0], [100, 300, 200], [0.3, 0.1, 0.6]),
+        ([0.2, 0.3], [1, 500], [0.2, 0.3]),
+    ],
+)
+def test_a_pcpu_is_shared_by_weights(limits, weights, shares):
+    """What a limit leaves of a share goes to the others, by their weights."""
+    assert share(limits, weights) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +75,21 @@ def test_a_pcpu_is_shared_equally_up_to_the_limits(limits, shares):
 )
 def test_time_is_throttled_only_after_the_quota_is_used(limits, ratios):
     """Waiting for other vCPUs is not throttling."""
-    assert throttled(limits, share_equally(limits)) == pytest.approx(ratios)
+    equal = [100] * len(limits)
+    assert throttled(limits, equal, share(limits, equal)) == pytest.approx(ratios)
+
+
+@pytest.mark.parametrize(
+    ("limits", "weights", "ratios"),
+    [
+        ([0.75, 1.0], [300, 100], [0.0, 0.0]),  # it has used up its quota as the period ends
+        ([0.6, 1.0], [300, 100], [0.2, 0.0]),  # at three quarters of the speed: after 0.8
+        ([0.5, 0.2], [300, 100], [1 / 3, 0.3]),  # after 2/3; then 1/30 more alone
+    ],
+)
+def test_a_greater_weight_uses_the_quota_sooner(limits, weights, ratios):
+    """So there is more time left to be throttled."""
+    assert throttled(limits, weights, share(limits, weights)) == pytest.approx(ratios)
 
 
 def test_vcpus_spread_over_the_pcpus():
@@ -163,20 +193,29 @@ def test_a_change_of_limit_counts_at_once():
     assert [shares[v].throttled_ratio for v in vcpus] == [0.5, 0.0]
 
 
-def test_the_idle_class_runs_in_the_time_the_others_leave():
-    """Beside a vCPU limited to 0.7, two in the idle class share 0.3."""
-    firm = Vcpu(0, (0,), 0.7)
-    one, two = (Vcpu(order, (0,), idle_class=True) for order in (1, 2))
-    cores = host(firm, one, two, pcpus=1)
-    shares = cores.reschedule()
+@pytest.mark.parametrize(("limit", "each"), [(0.7, 0.15), (0.98, 0.01), (0.99, 5 / 510)])
+def test_best_effort_runs_in_the_time_that_a_booking_leaves(limit, each):
+    """Two vCPUs share it; beside a booking of nearly everything, each keeps about 1 % of a pCPU."""
+    firm = Vcpu(0, (0,), limit, weight=500)
+    one, two = (Vcpu(order, (0,), weight=5) for order in (1, 2))
+    shares = host(firm, one, two, pcpus=1).reschedule()
 
-    assert shares[firm].cores == {0: pytest.approx(0.7)}
-    assert shares[one].cores == shares[two].cores == {0: pytest.approx(0.15)}
+    assert shares[firm].cores == {0: pytest.approx(1.0 - 2 * each)}
+    assert shares[one].cores == shares[two].cores == {0: pytest.approx(each)}
 
 
-def test_a_vcpu_that_wakes_ignores_the_idle_class():
-    """A pCPU that only runs the idle class counts as idle."""
-    idle, half, firm = Vcpu(0, (0,), idle_class=True), Vcpu(1, (1,), 0.5), Vcpu(2, (0, 1), 0.9)
-    cores = host(idle, half, firm)
+def test_a_whole_pcpu_leaves_best_effort_its_floor():
+    """A hundredth of what the booking gets."""
+    firm, free = Vcpu(0, (0,), weight=500), Vcpu(1, (0,), weight=5)
+    shares = host(firm, free, pcpus=1).reschedule()
+
+    assert shares[free].cores[0] == pytest.approx(FLOOR_CORES * shares[firm].cores[0])
+    assert shares[free].cores[0] == pytest.approx(1 / 101)
+
+
+def test_a_vcpu_that_wakes_ignores_best_effort():
+    """A pCPU that only runs best effort beside bookings counts as idle."""
+    free, half, firm = Vcpu(0, (0,), weight=5), Vcpu(1, (1,), 0.5, 500), Vcpu(2, (0, 1), 0.9, 500)
+    cores = host(free, half, firm)
 
     assert gets(cores, firm) == {0: 0.9}

@@ -62,7 +62,9 @@ def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy,
     again = running.once()
 
     assert (done.names, done.left) == (tuple(names), ())
-    assert [line.partition(" vCPU")[0] for line in done.changes] == sorted(names * 2)
+    of_vcpus = [line.partition(" vCPU")[0] for line in done.changes if " vCPU" in line]
+    assert of_vcpus == sorted(names * 2)
+    assert setup.node.host.weight().read_text() == "100\n"
     vcpus = [v for d in again.domains for v in d.vcpus]
     assert len(vcpus) == 4
     assert not [v for v in vcpus if v.reading.pcpus < v.reading.allowed]
@@ -72,19 +74,22 @@ def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy,
 
 
 def test_release_lists_its_changes(setup):
-    """A line for each vCPU."""
+    """A line for the CPU weight and for each vCPU."""
     setup.node.start(specs=HALF)
     Service(setup.conf()).once()
 
     done = release(setup.conf(), [NAME])
 
-    assert done.changes == tuple(f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2))
+    assert done.changes == (
+        f"{NAME}: weight 100",
+        *(f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)),
+    )
 
 
 def test_dry_run_lists_the_same_and_changes_nothing(setup, io_host):
-    """Neither limits, affinities and I/O threads nor the idle class; and nothing is paused."""
+    """Neither limits, affinities and I/O threads nor CPU weights; and nothing is paused."""
     setup.node.start("booked", pid=4100, specs=HALF)
-    idle = setup.node.host.idle(NAME)
+    weight = setup.node.host.weight(NAME)
     conf = setup.conf(io_work="slow")
     Service(conf).once()
     setup.node.kernel.affinity[io_host] = {0, 1}
@@ -94,29 +99,29 @@ def test_dry_run_lists_the_same_and_changes_nothing(setup, io_host):
     dry = release(conf, None, dry_run=True)
 
     assert in_force(setup) == before
-    assert idle.read_text() == "1\n"
+    assert weight.read_text() == "10\n"
     assert setup.paused() == {}
     assert release(conf, None) == dry
     assert in_force(setup) != before
-    assert (idle.read_text(), len(setup.paused())) == ("0\n", 2)
+    assert (weight.read_text(), len(setup.paused())) == ("100\n", 2)
     assert f"{NAME}: I/O threads" in dry.changes
-    assert f"{NAME}: leaves the idle class" in dry.changes
+    assert f"{NAME}: weight 100" in dry.changes
 
 
-def test_release_of_all_ends_the_idle_class(setup):
-    """Without bookings there is nothing to defer to; such an instance is not paused."""
+def test_release_of_all_restores_the_weights(setup):
+    """Also of best effort, which is not paused."""
     setup.node.start(specs=HALF)
     setup.node.start("other", pid=4100)
-    idle = setup.node.host.idle("other")
+    weight = setup.node.host.weight("other")
     running = Service(setup.conf(policy="none"))
     running.once()
-    assert idle.read_text() == "1\n"
+    assert weight.read_text() == "10\n"
 
     done = release(setup.conf(), None)
 
-    assert idle.read_text() == "0\n"
+    assert weight.read_text() == "100\n"
     assert done.names == (NAME,)
-    assert done.changes[-1] == "other: leaves the idle class"
+    assert done.changes[-1] == "other: weight 100"
     assert list(setup.paused()) == [resource(NAME)]
     assert not running.once().changes
 
@@ -161,9 +166,9 @@ def test_release_needs_no_libvirt(setup, monkeypatch):
     """What was recorded is enough, by any of the instance's names; an unknown one is refused."""
     setup.node.start(specs=HALF)
     setup.node.start("other", pid=4100)
-    idle = setup.node.host.idle("other")
+    weight = setup.node.host.weight("other")
     Service(setup.conf()).once()
-    assert idle.read_text() == "1\n"
+    assert weight.read_text() == "10\n"
     monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
     monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
 
@@ -173,8 +178,8 @@ def test_release_needs_no_libvirt(setup, monkeypatch):
     done = release(setup.conf(), [NAME, "other"])
 
     assert done == dry
-    assert "other: leaves the idle class" in done.changes
-    assert idle.read_text() == "0\n"
+    assert "other: weight 100" in done.changes
+    assert weight.read_text() == "100\n"
     assert setup.node.host.limit().split()[0] == "max"
     assert set(setup.node.kernel.affinity[setup.node.host.tid(0)]) == {0, 1, 2, 3}
     assert not list((setup.state / "records").iterdir())

@@ -165,12 +165,13 @@ def test_core_type_of_the_flavor_alone_is_explained():
     ]
 
 
-def test_instance_in_the_idle_class_is_told_so():
+def test_cpu_weight_is_explained():
     """The last sentence: its limit alone does not explain how little it gets."""
-    said = "It runs in the idle class (cpu.idle), so it gets only what bookings leave."
+    vcpu = reports.best_effort()
+    weighted = replace(vcpu, entitlement=structs.replace(vcpu.entitlement, cpu_weight=5))
 
-    assert explained(reports.best_effort(), idle=True)[-1] == said
-    assert said not in explained(reports.best_effort())
+    assert explained(weighted)[-1] == "Its CPU weight is 5."
+    assert not any("weight" in line for line in explained(vcpu))
 
 
 def test_quota_of_others_has_no_reason():
@@ -218,20 +219,20 @@ def test_changes_are_described_for_people():
     ]
 
 
-def test_changes_of_the_idle_class_are_described():
+def test_changes_of_cpu_weights_are_described():
     """One line for each instance; one that failed says why."""
     other, third = "instance-00000002", "instance-00000003"
     cycle = reports.cycle(
         *(reports.instance(reports.best_effort(), name=n) for n in (NAME, other, third)),
-        changes=Changes(idle={UUID: True, f"uuid-of-{other}": False, f"uuid-of-{third}": True}),
+        changes=Changes(cpu_weights={UUID: 5, f"uuid-of-{other}": 100, f"uuid-of-{third}": 500}),
     )
-    failed = Failure("read_only", "cpu.idle cannot be changed: Read-only file system")
-    cycle = replace(cycle, outcome=Outcome(idle_failures={f"uuid-of-{third}": failed}))
+    failed = Failure("read_only", "its CPU weight cannot be changed: Read-only file system")
+    cycle = replace(cycle, outcome=Outcome(weight_failures={f"uuid-of-{third}": failed}))
 
     assert status.describe(cycle) == [
-        f"{NAME}: enters the idle class",
-        f"{other}: leaves the idle class",
-        f"{third}: enters the idle class FAILED: cpu.idle cannot be changed: Read-only file system",
+        f"{NAME}: CPU weight 5",
+        f"{other}: CPU weight 100",
+        f"{third}: CPU weight 500 FAILED: {failed.message}",
     ]
 
 

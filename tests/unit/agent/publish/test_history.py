@@ -150,13 +150,13 @@ def test_changes_are_bounded():
     assert len(after(*(limited(f"reason {i}") for i in range(200))).changes) == CHANGES_MAX
 
 
-def test_idle_class_and_failures_are_changes():
+def test_cpu_weights_and_failures_are_changes():
     """With the sentence of the failure."""
     failed = instance(booked(failure="Permission denied"))
     change = Change(KEY, (Step(),), "released")
-    found = after(reports.cycle(failed, changes=Changes((change,), {KEY[0]: True})))
+    found = after(reports.cycle(failed, changes=Changes((change,), {KEY[0]: 5})))
 
     assert [(c.what, c.failure) for c in found.changes] == [
         ("no quota", "Permission denied"),
-        ("enters the idle class", None),
+        ("CPU weight 5", None),
     ]

@@ -120,7 +120,6 @@ def full():
         ("amp_topology_info", {"source": "configuration"}, 1.0),
         ("amp_host_headroom_refcores", {"core_type": "slow"}, 1.8),
         ("amp_host_headroom_refcores", {"core_type": "fast"}, 3.1),
-        ("amp_instance_idle_class", INSTANCE, 0.0),
         ("amp_migrations_total", {"from": "slow", "to": "fast"}, 3.0),
         ("amp_enforcement_drift_total", {"cause": "quota"}, 2.0),
         ("amp_enforcement_drift_total", {"cause": "affinity"}, 0.0),
@@ -222,7 +221,7 @@ def test_unknown_value_has_no_sample(full):
     for family in full.families.values():
         for sample in family.samples:
             if sample.labels.get("domain") == "instance-00000003":
-                assert sample.name in ("amp_instance_info", "amp_instance_idle_class")
+                assert sample.name == "amp_instance_info"
 
 
 def test_before_the_first_cycle_only_the_version_is_served():

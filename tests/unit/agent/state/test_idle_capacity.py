@@ -149,17 +149,6 @@ def test_small_and_idle_bookings_start_no_decisions(host):
     assert asked_s(policy, host, 11, events=events.items()) == [0, 5, 10]
 
 
-def test_nothing_is_free_where_best_effort_is_not_in_the_idle_class(host):
-    """There it would take what is booked."""
-    host.add("booked", {"pref_core": "1.8"})
-    host.vcpu("booked").wants = 0.0
-    policy = Prompt({A: SLOW, B: frozenset({1})})
-
-    asked_s(policy, host, 11, Runner(policy, 5.0, idle_class=False))
-
-    assert [v.free_cores[2] for v in policy.views] == pytest.approx([0.1] * 3)
-
-
 def test_moves_are_limited_per_interval(host):
     """An early decision has what the one before left, and what the time since adds."""
     policy = Prompt()

@@ -10,7 +10,7 @@ from amp_nova.exceptions import ActuationFailed
 from amp_nova.host.cgroup import groups
 from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeHost, descriptors, put
+from tests.fakehost import FakeHost, Kernel, descriptors, put
 
 NAME = "instance-00000001"
 FORTY = Bandwidth(40000, 100000)
@@ -279,62 +279,94 @@ def test_prefix_of_a_nested_host_is_kept(tmp_path, prefix):
     assert found == (f"{host.mount}{inside}", 2)
 
 
-@pytest.mark.parametrize("below", ["vcpu0", "libvirt/vcpu0"], ids=["v1", "v2"])
-def test_idle_class_is_that_of_the_whole_domain(tmp_path, below):
+@pytest.mark.parametrize(
+    ("version", "below", "file", "before", "after"),
+    [
+        (1, "vcpu0", "cpu.shares", 1024, "5120\n"),
+        (2, "libvirt/vcpu0", "cpu.weight", 100, "500\n"),
+    ],
+    ids=["v1", "v2"],
+)
+def test_weight_is_that_of_the_whole_domain(
+    tmp_path, monkeypatch, version, below, file, before, after
+):
     """libvirt has a level between the domain and its vCPUs in version 2."""
-    put(tmp_path / "domain/cpu.idle", 1)
-    put(tmp_path / "domain/libvirt/cpu.idle", 0)
-    found = DomainGroup(f"{tmp_path}/domain/{below}")
+    Kernel().install(monkeypatch)
+    put(tmp_path / "domain" / file, before)
+    put(tmp_path / "domain/libvirt" / file, 7)
+    found = DomainGroup(f"{tmp_path}/domain/{below}", version)
+    assert found.weight() == 100
 
-    assert found.idle() is True
-    found.set_idle(False)
+    found.set_weight(500)
 
-    assert found.idle() is False
-    assert (tmp_path / "domain/cpu.idle").read_text()[0] == "0"
+    assert found.weight() == 500
+    assert (tmp_path / "domain" / file).read_text() == after
+    assert (tmp_path / "domain/libvirt" / file).read_text() == "7\n"
 
 
-def test_kernel_without_an_idle_class_has_none(tmp_path):
-    """Before Linux 5.15, and no descriptor stays open."""
+def test_every_weight_is_read_back_as_it_was_set(host):
+    """Also where it has to be converted to shares."""
+    host.start()
+    found = DomainGroup(str(host.group(NAME, "vcpu0")), host.version)
+    for weight in (1, 5, 10, 15, 20, 35, 100, 500, 1000, 3333, 10000):
+        found.set_weight(weight)
+        assert found.weight() == weight
+
+
+def test_group_without_weights_is_an_error(tmp_path):
+    """And no descriptor stays open."""
     before = descriptors()
-    found = DomainGroup(f"{tmp_path}/domain/vcpu0")
 
-    assert found.idle() is None
+    with pytest.raises(FileNotFoundError):
+        DomainGroup(f"{tmp_path}/domain/vcpu0", 2)
+
     assert descriptors() == before
 
 
-def test_idle_class_that_reads_back_otherwise_is_a_failure(host):
-    """The message names the domain."""
-    host.idle(NAME)
-    found = DomainGroup(str(host.group(NAME, "vcpu0")))
-    host.kernel.twist = {"cpu.idle": "0\n"}
-
-    with pytest.raises(ActuationFailed, match=f"{NAME}.*does not change its cpu.idle"):
-        found.set_idle(True)
-
-
-def test_idle_class_of_another_domain_with_the_same_path_is_not_set(host):
-    """The descriptor belongs to the old group."""
-    host.idle(NAME)
-    found = DomainGroup(str(host.group(NAME, "vcpu0")))
+def test_weight_in_the_idle_class_is_0_and_setting_it_ends_the_class(host):
+    """As an agent before version 2 left it."""
     host.start()
+    idle = host.enter_idle_class()
+    found = DomainGroup(str(host.group(NAME, "vcpu0")), host.version)
+    assert found.weight() == 0
+
+    found.set_weight(5)
+
+    assert (idle.read_text(), found.weight()) == ("0\n", 5)
+
+
+def test_weight_that_reads_back_otherwise_is_a_failure(host):
+    """The message names the domain."""
+    host.start()
+    found = DomainGroup(str(host.group(NAME, "vcpu0")), host.version)
+    host.kernel.twist = {"cpu.weight": "100\n", "cpu.shares": "1024\n"}
+
+    with pytest.raises(ActuationFailed, match=f"{NAME}.* has the CPU weight 100 after 5 was set"):
+        found.set_weight(5)
+
+
+def test_weight_of_another_domain_with_the_same_path_is_not_set(host):
+    """The descriptor belongs to the old group."""
+    host.start()
+    found = DomainGroup(str(host.group(NAME, "vcpu0")), host.version)
     host.stop()
-    path = host.idle(NAME)
+    path = host.weight(NAME)
+    before = path.read_text()
 
     with pytest.raises(OSError, match="No such device"):
-        found.set_idle(True)
+        found.set_weight(5)
 
-    assert path.read_text() == "0\n"
+    assert path.read_text() == before
 
 
-def test_idle_class_of_a_domain_that_is_gone_fails(host):
+def test_weight_of_a_domain_that_is_gone_fails(host):
     """With an error in ``GONE``, and ``close`` may be called twice."""
     before = descriptors()
-    host.idle(NAME)
-    found = DomainGroup(str(host.group(NAME, "vcpu0")))
     host.start()
+    found = DomainGroup(str(host.group(NAME, "vcpu0")), host.version)
     host.stop()
 
-    for act in (found.idle, lambda: found.set_idle(True)):
+    for act in (found.weight, lambda: found.set_weight(5)):
         with pytest.raises(OSError, match="No such") as caught:
             act()
         assert caught.value.errno in groups.GONE

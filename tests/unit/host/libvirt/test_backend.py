@@ -32,6 +32,8 @@ class FakeHandle:
     def setSchedulerParametersFlags(self, tunables, flags):  # noqa: N802  # libvirt's name
         """Every vCPU has the same limit afterwards."""
         self._call("tune", dict(tunables), flags)
+        if "cpu_shares" in tunables:
+            put(self.node.host.weight(), tunables["cpu_shares"])
         for folder in self.node.host.group(NAME, "emulator").parent.glob("vcpu*"):
             quota, period = limit(folder)
             period = tunables.get("vcpu_period", period)
@@ -98,28 +100,31 @@ def node(request, tmp_path, monkeypatch):
     return found
 
 
-def apply(node, *changes):
-    """Apply changes of vCPUs: index and steps."""
-    return node.writer.apply(Changes(tuple(Change((R, i), steps) for i, *steps in changes)))
+def apply(node, *changes, weight=None):
+    """Apply changes of vCPUs (index and steps), and set the CPU weight."""
+    made = tuple(Change((R, i), steps) for i, *steps in changes)
+    return node.writer.apply(Changes(made, {} if weight is None else {R: weight}))
 
 
 def test_changes_are_made_and_marked_first(node):
-    """A limit with precedence beside it, and a pin."""
+    """The CPU weight, a pin and a limit."""
     node.start()
     node.see()
 
-    assert apply(node, (0, ON_3, Step(bandwidth=LIMIT))) == Outcome()
+    assert apply(node, (0, ON_3, Step(bandwidth=LIMIT)), weight=1000) == Outcome()
 
-    usual = {1: 1024, 2: 100}[node.host.version]
     pins = {0: Pin(frozenset({3}), None)}
     assert node.libvirt.handle.calls == [
-        ("mark", Mark(pins=pins)),
+        ("mark", Mark(shares=True)),
+        ("tune", {"cpu_shares": {1: 10240, 2: 1000}[node.host.version]}),
+        ("mark", Mark(shares=True, pins=pins)),
         ("pin", (0, (False, False, False, True))),
         ("mark", Mark(quota=True, shares=True, pins=pins)),
-        ("tune", {"cpu_shares": 8 * usual, "vcpu_period": 20000, "vcpu_quota": 5000}),
+        ("tune", {"vcpu_period": 20000, "vcpu_quota": 5000}),
     ]
     assert node.see().vcpus[0].bandwidth == LIMIT
     assert node.see().vcpus[0].pcpus == {3}
+    assert node.see().cpu_weight == 1000
     assert not node.kernel.written  # nothing but libvirt writes
 
 
@@ -153,14 +158,14 @@ def test_limits_pass_by_the_lower_ratio(node, now, to, order):
     assert apply(node, (0, Step(bandwidth=to))) == Outcome()
 
     tunables = node.libvirt.handle.made("tune")[-1]
-    assert [name for name in tunables if name != "cpu_shares"] == order
+    assert list(tunables) == order
     assert node.see().vcpus[0].bandwidth == to
 
 
 def test_shares_of_the_definition_stay(node):
     """Nova's ``quota:cpu_shares`` is its own."""
     node.start(cputune="<shares>2048</shares>")
-    node.see()
+    assert node.see().cpu_weight is None
 
     apply(node, (0, Step(bandwidth=LIMIT)))
 
@@ -174,13 +179,13 @@ def test_release_puts_libvirts_values_back(node):
     node.start(vcpus=1, cpuset="0-3", cputune='<vcpupin vcpu="0" cpuset="2-3"/>')
     node.host.kernel.affinity[node.host.tid(0)] = {2, 3}
     node.see()
-    apply(node, (0, ON_3, Step(bandwidth=LIMIT)))
+    apply(node, (0, ON_3, Step(bandwidth=LIMIT)), weight=500)
 
     assert node.release() == ()
 
     usual = {1: 1024, 2: 100}[node.host.version]
-    tune, pin = node.libvirt.handle.made("tune")[-1], node.libvirt.handle.made("pin")[-1]
-    assert tune == {"cpu_shares": usual, "vcpu_quota": -1, "vcpu_period": 100000}
+    tunes, pin = node.libvirt.handle.made("tune")[-2:], node.libvirt.handle.made("pin")[-1]
+    assert tunes == [{"vcpu_quota": -1, "vcpu_period": 100000}, {"cpu_shares": usual}]
     assert pin == (0, (False, False, True, True))
     assert node.libvirt.handle.made("mark")[-1].original({0: frozenset({2, 3})}) == {0: {2, 3}}
     assert node.see().vcpus[0].bandwidth is None
@@ -246,12 +251,38 @@ def test_a_burst_is_reported(node):
     assert failure.message == "vCPU 0 has a burst of 2000 us, which libvirt cannot end"
 
 
-def test_the_idle_class_is_not_libvirts(node):
-    """It is left over from an agent that wrote cgroups, and the remedy says so."""
-    put(node.host.idle(), 1)
+def test_a_refused_weight_is_a_failure_of_the_instance(node):
+    """In libvirt's words; so is one that the kernel then reports otherwise."""
     node.start()
+    node.see()
+    node.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
 
-    (left,) = node.release()
+    failure = apply(node, weight=10).weight_failures[R]
 
-    assert "libvirt cannot end the idle class" in left
-    assert "[agent] writer = cgroup" in left
+    assert (failure.reason, failure.message) == (
+        "libvirt",
+        "its CPU weight cannot be changed: libvirt at test: access denied",
+    )
+
+
+def test_a_weight_that_reads_back_otherwise_is_a_failure(node, monkeypatch):
+    """libvirt said yes, and the kernel has something else."""
+    node.start()
+    node.see()
+    monkeypatch.setattr(FakeHandle, "setSchedulerParametersFlags", lambda *_: None)
+
+    failure = apply(node, weight=10).weight_failures[R]
+
+    assert failure.reason == "refused"
+    assert failure.message.endswith("has the CPU weight 100 after 10 was set")
+
+
+def test_a_second_weight_is_marked_once(node):
+    """The mark says that the shares of the definition are amp-nova's, whatever they are."""
+    node.start()
+    node.see()
+
+    assert apply(node, weight=10) == apply(node, weight=1000) == Outcome()
+
+    assert node.libvirt.handle.made("mark") == [Mark(shares=True)]
+    assert len(node.libvirt.handle.made("tune")) == 2

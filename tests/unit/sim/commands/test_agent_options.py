@@ -40,7 +40,6 @@ def simulate(tmp_path, capsys):
         "coefficients: adaptive",
         'coefficients_of: ["web-* adaptive", "db fixed"]',
         "reserve_ratio: 0.1",
-        "best_effort_yields: false",
         "affinity: pcpu",
         "libvirt_uri: test:///default",
         "policy_moves_max: null",

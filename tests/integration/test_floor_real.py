@@ -1,0 +1,72 @@
+"""Nobody starves: what best effort gets beside bookings of all the capacity that is offered."""
+
+import time
+
+import pytest
+
+from tests.lab import SLOW, both_writers, cgroup, undisturbed, unless_stolen, until
+
+FLOOR_CORES, WORST_CORES = 0.01, 0.005
+BOOKED = 0.475
+WINDOW_S, WINDOWS = 5.0, 2
+
+
+def weights(*guests):
+    """The CPU weight of each guest, in the unit of cgroup version 1."""
+    return [int((cgroup(guest).parent / "cpu.shares").read_text()) for guest in guests]
+
+
+def shares(guests):
+    """CPU time over wall time of each guest in each window."""
+    found = []
+    for _ in range(WINDOWS):
+        began, before = time.monotonic(), [sum(g.cpu_ns()) for g in guests]
+        time.sleep(WINDOW_S)
+        took_ns = (time.monotonic() - began) * 1e9
+        found.append([(sum(g.cpu_ns()) - b) / took_ns for g, b in zip(guests, before, strict=True)])
+    return list(zip(*found, strict=True))
+
+
+@pytest.mark.measures
+@both_writers
+@pytest.mark.parametrize("vcpus", [1, 4])
+def test_nobody_starves_beside_bookings_of_all_capacity(guests, agent, vcpus):
+    """Every best-effort vCPU gets a hundredth of a core, and the bookings get theirs."""
+    specs = {"amp:pref_core": str(BOOKED)}
+    booked = [guests.guest(f"booked{i}", specs, cpuset=str(SLOW)) for i in (1, 2)]
+    others = [guests.guest("many", cpuset=str(SLOW), vcpus=vcpus)]
+    others += [guests.guest("one", cpuset=str(SLOW))] if vcpus == 1 else []
+    agent.start()
+    wanted = [5120, 5120, *(51 if g.spec.vcpus == 1 else 205 for g in others)]
+    until(lambda: weights(*booked, *others) == wanted, 20, "the weights")
+    agent.next_cycle()
+
+    def kept():
+        got = shares([*booked, *others])
+        print("of the core: " + ", ".join(f"{sum(w) / len(w):.4f}" for w in got))
+        for windows in got[:2]:
+            assert sum(windows) / len(windows) == pytest.approx(BOOKED, rel=0.05)
+        for guest, windows in zip(others, got[2:], strict=True):
+            assert sum(windows) / len(windows) >= FLOOR_CORES * guest.spec.vcpus
+            assert min(windows) >= WORST_CORES * guest.spec.vcpus
+
+    with undisturbed(booked[0]):
+        unless_stolen(kept)
+
+
+def test_a_guest_that_competes_with_no_booking_is_never_written_to(guests, agent):
+    """Neither its weight, nor limits, nor affinities."""
+    guests.guest("booked", {"amp:pref_core": "0.5"}, cpuset=str(SLOW))
+    apart = guests.guest("dedicated", cpuset="0", pins={0: "0"})
+    contested = guests.guest("other", cpuset=str(SLOW))
+    files = [p for p in cgroup(apart).parent.rglob("cpu.*") if "stat" not in p.name]
+
+    def contents():
+        return {path: path.read_text() for path in files}
+
+    before = contents()
+    agent.start()
+    until(lambda: weights(contested) == [51], 20, "the weight of one that competes")
+    agent.next_cycle(3)
+
+    assert contents() == before

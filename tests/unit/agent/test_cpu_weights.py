@@ -1,0 +1,187 @@
+"""Bookings have precedence over best effort by CPU weights, which starve nobody."""
+
+import pytest
+
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.control.context import Terms
+from amp_nova.plugins import load_policy
+from amp_nova.sim.host import SimHost
+from tests.hosts import FakeHost
+from tests.unit.sim.builders import guest, topology
+
+HALF = {"pref_core": "0.5"}
+
+
+def host_with(**specs):
+    """A host with one domain per keyword argument, each with these extra specs."""
+    host = FakeHost()
+    for name, spec in specs.items():
+        host.add(name, spec)
+    return host
+
+
+def weights(host):
+    return {name: domain.cpu_weight for name, domain in host.domains.items()}
+
+
+def test_best_effort_has_the_least_weight_beside_a_booking():
+    """A hundredth of the booking's, for each vCPU; another cycle writes nothing."""
+    host = host_with(booked=HALF, free=None)
+    host.add("large", vcpus=4)
+    loop = Loop(host, host)
+    writes = loop.cycle().totals.writes
+
+    assert weights(host) == {"booked": 500, "free": 5, "large": 20}
+    host.wait()
+    assert loop.cycle().totals.writes == writes
+
+
+def test_without_bookings_nothing_is_written():
+    """Among best-effort instances alone, each keeps the weight it has."""
+    host = host_with(one=None, two=None)
+    host.domains["two"].cpu_weight = 300
+
+    report = Loop(host, host).cycle()
+
+    assert weights(host) == {"one": 100, "two": 300}
+    assert report.totals.writes == 0
+
+
+def test_when_the_last_booking_goes_best_effort_has_the_default_again():
+    """What was set for bookings ends with them."""
+    host = host_with(booked=HALF, free=None)
+    loop = Loop(host, host)
+    loop.cycle()
+    del host.domains["booked"]
+    host.wait()
+
+    loop.cycle()
+
+    assert weights(host) == {"free": 100}
+
+
+def test_a_new_agent_gives_the_default_back_too():
+    """Also to an instance that an agent before version 2 left in the idle class (weight 0)."""
+    host = host_with(one=None, two=None, three=None)
+    for name, weight in (("one", 0), ("two", 5), ("three", 500)):
+        host.domains[name].cpu_weight = weight
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"one": 100, "two": 100, "three": 100}
+
+
+@pytest.mark.parametrize("before", [0, 5, 100, 300])
+def test_any_weight_is_replaced_beside_bookings(before):
+    """That of the idle class of an older agent, too."""
+    host = host_with(booked=HALF, free=None)
+    for domain in host.domains.values():
+        domain.cpu_weight = before
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"booked": 500, "free": 5}
+
+
+def test_an_over_booked_instance_has_the_least_weight():
+    """The one that found no capacity takes nothing from the one that did."""
+    host = host_with(first={"pref_core": "1", "core_type": "slow"})
+    loop = Loop(host, host)
+    loop.cycle()
+    host.add("second", {"pref_core": "1", "core_type": "slow"})
+    host.add("third", {"pref_core": "1", "core_type": "slow"})
+    host.wait()
+    loop.cycle()
+
+    assert len(host.topology.pcpus_of("slow")) == 2
+    assert sorted(weights(host).values()) == [5, 500, 500]
+    assert weights(host)["first"] == 500
+
+
+def test_an_instance_with_a_booked_vcpu_has_the_weight_of_a_booking():
+    """One booked vCPU is enough: the weight is that of the whole instance."""
+    host = FakeHost()
+    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2)
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"mixed": 1000}
+
+
+def test_paused_instances_and_those_with_shares_of_their_own_are_left_alone():
+    """Where the weight is not ours to set, it is not set."""
+    host = host_with(booked=HALF, paused=None, weighted=None)
+    host.paused = {"paused": "paused by an operator"}
+    host.domains["weighted"].cpu_weight = None
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"booked": 500, "paused": 100, "weighted": None}
+
+
+def test_dedicated_instances_are_left_alone():
+    """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
+    host = FakeHost()
+    host.add("booked", HALF, allowed={0, 1})
+    host.add("dedicated", vcpus=2, allowed={2})
+    host.add("beside", vcpus=2, allowed={2})
+    host.vcpu("beside", 1).allowed = host.vcpu("beside", 1).pcpus = frozenset({1})
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"booked": 500, "dedicated": 100, "beside": 10}
+
+
+def test_without_enforcement_no_weight_is_set():
+    """Where bookings are only accounted, nothing has precedence."""
+    host = host_with(booked=HALF, free=None)
+
+    Loop(host, host, Settings(terms=Terms(enforce=False))).cycle()
+
+    assert weights(host) == {"booked": 100, "free": 100}
+
+
+def test_a_dry_run_tells_the_weights_and_changes_nothing():
+    """--dry-run decides and leaves everything as it is."""
+    host = host_with(booked=HALF, free=None)
+    loop = Loop(host, host, Settings(dry_run=True))
+
+    assert loop.cycle().changes.cpu_weights == {"booked": 500, "free": 5}
+    assert weights(host) == {"booked": 100, "free": 100}
+
+
+def test_the_default_that_systemd_writes_is_repaired_and_nobodys_change():
+    """With every daemon-reload; another value is somebody's, and is repaired a few times only."""
+    host = host_with(booked=HALF, free=None)
+    loop = Loop(host, host)
+    loop.cycle()
+    for _ in range(5):
+        host.domains["free"].cpu_weight = host.domains["booked"].cpu_weight = 100
+        host.wait()
+        drift = loop.cycle().totals.drift
+        assert weights(host) == {"booked": 500, "free": 5}
+        assert drift.get("weight", 0) == 0
+
+    for _ in range(5):
+        host.domains["free"].cpu_weight = 700
+        host.wait()
+        drift = loop.cycle().totals.drift
+
+    assert drift["weight"] == 4
+    assert weights(host)["free"] == 700
+
+
+def test_a_policy_moves_the_unbooked_vcpus_of_a_booked_instance():
+    """They take turns like others', within what nobody booked, and that is no foreign change."""
+    guests = [guest("mixed", 3, pref_core__0="0.5", pref_core__2="1.25"), guest("other")]
+    host = SimHost(topology(), guests)
+    loop = Loop(host, host, policy=load_policy("amp-fair"), stopwatch=lambda: 0.0)
+    kept = set()
+    for second in range(60):
+        host.advance(float(second))
+        (unbooked,) = (v for v in host.observe().domains[0].vcpus if v.index == 1)
+        kept.add(unbooked.pcpus)
+        totals = loop.cycle().totals
+
+    assert {frozenset({0}), frozenset({1})} <= kept
+    assert sum(totals.drift.values()) == 0
