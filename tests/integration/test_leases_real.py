@@ -43,9 +43,7 @@ def expired(agent):
 
 
 @pytest.mark.measures
-@pytest.mark.fault(
-    "agent killed, beside real guests", "bookings hold, best effort keeps its floor"
-)
+@pytest.mark.fault("agent killed, beside real guests", "bookings hold, best effort keeps its floor")
 def test_bookings_hold_beside_a_newcomer_after_a_kill_and_nobody_starves(guests, agent):
     """The weights stay: the dead agent knows nothing of the newcomer, and needs not."""
     booked = guests.guest("booked", HALF, cpuset=str(SLOW))
