@@ -17,6 +17,7 @@ from amp_nova.exceptions import (
     CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
+    Locked,
     TopologyUnknown,
 )
 
@@ -69,7 +70,12 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     from amp_nova.agent.service import Service
 
     service = Service(conf, dry_run=dry_run)
-    cycle = service.once()
+    if dry_run:
+        cycle = service.once()
+    else:
+        with service.in_control() as guarding:
+            cycle = service.once()
+            guarding.after(cycle)
     for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(cycle)
@@ -98,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if single:
             return _single(conf, dry_run=arguments.dry_run)
         service = _started(conf)
+    except Locked as exc:  # --once beside a service
+        return _failed(str(exc), 1)
     except (AmpError, ImportError) as exc:
         problem = exc.advised if isinstance(exc, AmpError) else str(exc)
         if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):

@@ -8,6 +8,8 @@ from functools import partial
 from amp_nova.guard import kernel, target
 from amp_nova.guard.record import Domain, State, Vcpu
 
+ATTEMPTS = 4
+"""How often a vCPU whose pCPUs change meanwhile is restored; the guard's next poll goes on."""
 Target = Callable[[Vcpu, State], State]
 """Decides what shall be in force for a vCPU, from its record and its present state."""
 
@@ -80,13 +82,21 @@ def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
 
 
 def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> None:
+    """Write until what is in force is what is wanted for the pCPUs in force.
+
+    Somebody may give the vCPU other pCPUs between the reading and the write.
+    """
+    before: tuple[target.Step, ...] = ()
     with kernel.opened(vcpu.group, vcpu.inode) as folder:
         thread = kernel.VcpuTarget(vcpu, folder)
-        now = thread.state()
-        todo = target.steps(now, wanted(vcpu, now))
-        if not todo:
-            return
-        done.vcpus = True
-        done.changes.append(f"{who}: {', '.join(map(target.described, todo))}")
-        for step in () if dry_run else todo:
-            thread.take(step)
+        for _ in range(ATTEMPTS):
+            now = thread.state()
+            todo = target.steps(now, wanted(vcpu, now))
+            if not todo or todo == before:  # its cpuset may permit no more
+                return
+            before, done.vcpus = todo, True
+            done.changes.append(f"{who}: {', '.join(map(target.described, todo))}")
+            if dry_run:
+                return
+            for step in todo:
+                thread.take(step)

@@ -17,8 +17,9 @@ def safe(vcpu: Vcpu, now: State) -> State:
     if wanted.leave:
         return now
     if not wanted.limits:
-        if wanted.pcpus is None:
-            return vcpu.found
+        if wanted.pcpus is None:  # the agent gives no pCPUs beyond those found: others did
+            own = now.pcpus <= vcpu.found.pcpus
+            return State(vcpu.found.limit, vcpu.found.pcpus if own else now.pcpus)
         kept = now.pcpus and now.pcpus <= wanted.pcpus
         return State(vcpu.found.limit, now.pcpus if kept else wanted.pcpus)
     for pcpus in (now.pcpus, wanted.pcpus):

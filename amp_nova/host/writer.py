@@ -1,7 +1,8 @@
 """The only module that changes the host: CPU bandwidth limits, affinities, and idle flags.
 
-Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
-same thread of the same process, and is read back. It goes through a back end: the vCPU's own cgroup
+Every write takes the cycle lock, respects pauses, checks immediately before that the agent still
+has its lease, verifies before and after that its target is the same thread of the same process, and
+is read back. It goes through a back end: the vCPU's own cgroup
 and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
 """
 
@@ -18,6 +19,7 @@ from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread
 from amp_nova.model.allocation import (
+    LEASE,
     LOCKED,
     Change,
     Changes,
@@ -42,16 +44,23 @@ def no_lock(_wait_s: float) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def no_lease() -> str:
+    """No lease: for a command that takes the place of the agent while it has the lock."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What every write respects: the instances that are paused now, and the cycle lock.
+    """What every write respects: the instances that are paused now, the cycle lock, and the lease.
 
     ``records`` saves the original state before the first change; tools do without (``None``).
+    ``lost``: why the lease is lost, empty as long as it is not.
     """
 
     paused: Callable[[], Mapping[str, str]] = nothing_paused
     lock: Lock = no_lock
     records: Records | None = None
+    lost: Callable[[], str] = no_lease
 
 
 class Backend(Protocol):
@@ -221,6 +230,8 @@ class Writer:
                 thread.verify()
                 thread.written()
                 if not _in_force(thread, step):
+                    if lost := self._conditions.lost():
+                        return Failure(LEASE, f"{lost}: the guard is in charge until the next one")
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()

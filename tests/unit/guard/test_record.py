@@ -22,12 +22,14 @@ SAFE = st.builds(
 )
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 NUMBERS = st.integers(0, 2**64 - 1)
+PROCESS = "/proc/4711"
+TASKS = st.integers(1, 2**22).map(lambda tid: f"{PROCESS}/task/{tid}")
 VCPUS = st.builds(
-    Vcpu, TEXT, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
+    Vcpu, TASKS, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
     st.builds(State, LIMITS, PCPUS), SAFE,
 )  # fmt: skip
 DOMAINS = st.builds(
-    Domain, st.uuids().map(str), TEXT, TEXT, TEXT, TEXT, TEXT, NUMBERS, st.booleans(),
+    Domain, st.uuids().map(str), TEXT, TEXT, st.just(PROCESS), TEXT, TEXT, NUMBERS, st.booleans(),
     st.integers(0, 10000), st.dictionaries(st.integers(0, 99), VCPUS, max_size=3),
 )  # fmt: skip
 
@@ -63,6 +65,36 @@ def test_a_write_that_fails_leaves_the_old_record(folder, monkeypatch):
 
     assert record.load(folder, "vm").name == "name"
     assert [p.name for p in folder.iterdir()] == ["vm.json"]
+
+
+def test_what_is_set_aside_is_kept_whatever_is_recorded_since(folder):
+    """Twice: neither is lost."""
+    for text in ("first", "second"):
+        (folder / "vm.json").write_text(text)
+        assert record.set_aside(folder, "vm").read_text() == text
+        record.save(folder, Domain("vm", "name", "", "/proc/1", "2"))
+
+    kept = sorted(folder.glob("*.aside"))
+    assert [p.read_text() for p in kept] == ["first", "second"]
+    assert [name for name, _ in record.load_all(folder)] == ["vm"]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (record.OLDEST - 1, "of version 0, which another amp-nova made"),
+        (record.VERSION + 1, f"of version {record.VERSION + 1}, which a newer amp-nova made"),
+        ("1", "of version '1', which another amp-nova made"),
+        (None, "of version None, which another amp-nova made"),
+    ],
+)
+def test_a_record_of_another_version_is_said_and_not_used(folder, version, said):
+    """Whole as it is otherwise: its fields may mean something else."""
+    text = json.loads((folder / "vm.json").read_text())
+    (folder / "vm.json").write_text(json.dumps({**text, "version": version}))
+
+    with pytest.raises(ValueError, match=said):
+        record.load(folder, "vm")
 
 
 @pytest.mark.parametrize(
