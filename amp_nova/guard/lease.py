@@ -32,15 +32,17 @@ class Lease:
         """Open the files of the lease; raises ``OSError`` if the state folder is not writable."""
         self.length_s = length_s
         self._path = state_path
+        self._file = os.path.join(state_path, LEASE)
         self._ends_ns = 0
         self._fd = self._opened()
+        self._about = os.fstat(self._fd)
         self._lock = os.open(state_path / LOCK, _FLAGS, 0o600)
         self._seen = expirations(state_path)
 
     def _opened(self) -> int:
         """A descriptor of the file at the path; a new file gets its space now."""
         self._path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._path / LEASE, _FLAGS, 0o600)
+        fd = os.open(self._file, _FLAGS, 0o600)
         try:
             if not os.fstat(fd).st_size:
                 _put(fd, 0)
@@ -51,12 +53,14 @@ class Lease:
 
     def lost(self) -> str:
         """Why this agent must not write now; empty as long as it has the lease. Takes some us."""
-        if time.monotonic_ns() >= self._ends_ns:
-            return "the agent's lease has expired"
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self._path / LEASE), os.fstat(self._fd)):
-                return ""
-        return f"the agent's lease file {self._path / LEASE} was removed or replaced"
+        try:
+            there = os.path.samestat(os.stat(self._file), self._about)
+        except FileNotFoundError:
+            there = False
+        if not there:
+            return f"the agent's lease file {self._file} was removed or replaced"
+        # The clock last, because it needs no system call: nothing comes between.
+        return "" if time.monotonic_ns() < self._ends_ns else "the agent's lease has expired"
 
     def take(self) -> None:
         """Take a new lease after the last one was lost; raises ``OSError``.
@@ -65,7 +69,7 @@ class Lease:
         """
         fd = self._opened()
         os.close(self._fd)
-        self._fd = fd
+        self._fd, self._about = fd, os.fstat(fd)
         self._extend()
 
     def renew(self) -> float | None:

@@ -17,9 +17,10 @@ def safe(vcpu: Vcpu, now: State) -> State:
     if wanted.leave:
         return now
     if not wanted.limits:
-        if wanted.pcpus is None:  # the agent gives no pCPUs beyond those found: others did
-            own = now.pcpus <= vcpu.found.pcpus
-            return State(vcpu.found.limit, vcpu.found.pcpus if own else now.pcpus)
+        if wanted.pcpus is None:
+            # The agent keeps to what libvirt allows: somebody else gave it other pCPUs.
+            others = now.pcpus - vcpu.allowed - vcpu.found.pcpus
+            return State(vcpu.found.limit, now.pcpus if others else vcpu.found.pcpus)
         kept = now.pcpus and now.pcpus <= wanted.pcpus
         return State(vcpu.found.limit, now.pcpus if kept else wanted.pcpus)
     for pcpus in (now.pcpus, wanted.pcpus):
