@@ -92,9 +92,10 @@ class Service:
     def poll_io(self) -> list[str]:
         """Handle I/O work if it is due; returns a line for each domain whose threads moved."""
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
-        fenced = self._lost() and not self.loop.dry_run
-        if cycle is not None and not fenced and self.io.due(cycle.time_ns / 1e9):
+        if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
+                if self._lost() and not self.loop.dry_run:
+                    return []
                 # Read under the lock: an instance may have been paused since it was observed.
                 paused = Pauses(state_path).current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
