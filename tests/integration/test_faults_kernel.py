@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.guard import record
+from amp_nova.guard import lease, record
 from tests.lab import FAST, until
 from tests.stands import StandHost, host, why_not
 
@@ -64,6 +64,18 @@ def test_a_stopped_agent(here, record_property):
     until(here.controlled, PATIENCE_S, "control")
     assert here.stranger.state() == stranger
     assert here.metric("amp_enforcement_drift_total", cause="idle") == 0
+
+
+@pytest.mark.fault("lease file removed", "the agent takes a new lease and stays in control")
+def test_a_removed_lease(here, record_property):
+    """It repairs what somebody changes meanwhile, and its lease is one that the guard sees."""
+    (here.state_path / lease.LEASE).unlink()
+    here.booked.set("cpu.cfs_quota_us", -1)
+
+    Watch(record_property).until(
+        lambda: here.controlled() and lease.remaining_s(here.state_path), "control with a lease"
+    )
+    assert "was removed or replaced; a new one is taken" in here.log.read_text()
 
 
 @pytest.mark.fault("lock held by another process", "the guard acts; the agent names the holder")

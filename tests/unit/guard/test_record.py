@@ -79,6 +79,32 @@ def test_what_is_set_aside_is_kept_whatever_is_recorded_since(folder):
     assert [name for name, _ in record.load_all(folder)] == ["vm"]
 
 
+FIRST = """{"version": 1, "resource": "vm", "name": "instance-1", "display_name": "web",
+"process": "/proc/7", "started": "99", "group": "/sys/fs/cgroup/vm", "inode": 5, "idle": false,
+"weight": 1024, "vcpus": {"0": {"task": "/proc/7/task/9", "started": "100",
+"group": "/sys/fs/cgroup/vm/vcpu0", "inode": 6, "version": 1, "allowed": [0, 1],
+"found": {"pcpus": [0, 1], "quota_us": null, "period_us": 100000, "burst_us": 0},
+"safe": {"pcpus": [1], "limits": [{"pcpus": [1], "quota_us": 5000, "period_us": 20000,
+"burst_us": 0}], "leave": false}}}}"""
+"""As the first release that has records writes them."""
+
+
+def test_a_record_of_the_first_version_is_read(folder):
+    """After an upgrade, with the guests of before."""
+    (folder / "vm.json").write_text(FIRST)
+
+    found = record.load(folder, "vm")
+
+    everywhere, limits = frozenset({0, 1}), ((frozenset({1}), Limit(5000, 20000)),)
+    assert (found.name, found.started, found.group, found.weight) == (
+        "instance-1", "99", "/sys/fs/cgroup/vm", 1024,
+    )  # fmt: skip
+    assert found.vcpus[0] == Vcpu(
+        "/proc/7/task/9", "100", "/sys/fs/cgroup/vm/vcpu0", 6, 1, everywhere,
+        State(Limit(None), everywhere), Safe(frozenset({1}), limits),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("version", "said"),
     [
