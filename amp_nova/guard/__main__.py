@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from amp_nova.guard import kernel, lease, record, target
-from amp_nova.guard.restore import restore
+from amp_nova.guard.restore import found, restore
 
 POLL_S = 1.0
 LOCK_S = 1.0
@@ -29,15 +30,16 @@ def say(text: str) -> None:
         print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
 
 
-def paused(state_path: Path, resource: str) -> bool:
-    """Whether an operator has paused or released an instance; true if the pause is unreadable."""
+def paused(state_path: Path, resource: str) -> str:
+    """Why an operator has paused or released an instance; empty if not."""
     try:
-        until_s = json.loads((state_path / PAUSES / f"{resource}.json").read_text())["until_s"]
-        return until_s is None or not until_s <= time.time()
+        pause = json.loads((state_path / PAUSES / f"{resource}.json").read_text())
+        until_s = pause["until_s"]
+        return str(pause["why"]) if until_s is None or not until_s <= time.time() else ""
     except FileNotFoundError:
-        return False
+        return ""
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return True
+        return "its pause cannot be read"
 
 
 @contextlib.contextmanager
@@ -102,8 +104,6 @@ class Watch:
                 self._begin(domains)
             # Bookings first, so that they have precedence at all times.
             for domain in sorted(domains, key=lambda d: not d.booked):
-                if lease.remaining_s(self._state_path):  # an agent has taken a new one
-                    break
                 try:
                     self._guard(domain)
                 except Exception as exc:  # noqa: BLE001 - no domain may affect the others
@@ -132,11 +132,19 @@ class Watch:
         return found
 
     def _guard(self, domain: record.Domain) -> None:
-        if paused(self._state_path, domain.resource):
+        if not self._may(domain.resource):
             return
-        done = restore(domain, target.safe, precedence=self._precedence)
+        may = partial(self._may, domain.resource)
+        done = restore(domain, target.safe, precedence=self._precedence, may=may)
+        # A command that has the lock may have released it just before the last write.
+        if done.vcpus and paused(self._state_path, domain.resource).startswith(record.RELEASED):
+            done = restore(domain, found)
         for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
             self._say_once(line)
+
+    def _may(self, resource: str) -> bool:
+        """Whether the guard may write now: no agent has a lease, and no operator objects."""
+        return not (lease.remaining_s(self._state_path) or paused(self._state_path, resource))
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

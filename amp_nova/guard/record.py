@@ -22,6 +22,8 @@ VERSION = 1
 OLDEST = 1
 """The oldest version that is still read. A new version that means the same keeps the number."""
 ASIDE = "aside"
+RELEASED = "released"
+"""How the reason of a pause begins that ``amp-nova release`` made."""
 _BYTES_MAX = 4_000_000
 PCPUS_MAX = 8192
 """What Linux supports at most (``CONFIG_NR_CPUS``)."""

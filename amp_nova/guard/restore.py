@@ -29,13 +29,24 @@ class Done:
     """Whether a vCPU changes, and not only the idle class or the weight."""
 
 
+def always() -> bool:
+    """Nothing ends the right to write."""
+    return True
+
+
 def restore(
-    domain: Domain, wanted: Target, *, dry_run: bool = False, precedence: bool = False
+    domain: Domain,
+    wanted: Target,
+    *,
+    dry_run: bool = False,
+    precedence: bool = False,
+    may: Callable[[], bool] = always,
 ) -> Done:
     """Restore a domain; a target that is gone or has been replaced is left alone.
 
     The domain leaves the idle class first, because a guest in it may get no CPU time at all.
     ``precedence``: raise the weight of a booking, because best effort leaves the idle class.
+    ``may``: asked right before each write to a vCPU; no more is written once it says no.
     """
     done = Done()
 
@@ -56,7 +67,7 @@ def restore(
         attempt(domain.name, lambda: _weight(domain, wanted is found, done, dry_run))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
-        attempt(who, partial(_vcpu, who, vcpu, wanted, done, dry_run))
+        attempt(who, partial(_vcpu, who, vcpu, wanted, done, None if dry_run else may))
     return done
 
 
@@ -81,10 +92,11 @@ def _weight(domain: Domain, original: bool, done: Done, dry_run: bool) -> None:
         kernel.set_weight(domain, wanted)
 
 
-def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> None:
+def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, may: Callable[[], bool] | None) -> None:
     """Write until what is in force is what is wanted for the pCPUs in force.
 
-    Somebody may give the vCPU other pCPUs between the reading and the write.
+    Somebody may give the vCPU other pCPUs between the reading and the write. ``may``: ``None`` in a
+    dry run.
     """
     before: tuple[target.Step, ...] = ()
     with kernel.opened(vcpu.group, vcpu.inode) as folder:
@@ -95,8 +107,12 @@ def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, dry_run: bool) -> No
             if not todo or todo == before:  # its cpuset may permit no more
                 return
             before, done.vcpus = todo, True
-            done.changes.append(f"{who}: {', '.join(map(target.described, todo))}")
-            if dry_run:
+            change = f"{who}: {', '.join(map(target.described, todo))}"
+            if may is None:
+                done.changes.append(change)
                 return
             for step in todo:
+                if not may():
+                    return
                 thread.take(step)
+            done.changes.append(change)

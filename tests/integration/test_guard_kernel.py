@@ -107,7 +107,7 @@ def guard(tmp_path, stands):
 @pytest.mark.parametrize("place", [{0}, {1}, {0, 1}])
 @pytest.mark.fault("agent killed, whatever it left", "the safe state follows")
 def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left, place):
-    """Limit by core type, also of a later move or write; weight; no idle class; the end with the domains."""
+    """Limit by core type, also after a move; weight; no idle class; the end with the domains."""
     booked, victim = stands
     quota, period = left
     booked.set("cpu.cfs_period_us", period)

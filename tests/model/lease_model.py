@@ -34,10 +34,12 @@ class Protocol:
     """The guard reads the affinity again after it has written."""
     keep: bool = True
     """The guard removes no records: it may have read the one before the last."""
+    ask: bool = True
+    """The guard reads the lease and pauses right before a write, and once more after the last."""
 
 
 NEW = Protocol()
-OLD = Protocol(False, False, False, False, False)
+OLD = Protocol(False, False, False, False, False, False)
 
 
 class Agent(NamedTuple):
@@ -56,16 +58,17 @@ class Agent(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """``of``, ``home``: the record it has read; ``acted``: whether it has in this expiry."""
+    """``of``, ``home``: the record it has read; ``wrote``: whether it has to look back."""
 
     at: str = "poll"
     stopped: bool = False
     of: int = GONE
     home: str = S
     plan: tuple[Write, ...] = ()
+    wrote: bool = False
     acted: bool = False
+    """Whether it has acted in this expiry, if once is enough, and where the vCPU was then."""
     place: str = ""
-    """Where the vCPU was when it last acted."""
 
 
 class State(NamedTuple):
@@ -81,6 +84,8 @@ class State(NamedTuple):
     touched: bool = False
     """Whether the agent has written to this incarnation."""
     paused: bool = False
+    release: str = ""
+    """The next step of ``amp-nova release``, ``"done"`` at its end."""
     lock: str = ""
     valid: bool = False
     """What the guard reads at the path of the lease."""
@@ -211,22 +216,36 @@ def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
     """What the guard does with the domain of a record."""
     g = s.guard
     if g.at == "pauses":
-        if s.paused or (not p.repair and g.acted and s.pcpus == g.place):
+        if s.paused or (g.acted and s.pcpus == g.place):
             yield "guard: leaves it alone", guard_ends(s)
         else:
             yield "guard: reads pauses", guard_at(s, "read")
     elif g.at == "read":
         if todo := safe(s.pcpus, s.limit, g.home) if g.of == s.domain else ():
-            yield "guard: reads what is in force", guard_at(s, "write", plan=todo)
+            at = "ask" if p.ask else "write"
+            yield "guard: reads what is in force", guard_at(s, at, plan=todo)
         else:
-            yield "guard: finds it safe", guard_ends(s, acted=True, place=s.pcpus)
+            yield "guard: finds it safe", guard_acted(s, p)
+    elif g.at == "ask":
+        may = not (s.valid or s.paused)
+        yield "guard: asks whether it may", guard_at(s, "write") if may else guard_acted(s, p)
     elif g.at == "write":
         after, left = written(s, g.of, g.plan[0]), g.plan[1:]
-        if left or p.reread:
-            then = guard_at(after, "write" if left else "read", plan=left)
-        else:
-            then = guard_ends(after, acted=True, place=after.pcpus)
-        yield f"guard: writes {g.plan[0]}", then
+        at = "read" if not left else "ask" if p.ask else "write"
+        then = guard_at(after, at, plan=left, wrote=p.ask)
+        yield f"guard: writes {g.plan[0]}", then if left or p.reread else guard_acted(after, p)
+    elif g.at == "look back":
+        undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
+        released = s.release and s.paused
+        yield "guard: reads pauses again", guard_ends(undone if released else s)
+
+
+def guard_acted(state: State, p: Protocol) -> State:
+    """A state in which the guard has nothing more to write."""
+    if state.guard.wrote:
+        return guard_at(state, "look back", plan=())
+    once = {} if p.repair else {"acted": True, "place": state.pcpus}
+    return guard_ends(state, **once)
 
 
 def guard_at(state: State, at: str, **fields: object) -> State:
@@ -237,7 +256,23 @@ def guard_at(state: State, at: str, **fields: object) -> State:
 def guard_ends(state: State, **fields: object) -> State:
     """A state in which the guard waits for its next poll."""
     free = state._replace(lock="" if state.lock == "guard" else state.lock)
-    return guard_at(free, "poll", of=GONE, home=S, plan=(), **fields)
+    return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False, **fields)
+
+
+def release(s: State) -> Iterator[Step]:
+    """``amp-nova release`` with the lock: it pauses, restores what was found, and forgets it."""
+    of = s.record[0]
+    if s.release == "pause":
+        yield "release: pauses", s._replace(paused=True, release="pcpus")
+    elif s.release == "pcpus":
+        yield "release: restores pCPUs", written(s, of, ("pcpus", BOTH))._replace(release="limit")
+    elif s.release == "limit":
+        restored = written(s, of, ("limit", FREE))._replace(release="forget")
+        yield "release: restores the limit", restored
+    elif s.release == "forget":
+        dead = s.agent.at == "dead"
+        ended = s._replace(release="done", lock="", touched=s.touched and of != s.domain)
+        yield "release: ends", ended._replace(record=(GONE, S) if dead else s.record)
 
 
 def alone(s: State, p: Protocol) -> Iterator[Step]:
@@ -248,6 +283,7 @@ def alone(s: State, p: Protocol) -> Iterator[Step]:
     if not s.guard.stopped:
         yield from guard_polls(s, p)
         yield from guard_restores(s, p)
+    yield from release(s)
     if s.valid and (s.agent.stopped or s.agent.at == "dead"):
         yield "the lease expires", lost(s)
 
@@ -278,7 +314,9 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         "migrate back": None if here else lambda: s._replace(
             domain=2, pcpus=BOTH, limit=FREE, touched=False),
         "pause": lambda: s._replace(paused=True),
-        "resume": (lambda: s._replace(paused=False)) if s.paused else None,
+        "resume": (lambda: s._replace(paused=False, release="")) if s.paused else None,
+        "release": None if s.lock or not s.touched else lambda: s._replace(
+            release="pause", lock="release"),
     }  # fmt: skip
     if s.events < most:
         for name, make in able.items():
@@ -289,7 +327,7 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
 EVERYTHING = frozenset({
     "stop agent", "stop guard", "kill agent", "restart agent", "restart guard", "the agent is slow",
     "unlink lease", "decide", "repin to F", "repin to S", "migrate away", "migrate back", "pause",
-    "resume",
+    "resume", "release",
 })  # fmt: skip
 
 
@@ -310,7 +348,7 @@ def broken(before: State, name: str, s: State) -> str:
 def good(s: State) -> bool:
     """Whether a booking holds: promise 2, and 3 in that the limit is the one that is wanted."""
     if s.domain == GONE or s.paused:
-        return True
+        return s.release != "done" or s.limit == FREE  # promise 5
     if s.agent.at == "dead" and not s.touched:
         return True  # it came after the agent had died
     return s.pcpus in (F, S) and s.limit == s.pcpus

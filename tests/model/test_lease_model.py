@@ -18,6 +18,7 @@ TWO_WRITERS = "6: two writers: the agent goes on after its lease was lost"
 STOPPED = frozenset({"stop agent", "kill agent", "decide"})
 REPINNED = frozenset({"repin to F", "repin to S", "kill agent"})
 RETURNED = frozenset({"migrate away", "migrate back", "the agent is slow"})
+RELEASED = frozenset({"release", "kill agent", "the agent is slow", "decide", "stop guard"})
 
 
 def explored(name: str, protocol: Protocol, happens: frozenset[str] = EVERYTHING) -> Explored:
@@ -31,10 +32,15 @@ def explored(name: str, protocol: Protocol, happens: frozenset[str] = EVERYTHING
 
 def test_the_protocol_keeps_every_promise():
     """Whatever is stopped, killed, restarted, moved, paused or unlinked, and whenever."""
-    found = explored("the protocol", NEW)
+    found = explored("the protocol", NEW, EVERYTHING - {"release"})
 
     assert found.faults == {}
     assert len(found.came) > 100_000
+
+
+def test_what_is_released_stays_released():
+    """Although the guard does not wait for the lock that ``amp-nova release`` has."""
+    assert explored("the protocol, with a release", NEW, RELEASED).faults == {}
 
 
 def test_an_agent_that_is_resumed_after_the_guard_acted_left_its_write_in_force():
@@ -71,6 +77,7 @@ def test_a_vcpu_that_is_repinned_before_the_guard_writes_kept_the_other_limit():
         ("adopt", STOPPED, STALE),
         ("repair", STOPPED | REPINNED, LOST),
         ("keep", RETURNED, UNRECORDED),
+        ("ask", RELEASED, LOST),
     ],
 )
 def test_each_part_of_the_protocol_is_needed(part, happens, fault):

@@ -20,7 +20,7 @@ from amp_nova.guard.restore import found, restore
 from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import DomainReading
 
-WHY = "released; 'amp-nova resume' lets the agent manage it again"
+WHY = f"{record.RELEASED}; 'amp-nova resume' lets the agent manage it again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import amp_nova
 from amp_nova.agent.loop import Loop
+from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel, lease, record
 from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.restore import found, restore
@@ -181,6 +183,39 @@ def test_nothing_is_written_after_an_agent_has_taken_a_new_lease(host, monkeypat
     host.watch.poll()
 
     assert guarded == [NAME]
+
+
+@pytest.mark.parametrize("when", ["before the write", "after the write"])
+def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
+    """A command that keeps the lock for long does not keep the guard from its work."""
+    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), kernel._write
+
+    def release():
+        Pauses(host.state).pause(resource(NAME), WHY)
+        restore(domain, found)
+
+    def state(thread, real=kernel.VcpuTarget.state):
+        now = real(thread)
+        if when == "before the write":
+            monkeypatch.setattr(kernel.VcpuTarget, "state", real)
+            release()
+        return now
+
+    def late(folder, name, value):
+        if when == "after the write" and "cfs_period" not in name:
+            monkeypatch.setattr(kernel, "_write", write)
+            release()
+        write(folder, name, value)
+
+    host.move(FAST)
+    host.expire()
+    monkeypatch.setattr(kernel.VcpuTarget, "state", state)
+    monkeypatch.setattr(kernel, "_write", late)
+
+    host.watch.poll()
+
+    assert limit_ms(host) is None
+    assert host.place() == SLOW | FAST
 
 
 def test_a_vcpu_that_is_moved_before_the_write_gets_the_limit_of_where_it_is(host, monkeypatch):
