@@ -39,8 +39,12 @@ def blocked(cycle: Cycle) -> str | None:
 class Guarding:
     """Takes a lease, renews it after completed cycles, and ensures that a guard is running."""
 
-    def __init__(self, state_path: Path, length_s: float) -> None:
-        """Open the lease; raises ``ConfigInvalid`` if the state folder is not writable."""
+    def __init__(self, state_path: Path, length_s: float, *, quiet: bool = False) -> None:
+        """Open the lease; raises ``ConfigInvalid`` if the state folder is not writable.
+
+        ``quiet``: a guard that is started writes nothing to this process's standard error.
+        """
+        self._stderr = subprocess.DEVNULL if quiet else None
         self._state_path = state_path
         self._child: subprocess.Popen[bytes] | None = None
         self._cycle: Cycle | None = None
@@ -136,6 +140,7 @@ class Guarding:
                 env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
                 start_new_session=True,
             )
         except OSError as exc:

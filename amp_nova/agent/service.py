@@ -65,13 +65,17 @@ class Service:
         """When the fast loop last ran."""
 
     @contextlib.contextmanager
-    def in_control(self) -> Iterator[Guarding]:
-        """Be this host's only agent, which has a lease; raises ``Locked`` if there is another."""
+    def in_control(self, *, quiet: bool = False) -> Iterator[Guarding]:
+        """Be this host's only agent, which has a lease; raises ``Locked`` if there is another.
+
+        ``quiet``: a guard that is started writes nothing to standard error.
+        """
         agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
         with locks.locked(state_path, locks.AGENT):
             _check_trusted(state_path)
             # A lease is at least two cycles long.
-            self._guarding = Guarding(state_path, max(agent.lease_s, 2 * agent.cycle_s))
+            length_s = max(agent.lease_s, 2 * agent.cycle_s)
+            self._guarding = Guarding(state_path, length_s, quiet=quiet)
             try:
                 yield self._guarding
             finally:

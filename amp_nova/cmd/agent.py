@@ -73,7 +73,8 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     if dry_run:
         cycle = service.once()
     else:
-        with service.in_control() as guarding:
+        # A guard outlives this command, and whoever reads its output waits for the end of that.
+        with service.in_control(quiet=True) as guarding:
             cycle = service.once()
             guarding.after(cycle)
     for warning in cycle.topology.warnings:

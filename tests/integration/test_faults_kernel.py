@@ -78,6 +78,27 @@ def test_a_removed_lease(here, record_property):
     assert "was removed or replaced; a new one is taken" in here.log.read_text()
 
 
+def test_a_single_cycle_beside_the_service_and_without_it(here):
+    """It refuses; or it has a lease, and a guard that does not keep a reader of its output."""
+
+    def once():
+        command = here.command("--once")
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    beside = once()
+    assert beside.returncode == 1
+    assert f"another amp-nova-agent runs here: process {here.process.pid} (" in beside.stderr
+
+    here.stop()
+    until(lambda: here.guard_pid() is None, PATIENCE_S, "the end of the guard")
+    here.booked.set("cpu.cfs_quota_us", -1)
+    alone = once()
+    assert alone.returncode == 0, alone.stderr
+    assert here.holds(here.booked)
+    until(here.guard_pid, PATIENCE_S, "a guard")
+    until(here.safe, PATIENCE_S, "the safe state")
+
+
 @pytest.mark.fault("lock held by another process", "the guard acts; the agent names the holder")
 def test_a_held_lock(here, record_property):
     """By a process that is stopped while it has it."""
