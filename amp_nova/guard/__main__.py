@@ -35,7 +35,8 @@ def paused(state_path: Path, resource: str) -> str:
     try:
         pause = json.loads((state_path / PAUSES / f"{resource}.json").read_text())
         until_s = pause["until_s"]
-        return str(pause["why"]) if until_s is None or not until_s <= time.time() else ""
+        over = until_s is not None and until_s <= time.time()
+        return "" if over else str(pause["why"]) or "paused"
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -230,8 +230,8 @@ class Writer:
                 thread.verify()
                 thread.written()
                 if not _in_force(thread, step):
-                    if lost := self._conditions.lost():
-                        return Failure(LEASE, f"{lost}: the guard is in charge until the next one")
+                    if (failure := self._fenced()) is not None:
+                        return failure
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()
@@ -247,6 +247,13 @@ class Writer:
             reason = "read_only" if exc.errno in READ_ONLY else "refused"
             return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
         return None
+
+    def _fenced(self) -> Failure | None:
+        """Asked right before each write: the failure of all writes once the lease is lost."""
+        lost = self._conditions.lost()
+        return (
+            Failure(LEASE, f"{lost}: the guard is in charge until the next one") if lost else None
+        )
 
     def _set_idle(self, resource: str, idle: bool) -> Failure | None:
         threads = self._sensor.threads(resource)

@@ -202,6 +202,20 @@ def test_a_damaged_record_does_not_keep_others_from_being_released(setup, monkey
     assert path.read_text() == poison
 
 
+def test_a_damaged_record_is_kept_although_the_definition_says_what_to_restore(setup):
+    """It may say more, to another version."""
+    setup.node.start(specs=HALF)
+    Service(setup.conf()).once()
+    path = setup.state / "records" / f"{resource(NAME)}.json"
+    path.write_text("{")
+
+    done = release(setup.conf(), None)
+
+    assert setup.node.host.limit().split()[0] == "max"
+    assert done.left[0].startswith(f"{resource(NAME)}: its record cannot be used: ")
+    assert path.read_text() == "{"
+
+
 def test_an_instance_that_cannot_be_restored_does_not_keep_others(setup):
     """Its failure is a leftover, and its record stays for the next attempt."""
     setup.node.start(specs=HALF)
