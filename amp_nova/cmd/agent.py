@@ -17,6 +17,7 @@ from amp_nova.exceptions import (
     CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
+    Locked,
     TopologyUnknown,
 )
 
@@ -69,7 +70,13 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     from amp_nova.agent.service import Service
 
     service = Service(conf, dry_run=dry_run)
-    cycle = service.once()
+    if dry_run:
+        cycle = service.once()
+    else:
+        # A guard outlives this command, and whoever reads its output waits for the end of that.
+        with service.in_control(quiet=True) as guarding:
+            cycle = service.once()
+            guarding.after(cycle)
     for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(cycle)
@@ -98,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if single:
             return _single(conf, dry_run=arguments.dry_run)
         service = _started(conf)
+    except Locked as exc:  # --once beside a service
+        return _failed(str(exc), 1)
     except (AmpError, ImportError) as exc:
         problem = exc.advised if isinstance(exc, AmpError) else str(exc)
         if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):

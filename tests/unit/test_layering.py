@@ -118,6 +118,7 @@ FUNCTION_LINES_MAX = 40
 ATTRIBUTES_MAX = 10
 PARAMETERS_MAX = 5
 LARGE = {
+    "agent/service.py Service": "the parts of the agent, one for one",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
