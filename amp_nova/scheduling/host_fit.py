@@ -7,7 +7,7 @@ packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,6 +20,14 @@ from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
+
+
+class _Amount(NamedTuple):
+    """What a vCPU without a place needs of a ``Demand``, in less memory: there may be thousands."""
+
+    refcores: float
+    ips: float | None
+    core_type: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +80,32 @@ class HostFit:
     refused: str | None = None
 
 
-def _refcores(refcores: float | None, ips: float | None, topology: Topology) -> float | None:
-    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips."""
-    return refcores if ips is None else least_refcores(ips, topology)
+def _refcores(refcores: float | None, ips: float | None, per_ips: float | None) -> float | None:
+    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips.
+
+    ``per_ips``: ``least_refcores`` of one instruction per second.
+    """
+    if ips is None:
+        return refcores
+    return None if per_ips is None else ips * per_ips
 
 
-def _reported_demands(instance: ReportedInstance, topology: Topology) -> list[Demand]:
-    return [
-        Demand(
-            (instance.resource, vcpu.index),
-            refcores,
-            vcpu.allowed,
-            instance.core_type,
-            vcpu.core_type,
-            admitted=vcpu.pcpu is not None,
-            ips=vcpu.ips,
-            packed=vcpu.pcpu,
-        )
-        for vcpu in instance.vcpus
-        if (refcores := _refcores(vcpu.refcores, vcpu.ips, topology)) is not None
-    ]
+def _reported_demands(
+    instance: ReportedInstance, report: HostReport, per_ips: float | None
+) -> Iterator[Demand]:
+    for vcpu in instance.vcpus:
+        refcores = _refcores(vcpu.refcores, vcpu.ips, per_ips)
+        if refcores is not None:
+            yield Demand(
+                (instance.resource, vcpu.index),
+                refcores,
+                report.allowed(vcpu),
+                instance.core_type,
+                vcpu.core_type,
+                admitted=vcpu.pcpu is not None,
+                ips=vcpu.ips,
+                packed=vcpu.pcpu,
+            )
 
 
 def requested_demands(request: Request, report: HostReport, resource: str = "") -> list[Demand]:
@@ -99,21 +113,23 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
 
     vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
     """
+    per_ips = least_refcores(1.0, report.topology)
     found = [
         Demand((resource, v.index), refcores, report.bookable, request.core_type, ips=v.ips)
         for v in request.vcpus
-        if (refcores := _refcores(v.refcores, v.ips, report.topology)) is not None
+        if (refcores := _refcores(v.refcores, v.ips, per_ips)) is not None
     ]
     return sorted(found, key=_largest_first)
 
 
 def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
     """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
-    booked = (_refcores(v.refcores, v.ips, topology) for v in request.vcpus)
+    per_ips = least_refcores(1.0, topology)
+    booked = (_refcores(v.refcores, v.ips, per_ips) for v in request.vcpus)
     return tuple(sorted((b for b in booked if b is not None), reverse=True))
 
 
-def _largest_first(demand: Demand) -> float:
+def _largest_first(demand: Demand | _Amount) -> float:
     return -demand.refcores
 
 
@@ -121,19 +137,25 @@ def demands_on(
     report: HostReport,
     without: str | None = None,
     pending: Mapping[str, Request] = MappingProxyType({}),
-) -> list[Demand]:
+) -> Iterator[Demand]:
     """The demands that a host holds, optionally ``without`` those of one instance.
 
     ``pending``: instances sent to the host that its agent has not reported yet.
     """
-    topology = report.topology
-    by_uuid = {i.resource: _reported_demands(i, topology) for i in report.instances}
+    per_ips = least_refcores(1.0, report.topology)
+    counted = set()
     for resource, request in pending.items():
         sent = requested_demands(request, report, resource)
+        there = report.by_uuid.get(resource)
+        reported = [] if there is None else list(_reported_demands(there, report, per_ips))
         # During a resize on the same host both sizes are possible: count the larger.
-        if _sum_refcores(sent) >= _sum_refcores(by_uuid.get(resource, ())):
-            by_uuid[resource] = sent
-    return [d for resource, each in by_uuid.items() if resource != without for d in each]
+        if _sum_refcores(sent) >= _sum_refcores(reported):
+            counted.add(resource)
+            if resource != without:
+                yield from sent
+    for instance in report.instances:
+        if instance.resource != without and instance.resource not in counted:
+            yield from _reported_demands(instance, report, per_ips)
 
 
 def headroom_of(
@@ -142,44 +164,45 @@ def headroom_of(
     pending: Mapping[str, Request] = MappingProxyType({}),
 ) -> Headroom:
     """The headroom of a host; arguments as for ``demands_on``."""
-    topology, demands = report.topology, demands_on(report, without, pending)
-    cores, unplaced = _packed(demands, report)
-    free, complete = _free_capacity(report, cores), True
-    for demand in sorted(unplaced, key=_largest_first):
-        if (found := _first_fit(free, (demand,), report.reserve_ratio)) is None:
-            complete = False
-        else:
-            free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
-    everywhere = frozenset(p.id for p in topology.pcpus)
-    capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
-    refcores = capacity - _sum_refcores(demands)
+    everywhere = frozenset(p.id for p in report.topology.pcpus)
+    capacity = sum(bookable_refcores(report.topology, everywhere).values())
+    cores, unplaced, booked = _packed(demands_on(report, without, pending), report)
+    free = _free_capacity(report, cores)
+    left = [list(f.free_cores) for f in free]
+    unplaced.sort(key=_largest_first)
+    # Every one of them takes what it can get, even if another finds no place.
+    complete = None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
+    if unplaced:
+        free = tuple(f._replace(free_cores=tuple(c)) for f, c in zip(free, left, strict=True))
+    refcores = (1.0 - report.reserve_ratio) * capacity - booked
     return Headroom(report, without, pending, free, complete, refcores)
 
 
 def _packed(
-    demands: Sequence[Demand], report: HostReport
-) -> tuple[Mapping[int, float], list[Demand]]:
-    """The free cores of each pCPU as packed by the agent, and the demands it has not packed."""
+    demands: Iterable[Demand], report: HostReport
+) -> tuple[Mapping[int, float], list[_Amount], float]:
+    """The free cores of each pCPU as packed by the agent, the demands that it has not packed, and
+    the sum of all demands in reference cores."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
-    placed, unplaced = [], []
+    placed, unplaced, booked = [], [], 0.0
     for demand in demands:
+        booked += demand.refcores
         core_type = None if demand.packed is None else topology.type_of(demand.packed)
         need = None if core_type is None else need_cores(demand, core_type)
         if demand.packed is None or core_type is None or need is None:
-            unplaced.append(demand)
+            unplaced.append(_Amount(demand.refcores, demand.ips, demand.core_type))
         elif not free.siblings:
             free.cores[demand.packed] -= need
         else:
-            option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
-            placed.append((demand.packed, option))
+            placed.append((demand.packed, need, shared_cores(need, core_type)))
     # Demands that need a whole core first: they change what the others take of its threads.
-    placed.sort(key=lambda place: not free.needs_whole(place[1]))
-    for pcpu, option in placed:
-        free.take(option, pcpu)
-    return free.cores, unplaced
+    placed.sort(key=lambda place: place[2] <= free.usable + TOLERANCE)
+    for pcpu, alone, shared in placed:
+        free.take(Option(alone, shared, frozenset()), pcpu)
+    return free.cores, unplaced, booked
 
 
-def _sum_refcores(demands: Sequence[Demand]) -> float:
+def _sum_refcores(demands: Iterable[Demand]) -> float:
     return sum(d.refcores for d in demands)
 
 
@@ -198,36 +221,40 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
-def _first_fit(
-    free: tuple[FreeCapacity, ...], demands: Sequence[Demand], reserve_ratio: float
-) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
-    """Put each vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
+def _take(
+    free: Sequence[FreeCapacity],
+    left: Sequence[list[float]],
+    demand: Demand | _Amount,
+    reserve_ratio: float,
+) -> str | None:
+    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
 
-    If siblings slow each other down, only shared threads are tried. Returns the core type of each
-    vCPU and the free cores left, by core type; ``None`` if one does not fit.
+    If siblings slow each other down, only shared threads are tried. ``left``: the free cores of
+    each of ``free``, ascending, which are changed. Returns the core type, ``None`` if nothing fits.
     """
-    left = {f.core_type.name: f.free_cores for f in free}
+    most = 1.0 - reserve_ratio + TOLERANCE
+    for (core_type, _, refcores, ips), cores in zip(free, left, strict=True):
+        worth = refcores if demand.ips is None else ips
+        if not worth or demand.core_type not in (None, core_type.name):
+            continue
+        need = (demand.ips or demand.refcores) / worth
+        if need > most or not cores or cores[-1] < need - TOLERANCE:
+            continue
+        insort(cores, cores.pop(bisect_left(cores, need - TOLERANCE)) - need)
+        return core_type.name
+    return None
+
+
+def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
+    left = [list(f.free_cores) for f in headroom.free]
     core_types = []
     for demand in demands:
-        for core_type in (f.core_type for f in free):
-            if demand.core_type not in (None, core_type.name):
-                continue
-            need = need_cores(demand, core_type)
-            cores = left[core_type.name]
-            need = None if need is None else shared_cores(need, core_type)
-            if need is None or need > 1.0 - reserve_ratio + TOLERANCE:
-                continue
-            at = bisect_left(cores, need - TOLERANCE)
-            if at == len(cores):
-                continue
-            changed = list(cores)
-            insort(changed, changed.pop(at) - need)
-            left[core_type.name] = tuple(changed)
-            core_types.append(core_type.name)
-            break
-        else:
+        name = _take(headroom.free, left, demand, headroom.report.reserve_ratio)
+        if name is None:
             return None
-    return tuple(core_types), left
+        core_types.append(name)
+    return tuple(core_types)
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -247,11 +274,8 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if (
-        headroom.complete
-        and (found := _first_fit(headroom.free, demands, report.reserve_ratio)) is not None
-    ):
-        return HostFit(found[0])
+    if headroom.complete and (found := _first_fit(headroom, demands)) is not None:
+        return HostFit(found)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
