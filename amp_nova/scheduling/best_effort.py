@@ -27,8 +27,8 @@ WHOLE_POLICIES = frozenset({"hsp", "acfs", "prop-sp", "eqp"})
 """Policies that go by the speedup of the whole instance, unless the report says otherwise. The
 sharing ones among them share in proportion to it. All other policies go by vCPU."""
 ONE_BY_ONE_MAX = 64
-"""With more active vCPUs than this, all count as alike: the computation takes 10 microseconds for
-each, once for every kind of request, and no host may slow requests down."""
+"""With more active vCPUs than this, all count as alike but for their sensitivity: the computation
+takes 10 microseconds for each, for every kind of request, and no host may slow requests down."""
 
 
 class Active(NamedTuple):
@@ -72,7 +72,8 @@ def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> 
     """
     topology = report.topology
     policy, _, parameters = report.policy.partition(":")
-    whole = policy in WHOLE_POLICIES and parameters != PER_VCPU
+    crowded = sum(_is_active(v) for i in report.instances for v in i.vcpus) > ONE_BY_ONE_MAX
+    whole = policy in WHOLE_POLICIES and parameters != PER_VCPU and not crowded
     ranked = policy in RANKING_POLICIES
     counts, scale = _counts(report), scale_of(topology)
     groups: list[Group] = []
@@ -82,12 +83,10 @@ def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> 
             own = sensitivity_of(instance, scale)
             reach = _reach(vcpus, counts, topology) if whole else 1.0
             groups.append(Group(UNKNOWN if own is None else own, len(vcpus), reach))
-            if len(active) < ONE_BY_ONE_MAX:
+            if not crowded:
                 types = [_positions(counts[v.cpus_allowed_list]) for v in vcpus]
                 active.append(Active(instance, vcpus, groups[-1], types))
     order = fast_core_order.in_order(groups)
-    if order.counts[-1] > ONE_BY_ONE_MAX:
-        active = []
     alike = (ranked or not whole) and _alike(active, len(topology.core_types))
     coefficients, fastest_first = _speeds(topology.core_types)
     cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)

@@ -6,6 +6,7 @@ one goes beside them. Only a host whose free capacity is large enough in total b
 packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ from typing import NamedTuple
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import Option
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack, shared_cores
+from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
+
+_ANY: frozenset[int] = frozenset()
+REPACKED_MAX = 1 << 14
+"""Most booked vCPUs times pCPUs of a host that is packed anew, such as 256 on 64 pCPUs: no host may
+slow requests down."""
 
 
 class _Amount(NamedTuple):
@@ -185,6 +191,7 @@ def _packed(
     the sum of all demands in reference cores."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
     placed, unplaced, booked = [], [], 0.0
+    worth = {t.name: kept_ratio(t.smt_busy_factor, 1.0) for t in topology.core_types}
     for demand in demands:
         booked += demand.refcores
         core_type = None if demand.packed is None else topology.type_of(demand.packed)
@@ -194,11 +201,15 @@ def _packed(
         elif not free.siblings:
             free.cores[demand.packed] -= need
         else:
-            placed.append((demand.packed, need, shared_cores(need, core_type)))
-    # Demands that need a whole core first: they change what the others take of its threads.
-    placed.sort(key=lambda place: place[2] <= free.usable + TOLERANCE)
-    for pcpu, alone, shared in placed:
-        free.take(Option(alone, shared, frozenset()), pcpu)
+            kept = worth[core_type.name]
+            option = Option(need, need / kept if kept else math.inf, _ANY)
+            # Demands that need a whole core first: they change what the others take of its threads.
+            if free.needs_whole(option):
+                free.take(option, demand.packed)
+            else:
+                placed.append((demand.packed, need, kept))
+    for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
+        free.take(Option(need, need / kept, _ANY), pcpu)
     return free.cores, unplaced, booked
 
 
@@ -317,10 +328,17 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
 
 
 def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
-    """The fit if the agent may move vCPUs to other pCPUs and core types."""
+    """The fit if the agent may move vCPUs to other pCPUs and core types.
+
+    A very large host is refused instead.
+    """
     report = headroom.report
     demands = requested_demands(request, report)
-    present = demands_on(report, headroom.without, headroom.pending)
+    present = list(demands_on(report, headroom.without, headroom.pending))
+    if (len(present) + len(demands)) * len(report.topology.pcpus) > REPACKED_MAX:
+        return HostFit(
+            refused="its free capacity is fragmented, and it is too large to be repacked"
+        )
     packing = pack([*present, *demands], report.topology, report.reserve_ratio)
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]
