@@ -22,7 +22,6 @@ from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
-_ANY: frozenset[int] = frozenset()
 REPACKED_MAX = 1 << 14
 """Most booked vCPUs times pCPUs of a host that is packed anew, such as 256 on 64 pCPUs: no host may
 slow requests down."""
@@ -202,14 +201,14 @@ def _packed(
             free.cores[demand.packed] -= need
         else:
             kept = worth[core_type.name]
-            option = Option(need, need / kept if kept else math.inf, _ANY)
+            option = Option(need, need / kept if kept else math.inf, demand.allowed)
             # Demands that need a whole core first: they change what the others take of its threads.
             if free.needs_whole(option):
                 free.take(option, demand.packed)
             else:
                 placed.append((demand.packed, need, kept))
     for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
-        free.take(Option(need, need / kept, _ANY), pcpu)
+        free.take(Option(need, need / kept, frozenset()), pcpu)
     return free.cores, unplaced, booked
 
 
@@ -259,13 +258,9 @@ def _take(
 def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
     """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
     left = [list(f.free_cores) for f in headroom.free]
-    core_types = []
-    for demand in demands:
-        name = _take(headroom.free, left, demand, headroom.report.reserve_ratio)
-        if name is None:
-            return None
-        core_types.append(name)
-    return tuple(core_types)
+    ratio = headroom.report.reserve_ratio
+    found = [_take(headroom.free, left, demand, ratio) for demand in demands]
+    return None if None in found else tuple(filter(None, found))
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -328,10 +323,7 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
 
 
 def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
-    """The fit if the agent may move vCPUs to other pCPUs and core types.
-
-    A very large host is refused instead.
-    """
+    """The fit if the agent may move vCPUs to other pCPUs and core types; refuses huge hosts."""
     report = headroom.report
     demands = requested_demands(request, report)
     present = list(demands_on(report, headroom.without, headroom.pending))
