@@ -67,6 +67,8 @@ SPECS = (
     ({"amp:pref_core": "64"}, 1),
 )
 ALL = range(len(SPECS))
+NODES = (LIAR, *(f"host{number}" for number in range(len(TYPES))))
+"""The hosts that Nova has."""
 
 
 def measured(resource, sensitivity, types):
@@ -109,7 +111,7 @@ class Cloud:
         report_server.CONF([], default_config_files=[])
         self.cost, self._now_s = Cost(), NOW_S
         report_server._shared = server = report_server.ReportServer(
-            HostStates(report_server.CONF, clock=self._now)
+            HostStates(report_server.CONF, self._now, frozenset(NODES).__contains__)
         )
         server.start = lambda: None
         self.states = server.states
