@@ -41,7 +41,7 @@ CHARACTERS_MAX = 1 << 18
 SIZE_MAX = 1_750_000
 """Greatest size of a report by ``_size`` and ``_counted``, in bytes. They overestimate by half:
 reading and evaluating such a report takes at most 1 MiB."""
-PCPU_BYTES, SIBLING_BYTES, LIST_BYTES, PART_BYTES, LISTED_BYTES = 500, 300, 450, 150, 64
+PCPU_BYTES, SIBLING_BYTES, LIST_BYTES, PART_BYTES, LISTED_BYTES = 500, 300, 450, 250, 64
 """What a pCPU counts, one with siblings in addition, a CPU list, each part of it after a comma, and
 each pCPU in it."""
 CORE_TYPES_MAX = 6
