@@ -7,6 +7,7 @@ does the same, guided by coverage. Both accept one outcome: a value, or one clea
 import atexit
 import contextlib
 import functools
+import importlib.util
 import io
 import json
 import shutil
@@ -169,6 +170,25 @@ CLOUD = Path(__file__).parent.parent / "doc/source/user/cloud.yaml"
 
 
 @functools.cache
+def _cloud():
+    """Made when the first input needs it, because it imports Nova."""
+    from tests import chain
+
+    return chain.Cloud()
+
+
+def _scheduler(text: str) -> None:
+    """Each line is a report of one host, which must not change what happens to the others."""
+    _cloud().check(text.split("\n")[:4])
+
+
+def _scheduler_seeds() -> tuple[str, ...]:
+    from tests import chain
+
+    return tuple(map(json.dumps, chain.seeds()))
+
+
+@functools.cache
 def surfaces() -> Mapping[str, Surface]:
     """All places, by name."""
     reported = host_report(
@@ -186,7 +206,7 @@ def surfaces() -> Mapping[str, Surface]:
         for group, opts in conf.list_opts()
     )
     web = "tls_server_config:\n  cert_file: a\nbasic_auth_users:\n  me: $2y$10$" + "a" * 53
-    return {
+    found = {
         "extra_specs": Surface(_extra_specs, (), ("2\namp:pref_core=0.5\namp:ips.1=2.5G",)),
         "domain": Surface(_domain, (), (xml,)),
         "report": Surface(encoding.decode, (AmpError,), (encoding.encode(reported),)),
@@ -218,3 +238,6 @@ def surfaces() -> Mapping[str, Surface]:
             _command, (), ("0\n--vcpus\n2\namp:pref_core=0.5", "1\nnone.yaml", "3\nstatus")
         ),
     }
+    if importlib.util.find_spec("nova"):
+        found["scheduler"] = Surface(_scheduler, (), _scheduler_seeds())
+    return found

@@ -81,8 +81,53 @@ class Watch:
     def poll(self) -> tuple[float, bool]:
         """Act if the lease has expired; returns seconds to the next poll, and whether to go on."""
         left_s = lease.remaining_s(self._state_path)
-        changed = done.vcpus or done.changes
-        if changed and paused(self._state_path, domain.resource).startswith(record.RELEASED):
+        if left_s:
+            self._ended_ns = None
+            self._said.clear()
+            return min(left_s, 600.0), True
+        with cycle_lock(self._state_path):
+            try:
+                domains = self._domains()
+            except OSError as exc:
+                self._say_once(f"the records cannot be read: {exc.strerror}")
+                return POLL_S, True
+            if domains and not lease.remaining_s(self._state_path):
+                self._begin(domains)
+            for domain in domains:
+                try:
+                    self._guard(domain)
+                except Exception as exc:  # noqa: BLE001 - no domain may affect the others
+                    self._say_once(f"{domain.name} cannot be guarded: {exc!r}")
+        return POLL_S, bool(domains)
+
+    def _begin(self, domains: list[record.Domain]) -> None:
+        """Count the expiry, unless that was done."""
+        ended_ns = lease.ends_ns(self._state_path)
+        if self._ended_ns != ended_ns:
+            self._ended_ns = ended_ns
+            lease.count_expiration(self._state_path)
+            say("the lease has expired, so no agent completes cycles: applying the safe state")
+
+    def _domains(self) -> list[record.Domain]:
+        """The records of domains that still run; the agent removes those of others."""
+        found = []
+        for resource, domain in record.load_all(self._state_path / record.FOLDER):
+            if isinstance(domain, Exception):
+                self._say_once(f"the record of {resource} cannot be used: {domain}")
+            elif os.path.dirname(domain.process) != self._proc:
+                self._say_once(f"the record of {resource} names no process in {self._proc}")
+            elif record.alive(domain):
+                found.append(domain)
+        return found
+
+    def _guard(self, domain: record.Domain) -> None:
+        if not self._may(domain.resource):
+            return
+        may = partial(self._may, domain.resource)
+        done = restore(domain, target.safe, may=may)
+        # A command that has the lock may have released it just before the last write.
+        wrote = done.vcpus or done.changes
+        if wrote and paused(self._state_path, domain.resource).startswith(record.RELEASED):
             done = restore(domain, found)
         for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
             self._say_once(line)

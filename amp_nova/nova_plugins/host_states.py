@@ -5,6 +5,7 @@ One instance per process, shared by the filter and the weighers. A separate thre
 """
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Container, Mapping
@@ -23,18 +24,15 @@ from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.host_fit import Headroom, Request
 from amp_nova.scheduling.placement_score import NewInstance
-from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
-from amp_nova.scheduling.sensitivity_history import SensitivityHistory
+from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import HostReport, ReportedInstance
+from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
 T = TypeVar("T")
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten."""
 REQUESTS_MAX = 1 << 16
 """At most this many instances have their host remembered until its agent reports them."""
-AWAY_MAX = 1024
-"""At most this many instances of a host are remembered as away; the oldest are forgotten."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
 TYPICAL = (
@@ -81,6 +79,7 @@ class Pending:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
+    ``sensitivities``: what the host's measurements say of each flavor and image.
     ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
     dictionary on every host would take longer. A change of the host's state makes a new entry, so
     cached results never outlive it.
@@ -90,6 +89,7 @@ class Entry:
     received_s: float
     order: Order
     pending: Mapping[str, Pending] = field(default_factory=dict)
+    sensitivities: Mapping[Profile, float] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
 
     def usable(self, oldest_s: float) -> bool:
@@ -124,8 +124,9 @@ class Entry:
     def check(self) -> None:
         """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
 
-        One host's report must not fail the requests of a whole cloud, whatever it contains. What
-        is computed here is cached, so no request waits for it.
+        One host's report must not fail the requests of a whole cloud, whatever it contains and
+        whatever our own arithmetic makes of it. What is computed here is cached, so no request
+        waits for it.
         """
         try:
             every_type = tuple(t.name for t in self.report.topology.core_types)
@@ -133,7 +134,7 @@ class Entry:
                 scores = placement_score.gain_and_speed(self.best_effort, new, every_type)
                 if not all(map(math.isfinite, scores)):
                     raise ValueError(f"an instance's score is {scores}")
-        except (ArithmeticError, LookupError, ValueError) as exc:
+        except Exception as exc:
             reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
             raise ReportInvalid("unusable", reason) from exc
 
@@ -189,7 +190,6 @@ class HostStates:
         self._sent: dict[str, str] = {}
         """The node that each pending instance was sent to."""
         self._pruned_s = clock()
-        self.history = SensitivityHistory()
         self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
@@ -204,6 +204,16 @@ class HostStates:
     def oldest_s(self) -> float:
         """The time of receipt, on the monotonic clock, before which a report is stale."""
         return float(self._clock() - self._options.amp_scheduler.stale_after_s)
+
+    def sensitivity(self, profile: Profile) -> float | None:
+        """The sensitivity of a flavor and image; ``None`` if no host has measured it.
+
+        The median over hosts, in which each counts once: one host moves it at most as far as to
+        what the next host says.
+        """
+        entries = list(self._entries.values())  # the other thread may add one
+        found = [s for e in entries if (s := e.sensitivities.get(profile)) is not None]
+        return statistics.median(found) if found else None
 
     def accept(self, text: object) -> bool:
         """Accept a report unless it is invalid or older than the last; returns whether it was."""
@@ -233,7 +243,7 @@ class HostStates:
                 for resource, each in {**_away(previous.report, report), **previous.pending}.items()
                 if not each.over(now_s) and not _shows(report, resource, each)
             }
-            pending = _bounded(pending)
+            pending = _bounded(pending, report)
         if (
             previous is not None
             and pending == previous.pending
@@ -241,21 +251,11 @@ class HostStates:
         ):
             previous.report = replace(previous.report, origin=report.origin)
             previous.received_s, previous.order = now_s, order
-            self.history.learn(report)
             return
-        entry = Entry(report, now_s, order, pending)
+        entry = Entry(report, now_s, order, pending, profiles(report))
         entry.check()
-        if previous is not None:
-            self._release_elsewhere(previous.report, report)
-        self.history.learn(report)
         self._entries[node] = entry
         self._prune(now_s)
-
-    def _release_elsewhere(self, before: HostReport, after: HostReport) -> None:
-        """Instances that have arrived on a host are no longer pending on another one."""
-        for resource in after.by_uuid.keys() - before.by_uuid.keys():
-            if self._sent.get(resource, after.origin.node) != after.origin.node:
-                self._release(resource)
 
     def decided(
         self, node: str, resource: str, request: Request, dropped: Callable[[], bool] = _never
@@ -312,7 +312,7 @@ class HostStates:
 
     def _replace_pending(self, node: str, pending: Mapping[str, Pending]) -> Entry:
         entry = self._entries[node]
-        entry = Entry(entry.report, entry.received_s, entry.order, pending)
+        entry = Entry(entry.report, entry.received_s, entry.order, pending, entry.sensitivities)
         self._entries[node] = entry
         return entry
 
@@ -334,11 +334,18 @@ def _shows(report: HostReport, resource: str, pending: Pending) -> bool:
     return instance is not None and (pending.away or reported_request(instance) == pending.request)
 
 
-def _bounded(pending: Mapping[str, Pending]) -> Mapping[str, Pending]:
-    """Drop the oldest instances that are away if there are too many; the newest come first."""
-    away = [resource for resource, each in pending.items() if each.away]
-    forgotten = frozenset(away[AWAY_MAX:])
-    return {r: each for r, each in pending.items() if r not in forgotten} if forgotten else pending
+def _bounded(pending: Mapping[str, Pending], report: HostReport) -> Mapping[str, Pending]:
+    """Drop the oldest instances that are away if the host cannot have them besides the reported.
+
+    The newest come first.
+    """
+    left = VCPUS_MAX - sum(len(i.vcpus) for i in report.instances)
+    kept = {}
+    for resource, each in pending.items():
+        left -= len(each.request.vcpus) if each.away else 0
+        if left >= 0 or not each.away:
+            kept[resource] = each
+    return kept
 
 
 def _away(before: HostReport, after: HostReport) -> dict[str, Pending]:

@@ -135,7 +135,7 @@ def report_of(
     bookable = frozenset(p.id for p in pcpus)
     total = sum(o.total for o in host.offers)
     return HostReport(
-        Origin(host.node, "", 0, 0.0),
+        Origin(host.node, "", 0, 0.0, 0.0),
         Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement"),
         bookable,
         sum(o.reserved for o in host.offers) / total if total else 0.0,

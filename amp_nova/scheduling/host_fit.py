@@ -6,20 +6,33 @@ one goes beside them. Only a host whose free capacity is large enough in total b
 packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
+import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import Option
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack, shared_cores
+from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.wire.host_report import HostReport, ReportedInstance
+
+REPACKED_MAX = 1 << 14
+"""Most booked vCPUs times pCPUs of a host that is packed anew, such as 256 on 64 pCPUs: no host may
+slow requests down."""
+
+
+class _Amount(NamedTuple):
+    """What a vCPU without a place needs of a ``Demand``, in less memory: there may be thousands."""
+
+    refcores: float
+    ips: float | None
+    core_type: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +85,32 @@ class HostFit:
     refused: str | None = None
 
 
-def _refcores(refcores: float | None, ips: float | None, topology: Topology) -> float | None:
-    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips."""
-    return refcores if ips is None else least_refcores(ips, topology)
+def _refcores(refcores: float | None, ips: float | None, per_ips: float | None) -> float | None:
+    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips.
+
+    ``per_ips``: ``least_refcores`` of one instruction per second.
+    """
+    if ips is None:
+        return refcores
+    return None if per_ips is None else ips * per_ips
 
 
-def _reported_demands(instance: ReportedInstance, topology: Topology) -> list[Demand]:
-    return [
-        Demand(
-            (instance.resource, vcpu.index),
-            refcores,
-            vcpu.allowed,
-            instance.core_type,
-            vcpu.core_type,
-            admitted=vcpu.pcpu is not None,
-            ips=vcpu.ips,
-            packed=vcpu.pcpu,
-        )
-        for vcpu in instance.vcpus
-        if (refcores := _refcores(vcpu.refcores, vcpu.ips, topology)) is not None
-    ]
+def _reported_demands(
+    instance: ReportedInstance, report: HostReport, per_ips: float | None
+) -> Iterator[Demand]:
+    for vcpu in instance.vcpus:
+        refcores = _refcores(vcpu.refcores, vcpu.ips, per_ips)
+        if refcores is not None:
+            yield Demand(
+                (instance.resource, vcpu.index),
+                refcores,
+                report.allowed(vcpu),
+                instance.core_type,
+                vcpu.core_type,
+                admitted=vcpu.pcpu is not None,
+                ips=vcpu.ips,
+                packed=vcpu.pcpu,
+            )
 
 
 def requested_demands(request: Request, report: HostReport, resource: str = "") -> list[Demand]:
@@ -99,21 +118,23 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
 
     vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
     """
+    per_ips = least_refcores(1.0, report.topology)
     found = [
         Demand((resource, v.index), refcores, report.bookable, request.core_type, ips=v.ips)
         for v in request.vcpus
-        if (refcores := _refcores(v.refcores, v.ips, report.topology)) is not None
+        if (refcores := _refcores(v.refcores, v.ips, per_ips)) is not None
     ]
     return sorted(found, key=_largest_first)
 
 
 def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
     """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
-    booked = (_refcores(v.refcores, v.ips, topology) for v in request.vcpus)
+    per_ips = least_refcores(1.0, topology)
+    booked = (_refcores(v.refcores, v.ips, per_ips) for v in request.vcpus)
     return tuple(sorted((b for b in booked if b is not None), reverse=True))
 
 
-def _largest_first(demand: Demand) -> float:
+def _largest_first(demand: Demand | _Amount) -> float:
     return -demand.refcores
 
 
@@ -121,19 +142,25 @@ def demands_on(
     report: HostReport,
     without: str | None = None,
     pending: Mapping[str, Request] = MappingProxyType({}),
-) -> list[Demand]:
+) -> Iterator[Demand]:
     """The demands that a host holds, optionally ``without`` those of one instance.
 
     ``pending``: instances sent to the host that its agent has not reported yet.
     """
-    topology = report.topology
-    by_uuid = {i.resource: _reported_demands(i, topology) for i in report.instances}
+    per_ips = least_refcores(1.0, report.topology)
+    counted = set()
     for resource, request in pending.items():
         sent = requested_demands(request, report, resource)
+        there = report.by_uuid.get(resource)
+        reported = [] if there is None else list(_reported_demands(there, report, per_ips))
         # During a resize on the same host both sizes are possible: count the larger.
-        if _sum_refcores(sent) >= _sum_refcores(by_uuid.get(resource, ())):
-            by_uuid[resource] = sent
-    return [d for resource, each in by_uuid.items() if resource != without for d in each]
+        if _sum_refcores(sent) >= _sum_refcores(reported):
+            counted.add(resource)
+            if resource != without:
+                yield from sent
+    for instance in report.instances:
+        if instance.resource != without and instance.resource not in counted:
+            yield from _reported_demands(instance, report, per_ips)
 
 
 def headroom_of(
@@ -142,55 +169,58 @@ def headroom_of(
     pending: Mapping[str, Request] = MappingProxyType({}),
 ) -> Headroom:
     """The headroom of a host; arguments as for ``demands_on``."""
-    topology, demands = report.topology, demands_on(report, without, pending)
-    cores, unplaced = _packed(demands, report)
-    free, complete = _free_capacity(report, cores), True
-    for demand in sorted(unplaced, key=_largest_first):
-        if (found := _first_fit(free, (demand,), report.reserve_ratio)) is None:
-            complete = False
-        else:
-            free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
-    everywhere = frozenset(p.id for p in topology.pcpus)
-    capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
-    refcores = capacity - sum(_least_refcores(d, report) for d in demands)
+    everywhere = frozenset(p.id for p in report.topology.pcpus)
+    capacity = sum(bookable_refcores(report.topology, everywhere).values())
+    cores, unplaced, booked = _packed(demands_on(report, without, pending), report)
+    free = _free_capacity(report, cores)
+    left = [list(f.free_cores) for f in free]
+    unplaced.sort(key=_largest_first)
+    # Every one of them takes what it can get, even if another finds no place.
+    complete = None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
+    if unplaced:
+        free = tuple(f._replace(free_cores=tuple(c)) for f, c in zip(free, left, strict=True))
+    refcores = (1.0 - report.reserve_ratio) * capacity - booked
     return Headroom(report, without, pending, free, complete, refcores)
 
 
 def _packed(
-    demands: Sequence[Demand], report: HostReport
-) -> tuple[Mapping[int, float], list[Demand]]:
-    """The free cores of each pCPU as packed by the agent, and the demands it has not packed."""
+    demands: Iterable[Demand], report: HostReport
+) -> tuple[Mapping[int, float], list[_Amount], float]:
+    """The free cores of each pCPU as packed by the agent, the demands that it has not packed, and
+    the least that all of them take, in reference cores."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
-    placed, unplaced = [], []
+    placed, unplaced, booked, least = [], [], 0.0, _least_refcores(report)
+    worth = {t.name: kept_ratio(t.smt_busy_factor, 1.0) for t in topology.core_types}
     for demand in demands:
+        booked += least(demand.refcores)
         core_type = None if demand.packed is None else topology.type_of(demand.packed)
         need = None if core_type is None else need_cores(demand, core_type)
         if demand.packed is None or core_type is None or need is None:
-            unplaced.append(demand)
+            unplaced.append(_Amount(demand.refcores, demand.ips, demand.core_type))
         elif not free.siblings:
             free.cores[demand.packed] -= free.bookable(need)
         else:
-            option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
-            placed.append((demand.packed, option))
-    # Demands that need a whole core first: they change what the others take of its threads.
-    placed.sort(key=lambda place: not free.needs_whole(place[1]))
-    for pcpu, option in placed:
-        free.take(option, pcpu)
-    return free.cores, unplaced
+            kept = worth[core_type.name]
+            option = Option(need, need / kept if kept else math.inf, demand.allowed)
+            # Demands that need a whole core first: they change what the others take of its threads.
+            if free.needs_whole(option):
+                free.take(option, demand.packed)
+            else:
+                placed.append((demand.packed, need, kept))
+    for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
+        free.take(Option(need, need / kept, frozenset()), pcpu)
+    return free.cores, unplaced, booked
 
 
-def _sum_refcores(demands: Sequence[Demand]) -> float:
+def _sum_refcores(demands: Iterable[Demand]) -> float:
     return sum(d.refcores for d in demands)
 
 
-def _least_refcores(demand: Demand, report: HostReport) -> float:
-    """The least that a vCPU takes of what may be booked: less if it gets a pCPU to itself."""
-    usable, needs = 1.0 - report.reserve_ratio, [demand.refcores]
-    for core_type in report.topology.core_types:
-        alone = need_cores(demand, core_type)
-        if alone is not None and usable < alone <= 1.0 + TOLERANCE:
-            needs.append(usable * (core_type.coefficient or 0.0))
-    return min(needs)
+def _least_refcores(report: HostReport) -> Callable[[float], float]:
+    """The least that a booking takes of what may be booked on a host: less if alone on a pCPU."""
+    usable = 1.0 - report.reserve_ratio
+    shared = usable * min((t.coefficient or 0.0 for t in report.topology.core_types), default=0.0)
+    return lambda refcores: refcores if refcores <= shared else usable * refcores
 
 
 def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple[FreeCapacity, ...]:
@@ -208,48 +238,38 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
-def _taken_cores(demand: Demand, core_type: CoreType, usable: float) -> float | None:
-    """What a vCPU takes of the bookable part of a pCPU whose siblings are busy.
+def _take(
+    free: Sequence[FreeCapacity],
+    left: Sequence[list[float]],
+    demand: Demand | _Amount,
+    reserve_ratio: float,
+) -> str | None:
+    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
 
-    ``None`` if it needs more than that. The whole of a pCPU without siblings takes all of it.
+    If siblings slow each other down, only shared threads are tried. ``left``: the free cores of
+    each of ``free``, ascending, which are changed. Returns the core type, ``None`` if nothing fits.
     """
-    if (alone := need_cores(demand, core_type)) is None:
-        return None
-    need = shared_cores(alone, core_type)
-    if need <= usable + TOLERANCE:
-        return need
-    return usable if need == alone and need <= 1.0 + TOLERANCE else None
+    most = 1.0 - reserve_ratio
+    for (core_type, _, refcores, ips), cores in zip(free, left, strict=True):
+        worth = refcores if demand.ips is None else ips
+        if not worth or not cores or demand.core_type not in (None, core_type.name):
+            continue
+        need = (demand.ips or demand.refcores) / worth
+        if most < need <= 1.0 + TOLERANCE and refcores == core_type.coefficient:
+            need = most  # a pCPU to itself
+        if need > most + TOLERANCE or cores[-1] < need - TOLERANCE:
+            continue
+        insort(cores, cores.pop(bisect_left(cores, need - TOLERANCE)) - need)
+        return core_type.name
+    return None
 
 
-def _first_fit(
-    free: tuple[FreeCapacity, ...], demands: Sequence[Demand], reserve_ratio: float
-) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
-    """Put each vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
-
-    If siblings slow each other down, only shared threads are tried. Returns the core type of each
-    vCPU and the free cores left, by core type; ``None`` if one does not fit.
-    """
-    left = {f.core_type.name: f.free_cores for f in free}
-    core_types = []
-    for demand in demands:
-        for core_type in (f.core_type for f in free):
-            if demand.core_type not in (None, core_type.name):
-                continue
-            need = _taken_cores(demand, core_type, 1.0 - reserve_ratio)
-            cores = left[core_type.name]
-            if need is None:
-                continue
-            at = bisect_left(cores, need - TOLERANCE)
-            if at == len(cores):
-                continue
-            changed = list(cores)
-            insort(changed, changed.pop(at) - need)
-            left[core_type.name] = tuple(changed)
-            core_types.append(core_type.name)
-            break
-        else:
-            return None
-    return tuple(core_types), left
+def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
+    left = [list(f.free_cores) for f in headroom.free]
+    ratio = headroom.report.reserve_ratio
+    found = [_take(headroom.free, left, demand, ratio) for demand in demands]
+    return None if None in found else tuple(filter(None, found))
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -269,15 +289,12 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if (
-        headroom.complete
-        and (found := _first_fit(headroom.free, demands, report.reserve_ratio)) is not None
-    ):
-        return HostFit(found[0])
+    if headroom.complete and (found := _first_fit(headroom, demands)) is not None:
+        return HostFit(found)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
-    least = sum(_least_refcores(d, report) for d in demands)
+    least = sum(map(_least_refcores(report), (d.refcores for d in demands)))
     if least > headroom.refcores + TOLERANCE * len(demands):
         requested, free = _sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
@@ -317,10 +334,14 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
 
 
 def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
-    """The fit if the agent may move vCPUs to other pCPUs and core types."""
+    """The fit if the agent may move vCPUs to other pCPUs and core types; refuses huge hosts."""
     report = headroom.report
     demands = requested_demands(request, report)
-    present = demands_on(report, headroom.without, headroom.pending)
+    present = list(demands_on(report, headroom.without, headroom.pending))
+    if (len(present) + len(demands)) * len(report.topology.pcpus) > REPACKED_MAX:
+        return HostFit(
+            refused="its free capacity is fragmented, and it is too large to be repacked"
+        )
     packing = pack([*present, *demands], report.topology, report.reserve_ratio)
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]

@@ -124,6 +124,7 @@ LARGE = {
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
     "policies/api.py VcpuView": "the published interface of policies",
     "sim/host.py __init__": "independent settings with defaults",
+    "wire/host_report.py HostReport": "the fields of a report, one for one",
 }
 
 # Rule 5: words of a private vocabulary, in no name that others see.

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from oslo_config import generator
 from packaging.requirements import Requirement
 
@@ -232,3 +233,16 @@ def test_debian_packages_depend_on_what_python_packages_require(package, extra):
 
     assert wanted
     assert {f"python3-{renamed.get(name, name)}" for name in wanted} <= depends(package)
+
+
+def test_every_job_of_zuul_runs_an_environment_of_tox():
+    """A periodic job that fails at once is noticed by nobody."""
+    jobs = [
+        each["job"] for each in yaml.safe_load((ROOT / ".zuul.yaml").read_text()) if "job" in each
+    ]
+    named = {j["vars"]["tox_envlist"] for j in jobs if "tox_envlist" in j.get("vars", {})}
+    known = set(re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text(), re.MULTILINE))
+
+    assert {"faults", "functional", "fuzz", "soak"} <= named
+    assert named <= known
+    assert all((ROOT / j["run"]).is_file() for j in jobs if "run" in j)

@@ -152,7 +152,7 @@ WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
 
 def refused(node, loop):
     """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
-    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0))))
+    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0, 0.0))))
     request = host_fit.request_of(parse(WHOLE_SLOW, 1))
     return host_fit.fit(host_fit.headroom_of(report), request).refused
 
