@@ -26,7 +26,6 @@ PLACES = {
     "configuration": 6,
     "command": 4,
     "core_type": 8,
-    "web_config": 6,
     "question": 6,
 }
 """How many of the inputs each gets in proportion, by what one costs."""
