@@ -60,6 +60,7 @@ class Exporter:
         self._cycle: Cycle | None = None
         self._history = History()
         self._rendered: dict[object, tuple[float, Page]] = {}
+        self._rendering = threading.Lock()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -99,13 +100,14 @@ class Exporter:
 
     def _reused(self, key: object, render: Callable[[], Page]) -> Page:
         """What was rendered under this key, unless that is too old."""
-        rendered = self._rendered  # a cycle that ends meanwhile replaces it, and never empties it
-        at_s, made = rendered.get(key, (0.0, None))
-        now_s = time.monotonic()
-        if made is None or now_s - at_s > self._reuse_s:
-            made = render()
-            rendered[key] = now_s, made
-        return made
+        with self._rendering:  # clients that ask at the same time wait for one rendering
+            rendered = self._rendered  # a cycle that ends meanwhile replaces it
+            at_s, made = rendered.get(key, (0.0, None))
+            now_s = time.monotonic()
+            if made is None or now_s - at_s > self._reuse_s:
+                made = render()
+                rendered[key] = now_s, made
+            return made
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:
         """Serve from a daemon thread; returns the address and port in use.
@@ -143,7 +145,7 @@ class Exporter:
             self.agent.hypervisor_up,
             self.admits,
         )
-        return Page(page.render(view).encode(), headers=page.HEADERS)
+        return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
     def _render(self, *, as_openmetrics: bool) -> Page:
         """Compressed part by part: uncompressed, the metrics of a large host take several MiB."""

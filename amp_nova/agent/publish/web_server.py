@@ -34,6 +34,8 @@ REQUEST_BYTES_MAX = 16384
 BEAT_S = 1.0
 RENEWAL_S = 60.0
 """How often certificates are read again."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load besides a page: nothing (Content-Security-Policy)."""
 _BACKLOG = 1024
 _PART_BYTES = 65536
 
@@ -135,6 +137,7 @@ class WebServer:
             **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
             "Content-Length": str(size),
             "Cache-Control": "no-store",
+            "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
         }
         start(f"{page.status.value} {page.status.phrase}", [*fields.items()])
