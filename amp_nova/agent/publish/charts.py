@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from amp_nova.accounting.delivery import CAUSES
 
-WIDTH, HEIGHT = 240, 40
+WIDTH, HEIGHT = 600, 100
 
 
 def text(value: str) -> str:
@@ -44,9 +44,10 @@ def chart(says: str, xs: Sequence[float], rows: Sequence[Sequence[float]]) -> tu
             )
     top = 1.05 * max((n for n in (*booked, *areas[-1][1]) if n > 0.0), default=1.0)
     # Each area reaches down to 0, and the lower ones are drawn over it.
-    down = f"V{HEIGHT}H{WIDTH * xs[0]:.4g}Z" if xs else ""
-    drawn = [(css, _steps(xs, heights, top) + down) for css, heights in reversed(areas)]
-    drawn += [("delivered", _steps(xs, delivered, top)), ("booked", _steps(xs, booked, top))]
+    at = [f"{WIDTH * x:.0f}" for x in xs]
+    down = f"V{HEIGHT}H{at[0]}Z" if at else ""
+    drawn = [(css, _steps(at, heights, top) + down) for css, heights in reversed(areas)]
+    drawn += [("delivered", _steps(at, delivered, top)), ("booked", _steps(at, booked, top))]
     paths = "".join(f'<path class="{css}" d="{path}"/>' for css, path in drawn)
     return (
         f'<svg role="img" aria-label="{text(says)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -54,14 +55,12 @@ def chart(says: str, xs: Sequence[float], rows: Sequence[Sequence[float]]) -> tu
     ), top
 
 
-def _steps(xs: Sequence[float], values: Sequence[float], top: float) -> str:
+def _steps(xs: Sequence[str], values: Sequence[float], top: float) -> str:
     """A path in steps: each value applies since the time before; NaN leaves a gap."""
     path, last = [], ""
     for x, value in zip(xs, values, strict=True):
-        if math.isnan(value):
-            last = ""
-            continue
-        y, at = f"{HEIGHT * (1.0 - value / top):.3g}", f"{WIDTH * x:.4g}"
-        path.append(f"M{at} {y}" if not last else f"H{at}" if y == last else f"V{y}H{at}")
+        y = "" if math.isnan(value) else f"{HEIGHT * (1.0 - value / top):.0f}"
+        if y:
+            path.append(f"M{x} {y}" if not last else f"H{x}" if y == last else f"V{y}H{x}")
         last = y
     return "".join(path)

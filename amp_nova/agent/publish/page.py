@@ -81,7 +81,7 @@ class Instance:
     def main_cause(self) -> str:
         """The cause of most of what it did not get; empty if there is hardly anything."""
         lost, cause = max(zip(self.lost_ref_s, CAUSES, strict=True))
-        return cause if lost > 0.05 else ""
+        return cause if lost > 0.01 else ""
 
     @property
     def summary(self) -> str:
@@ -156,7 +156,7 @@ def _banner(view: View, instances: Sequence[Instance]) -> str:
     elif short:
         said = f"Bookings of {len(short)} of {booked} instances are not kept."
         for instance in short[:NAMED_MAX]:
-            why = f"; main cause: {_words(instance.main_cause)}" if instance.main_cause else ""
+            why = f"; lost mostly to {_words(instance.main_cause)}" if instance.main_cause else ""
             more += f"<li><b>{text(instance.name)}</b>: {text(instance.complaints[0] + why)}.</li>"
         more += f"<li>and {len(short) - NAMED_MAX} more</li>" if len(short) > NAMED_MAX else ""
     else:
@@ -227,7 +227,7 @@ def _together(instances: Sequence[Instance], xs: Sequence[float], past: str) -> 
     svg, top = chart(f"All bookings, {past}", xs, totals)
     return (
         f'<h2>All bookings, {past}</h2><section class="card"><p class="key">{key}</p>'
-        f'<p class="quiet">↕ {figure(top)} refcores</p>{svg}</section>'
+        f'<p class="quiet">0 to {figure(top)} refcores</p>{svg}</section>'
     )
 
 
@@ -241,7 +241,7 @@ def _row(instance: Instance, xs: Sequence[float]) -> str:
     svg, _ = chart(f"{instance.name}: {instance.summary}", xs, instance.rows)
     if cause:
         lost = figure(sum(instance.lost_ref_s))
-        short = f'{lost} refcore s, mostly <span><i class="{cause}"></i>{_words(cause)}</span>'
+        short = f'<i class="{cause}"></i>{lost} refcore s, mostly {_words(cause)}'
     types = Counter(v.entitlement.core_type or "any core type" for v in record.vcpus)
     where = ", ".join(f"{n} on {name}" for name, n in types.items())
     return (

@@ -46,11 +46,12 @@ section > svg { height: 8rem; border: solid var(--rule); border-width: 1px 0; }
 path { fill: var(--cause); vector-effect: non-scaling-stroke; }
 path.delivered { fill: none; stroke: var(--delivered); stroke-width: 2.5; }
 path.booked { fill: none; stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; }
-.throttle { --cause: #e69f00; } .contention { --cause: #cc79a7; } .core_type { --cause: #009e73; }
+.throttle { --cause: #e69f00; } .contention { --cause: #d55e00; } .core_type { --cause: #009e73; }
 .frequency { --cause: #f0e442; } .smt { --cause: #56b4e9; }
-.none { --cause: var(--rule); } i { background: var(--cause); }
+.none { --cause: var(--rule); }
 .key { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; }
-span > i { display: inline-block; width: 1.1em; height: .8em; margin-right: .35em; }
+i { display: inline-block; width: 1.1em; height: .8em; margin-right: .35em; }
+i { background: var(--cause); }
 i.delivered { height: .2em; margin-bottom: .25em; background: var(--delivered); }
 i.booked { height: 0; margin-bottom: .3em; border-top: 2px dashed var(--text); }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }

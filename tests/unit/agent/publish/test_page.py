@@ -1,6 +1,8 @@
 """The agent's page as HTML; how it is laid out is seen in a browser (tests/integration)."""
 
 import html.parser
+import itertools
+import math
 import re
 import urllib.request
 from dataclasses import replace
@@ -15,6 +17,7 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.page import View, render
+from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.sim.host import SimHost
 from tests import reports
 from tests.reports import best_effort, booked, instance
@@ -139,7 +142,7 @@ def test_over_booking_is_said_in_words_and_shown_by_cause():
 
     assert "✗ Bookings of 1 of 3 instances are not kept." in words
     assert "vCPU 0: over-booked: no pCPU that it may use has 2 reference cores free" in words
-    assert re.search(r"; main cause: [a-z ]+ \([a-z ]+\)\.", words)
+    assert re.search(r"; lost mostly to [a-z ]+ \([a-z ]+\)\.", words)
     assert re.search(r"not delivered: (core type|contention|throttle) \(", words)
     assert re.search('path class="(core_type|contention|throttle)"', render(found))
     table = words[words.index("worst first") :]
@@ -158,9 +161,31 @@ def test_the_dashed_line_of_the_booking_is_drawn_over_the_solid_one():
         "booked",
     ]
     assert top == pytest.approx(1.05 * 0.5)
-    level = f"{HEIGHT * (1 - 0.4 / top):.3g}"
+    level = f"{HEIGHT * (1 - 0.4 / top):.0f}"
     assert f'd="M0 {level}H{WIDTH}V{HEIGHT}H0Z"' in svg
     assert f'd="M0 {level}H{WIDTH}"' in svg
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+        ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+        ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
+    ],
+    ids=["protanopia", "deuteranopia", "tritanopia"],
+)
+def test_causes_differ_for_colour_blind_people(seen):
+    """Colours as they see them (Machado, Oliveira and Fernandes 2009, full severity)."""
+    colours = {}
+    for cause in CAUSES:
+        value = re.search(rf"\.{cause} {{ --cause: #([0-9a-f]{{6}})", STYLE)[1]
+        linear = [(int(value[i : i + 2], 16) / 255) ** 2.2 for i in (0, 2, 4)]
+        shown = (sum(a * b for a, b in zip(row, linear, strict=True)) for row in seen)
+        colours[cause] = [max(0.0, min(1.0, c)) ** (1 / 2.2) for c in shown]
+
+    for one, other in itertools.combinations(CAUSES, 2):
+        assert math.dist(colours[one], colours[other]) > 0.2, (one, other)
 
 
 def test_what_is_not_known_is_a_gap():
@@ -168,7 +193,7 @@ def test_what_is_not_known_is_a_gap():
     rows = [[0.5, got, 5.0, *[0.0] * len(CAUSES)] for got in (0.4, float("nan"), 0.3)]
     svg, _ = chart("it", [0.0, 0.5, 1.0], rows)
 
-    assert re.search('class="delivered" d="M0 [0-9.]+M240 [0-9.]+"', svg)
+    assert re.search('class="delivered" d="M0 [0-9]+M600 [0-9]+"', svg)
 
 
 @pytest.mark.parametrize(
