@@ -113,11 +113,11 @@ def _instances(cycle: Cycle, past: History) -> list[Instance]:
 def _complaints(record: DomainRecord) -> list[str]:
     by_reason: dict[str, list[int]] = defaultdict(list)
     for vcpu in record.vcpus:
-        ratio = vcpu.account.last.ratio
+        ratio, index = vcpu.account.last.ratio, vcpu.reading.index
         if capacity.unenforced(vcpu):
-            by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(vcpu.reading.index)
+            by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(index)
         elif ratio is not None and ratio < SHORT_RATIO:
-            by_reason[f"gets {ratio:.0%} of its booking"].append(vcpu.reading.index)
+            by_reason[f"gets {ratio:.0%} of the booked capacity that it wants"].append(index)
     found = [record.problem] if record.problem else []
     return [*found, *(f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())]
 

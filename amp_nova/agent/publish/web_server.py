@@ -4,6 +4,7 @@ When ``CONNECTIONS_MAX`` are open, the oldest that has not sent its request is c
 the next, so that idle connections cannot block a scrape.
 """
 
+import contextlib
 import gzip
 import io
 import ipaddress
@@ -143,7 +144,7 @@ class WebServer:
         start(f"{page.status.value} {page.status.phrase}", [*fields.items()])
         if request["REQUEST_METHOD"] == "HEAD":
             return ()
-        return _decompressed(page.body) if unzip else (page.body,)
+        return _parts(page.body, unzip=unzip)
 
     def _page(self, request: Mapping[str, Any]) -> Page:
         if request["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -187,10 +188,11 @@ def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
 
 
-def _decompressed(body: bytes) -> Iterator[bytes]:
-    """In parts, so that a large body is never held as a whole."""
-    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
-        while part := file.read(_PART_BYTES):
+def _parts(body: bytes, *, unzip: bool) -> Iterator[bytes]:
+    """A body in parts: cheroot copies each several times, and decompressed it is large."""
+    file = io.BytesIO(body)
+    with gzip.GzipFile(fileobj=file) if unzip else file as opened:
+        while part := opened.read(_PART_BYTES):
             yield part
 
 
@@ -217,18 +219,15 @@ class _Connection(HTTPConnection):
 
     def abort(self) -> None:
         """Let a worker that waits for the client, or the next that takes it, find it closed."""
-        try:  # not ssl's shutdown, which would interfere with the worker
+        with contextlib.suppress(OSError):  # it was closed already
+            # Not ssl's shutdown, which would interfere with the worker.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
-        except OSError as exc:
-            LOG.debug("a connection was closed already: %s", exc)
 
     def close(self) -> None:
         """Close it, whatever state it is in."""
         self.server.opened.pop(self, None)
-        try:
+        with contextlib.suppress(OSError):
             super().close()
-        except OSError as exc:
-            LOG.debug("a connection was not closed cleanly: %s", exc)
 
 
 class Server(wsgi.Server):
