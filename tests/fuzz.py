@@ -27,7 +27,6 @@ PLACES = {
     "configuration": 6,
     "command": 4,
     "core_type": 8,
-    "web_config": 6,
     "question": 6,
     "scheduler": 2,
 }

@@ -21,7 +21,6 @@ import yaml
 
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
-from amp_nova.agent.publish import web_access
 from amp_nova.cmd import cli, table
 from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
@@ -129,10 +128,6 @@ def _command(text: str) -> None:
     assert "Traceback" not in err.getvalue()
 
 
-def _web_access(text: str) -> None:
-    web_access.load(str(_file("web.yml", text)))
-
-
 def _recording(text: str) -> None:
     """A scenario with every change that ``amp-nova whatif`` makes, but for running it."""
     whole = document.load(_file("recording.yaml", text))
@@ -205,7 +200,6 @@ def surfaces() -> Mapping[str, Surface]:
         f"[{group}]\n" + "\n".join(f"{o.name} = {o.default}" for o in opts if o.default)
         for group, opts in conf.list_opts()
     )
-    web = "tls_server_config:\n  cert_file: a\nbasic_auth_users:\n  me: $2y$10$" + "a" * 53
     found = {
         "extra_specs": Surface(_extra_specs, (), ("2\namp:pref_core=0.5\namp:ips.1=2.5G",)),
         "domain": Surface(_domain, (), (xml,)),
@@ -232,7 +226,6 @@ def surfaces() -> Mapping[str, Surface]:
             (settings,),
         ),
         "core_type": Surface(operator_types.parse, (AmpError,), ("fast 0-7,16-23 1.85",)),
-        "web_config": Surface(_web_access, (AmpError,), (web,)),
         "question": Surface(_question, (), ('{"ask": "explain", "instance": "web"}',)),
         "command": Surface(
             _command, (), ("0\n--vcpus\n2\namp:pref_core=0.5", "1\nnone.yaml", "3\nstatus")
