@@ -1,18 +1,26 @@
 """A calibration as text: a table with one row per core type, and notes on how to read it."""
 
-from amp_nova.cmd.table import Cell, Table, formatted
-from amp_nova.hardware.calibration import Calibration, Estimate, TypeResult
+import dataclasses
+
+from amp_nova.cmd.command import Answer, short
+from amp_nova.hardware.calibration import Calibration, TypeResult
 from amp_nova.model import cpulist
 
 
-def table(found: Calibration) -> Table:
-    """A row for every core type, with a column for every kernel."""
+def answer(found: Calibration, end: str) -> Answer:
+    """A row for every core type, with a column for every kernel; ``end``: the last line below."""
     kernels = [k.name for k in found.kernels]
-    head = ["core type", "pCPUs", "coefficient", "interval", *kernels, "nominal Ips", "SMT busy"]
-    return Table(head, [_row(result) for result in found.core_types])
+    # Without the samples, which are thousands of lines.
+    document = dataclasses.asdict(dataclasses.replace(found, samples=()))
+    return Answer(
+        ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
+        [_row(result) for result in found.core_types],
+        document,
+        below=[*_notes(found), end],
+    )
 
 
-def notes(found: Calibration) -> list[str]:
+def _notes(found: Calibration) -> list[str]:
     """The lines below the table."""
     confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
     host = f" of host '{found.reference_host}'" if found.reference_host else ""
@@ -38,23 +46,19 @@ def _row(result: TypeResult) -> list[object]:
     return [
         result.name,
         cpulist.show(result.pcpus),
-        formatted(coefficient.value, ".3f"),
+        short(coefficient.value),
         f"{coefficient.low:.3f}..{coefficient.high:.3f}",
-        *(formatted(kernel.ratio.value, ".3f") for kernel in result.kernels),
-        _or_dash(result.nominal_ips, ".3g"),
+        *(short(kernel.ratio.value) for kernel in result.kernels),
+        None if result.nominal_ips is None else short(result.nominal_ips.value),
         _smt_busy(result),
     ]
 
 
-def _smt_busy(result: TypeResult) -> Cell:
+def _smt_busy(result: TypeResult) -> str | None:
     """The factor, and its range over the kernels."""
     factor = result.smt_busy_factor
-    found = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
-    if factor is None or not found:
-        return _or_dash(factor, ".3f")
-    text = f"{factor.value:.3f} ({min(found):.2f}..{max(found):.2f})"
-    return Cell(factor.value, text, numeric=True)
-
-
-def _or_dash(estimate: Estimate | None, form: str) -> Cell:
-    return formatted(None if estimate is None else estimate.value, form)
+    kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+    if factor is None:
+        return None
+    between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
+    return f"{factor.value:.3f}{between}"
