@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.cmd import calibration_table
 from amp_nova.cmd.arguments import add_config_file, whole
-from amp_nova.cmd.command import Answer, Report, progress
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
-from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample
+from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample, TypeResult
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration import file, idleness, provenance, stress_ng
 from amp_nova.host.calibration.stress_ng import StressNg
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
+from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
 FORCE = "wait until the machine is idle, or pass --force"
@@ -104,7 +104,7 @@ class Calibrate(Report):
         if not args.no_write:
             file.write(output, result)
         written = "not written" if args.no_write else "written"
-        return calibration_table.answer(result, f"{written} to {output}")
+        return _table(result, f"{written} to {output}")
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
@@ -273,3 +273,60 @@ def _own_reference(
             f" [topology] reference = {slowest}"
         )
     return Reference(task.configured or slowest, tuple(samples))
+
+
+def _table(found: Calibration, end: str) -> Answer:
+    """A row for every core type, with a column for every kernel; ``end``: the last line below."""
+    kernels = [k.name for k in found.kernels]
+    # Without the samples, which are thousands of lines.
+    document = dataclasses.asdict(dataclasses.replace(found, samples=()))
+    return Answer(
+        ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
+        [_row(result) for result in found.core_types],
+        document,
+        below=[*_notes(found), end],
+    )
+
+
+def _notes(found: Calibration) -> list[str]:
+    """The lines below the table."""
+    confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
+    host = f" of host '{found.reference_host}'" if found.reference_host else ""
+    bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
+    made = found.provenance
+    lines = [
+        "",
+        f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
+        f"interval: contains the true coefficient with {confidence:.0%} confidence",
+        f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
+    ]
+    if any(result.smt_busy_factor for result in found.core_types):
+        lines.append(
+            "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
+        )
+    if found.nominal_ips_missing:
+        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in found.warnings)]
+
+
+def _row(result: TypeResult) -> list[object]:
+    coefficient = result.coefficient
+    return [
+        result.name,
+        cpulist.show(result.pcpus),
+        short(coefficient.value),
+        f"{coefficient.low:.3f}..{coefficient.high:.3f}",
+        *(short(kernel.ratio.value) for kernel in result.kernels),
+        None if result.nominal_ips is None else short(result.nominal_ips.value),
+        _smt_busy(result),
+    ]
+
+
+def _smt_busy(result: TypeResult) -> str | None:
+    """The factor, and its range over the kernels."""
+    factor = result.smt_busy_factor
+    kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+    if factor is None:
+        return None
+    between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
+    return f"{factor.value:.3f}{between}"

@@ -29,17 +29,17 @@ COMMANDS = {
         "measure the coefficient and nominal Ips of every core type",
     ),
     "status": (
-        "amp_nova.cmd.status:ShowStatus",
+        "amp_nova.cmd.instances:ShowStatus",
         "instances: booked, delivered, quota, core type, shortfall by cause",
     ),
-    "explain": ("amp_nova.cmd.status:Explain", "why an instance has the quota and cores it has"),
-    "pause": ("amp_nova.cmd.pause:Pause", "stop managing one instance for a while"),
+    "explain": ("amp_nova.cmd.instances:Explain", "why an instance has the quota and cores it has"),
+    "pause": ("amp_nova.cmd.instances:Pause", "stop managing one instance for a while"),
     "resume": (
-        "amp_nova.cmd.pause:Resume",
+        "amp_nova.cmd.instances:Resume",
         "manage an instance again that was paused or released",
     ),
     "release": (
-        "amp_nova.cmd.pause:Release",
+        "amp_nova.cmd.instances:Release",
         "undo what the agent changed, and stop managing instances",
     ),
     "flavor check": ("amp_nova.cmd.flavor:CheckFlavor", "check the extra specs of a flavor"),

@@ -14,7 +14,7 @@ from amp_nova.accounting.delivery import Last
 from amp_nova.agent.operator import control_socket
 from amp_nova.agent.operator import status as status_
 from amp_nova.cmd.cli import main
-from amp_nova.cmd.status import NONE_HERE
+from amp_nova.cmd.instances import NONE_HERE
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
 from tests.tables import cells
