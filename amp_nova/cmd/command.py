@@ -19,10 +19,11 @@ from amp_nova.exceptions import AmpError, AnswerIsNo, ConfigInvalid
 T = TypeVar("T")
 
 
-class Ending:
+class AmpCommand:
     """Exit status 0 (ok), 1 (the answer is "no") or 2 (bad input, named in one sentence).
 
-    A command that ends with another status than 0 without an error sets ``status``.
+    It comes before one of cliff's classes. A command that ends with another status than 0 without
+    an error sets ``status``.
     """
 
     app: Any
@@ -50,13 +51,15 @@ class Ending:
 
     def produce_output(self, parsed_args: argparse.Namespace, columns: Any, data: Any) -> int:
         """Print the result; ``ConfigInvalid`` for a column that does not exist."""
-        known = {_plain(column): column for column in columns}
+        headings = {_plain(column): column for column in columns}
         for names in (parsed_args.columns, getattr(parsed_args, "sort_columns", [])):
             for name in names:  # cliff ignores what it does not know
-                if _plain(name) not in known:
-                    hint = nearest(_plain(name), known) or f": the columns are {', '.join(known)}"
+                if _plain(name) not in headings:
+                    every = f": the columns are {', '.join(headings)}"
+                    hint = nearest(_plain(name), headings) or every
                     raise ConfigInvalid(f"'{name}' is not a column{hint}")
-            names[:] = [known[_plain(name)] for name in names]  # older ones compare them as typed
+            # older versions of cliff compare those to sort by as they are typed
+            names[:] = [headings[_plain(name)] for name in names]
         return super().produce_output(parsed_args, columns, data) or 0  # type: ignore[misc]
 
 
@@ -65,7 +68,7 @@ def _plain(column: str) -> str:
     return column.lower().strip().replace(" ", "_")
 
 
-class _Quick(Ending):
+class _Quick(AmpCommand):
     """A command of ``amp-nova``, whose help comes at once."""
 
     _epilog = ""
@@ -158,14 +161,14 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-class Redrawn:
-    """Lines on a terminal, each drawing in place of the one before; long lines are cut."""
+class Screen:
+    """Lines at the bottom of a terminal, drawn again and again; long ones are cut."""
 
     def __init__(self) -> None:
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Draw a text, of which the last stays."""
+        """Draw a text in place of the one before."""
         columns, lines = shutil.get_terminal_size()
         cut = [line[:columns] for line in text.splitlines()[: lines - 1]]
         up = f"\033[{self._lines}A" if self._lines else ""

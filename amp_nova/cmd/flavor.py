@@ -56,10 +56,12 @@ extra specs:
         for remark in remarks(specs, booking):
             self.log.warning("note: %s", remark)
         properties = placement(booking, reference_ips)
-        found = _vcpus(booking, reference_ips)
-        shown = [*COLUMNS, *(["Coefficient"] if any("coefficient" in v for v in found) else [])]
-        rows = [_row(vcpu)[: len(shown)] for vcpu in found]
-        return Answer(shown, rows, _document((), found, properties), below=_below(properties))
+        vcpu_rows = _vcpus(booking, reference_ips)
+        chosen = any("coefficient" in row for row in vcpu_rows)
+        columns = [*COLUMNS, *(["Coefficient"] if chosen else [])]
+        rows = [_row(row)[: len(columns)] for row in vcpu_rows]
+        document = _document((), vcpu_rows, properties)
+        return Answer(columns, rows, document, below=_below(properties))
 
 
 def _document(

@@ -16,7 +16,7 @@ from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket, locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.cmd.arguments import add_config_file
-from amp_nova.cmd.command import Answer, Command, Redrawn, Report, short
+from amp_nova.cmd.command import Answer, Command, Report, Screen, short
 from amp_nova.exceptions import AmpError, AnswerIsNo, ConfigInvalid
 
 COLUMNS = ("Domain", "VCPU", "Booked", "Delivered", "Ratio", "Quota", "Core Type", "Note")
@@ -71,7 +71,7 @@ class ShowStatus(Report):
                 "--watch draws a table on a terminal: leave it out for other formats, pipes and"
                 " files"
             )
-        terminal = Redrawn()
+        terminal = Screen()
         try:
             while True:
                 terminal.draw(self._drawing(args, state_path))

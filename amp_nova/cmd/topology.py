@@ -53,10 +53,10 @@ examples:
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The topology, or a recommendation; ``AnswerIsNo`` if there is none."""
-        found = load_topology(_configuration(args.root, args.config_file))
+        topology = load_topology(_configuration(args.root, args.config_file))
         if args.host_services:
-            return _recommendation(found)
-        return Answer(COLUMNS, _rows(found), _as_dict(found), below=_notes(found))
+            return _recommendation(topology)
+        return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
 
 
 def _recommendation(topology: Topology) -> Answer:

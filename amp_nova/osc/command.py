@@ -6,14 +6,14 @@ from typing import Any
 
 from osc_lib.command import command
 
-from amp_nova.cmd.command import Ending
+from amp_nova.cmd.command import AmpCommand
 from amp_nova.osc.cloud import Cloud
 from amp_nova.osc.prometheus import Prometheus
 
 ADDRESS = "AMP_PROMETHEUS_URL"
 
 
-class _Command(Ending):
+class _Command(AmpCommand):
     """A command with the services that it asks."""
 
     @property

@@ -110,10 +110,10 @@ def _row(policy: str, result: Result, fair: Result) -> Row:
 
 def _rows(scenarios: Mapping[str, Sequence[Row]]) -> list[list[object]]:
     """A row for every policy in every scenario; * marks the Pareto front."""
-    found = []
+    cells: list[list[object]] = []
     for rows in scenarios.values():
         front = {p for g in pareto.groups(rows) if g.front for p in g.policies}
         for row in rows:
             mark = "*" if row["policy"] in front else ""
-            found.append([*(short(row[key]) for key in COLUMNS.values()), mark])
-    return found
+            cells.append([*(short(row[key]) for key in COLUMNS.values()), mark])
+    return cells

@@ -14,7 +14,7 @@ from typing import Any
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.cmd.arguments import whole
-from amp_nova.cmd.command import Command, Redrawn, as_json
+from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
@@ -93,7 +93,7 @@ def _simulate(args: argparse.Namespace, exporter: Exporter, address: str) -> Sho
     prints = args.format == "table"
     if prints:
         print(_introduction(address), flush=True)
-    terminal = Redrawn() if prints and sys.stdout.isatty() else None
+    terminal = Screen() if prints and sys.stdout.isatty() else None
     started_s = time.monotonic()
     while show.second():
         for cycle in show.kept.cycles:

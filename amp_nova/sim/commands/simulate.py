@@ -145,7 +145,7 @@ def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> Answer:
         f"{result.arrived} arrived, {result.refused} refused; booked and best effort in reference "
         f"cores, of {result.bookable_refcores:g} that can be booked"
     )
-    found = {
+    summary = {
         "scenario": wanted.name,
         "policy": cloud.policy,
         "duration_s": wanted.duration_s,
@@ -154,4 +154,4 @@ def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> Answer:
         "samples": [asdict(sample) for sample in result.samples],
     }
     rows = [[short(value) for value in row] for row in rows]
-    return Answer(CLOUD_COLUMNS, rows, rounded(found), above=[head, ""], below=["", foot])
+    return Answer(CLOUD_COLUMNS, rows, rounded(summary), above=[head, ""], below=["", foot])

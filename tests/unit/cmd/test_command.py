@@ -4,12 +4,15 @@ import argparse
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
 
 from amp_nova.cmd import cli
-from amp_nova.cmd.command import Answer, Redrawn, Report, short
+from amp_nova.cmd.command import Answer, Report, Screen, short
 from amp_nova.exceptions import AnswerIsNo, BookingInvalid
 from tests.tables import cells
 
@@ -132,6 +135,17 @@ def test_a_command_that_ends_unexpectedly_shows_no_traceback(run, monkeypatch):
     assert "Traceback" in run("--debug")[2]
 
 
+def test_a_reader_that_quits_is_no_error():
+    """As ``head`` does: nothing on standard error, and the exit status of a closed pipe."""
+    words = [sys.executable, "-m", "amp_nova.cmd.cli", "flavor", "check", "amp:pref_core=1"]
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+
+    assert (done.returncode, done.stderr) in ((0, b""), (141, b""))
+
+
 @pytest.mark.parametrize(
     ("words", "columns"),
     [
@@ -165,7 +179,7 @@ def test_lines_are_drawn_over_those_before(capsys, monkeypatch):
     """Cut to the terminal, so that the cursor finds the first one again."""
     monkeypatch.setenv("COLUMNS", "5")
     monkeypatch.setenv("LINES", "3")
-    terminal = Redrawn()
+    terminal = Screen()
 
     terminal.draw("first line\nb\nc\n")
     terminal.draw("a")
