@@ -192,7 +192,6 @@ def test_an_unwritable_file_is_reported_before_measuring(host, capsys):
         ),
         (("--kernels", "memory"), "no CPU-bound kernel; add one of integer, float, branch"),
         (("--kernels", ""), "no kernel ''"),
-        (("--format", "xml"), "'xml'"),
     ],
 )
 def test_bad_arguments_are_one_sentence(host, capsys, arguments, said):
@@ -369,15 +368,6 @@ def test_a_recording_cannot_be_measured(host, capsys):
 def test_a_missing_configuration_is_one_sentence(host, capsys):
     """The message names it."""
     assert "no.conf" in refused(host, capsys, conf="no.conf")
-
-
-def test_help_has_an_example(capsys, monkeypatch):
-    """--help has an example."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["calibrate", "--help"])
-
-    assert caught.value.code == 0
-    assert "amp-nova calibrate --no-write" in capsys.readouterr().out
 
 
 def test_progress_is_shown_on_a_terminal(host, capsys, monkeypatch):

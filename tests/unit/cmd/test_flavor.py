@@ -206,7 +206,6 @@ def test_other_keys_are_ignored(check):
         (["amp:ips=1", "--reference-ips=fast"], "--reference-ips 'fast' is not allowed"),
         (["amp:ips=1", "--reference-ips=0"], "--reference-ips '0' is not allowed"),
         (["amp:ips=1", f"--reference-ips=0.{'0' * 310}1"], "is not allowed"),
-        (["amp:ips=1", "--format=xml"], "xml"),
         ([], "KEY=VALUE"),
     ],
 )
@@ -235,13 +234,6 @@ def test_help_has_an_example_and_the_grammar(check):
     assert status == 0
     assert "amp-nova flavor check --vcpus 2" in out
     assert "amp:pref_core[.N]" in out
-
-
-def test_it_is_a_subcommand(capsys):
-    """Of ``amp-nova``."""
-    assert cli.main(["flavor", "check", "amp:pref_core=1"]) == 0
-    assert cli.main(["flavor", "check", "amp:pref_core"]) == 2
-    assert "KEY=VALUE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["cli", "agent"])

@@ -204,15 +204,10 @@ def test_release_of_all_instances_with_amp_keys(run, node):
     [
         (["--format", "csv"], f'"What","Change"\n"{NAME} vCPU 0",'),
         (["--format", "yaml"], f"released:\n- {NAME}\nchanges:\n"),
-        (["--format", "json", "-c", "what"], f'"What": "{NAME} vCPU 1"'),
-        (
-            ["-f", "value", "-c", "what", "--sort-column", "what", "--sort-descending"],
-            f"{NAME} vCPU 1\n{NAME} vCPU 0\n",
-        ),
     ],
 )
 def test_release_prints_like_the_other_commands(run, arguments, said):
-    """All formats, columns and orders."""
+    """As rows, or as a document."""
     status, out, _ = run("release", "--all", "--dry-run", *arguments)
 
     assert status == 0

@@ -210,14 +210,6 @@ def test_another_reference_core(run, hybrid, tmp_path):
     assert [t["coefficient"] for t in found["core_types"]] == [39 / 64, 1.0]
 
 
-def test_help_has_an_example(run):
-    """As for every command."""
-    status, out, _ = run("--help")
-
-    assert status == 0
-    assert "amp-nova topology --root" in out
-
-
 def test_host_services_are_recommended_slow_cores(run, hybrid):
     """As commands for systemd, with online slow cores."""
     status, out, _ = run("--root", hybrid, "--host-services")
