@@ -21,7 +21,7 @@ import yaml
 
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
-from amp_nova.cmd import cli, table
+from amp_nova.cmd import cli, command
 from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
@@ -158,7 +158,7 @@ def _scenario(text: str) -> None:
     vcpus = sum(len(guest.booking.vcpus) for guest in found.guests)
     if vcpus <= VCPUS_MAX and len(found.topology.pcpus) <= PCPUS_MAX:
         found = replace(found, duration_s=min(found.duration_s, SIMULATED_S))
-        table.as_json(report.rounded(simulation.run(found)))
+        command.as_json(report.rounded(simulation.run(found)))
 
 
 CLOUD = Path(__file__).parent.parent / "doc/source/user/cloud.yaml"

@@ -11,7 +11,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from amp_nova import conf as options
-from amp_nova.cmd.parser import Parser, add_config_file
+from amp_nova.cmd.arguments import Version, add_config_file, one_sentence
 from amp_nova.exceptions import (
     AmpError,
     CalibrationInvalid,
@@ -34,13 +34,16 @@ EXAMPLE = """example:
 """
 
 
-def build_parser() -> Parser:
+def build_parser() -> argparse.ArgumentParser:
     """The parser of ``amp-nova-agent``."""
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="amp-nova-agent",
         description="Deliver to instances the CPU capacity that they booked.",
         epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    one_sentence(parser)
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     add_config_file(parser)
     parser.add_argument("--once", action="store_true", help="run one cycle and exit")
     parser.add_argument(

@@ -54,7 +54,17 @@ ONLY: dict[str, tuple[str, ...]] = {
         for part in LOOP
         for path in (part.replace(".", "/"), part.replace(".", "/") + ".py")
     },
-    "osc": (*DECISIONS, EXCEPTIONS, "amp_nova.osc", "osc_lib", "keystoneauth1"),
+    "osc": (
+        *DECISIONS,
+        EXCEPTIONS,
+        "amp_nova.osc",
+        "amp_nova.cmd.command",
+        "osc_lib",
+        "keystoneauth1",
+    ),
+    # It is part of "openstack amp", which works where there is no agent.
+    "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
+    "cmd/arguments.py": (EXCEPTIONS,),
     "sim": (*SHARED, "amp_nova.sim", *(f"amp_nova.{part}" for part in LOOP), "yaml"),
     "sim/commands": ("amp_nova", "matplotlib", "oslo_config", VALUES, "yaml"),
 }
@@ -71,6 +81,7 @@ ONLY_BY = {
         "agent/operator/release.py",
     ),
     "amp_nova.agent.wiring": ("agent/service.py", "agent/operator/release.py", "cmd"),
+    "cliff": ("cmd/cli.py", "cmd/command.py"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
     "keystoneauth1": ("agent/publish/placement.py", "osc"),
