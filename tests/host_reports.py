@@ -2,7 +2,7 @@
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model import cpulist
-from amp_nova.scheduling.host_fit import request_of
+from amp_nova.scheduling.demands import request_of
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu
 from tests import hosts
 

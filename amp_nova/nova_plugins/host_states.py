@@ -22,7 +22,8 @@ from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.host_fit import Headroom, Request
+from amp_nova.scheduling.demands import Request
+from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode

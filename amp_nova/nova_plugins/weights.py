@@ -15,7 +15,7 @@ from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.filters import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.report_server import CONF
-from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, scale_of
@@ -47,7 +47,7 @@ class _WeightsQuery:
             image = spec_obj.image.id or ""
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
-        self._request = host_fit.request_of(self._booking)
+        self._request = demands.request_of(self._booking)
         self._entry = states.entry
         self._oldest_s = states.oldest_s()
         known = states.sensitivity((flavor.flavorid, image))
@@ -83,7 +83,7 @@ class _WeightsQuery:
             own = hinted_sensitivity(booking.efficiency, scale_of(topology))
         if own is None:
             own = UNKNOWN
-        booked = host_fit.requested_refcores(self._request, topology)
+        booked = demands.requested_refcores(self._request, topology)
         best_effort = len(booking.vcpus) - len(self._request.vcpus)
         return NewInstance(best_effort, booked, own, booking.weight)
 

@@ -8,19 +8,19 @@ packed anew, by ``repacked_fit``, with the agent's own packing.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import Option
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
-from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.admission.packing import Demand, need_cores, pack
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
-from amp_nova.model.topology import CoreType, Topology
-from amp_nova.wire.host_report import HostReport, ReportedInstance
+from amp_nova.model.topology import CoreType
+from amp_nova.scheduling.demands import Request, demands_on, requested_demands, sum_refcores
+from amp_nova.wire.host_report import HostReport
 
 REPACKED_MAX = 1 << 14
 """Most booked vCPUs times pCPUs of a host that is packed anew, such as 256 on 64 pCPUs: no host may
@@ -33,19 +33,6 @@ class _Amount(NamedTuple):
     refcores: float
     ips: float | None
     core_type: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What an instance to be placed books: its booked vCPUs, and the core type it requires."""
-
-    vcpus: tuple[VcpuBooking, ...]
-    core_type: str | None = None
-
-
-def request_of(booking: Booking) -> Request:
-    """The request of a booking; best-effort vCPUs need no capacity and are left out."""
-    return Request(tuple(v for v in booking.vcpus if v.kind != "best_effort"), booking.core_type)
 
 
 class FreeCapacity(NamedTuple):
@@ -85,84 +72,6 @@ class HostFit:
     refused: str | None = None
 
 
-def _refcores(refcores: float | None, ips: float | None, per_ips: float | None) -> float | None:
-    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips.
-
-    ``per_ips``: ``least_refcores`` of one instruction per second.
-    """
-    if ips is None:
-        return refcores
-    return None if per_ips is None else ips * per_ips
-
-
-def _reported_demands(
-    instance: ReportedInstance, report: HostReport, per_ips: float | None
-) -> Iterator[Demand]:
-    for vcpu in instance.vcpus:
-        refcores = _refcores(vcpu.refcores, vcpu.ips, per_ips)
-        if refcores is not None:
-            yield Demand(
-                (instance.resource, vcpu.index),
-                refcores,
-                report.allowed(vcpu),
-                instance.core_type,
-                vcpu.core_type,
-                admitted=vcpu.pcpu is not None,
-                ips=vcpu.ips,
-                packed=vcpu.pcpu,
-            )
-
-
-def requested_demands(request: Request, report: HostReport, resource: str = "") -> list[Demand]:
-    """The demands of an instance that is not on the host yet, largest first.
-
-    vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
-    """
-    per_ips = least_refcores(1.0, report.topology)
-    found = [
-        Demand((resource, v.index), refcores, report.bookable, request.core_type, ips=v.ips)
-        for v in request.vcpus
-        if (refcores := _refcores(v.refcores, v.ips, per_ips)) is not None
-    ]
-    return sorted(found, key=_largest_first)
-
-
-def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
-    """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
-    per_ips = least_refcores(1.0, topology)
-    booked = (_refcores(v.refcores, v.ips, per_ips) for v in request.vcpus)
-    return tuple(sorted((b for b in booked if b is not None), reverse=True))
-
-
-def _largest_first(demand: Demand | _Amount) -> float:
-    return -demand.refcores
-
-
-def demands_on(
-    report: HostReport,
-    without: str | None = None,
-    pending: Mapping[str, Request] = MappingProxyType({}),
-) -> Iterator[Demand]:
-    """The demands that a host holds, optionally ``without`` those of one instance.
-
-    ``pending``: instances sent to the host that its agent has not reported yet.
-    """
-    per_ips = least_refcores(1.0, report.topology)
-    counted = set()
-    for resource, request in pending.items():
-        sent = requested_demands(request, report, resource)
-        there = report.by_uuid.get(resource)
-        reported = [] if there is None else list(_reported_demands(there, report, per_ips))
-        # During a resize on the same host both sizes are possible: count the larger.
-        if _sum_refcores(sent) >= _sum_refcores(reported):
-            counted.add(resource)
-            if resource != without:
-                yield from sent
-    for instance in report.instances:
-        if instance.resource != without and instance.resource not in counted:
-            yield from _reported_demands(instance, report, per_ips)
-
-
 def headroom_of(
     report: HostReport,
     without: str | None = None,
@@ -174,7 +83,7 @@ def headroom_of(
     cores, unplaced, booked = _packed(demands_on(report, without, pending), report)
     free = _free_capacity(report, cores)
     left = [list(f.free_cores) for f in free]
-    unplaced.sort(key=_largest_first)
+    unplaced.sort(key=lambda amount: -amount.refcores)
     # Every one of them takes what it can get, even if another finds no place.
     complete = None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
     if unplaced:
@@ -210,10 +119,6 @@ def _packed(
     for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
         free.take(Option(need, need / kept, frozenset()), pcpu)
     return free.cores, unplaced, booked
-
-
-def _sum_refcores(demands: Iterable[Demand]) -> float:
-    return sum(d.refcores for d in demands)
 
 
 def _least_refcores(report: HostReport) -> Callable[[float], float]:
@@ -296,7 +201,7 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
     least = sum(map(_least_refcores(report), (d.refcores for d in demands)))
     if least > headroom.refcores + TOLERANCE * len(demands):
-        requested, free = _sum_refcores(demands), max(0.0, headroom.refcores)
+        requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     return None
 
@@ -347,7 +252,7 @@ def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]
         why = "; ".join(dict.fromkeys(reasons)) or "it is over-booked"
         if headroom.complete and not reasons:
-            why = f"{_sum_refcores(demands):g} reference cores are free only in fragments"
+            why = f"{sum_refcores(demands):g} reference cores are free only in fragments"
         return HostFit(refused=why)
     types = [report.topology.type_of(packing.placed[d.key]) for d in demands]
     return HostFit(tuple(t.name for t in types if t is not None))
