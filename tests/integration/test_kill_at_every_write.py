@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.guard import record
+from amp_nova.guard import lease, record
 from tests import fault_table
 from tests.lab import FAST, SLOW, until
 from tests.stands import Stand, StandHost, host, why_not
@@ -186,8 +186,13 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
         run.look(dead=True)
 
         # It does not stay down: the next one takes over what it finds.
+        ended_ns = lease.ends_ns(here.state_path)
         following = here.begin()
-        until(here.controlled, PATIENCE_S, "the next agent's control")
+        until(
+            lambda: lease.ends_ns(here.state_path) > ended_ns and here.controlled(),
+            PATIENCE_S,
+            "the next agent's control",
+        )
         run.look(dead=False)
         following.terminate()
         assert following.wait(PATIENCE_S) == 0, here.log.read_text()
