@@ -8,7 +8,7 @@ from amp_nova.cmd import table
 from amp_nova.cmd.parser import whole
 from amp_nova.cmd.table import Cell, Table, formatted
 from amp_nova.exceptions import BookingInvalid, sentence
-from amp_nova.flavor.extra_specs import TABLE, Booking, examine, remarks, vcpus_named
+from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
 EXAMPLE = """example:
@@ -94,8 +94,6 @@ def run(args: argparse.Namespace) -> int:
     }
     if booking or args.format in ("json", "yaml"):
         table.show(args, _table(vcpu_rows), found, ((), _below(properties)))
-    for remark in remarks(specs, booking) if booking else ():
-        print(f"amp-nova: note: {remark}", file=sys.stderr)
     if errors:
         print(sentence(f"amp-nova: {'; '.join(errors)}"), file=sys.stderr)
         return 2

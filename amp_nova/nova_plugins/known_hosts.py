@@ -1,39 +1,36 @@
 """Checks whether Nova has a host; the reports of any other host are refused.
 
-The names are looked up in Nova's cells when a host reports for the first time.
+Placement is asked when a host reports for the first time: every compute service registers its host
+there before it is used. So neither a silent cell nor a new one matters.
 """
 
 import logging
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
-import nova.context
-import nova.objects
+from nova.scheduler.client.report import report_client_singleton
 
 LOG = logging.getLogger(__name__)
 FORGET_S = 60.0
 """After this time a host that Nova did not have is looked up again."""
 UNKNOWN_MAX = 1000
 """At most this many unknown hosts are remembered; the next one makes all others forgotten."""
+VERSION = "1.14"
+"""The first in which Placement tells which provider is the root of a tree."""
 
 
-def in_nova(node: str) -> bool:
-    """Whether a compute node of this name is in any cell.
+def in_placement(node: str) -> bool:
+    """Whether Placement has a compute node of this name.
 
-    Raises what Nova's database raises, and ``RuntimeError`` if a cell that may have it is silent.
+    Raises what the client raises, and ``RuntimeError`` if Placement gives no usable answer.
     """
-    found = nova.context.scatter_gather_all_cells(
-        nova.context.get_admin_context(),
-        nova.objects.ComputeNodeList.get_by_hypervisor,
-        node,
-    )
-    answers = [a for a in found.values() if not nova.context.is_cell_failure_sentinel(a)]
-    # Nova matches parts of names.
-    if any(compute.hypervisor_hostname == node for nodes in answers for compute in nodes):
-        return True
-    if not answers or len(answers) < len(found):
-        raise RuntimeError(f"{len(found) - len(answers)} of {len(found)} cells did not answer")
-    return False
+    answer = report_client_singleton().get(f"/resource_providers?name={quote(node)}", VERSION)
+    if not answer:
+        raise RuntimeError(f"Placement answered {answer.status_code}")
+    found = answer.json()["resource_providers"]
+    # A provider below that of a host, as the agents create, is no host.
+    return any(each["uuid"] == each["root_provider_uuid"] for each in found)
 
 
 class KnownHosts:
@@ -41,7 +38,7 @@ class KnownHosts:
 
     def __init__(
         self,
-        search: Callable[[str], bool] = in_nova,
+        search: Callable[[str], bool] = in_placement,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._search = search
@@ -51,7 +48,7 @@ class KnownHosts:
         self._failing = False
 
     def __call__(self, node: str) -> bool:
-        """Whether Nova has this host; true for any host while Nova's database does not answer."""
+        """Whether Nova has this host; true for any host while Placement does not answer."""
         now_s = self._clock()
         if node in self._known:
             return True
@@ -59,9 +56,9 @@ class KnownHosts:
             return False
         try:
             found = self._search(node)
-        except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+        except Exception as exc:  # noqa: BLE001 - whatever the client raises
             if not self._failing:
-                LOG.warning("cannot look up reporting hosts in Nova, so accept them all: %s", exc)
+                LOG.warning("cannot look up reporting hosts in Placement; accept them all: %s", exc)
             self._failing = True
             return True
         self._failing = False

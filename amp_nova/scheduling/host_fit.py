@@ -24,10 +24,19 @@ from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an instance to be placed books: its booked vCPUs, and the core type it requires."""
+    """What an instance to be placed books: its booked vCPUs, and the core type it requires.
+
+    ``pcpus``: the pCPUs that Nova permits to each of the vCPUs on one host, because it pins the
+    guest to NUMA cells; empty if it does not.
+    """
 
     vcpus: tuple[VcpuBooking, ...]
     core_type: str | None = None
+    pcpus: tuple[frozenset[int], ...] = ()
+
+    def same_booking(self, other: "Request") -> bool:
+        """Whether both book the same, wherever it may run."""
+        return self.vcpus == other.vcpus and self.core_type == other.core_type
 
 
 def request_of(booking: Booking) -> Request:
@@ -99,9 +108,10 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
 
     vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
     """
+    everywhere = (report.bookable,) * len(request.vcpus)
     found = [
-        Demand((resource, v.index), refcores, report.bookable, request.core_type, ips=v.ips)
-        for v in request.vcpus
+        Demand((resource, v.index), refcores, allowed, request.core_type, ips=v.ips)
+        for v, allowed in zip(request.vcpus, request.pcpus or everywhere, strict=True)
         if (refcores := _refcores(v.refcores, v.ips, report.topology)) is not None
     ]
     return sorted(found, key=_largest_first)
@@ -143,22 +153,40 @@ def headroom_of(
 ) -> Headroom:
     """The headroom of a host; arguments as for ``demands_on``."""
     topology, demands = report.topology, demands_on(report, without, pending)
-    cores, unplaced = _packed(demands, report)
-    free, complete = _free_capacity(report, cores), True
-    for demand in sorted(unplaced, key=_largest_first):
-        if (found := _first_fit(free, (demand,), report.reserve_ratio)) is None:
-            complete = False
-        else:
-            free = tuple(f._replace(free_cores=found[1][f.core_type.name]) for f in free)
+    cores, complete = _after(demands, report)
+    free = _free_capacity(report, cores)
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
     refcores = capacity - sum(_least_refcores(d, report) for d in demands)
     return Headroom(report, without, pending, free, complete, refcores)
 
 
-def _packed(
-    demands: Sequence[Demand], report: HostReport
-) -> tuple[Mapping[int, float], list[Demand]]:
+def _after(demands: Sequence[Demand], report: HostReport) -> tuple[dict[int, float], bool]:
+    """The free cores of each pCPU beside the demands, and whether all of these have a place."""
+    cores, unplaced = _packed(demands, report)
+    places = [_best_fit(cores, d, report) for d in sorted(unplaced, key=_largest_first)]
+    return cores, None not in places
+
+
+def _best_fit(cores: dict[int, float], demand: Demand, report: HostReport) -> CoreType | None:
+    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
+
+    If siblings slow each other down, only shared threads are tried. Returns the core type, or
+    ``None`` if the vCPU does not fit; ``cores`` is changed in place.
+    """
+    for core_type in report.topology.core_types:
+        need = _taken_cores(demand, core_type, 1.0 - report.reserve_ratio)
+        if demand.core_type not in (None, core_type.name) or need is None:
+            continue
+        allowed = report.topology.pcpus_of(core_type.name) & report.bookable & demand.allowed
+        holding = [p for p in allowed if cores[p] >= need - TOLERANCE]
+        if holding:
+            cores[min(holding, key=lambda p: (cores[p], p))] -= need
+            return core_type
+    return None
+
+
+def _packed(demands: Sequence[Demand], report: HostReport) -> tuple[dict[int, float], list[Demand]]:
     """The free cores of each pCPU as packed by the agent, and the demands it has not packed."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
     placed, unplaced = [], []
@@ -221,21 +249,19 @@ def _taken_cores(demand: Demand, core_type: CoreType, usable: float) -> float | 
     return usable if need == alone and need <= 1.0 + TOLERANCE else None
 
 
-def _first_fit(
-    free: tuple[FreeCapacity, ...], demands: Sequence[Demand], reserve_ratio: float
-) -> tuple[tuple[str, ...], dict[str, tuple[float, ...]]] | None:
-    """Put each vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
+def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """The core type of each vCPU, placed as by ``_best_fit`` on any pCPU; ``None`` without place.
 
-    If siblings slow each other down, only shared threads are tried. Returns the core type of each
-    vCPU and the free cores left, by core type; ``None`` if one does not fit.
+    It knows only how much is free, not where, which is enough unless the guest is pinned.
     """
+    free, usable = headroom.free, 1.0 - headroom.report.reserve_ratio
     left = {f.core_type.name: f.free_cores for f in free}
     core_types = []
     for demand in demands:
         for core_type in (f.core_type for f in free):
             if demand.core_type not in (None, core_type.name):
                 continue
-            need = _taken_cores(demand, core_type, 1.0 - reserve_ratio)
+            need = _taken_cores(demand, core_type, usable)
             cores = left[core_type.name]
             if need is None:
                 continue
@@ -249,7 +275,15 @@ def _first_fit(
             break
         else:
             return None
-    return tuple(core_types), left
+    return tuple(core_types)
+
+
+def _pinned(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """As ``_first_fit``, for demands that may not use all pCPUs."""
+    report = headroom.report
+    cores, _ = _after(demands_on(report, headroom.without, headroom.pending), report)
+    places = [_best_fit(cores, demand, report) for demand in demands]
+    return None if None in places else tuple(t.name for t in places if t is not None)
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -269,11 +303,10 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if (
-        headroom.complete
-        and (found := _first_fit(headroom.free, demands, report.reserve_ratio)) is not None
-    ):
-        return HostFit(found[0])
+    if headroom.complete:
+        found = _pinned(headroom, demands) if request.pcpus else _first_fit(headroom, demands)
+        if found is not None:
+            return HostFit(found)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
@@ -291,7 +324,7 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
     capacities are sorted, one comparison shows that.
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
-    if len(booked) != 1:
+    if len(booked) != 1 or request.pcpus:
         return lambda headroom: quick_fit(headroom, request)
     ((refcores, ips),) = booked
     amount, wanted = refcores or ips or 0.0, request.core_type

@@ -10,9 +10,10 @@ from oslo_config import cfg
 from amp_nova import conf as agent_conf
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import Publisher
+from amp_nova.agent.publish.host_reports import Publisher, host_report
 from amp_nova.agent.publish.message_bus import MessageBus
 from amp_nova.control.context import Terms
+from amp_nova.wire.host_report import Origin
 from tests import hosts
 
 
@@ -25,6 +26,10 @@ def options(**reports):
     for name, value in settings.items():
         conf.set_override(name, value, "reports")
     return conf
+
+
+NOT_RUNNING = ("stopped", "suspended", "shelved", "soft-delete")
+"""States in which libvirt has the domain defined, but not active."""
 
 
 class Agent:
@@ -49,16 +54,19 @@ class Agent:
         return self.last
 
     def _run_instances(self):
-        """Have the fake host run the instances of Nova's fake driver."""
+        """Have the fake host run the instances of Nova's fake driver, and define the others."""
         admin = context.get_admin_context()
-        running = {}
+        running, defined = {}, set()
         for uuid in self._compute.manager.driver.instances:
             instance = objects.Instance.get_by_uuid(admin, uuid, expected_attrs=["flavor"])
-            here = instance.host == self._compute.host and instance.vm_state != "stopped"
+            here = instance.host == self._compute.host and instance.vm_state not in NOT_RUNNING
             if here and instance.task_state is None:
                 running[uuid] = instance
+            else:
+                defined.add(uuid)
         for uuid in self.host.domains.keys() - running.keys():
-            del self.host.domains[uuid]
+            self.host.stop(uuid)
+        self.host.inactive = [d for d in self.host.inactive if d.resource in defined]
         for uuid, instance in running.items():
             specs = dict(instance.flavor.extra_specs)
             known = self.host.domains.get(uuid)
@@ -72,6 +80,10 @@ class Agent:
                     flavor_id=instance.flavor.flavorid,
                     image=instance.image_ref or "",
                 )
+
+    def reported(self):
+        """The instances that its report of the last cycle has."""
+        return set(host_report(self.last, self.info, Origin("host", "boot", 0, 0.0)).by_uuid)
 
     def over_booked(self):
         """Booked vCPUs without a place, by the agent's own packing."""

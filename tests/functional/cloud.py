@@ -70,11 +70,21 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         self.addCleanup(report_server.shared().stop)
         self.cycle()
 
+    def restart_scheduler(self):
+        """Forget all reports and decisions, and wait for the agents' answers."""
+        states = self.states
+        states._entries, states._sent = {}, {}
+        for agent in self.agents.values():
+            agent.publisher._request()
+        for name in self.agents:
+            self.wait_until(lambda n=name: self.states.entry(n) is not None, f"{name} answers")
+
     def cycle(self, *names):
         """A control cycle on these hosts, or on all; waits until the scheduler has the reports."""
         for name in names or self.agents:
             agent = self.agents[name]
-            here = {d.domain.resource for d in agent.cycle().domains}
+            agent.cycle()
+            here = agent.reported()
             self.wait_until(
                 lambda name=name, here=here: (
                     (entry := self.states.entry(name)) is not None
