@@ -19,7 +19,7 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.pending import Pending
+from amp_nova.nova_plugins.pending import Pending, Reserved
 from amp_nova.scheduling.host_fit import Request
 from amp_nova.wire import decision as wire
 from amp_nova.wire.decision import BookedVcpu, Decision
@@ -56,11 +56,18 @@ class Decisions:
         self._cast = None
         self._send.put(None)
 
-    def reserve(self, node: str, resource: str, request: Request) -> bool:
-        """Reserve capacity for a claim, unless another request or worker has taken it."""
-        kind = self._states.reserve(node, resource, request)
-        if kind is None:
-            self._tell(self._decision("over", resource))
+    def reserve(self, node: str, resource: str, request: Request, alternates: bool) -> bool:
+        """Reserve capacity for a claim, unless another request or worker has taken it.
+
+        Once a host was chosen for the instance, Nova names ``alternates`` on which it retries a
+        build that fails, without asking again: their capacity is reserved as well, or refused.
+        """
+        kind: Reserved = "alternate" if self._states.chosen(resource) else "tentative"
+        if kind == "alternate" and not alternates:
+            return False
+        if not self._states.reserve(node, resource, request, kind):
+            if kind == "tentative":
+                self._tell(self._decision("over", resource))
             return False
         if self._cast is None:
             return True

@@ -62,6 +62,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
         claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
         resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
+        # Nova names alternates for all instances of a request together.
+        alternates = spec_obj.num_instances == 1
         query = _FitQuery(self._states, request, resource)
         refused: list[tuple[str, str]] = []
         for host in hosts:
@@ -78,7 +80,8 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                     _prefer_core_type(host, fit.core_types[0])
                 if (candidates := getattr(host, "allocation_candidates", None)) is not None:
                     host.allocation_candidates = checked = _Candidates(candidates)
-                    checked.reserve, checked.where = reserve, (host.nodename, resource, wanted)
+                    checked.reserve = reserve
+                    checked.what = host.nodename, resource, wanted, alternates
             host.consume_from_request = functools.partial(self._consume, host, wanted)
             yield host
         if refused:
@@ -116,12 +119,12 @@ class _Candidates(list[Any]):
     claim nothing else would. Nova tests those of alternates as well, before it names them.
     """
 
-    __slots__ = ("reserve", "where")  # there are many: one for each host and request
-    reserve: Callable[[str, str, Request], bool]
-    where: tuple[str, str, Request]
+    __slots__ = ("reserve", "what")  # there are many: one for each host and request
+    reserve: Callable[[str, str, Request, bool], bool]
+    what: tuple[str, str, Request, bool]
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self.reserve(*self.where)
+        return len(self) > 0 and self.reserve(*self.what)
 
 
 class _FitQuery:

@@ -201,26 +201,27 @@ class HostStates:
         with self._lock:
             self._decide(node, resource, each)
 
-    def reserve(self, node: str, resource: str, request: Request) -> Reserved | None:
-        """Reserve capacity for a claim if it is still free; returns how, or ``None`` if it is not.
+    def reserve(self, node: str, resource: str, request: Request, kind: Reserved) -> bool:
+        """Reserve capacity if it is still free; a claim releases what the last one reserved.
 
-        Other requests may have been decided since the filter ran. Once a host was chosen for the
-        instance, Nova names others on which it retries a build that fails, without asking again.
+        Other requests may have been decided since the filter ran.
         """
         with self._lock:
-            chosen = any(
-                each.kind == "chosen" and not each.dropped()
-                for at in self._sent.get(resource, ())
-                if (entry := self._entries.get(at)) is not None
-                and (each := entry.pending.get(resource)) is not None
-            )
-            kind: Reserved = "alternate" if chosen else "tentative"
-            if not chosen:
+            if kind == "tentative":
                 self._release(resource)
-            if node not in self._entries or self._fits(node, resource, request):
-                self._decide(node, resource, Pending(request, self._clock(), kind))
-                return kind
-            return None
+            if node in self._entries and not self._fits(node, resource, request):
+                return False
+            self._decide(node, resource, Pending(request, self._clock(), kind))
+            return True
+
+    def chosen(self, resource: str) -> bool:
+        """Whether Nova chose a host for this instance: then it tries others as alternates only."""
+        return any(
+            each.kind == "chosen" and not each.dropped()
+            for node in self._sent.get(resource, ())
+            if (entry := self._entries.get(node)) is not None
+            and (each := entry.pending.get(resource)) is not None
+        )
 
     def still_fits(self, node: str, resource: str) -> bool:
         """Whether a pending instance fits beside everything else that is known by now."""

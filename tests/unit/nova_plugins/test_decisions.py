@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from amp_nova.nova_plugins import decisions, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.scheduling.host_fit import headroom_of
 from amp_nova.wire.encoding import encode
 from tests.host_reports import host_report, request
 
@@ -48,6 +48,14 @@ class FakeBus:
             each.stop()
 
 
+def until(condition):
+    """Wait until all messages that matter have been delivered."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def bus(monkeypatch):
     """Three workers on a bus, as (decisions, states)."""
@@ -65,30 +73,44 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
 
     def place(number):
         own, _ = bus[number % len(bus)]
-        if not own.reserve("host1", f"instance-{number}", wanted):
-            return 0
+        if not own.reserve("host1", f"instance-{number}", wanted, True):
+            return None
         own.decided("host1", f"instance-{number}", wanted, lambda: False)
-        return 1
+        return f"instance-{number}"
 
     with ThreadPoolExecutor(12) as pool:
-        placed = sum(pool.map(place, range(60)))
+        placed = {name: wanted for name in pool.map(place, range(60)) if name}
 
     most = 2 * int(1 / booked + 1e-9) + int(2 / booked + 1e-9)
-    assert most - len(bus) < placed <= most
+    assert most - len(bus) < len(placed) <= most
     for _, states in bus:
-        entry = states.entry("host1")
-        assert headroom_of(entry.report, pending=entry.requests).complete
+        until(lambda s=states: s.entry("host1").requests == placed)
 
 
 def test_the_end_of_a_reservation_is_told(bus):
     """Here because another host is tried, which is full."""
     (first, _), (_, states), _ = bus
-    assert first.reserve("host1", "a", request(pref_core=2))
+    assert first.reserve("host1", "a", request(pref_core=2), True)
     assert states.entry("host1").requests == {"a": request(pref_core=2)}
 
-    assert not first.reserve("host1", "a", request(pref_core=8))
-    assert first.reserve("host1", "b", request(pref_core=0.5))  # told after the end was
+    assert not first.reserve("host1", "a", request(pref_core=8), True)
+    assert first.reserve("host1", "b", request(pref_core=0.5), True)  # told after the end was
     assert set(states.entry("host1").requests) == {"b"}
+
+
+def test_alternates_are_reserved_in_addition_or_refused(bus):
+    """A refusal does not end the reservation on the chosen host."""
+    (first, _), (_, states), _ = bus
+    for _, known in bus:
+        known.accept(encode(host_report(node="host2")))
+    assert first.reserve("host1", "a", request(pref_core=2), True)
+    first.decided("host1", "a", request(pref_core=2), lambda: False)
+
+    assert not first.reserve("host2", "a", request(pref_core=8), True)
+    assert not first.reserve("host2", "a", request(pref_core=2), False)
+    assert first.reserve("host2", "a", request(pref_core=2), True)
+    for node in ("host1", "host2"):
+        assert set(states.entry(node).pending) == {"a"}
 
 
 def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, caplog):
@@ -101,9 +123,9 @@ def test_a_worker_without_a_bus_decides_alone_and_waits_only_once(monkeypatch, c
         threading.Event, "wait", lambda _self, timeout=None: waits.append(timeout) or False
     )
 
-    assert own.reserve("host1", "a", request(pref_core=2))
-    assert own.reserve("host1", "b", request(pref_core=1))
-    assert not own.reserve("host1", "c", request(pref_core=2))
+    assert own.reserve("host1", "a", request(pref_core=2), True)
+    assert own.reserve("host1", "b", request(pref_core=1), True)
+    assert not own.reserve("host1", "c", request(pref_core=2), True)
     own.stop()
 
     assert waits.count(0.01) == 1

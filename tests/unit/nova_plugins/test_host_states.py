@@ -329,17 +329,17 @@ class TestDecisions:
         """Two requests passed the filter at the same time: the second to claim is refused."""
         receive(states)
 
-        assert states.reserve("host1", "a", request(pref_core=2))
-        assert not states.reserve("host1", "b", request(pref_core=2))
-        assert states.reserve("host1", "a", request(pref_core=2))
+        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
+        assert not states.reserve("host1", "b", request(pref_core=2), "tentative")
+        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
 
     def test_a_failed_claim_frees_its_capacity(self, states, clock):
         """At once when the instance tries another host, otherwise when Nova says that it failed."""
         receive(states)
         receive(states, node="host2")
-        states.reserve("host1", "a", request(pref_core=2))
-        states.reserve("host2", "a", request(pref_core=2))
-        assert states.reserve("host1", "b", request(pref_core=2))
+        states.reserve("host1", "a", request(pref_core=2), "tentative")
+        states.reserve("host2", "a", request(pref_core=2), "tentative")
+        assert states.reserve("host1", "b", request(pref_core=2), "tentative")
 
         clock.now_s += 1
         states.follow({"a": NovaInstance(None, busy=False)}, clock())
@@ -350,11 +350,12 @@ class TestDecisions:
         for node in ("host1", "host2", "host3"):
             receive(states, node=node)
         decide(states, "host3", "b", request(pref_core=2))
-        states.reserve("host1", "a", request(pref_core=2))
+        states.reserve("host1", "a", request(pref_core=2), "tentative")
         decide(states, "host1", "a", request(pref_core=2))
 
-        assert states.reserve("host2", "a", request(pref_core=2)) == "alternate"
-        assert states.reserve("host3", "a", request(pref_core=2)) is None
+        assert states.chosen("a")
+        assert states.reserve("host2", "a", request(pref_core=2), "alternate")
+        assert not states.reserve("host3", "a", request(pref_core=2), "alternate")
         receive(states, instance("a", (2.0, 2)), sequence=2)
         assert not self.fits(states, request(pref_core=2), "host2")
 
@@ -390,8 +391,10 @@ class TestDecisions:
         states.release_left("host1", {"a": "Nova's", "c": "Nova's"})
         assert not self.fits(states, request(pref_core=2))
         assert self.fits(states, request(2, pref_core=1))
-        assert not states.reserve("host1", "d", request(pref_core=2))
-        assert states.reserve("host1", "a", request(pref_core=2))  # resized while it is stopped
+        assert not states.reserve("host1", "d", request(pref_core=2), "tentative")
+        assert states.reserve(
+            "host1", "a", request(pref_core=2), "tentative"
+        )  # resized while it is stopped
 
     def test_an_instance_that_is_back_counts_once(self, states):
         """With the booking it had."""
