@@ -26,9 +26,10 @@ from amp_nova.wire.decision import BookedVcpu, Decision
 from amp_nova.wire.host_report import pcpus_of
 
 LOG = logging.getLogger(__name__)
-ECHO_S = 0.5
-"""How long a request waits for its own message. A worker without a bus decides alone."""
-PAUSE_S = 10.0
+ECHO_S = 10.0
+"""How long a request waits for its own message, normally a few milliseconds. Long, because a busy
+worker must not decide alone; a bus that is down delivers no requests either."""
+PAUSE_S = 60.0
 """How long no request waits after one waited in vain."""
 
 
@@ -74,7 +75,8 @@ class Decisions:
         decision = self._decision(kind, resource, node, request)
         echo = self._echoes[decision.number] = _Echo()
         self._tell(decision)
-        if self._clock() >= self._paused_until_s and not echo.arrived.wait(ECHO_S):
+        waits = self._clock() >= self._paused_until_s
+        if waits and not echo.arrived.wait(ECHO_S) and self._clock() >= self._paused_until_s:
             self._paused_until_s = self._clock() + PAUSE_S
             LOG.warning(
                 "a decision was not delivered to this worker within %g s: until the message bus "
