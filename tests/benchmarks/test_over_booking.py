@@ -1,7 +1,7 @@
 """Concurrent boots through several workers over a real RabbitMQ; prints what is over-booked.
 
 Each worker is a process with amp-nova's own states and decisions. What Nova does between the filter
-and the choice is modelled: the claim takes 5 ms and is a sum over each host in shared memory. No
+and the choice is modelled: the claim takes 20 ms and is a sum over each host in shared memory. No
 agent reports a guest before the end, so nothing but the workers' messages keeps them apart. Run it
 where oslo.messaging and the package ``rabbitmq-server`` are installed::
 
@@ -28,7 +28,9 @@ from tests.host_reports import host_report, request
 
 BOOTS = int(os.environ.get("AMP_NOVA_BOOTS", scaled(1000, 60)))
 THREADS = 8
-CLAIM_S = 0.005
+CLAIM_S = 0.02
+PAUSE_S = 0.4
+"""Longest pause before a boot: more at once than the machine can do would measure the machine."""
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
 REFCORES = 10.0
 RUN_S = 240.0
@@ -100,6 +102,7 @@ def worker(number, url, setup, boots, shared):
     wanted = request(pref_core=booked)
 
     def boot(resource):
+        time.sleep(random.uniform(0.0, PAUSE_S))
         fits = [n for n in nodes if not host_fit.fit(states.entry(n).headroom, wanted).refused]
         random.shuffle(fits)
         for node in fits:

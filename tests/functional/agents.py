@@ -58,7 +58,9 @@ class Agent:
         admin = context.get_admin_context()
         running, defined = {}, set()
         for uuid in self._compute.manager.driver.instances:
-            instance = objects.Instance.get_by_uuid(admin, uuid, expected_attrs=["flavor"])
+            instance = objects.Instance.get_by_uuid(
+                admin, uuid, expected_attrs=["flavor", "numa_topology"]
+            )
             here = instance.host == self._compute.host and instance.vm_state not in NOT_RUNNING
             if here and instance.task_state is None:
                 running[uuid] = instance
@@ -77,9 +79,25 @@ class Agent:
                     uuid,
                     bare,
                     instance.flavor.vcpus,
+                    self._pinned(instance),
                     flavor_id=instance.flavor.flavorid,
                     image=instance.image_ref or "",
                 )
+
+    def _pinned(self, instance):
+        """The pCPUs of the NUMA cell that the compute service chose; ``None`` without one."""
+        if instance.numa_topology is None:
+            return None
+        node = self._compute.manager.rt.compute_nodes[self._compute.host]
+        cells = objects.NUMATopology.obj_from_db_obj(node.numa_topology).cells
+        (pinned,) = instance.numa_topology.cells
+        return frozenset(next(c.cpuset for c in cells if c.id == pinned.id))
+
+    def truth(self):
+        """What a report would say now; nothing is published."""
+        self._run_instances()
+        self.host.wait(1.0)
+        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0))
 
     def reported(self):
         """The instances that its report of the last cycle has."""

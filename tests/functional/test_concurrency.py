@@ -35,8 +35,7 @@ class ConcurrencyTest(PlacementTestCase):
     """Whether workers tell each other what they decide."""
 
     def setUp(self):
-        # These instances exist for the scheduler only, and threads wait for the only CPU.
-        self.useFixture(MonkeyPatch("amp_nova.nova_plugins.report_server.FOLLOW_UP_S", 3600.0))
+        # Many threads wait for the only CPU.
         self.useFixture(MonkeyPatch("amp_nova.nova_plugins.decisions.ECHO_S", 60.0))
         if not self.TELL:
             self.useFixture(

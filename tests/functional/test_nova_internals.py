@@ -8,7 +8,6 @@ to offer instead.
 from typing import ClassVar
 from unittest import mock
 
-from fixtures import MonkeyPatch
 from nova.scheduler import utils
 from nova.scheduler.host_manager import HostManager
 
@@ -24,8 +23,6 @@ class NovaInternalsTest(CloudTestCase):
     HOSTS: ClassVar = {"host1": ONE, "host2": ONE}
 
     def setUp(self):
-        # What is reserved stays so until the end of a test.
-        self.useFixture(MonkeyPatch("amp_nova.nova_plugins.report_server.FOLLOW_UP_S", 3600.0))
         super().setUp()
         self.calls = []
         self.record(AmpCapacityFilter, "_filtered", "filtered", lambda *_: "")
