@@ -9,7 +9,7 @@ from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 
 from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
-from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
+from amp_nova.flavor.placement_resources import claims, provider_uuid
 from amp_nova.nova_plugins import numa, report_server
 from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
@@ -60,7 +60,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         yield from self._filtered(filter_obj_list, spec_obj, host_fit.request_of(booking))
 
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
-        claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
+        claimed = claims(spec_obj.flavor.extra_specs)
         resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
         # Nova names alternates for all instances of a request together.
         alternates = spec_obj.num_instances == 1
@@ -76,7 +76,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
                     continue
-                if claims and fit.core_types:
+                if claimed and fit.core_types:
                     _prefer_core_type(host, fit.core_types[0])
                 if (candidates := getattr(host, "allocation_candidates", None)) is not None:
                     host.allocation_candidates = checked = _Candidates(candidates)

@@ -3,6 +3,8 @@
 A fake host runs the instances of one of Nova's fake compute services.
 """
 
+from dataclasses import replace
+
 import nova.rpc
 from nova import context, objects
 from oslo_config import cfg
@@ -75,7 +77,7 @@ class Agent:
             if known is None or known.domain.specs != specs:
                 self.host.domains.pop(uuid, None)
                 bare = {k.removeprefix("amp:"): v for k, v in specs.items() if k[:4] == "amp:"}
-                self.host.add(
+                made = self.host.add(
                     uuid,
                     bare,
                     instance.flavor.vcpus,
@@ -83,6 +85,7 @@ class Agent:
                     flavor_id=instance.flavor.flavorid,
                     image=instance.image_ref or "",
                 )
+                made.domain = replace(made.domain, specs=specs)
 
     def _pinned(self, instance):
         """The pCPUs of the NUMA cell that the compute service chose; ``None`` without one."""
