@@ -65,7 +65,7 @@ class Agent:
         """Have the fake host run the instances of Nova's fake driver, and define the others."""
         admin = context.get_admin_context()
         running, defined = {}, set()
-        for uuid in self._compute.manager.driver.instances:
+        for uuid in list(self._compute.manager.driver.instances):
             try:
                 instance = objects.Instance.get_by_uuid(
                     admin, uuid, expected_attrs=["flavor", "numa_topology"]

@@ -56,6 +56,30 @@ class ReportsTest(CloudTestCase):
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
+    def test_reports_may_have_a_bus_of_their_own(self):
+        """What workers tell each other stays on Nova's, to which agents then need no access."""
+        url = "rabbit://amp:SECRET@controller:5672/amp"
+        self.flags(transport_url=url, group="amp_scheduler")
+        server, listening = ReportServer(HostStates(CONF), "worker"), {}
+
+        def listen(bus, target, *_args, **_more):
+            listening[target.topic] = bus
+            return mock.Mock()
+
+        with (
+            mock.patch("oslo_messaging.get_rpc_transport", return_value="reports") as made,
+            mock.patch("oslo_messaging.get_rpc_server", listen),
+            mock.patch("oslo_messaging.get_rpc_client") as client,
+        ):
+            server._listen()
+            server.stop()
+
+        made.assert_called_once_with(CONF, url)
+        nova_bus = nova.rpc.TRANSPORT
+        assert listening == {topics.WORKERS: nova_bus, topics.SCHEDULERS: "reports"}
+        called = [(call.args[0], call.args[1].topic) for call in client.call_args_list]
+        assert called == [(nova_bus, topics.WORKERS), ("reports", topics.AGENTS)]
+
     def cast(self, *reports):
         """Send reports as an agent does."""
         target = oslo_messaging.Target(
