@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from amp_nova.admission import free_cores
-from amp_nova.admission.free_cores import Option
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack, shared_cores
+from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.topology import CoreType, Topology
+from amp_nova.scheduling.free_places import after, best_fit, largest_first, taken_cores
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 
@@ -114,17 +113,13 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
         for v, allowed in zip(request.vcpus, request.pcpus or everywhere, strict=True)
         if (refcores := _refcores(v.refcores, v.ips, report.topology)) is not None
     ]
-    return sorted(found, key=_largest_first)
+    return sorted(found, key=largest_first)
 
 
 def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
     """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
     booked = (_refcores(v.refcores, v.ips, topology) for v in request.vcpus)
     return tuple(sorted((b for b in booked if b is not None), reverse=True))
-
-
-def _largest_first(demand: Demand) -> float:
-    return -demand.refcores
 
 
 def demands_on(
@@ -153,58 +148,12 @@ def headroom_of(
 ) -> Headroom:
     """The headroom of a host; arguments as for ``demands_on``."""
     topology, demands = report.topology, demands_on(report, without, pending)
-    cores, complete = _after(demands, report)
+    cores, complete = after(demands, report)
     free = _free_capacity(report, cores)
     everywhere = frozenset(p.id for p in topology.pcpus)
     capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
     refcores = capacity - sum(_least_refcores(d, report) for d in demands)
     return Headroom(report, without, pending, free, complete, refcores)
-
-
-def _after(demands: Sequence[Demand], report: HostReport) -> tuple[dict[int, float], bool]:
-    """The free cores of each pCPU beside the demands, and whether all of these have a place."""
-    cores, unplaced = _packed(demands, report)
-    places = [_best_fit(cores, d, report) for d in sorted(unplaced, key=_largest_first)]
-    return cores, None not in places
-
-
-def _best_fit(cores: dict[int, float], demand: Demand, report: HostReport) -> CoreType | None:
-    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
-
-    If siblings slow each other down, only shared threads are tried. Returns the core type, or
-    ``None`` if the vCPU does not fit; ``cores`` is changed in place.
-    """
-    for core_type in report.topology.core_types:
-        need = _taken_cores(demand, core_type, 1.0 - report.reserve_ratio)
-        if demand.core_type not in (None, core_type.name) or need is None:
-            continue
-        allowed = report.topology.pcpus_of(core_type.name) & report.bookable & demand.allowed
-        holding = [p for p in allowed if cores[p] >= need - TOLERANCE]
-        if holding:
-            cores[min(holding, key=lambda p: (cores[p], p))] -= need
-            return core_type
-    return None
-
-
-def _packed(demands: Sequence[Demand], report: HostReport) -> tuple[dict[int, float], list[Demand]]:
-    """The free cores of each pCPU as packed by the agent, and the demands it has not packed."""
-    topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
-    placed, unplaced = [], []
-    for demand in demands:
-        core_type = None if demand.packed is None else topology.type_of(demand.packed)
-        need = None if core_type is None else need_cores(demand, core_type)
-        if demand.packed is None or core_type is None or need is None:
-            unplaced.append(demand)
-        elif not free.siblings:
-            free.cores[demand.packed] -= free.bookable(need)
-        else:
-            option = Option(need, shared_cores(need, core_type), frozenset({demand.packed}))
-            placed.append((demand.packed, option))
-    # Demands that need a whole core first: they change what the others take of its threads.
-    placed.sort(key=lambda place: not free.needs_whole(place[1]))
-    for pcpu, option in placed:
-        free.take(option, pcpu)
-    return free.cores, unplaced
 
 
 def _sum_refcores(demands: Sequence[Demand]) -> float:
@@ -236,21 +185,8 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
-def _taken_cores(demand: Demand, core_type: CoreType, usable: float) -> float | None:
-    """What a vCPU takes of the bookable part of a pCPU whose siblings are busy.
-
-    ``None`` if it needs more than that. The whole of a pCPU without siblings takes all of it.
-    """
-    if (alone := need_cores(demand, core_type)) is None:
-        return None
-    need = shared_cores(alone, core_type)
-    if need <= usable + TOLERANCE:
-        return need
-    return usable if need == alone and need <= 1.0 + TOLERANCE else None
-
-
 def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
-    """The core type of each vCPU, placed as by ``_best_fit`` on any pCPU; ``None`` without place.
+    """The core type of each vCPU, placed as by ``best_fit`` on any pCPU; ``None`` without place.
 
     It knows only how much is free, not where, which is enough unless the guest is pinned.
     """
@@ -261,7 +197,7 @@ def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...]
         for core_type in (f.core_type for f in free):
             if demand.core_type not in (None, core_type.name):
                 continue
-            need = _taken_cores(demand, core_type, usable)
+            need = taken_cores(demand, core_type, usable)
             cores = left[core_type.name]
             if need is None:
                 continue
@@ -281,8 +217,8 @@ def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...]
 def _pinned(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
     """As ``_first_fit``, for demands that may not use all pCPUs."""
     report = headroom.report
-    cores, _ = _after(demands_on(report, headroom.without, headroom.pending), report)
-    places = [_best_fit(cores, demand, report) for demand in demands]
+    cores, _ = after(demands_on(report, headroom.without, headroom.pending), report)
+    places = [best_fit(cores, demand, report) for demand in demands]
     return None if None in places else tuple(t.name for t in places if t is not None)
 
 
