@@ -40,9 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_level() -> Iterator[None]:
-    """A command that sets the level of the root logger does so for its own test only."""
+def root_logger() -> Iterator[None]:
+    """A command that sets up the root logger does so for its own test only."""
     root = logging.getLogger()
-    level = root.level
+    level, handlers = root.level, root.handlers[:]
     yield
     root.setLevel(level)
+    root.handlers[:] = handlers

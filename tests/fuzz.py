@@ -4,6 +4,7 @@ Prints a table: place, inputs, coverage, crashes. Exit status 1: there were cras
 """
 
 import argparse
+import importlib.util
 import os
 import random
 import re
@@ -26,10 +27,11 @@ PLACES = {
     "configuration": 6,
     "command": 4,
     "core_type": 8,
-    "web_config": 6,
     "question": 6,
+    "scheduler": 2,
 }
 """How many of the inputs each gets in proportion, by what one costs."""
+NEEDS_NOVA = "scheduler"
 BYTES_MAX = 1 << 16
 STRUCTURED = 0.5
 """Part of the changes that replace values; the others change bytes."""
@@ -133,9 +135,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of an earlier run, to repeat it")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    places = arguments.places or list(PLACES)
+    nova = importlib.util.find_spec("nova") is not None
+    places = arguments.places or [p for p in PLACES if nova or p != NEEDS_NOVA]
     if unknown := set(places) - set(PLACES):
         parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(PLACES)}")
+    if NEEDS_NOVA in places and not nova:
+        parser.error(f"{NEEDS_NOVA} needs Nova in this environment: run tools/fuzz")
     seed = arguments.seed or random.randrange(1, 1 << 31)
     if arguments.one:
         fuzz(places[0], arguments.inputs, seed)

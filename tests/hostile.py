@@ -7,6 +7,7 @@ does the same, guided by coverage. Both accept one outcome: a value, or one clea
 import atexit
 import contextlib
 import functools
+import importlib.util
 import io
 import json
 import shutil
@@ -20,8 +21,7 @@ import yaml
 
 from amp_nova import conf
 from amp_nova.agent.operator import control_socket
-from amp_nova.agent.publish import web_access
-from amp_nova.cmd import cli, table
+from amp_nova.cmd import cli, command
 from amp_nova.exceptions import SENTENCE_MAX, AmpError, ScenarioInvalid
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
@@ -128,10 +128,6 @@ def _command(text: str) -> None:
     assert "Traceback" not in err.getvalue()
 
 
-def _web_access(text: str) -> None:
-    web_access.load(str(_file("web.yml", text)))
-
-
 def _recording(text: str) -> None:
     """A scenario with every change that ``amp-nova whatif`` makes, but for running it."""
     whole = document.load(_file("recording.yaml", text))
@@ -162,10 +158,29 @@ def _scenario(text: str) -> None:
     vcpus = sum(len(guest.booking.vcpus) for guest in found.guests)
     if vcpus <= VCPUS_MAX and len(found.topology.pcpus) <= PCPUS_MAX:
         found = replace(found, duration_s=min(found.duration_s, SIMULATED_S))
-        table.as_json(report.rounded(simulation.run(found)))
+        command.as_json(report.rounded(simulation.run(found)))
 
 
 CLOUD = Path(__file__).parent.parent / "doc/source/user/cloud.yaml"
+
+
+@functools.cache
+def _cloud():
+    """Made when the first input needs it, because it imports Nova."""
+    from tests import chain
+
+    return chain.Cloud()
+
+
+def _scheduler(text: str) -> None:
+    """Each line is a report of one host, which must not change what happens to the others."""
+    _cloud().check(text.split("\n")[:4])
+
+
+def _scheduler_seeds() -> tuple[str, ...]:
+    from tests import chain
+
+    return tuple(map(json.dumps, chain.seeds()))
 
 
 @functools.cache
@@ -185,8 +200,7 @@ def surfaces() -> Mapping[str, Surface]:
         f"[{group}]\n" + "\n".join(f"{o.name} = {o.default}" for o in opts if o.default)
         for group, opts in conf.list_opts()
     )
-    web = "tls_server_config:\n  cert_file: a\nbasic_auth_users:\n  me: $2y$10$" + "a" * 53
-    return {
+    found = {
         "extra_specs": Surface(_extra_specs, (), ("2\namp:pref_core=0.5\namp:ips.1=2.5G",)),
         "domain": Surface(_domain, (), (xml,)),
         "report": Surface(encoding.decode, (AmpError,), (encoding.encode(reported),)),
@@ -212,9 +226,11 @@ def surfaces() -> Mapping[str, Surface]:
             (settings,),
         ),
         "core_type": Surface(operator_types.parse, (AmpError,), ("fast 0-7,16-23 1.85",)),
-        "web_config": Surface(_web_access, (AmpError,), (web,)),
         "question": Surface(_question, (), ('{"ask": "explain", "instance": "web"}',)),
         "command": Surface(
             _command, (), ("0\n--vcpus\n2\namp:pref_core=0.5", "1\nnone.yaml", "3\nstatus")
         ),
     }
+    if importlib.util.find_spec("nova"):
+        found["scheduler"] = Surface(_scheduler, (), _scheduler_seeds())
+    return found

@@ -84,5 +84,5 @@ class PackingHost:
         }
         known = Profiles(entries=entries)
         cycle = Cycle(seen, bookings.read({}, seen, Choice()), Accounts(), known, self.entitlements)
-        origin = Origin(self.name, "boot", self._sequence, NOW_S)
+        origin = Origin(self.name, "boot", self._sequence, NOW_S, float(self._sequence))
         return encode(host_report(cycle, self.info, origin))

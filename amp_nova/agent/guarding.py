@@ -10,6 +10,7 @@ from pathlib import Path
 
 import amp_nova
 from amp_nova.agent.cycle import Cycle
+from amp_nova.agent.operator import locks
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.guard.lease import Lease
 from amp_nova.model.allocation import LOCKED
@@ -17,6 +18,8 @@ from amp_nova.model.allocation import LOCKED
 LOG = logging.getLogger(__name__)
 AGAIN_S = 5.0
 """How long a guard may take to start before another one is started."""
+LOCK_WAIT_S = 1.0
+"""How long a cycle waits for the lock under which it takes a new lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +37,22 @@ def blocked(cycle: Cycle) -> str | None:
 
 
 class Guarding:
-    """Renews the lease after completed cycles, and ensures that a guard is running."""
+    """Takes a lease, renews it after completed cycles, and ensures that a guard is running."""
 
-    def __init__(self, state_path: Path, length_s: float) -> None:
-        """Take the lease; raises ``ConfigInvalid`` if the state folder is not writable."""
+    def __init__(self, state_path: Path, length_s: float, *, quiet: bool = False) -> None:
+        """Open the lease; raises ``ConfigInvalid`` if the state folder is not writable.
+
+        ``quiet``: a guard that is started writes nothing to this process's standard error.
+        """
+        self._stderr = subprocess.DEVNULL if quiet else None
         self._state_path = state_path
         self._child: subprocess.Popen[bytes] | None = None
         self._cycle: Cycle | None = None
+        self._completed = True
+        """Whether a cycle was completed since the last new lease: otherwise there is no other."""
         self._problem: str | None = None
         try:
             self._lease = Lease(state_path, length_s)
-            self._lease.renew()
         except OSError as exc:
             raise ConfigInvalid(
                 f"the lease in [agent] state_path {state_path} cannot be written "
@@ -55,31 +63,60 @@ class Guarding:
         self._start_s = time.monotonic() + (AGAIN_S if "INVOCATION_ID" in os.environ else 0.0)
         self._start()
 
-    def taken_over(self) -> bool:
-        """Whether the guard has acted since the last call; starts a guard if none is running."""
+    def lost(self) -> str:
+        """Why nothing may be written now; empty as long as the agent has the lease."""
+        return self._lease.lost()
+
+    def before(self) -> bool:
+        """Prepare for a cycle: start a guard if none is running, and replace a lost lease.
+
+        Returns whether the cycle must adopt what is in force, because the guard may have acted.
+        """
         self._start()
+        why = self._lease.lost() if self._completed else ""
+        taken = bool(why) and self._take(why)
         acted = self._lease.taken_over()
         if acted:
             LOG.warning("the guard has applied the safe state; the agent adopts what it finds")
-        return acted
+        return taken or acted
+
+    def _take(self, why: str) -> bool:
+        """Take a new lease while the guard is not at work; returns whether that succeeded."""
+        try:
+            with locks.locked(self._state_path, locks.CYCLE, wait_s=LOCK_WAIT_S):
+                self._lease.take()
+        except (ConfigInvalid, OSError) as exc:
+            text = exc.strerror if isinstance(exc, OSError) else str(exc)
+            self._report(f"no new lease can be taken ({text}): a guard takes over")
+            return False
+        self._completed = False
+        if self._cycle is not None:
+            LOG.warning("%s; a new one is taken", why)
+        return True
 
     def after(self, cycle: Cycle | None) -> LeaseStatus:
         """Renew the lease if a cycle was completed since the last call; returns its status.
 
-        The lease is not renewed while another process blocks the agent's changes.
+        The lease is not renewed while another process blocks the agent's changes, nor once it is
+        lost.
         """
         if cycle is not None and cycle is not self._cycle:
             self._cycle, problem = cycle, blocked(cycle)
+            self._completed = problem is None
             if problem is None:
                 try:
                     left_s = self._lease.renew()
-                    self.status = LeaseStatus(left_s, self._lease.expirations)
+                    self.status = LeaseStatus(left_s or 0.0, self._lease.expirations)
                 except OSError as exc:
                     problem = f"the lease cannot be renewed ({exc.strerror}): a guard takes over"
-            if problem is not None and self._problem is None:
-                LOG.error("%s; it is tried again in every cycle", problem)
-            self._problem = problem
+            self._report(problem)
         return self.status
+
+    def _report(self, problem: str | None) -> None:
+        """Log a problem with the lease, once until it is over."""
+        if problem is not None and self._problem is None:
+            LOG.error("%s; it is tried again in every cycle", problem)
+        self._problem = problem
 
     def close(self) -> None:
         """Close the lease; it stays valid until it expires, so that a new agent can start."""
@@ -103,6 +140,7 @@ class Guarding:
                 env={"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
                 start_new_session=True,
             )
         except OSError as exc:

@@ -33,6 +33,8 @@ COLLECT_EVERY = 10_000
 """Objects between two runs of the garbage collector; what cycles make has no reference cycles."""
 LIBVIRT_SHARE = 0.25
 """Longest wait for all calls to libvirt in a cycle, as a part of the cycle."""
+NO_LEASE = "this process has taken no lease"
+"""Why a service that is not in control writes nothing."""
 
 
 class Service:
@@ -47,7 +49,8 @@ class Service:
         wiring.raise_descriptor_limit()
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)
-        writer = wiring.make_writer(conf, self.sensor)
+        self._guarding: Guarding | None = None
+        writer = wiring.make_writer(conf, self.sensor, self._lost)
         self.loop = Loop(self.sensor, writer, settings, wiring.policy(conf))
         self.io = wiring.make_io_work(conf, self.sensor, dry_run=dry_run)
         self.publishers = Publishers(
@@ -61,8 +64,32 @@ class Service:
         self._ticked_s = 0.0
         """When the fast loop last ran."""
 
+    @contextlib.contextmanager
+    def in_control(self, *, quiet: bool = False) -> Iterator[Guarding]:
+        """Be this host's only agent, which has a lease; raises ``Locked`` if there is another.
+
+        ``quiet``: a guard that is started writes nothing to standard error.
+        """
+        agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
+        with locks.locked(state_path, locks.AGENT):
+            _check_trusted(state_path)
+            # A lease is at least two cycles long.
+            length_s = max(agent.lease_s, 2 * agent.cycle_s)
+            self._guarding = Guarding(state_path, length_s, quiet=quiet)
+            try:
+                yield self._guarding
+            finally:
+                self._guarding.close()
+                self._guarding = None
+
+    def _lost(self) -> str:
+        return NO_LEASE if self._guarding is None else self._guarding.lost()
+
     def once(self) -> Cycle:
-        """Run one cycle and return its record."""
+        """Run one cycle and return its record; it writes nothing unless ``in_control``."""
+        if self._guarding is not None and self._guarding.before():
+            self.sensor.reread()
+            self.loop.adopt()
         self.last = cycle = self.loop.cycle()
         return cycle
 
@@ -71,6 +98,8 @@ class Service:
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
+                if self._lost() and not self.loop.dry_run:
+                    return []
                 # Read under the lock: an instance may have been paused since it was observed.
                 paused = Pauses(state_path).current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
@@ -90,12 +119,8 @@ class Service:
 
     def run(self) -> None:
         """Run until a signal stops it; limits stay in force and are right without the agent."""
-        agent, state_path = self._conf.agent, Path(self._conf.agent.state_path)
-        with locks.locked(state_path, locks.AGENT):
-            _check_trusted(state_path)
-            # A lease is at least two cycles long.
-            guarding = Guarding(state_path, max(agent.lease_s, 2 * agent.cycle_s))
-            server = control_socket.Control(state_path, self._answer)
+        with self.in_control() as guarding:
+            server = control_socket.Control(Path(self._conf.agent.state_path), self._answer)
             try:
                 # A libvirt call that does not return in time is taken up by the next cycle.
                 self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
@@ -110,7 +135,6 @@ class Service:
             finally:
                 self.publishers.stop()
                 server.close()
-                guarding.close()
 
     def _cycles(self, guarding: Guarding) -> None:
         due = ended = time.monotonic()
@@ -125,9 +149,6 @@ class Service:
                 # Cycles that a long one delayed are skipped, not caught up on.
                 due = max(due + self._conf.agent.cycle_s, now)
             if not self._wake.stopping:
-                if guarding.taken_over():
-                    self.sensor.reread()
-                    self.loop.adopt()
                 completed = self._try_cycle(late_s)
                 self.publishers.exporter.agent.lease = guarding.after(self.last)
                 self._report_health(completed=completed)

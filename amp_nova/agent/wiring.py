@@ -30,7 +30,7 @@ from amp_nova.host.machine import load_topology
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
 from amp_nova.host.sysfs.tree import online_mask
-from amp_nova.host.writer import Backend, Conditions, Writer
+from amp_nova.host.writer import Backend, Conditions, Writer, no_lease
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy
@@ -86,12 +86,14 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
     )
 
 
-def make_writer(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> Writer:
-    """The writer for the domains of ``sensor``; it respects pauses and the cycle lock."""
+def make_writer(
+    conf: cfg.ConfigOpts, sensor: LibvirtSensor, lost: Callable[[], str] = no_lease
+) -> Writer:
+    """The writer for the domains of ``sensor``; it respects pauses, the cycle lock and a lease."""
     state_path = Path(conf.agent.state_path)
     lock = functools.partial(locks.locked, state_path, locks.CYCLE)
     paused, records = Pauses(state_path).current, Records(state_path, sensor)
-    conditions = Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records)
+    conditions = Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records, lost)
     return Writer(sensor, conditions, BACKENDS[conf.agent.writer](sensor.hypervisor))
 
 

@@ -11,12 +11,13 @@ from oslo_config import cfg
 from oslo_log import log
 
 from amp_nova import conf as options
-from amp_nova.cmd.parser import Parser, add_config_file
+from amp_nova.cmd.arguments import Version, add_config_file, one_sentence
 from amp_nova.exceptions import (
     AmpError,
     CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
+    Locked,
     TopologyUnknown,
 )
 
@@ -33,13 +34,16 @@ EXAMPLE = """example:
 """
 
 
-def build_parser() -> Parser:
+def build_parser() -> argparse.ArgumentParser:
     """The parser of ``amp-nova-agent``."""
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="amp-nova-agent",
         description="Deliver to instances the CPU capacity that they booked.",
         epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    one_sentence(parser)
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     add_config_file(parser)
     parser.add_argument("--once", action="store_true", help="run one cycle and exit")
     parser.add_argument(
@@ -69,7 +73,13 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     from amp_nova.agent.service import Service
 
     service = Service(conf, dry_run=dry_run)
-    cycle = service.once()
+    if dry_run:
+        cycle = service.once()
+    else:
+        # A guard outlives this command, and whoever reads its output waits for the end of that.
+        with service.in_control(quiet=True) as guarding:
+            cycle = service.once()
+            guarding.after(cycle)
     for warning in cycle.topology.warnings:
         print(f"amp-nova-agent: warning: {warning}", file=sys.stderr)
     lines = describe(cycle)
@@ -98,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if single:
             return _single(conf, dry_run=arguments.dry_run)
         service = _started(conf)
+    except Locked as exc:  # --once beside a service
+        return _failed(str(exc), 1)
     except (AmpError, ImportError) as exc:
         problem = exc.advised if isinstance(exc, AmpError) else str(exc)
         if isinstance(exc, ImportError) and (exc.name or "").startswith("libvirt"):

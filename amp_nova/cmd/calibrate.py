@@ -2,25 +2,23 @@
 
 import argparse
 import dataclasses
-import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.cmd import calibration_table, table
-from amp_nova.cmd.parser import add_config_file, whole
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.arguments import add_config_file, whole
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
-from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample
+from amp_nova.hardware.calibration import Calibration, Kernel, Reference, Sample, TypeResult
 from amp_nova.hardware.operator_types import SOURCE as CONFIGURED
 from amp_nova.host.calibration import file, idleness, provenance, stress_ng
 from amp_nova.host.calibration.stress_ng import StressNg
 from amp_nova.host.counters import perf
 from amp_nova.host.machine import load_topology
+from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
 FORCE = "wait until the machine is idle, or pass --force"
@@ -28,37 +26,6 @@ REPEAT = 6
 """The fewest rounds whose range encloses the median with 95 % confidence."""
 TRIES = 3
 """Attempts at one run before the machine counts as noisy."""
-
-EPILOG = """\
-examples:
-  amp-nova calibrate
-  amp-nova calibrate --no-write --repeat 3 --kernels integer,float
-  amp-nova calibrate --reference slow-host.json    the reference core is on another host
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``calibrate`` to the command line."""
-    parser = subparsers.add_parser(
-        "calibrate",
-        description="Measure the coefficient and nominal Ips of every core type of an idle host.",
-        epilog=EPILOG,
-    )
-    add = parser.add_argument
-    add("--output", metavar="FILE", help="write here; default: [topology] calibration_file")
-    add("--reference", metavar="FILE", help="calibration of the host that has the reference core")
-    count = whole(1, 3600)
-    add("--repeat", type=count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
-    add("--seconds", type=count, default=1, metavar="S", help="length of one run; default 1")
-    names = ",".join(k.name for k in stress_ng.KERNELS)
-    add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
-    add(
-        "--force", action="store_true", help="measure even a busy machine, write even noisy results"
-    )
-    add("--no-write", action="store_true", help="load and measure the machine, write no file")
-    add_config_file(parser)
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def _kernels(text: str) -> tuple[Kernel, ...]:
@@ -91,25 +58,53 @@ class Task:
     warnings: tuple[str, ...]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure, write and print; raises ``AmpError`` and leaves the old file on failure."""
-    conf = options.load(files=args.config_file)
-    output = args.output or conf.topology.calibration_file
-    task = _prepare(args, conf, output)
-    try:
-        samples = _measure(task, args)
-    except KeyboardInterrupt:
-        print(f"\namp-nova: interrupted; {output} is unchanged", file=sys.stderr)
-        return 130
-    result = _conclude(task, args, samples)
-    if not args.no_write:
-        file.write(output, result)
-    end = f"not written to {output}" if args.no_write else f"written to {output}"
-    notes = [*calibration_table.notes(result), end]
-    # Without the samples, which are thousands of lines.
-    document = dataclasses.asdict(dataclasses.replace(result, samples=()))
-    table.show(args, calibration_table.table(result), document, ((), notes))
-    return 0
+class Calibrate(Report):
+    """Measure the coefficient and nominal Ips of every core type of an idle host"""
+
+    _epilog = """examples:
+  amp-nova calibrate
+  amp-nova calibrate --no-write --repeat 3 --kernels integer,float
+  amp-nova calibrate --reference slow-host.json    the reference core is on another host
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``calibrate``."""
+        add = parser.add_argument
+        add("--output", metavar="FILE", help="write here; default: [topology] calibration_file")
+        add(
+            "--reference",
+            metavar="FILE",
+            help="calibration of the host that has the reference core",
+        )
+        count = whole(1, 3600)
+        add("--repeat", type=count, default=REPEAT, metavar="N", help="rounds; default %(default)s")
+        add("--seconds", type=count, default=1, metavar="S", help="length of one run; default 1")
+        names = ",".join(k.name for k in stress_ng.KERNELS)
+        add("--kernels", type=_kernels, default=names, metavar="NAMES", help="default %(default)s")
+        add(
+            "--force",
+            action="store_true",
+            help="measure even a busy machine, write even noisy results",
+        )
+        add("--no-write", action="store_true", help="load and measure the machine, write no file")
+        add_config_file(parser)
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """Measure and write; raises ``AmpError`` and leaves the old file on failure."""
+        conf = options.load(files=args.config_file)
+        output = args.output or conf.topology.calibration_file
+        task = _prepare(args, conf, output)
+        try:
+            samples = _measure(task, args)
+        except KeyboardInterrupt:
+            progress("")
+            self.log.error("interrupted; %s is unchanged", output)
+            raise
+        result = _conclude(task, args, samples)
+        if not args.no_write:
+            file.write(output, result)
+        written = "not written" if args.no_write else "written"
+        return _table(result, f"{written} to {output}")
 
 
 def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Task:
@@ -278,3 +273,60 @@ def _own_reference(
             f" [topology] reference = {slowest}"
         )
     return Reference(task.configured or slowest, tuple(samples))
+
+
+def _table(found: Calibration, end: str) -> Answer:
+    """A row for every core type, with a column for every kernel; ``end``: the last line below."""
+    kernels = [k.name for k in found.kernels]
+    # Without the samples, which are thousands of lines.
+    document = dataclasses.asdict(dataclasses.replace(found, samples=()))
+    return Answer(
+        ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
+        [_row(result) for result in found.core_types],
+        document,
+        below=[*_notes(found), end],
+    )
+
+
+def _notes(found: Calibration) -> list[str]:
+    """The lines below the table."""
+    confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
+    host = f" of host '{found.reference_host}'" if found.reference_host else ""
+    bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
+    made = found.provenance
+    lines = [
+        "",
+        f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
+        f"interval: contains the true coefficient with {confidence:.0%} confidence",
+        f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
+    ]
+    if any(result.smt_busy_factor for result in found.core_types):
+        lines.append(
+            "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
+        )
+    if found.nominal_ips_missing:
+        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in found.warnings)]
+
+
+def _row(result: TypeResult) -> list[object]:
+    coefficient = result.coefficient
+    return [
+        result.name,
+        cpulist.show(result.pcpus),
+        short(coefficient.value),
+        f"{coefficient.low:.3f}..{coefficient.high:.3f}",
+        *(short(kernel.ratio.value) for kernel in result.kernels),
+        None if result.nominal_ips is None else short(result.nominal_ips.value),
+        _smt_busy(result),
+    ]
+
+
+def _smt_busy(result: TypeResult) -> str | None:
+    """The factor, and its range over the kernels."""
+    factor = result.smt_busy_factor
+    kernels = [k.smt_busy_factor.value for k in result.kernels if k.smt_busy_factor]
+    if factor is None:
+        return None
+    between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
+    return f"{factor.value:.3f}{between}"

@@ -1,128 +1,183 @@
-"""``amp-nova``: the command, with one module per subcommand or family of subcommands.
+"""``amp-nova``: a cliff application. Only the module of the command that was typed is imported."""
 
-A module has ``add_parser(subparsers)``, which sets ``run`` as the parser's default, and
-``run(args) -> int``, which returns exit status 0 (ok), 1 (the answer is "no") or 2 (bad input). An
-``AmpError`` that reaches ``main`` is bad input, or the answer if it is ``AnswerIsNo``; its message
-is printed. Only the module of the command that was typed is imported, and none for ``--help``.
-"""
-
-import importlib
+import argparse
 import io
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
-from amp_nova.cmd.parser import Parser, nearest
-from amp_nova.exceptions import AmpError, AnswerIsNo
+import cliff.app
+from cliff.commandmanager import CommandManager
+from cliff.complete import CompleteCommand
+from cliff.help import HelpCommand
 
+from amp_nova.cmd.arguments import Version, nearest, one_sentence
+from amp_nova.cmd.command import Command
+from amp_nova.exceptions import ConfigInvalid
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A subcommand: the module of ``amp_nova`` that has it, and its line in ``--help``."""
-
-    module: str
-    help: str
-
-
-COMMANDS: Mapping[str, Command] = {
-    "topology": Command(
-        "cmd.topology", "show core types, pCPUs and coefficients, with their sources"
+SIM = "amp_nova.sim.commands"
+COMMANDS = {
+    "topology": (
+        "amp_nova.cmd.topology:ShowTopology",
+        "show core types, pCPUs and coefficients, with their sources",
     ),
-    "calibrate": Command(
-        "cmd.calibrate", "measure the coefficient and nominal Ips of every core type"
+    "calibrate": (
+        "amp_nova.cmd.calibrate:Calibrate",
+        "measure the coefficient and nominal Ips of every core type",
     ),
-    "status": Command(
-        "cmd.status", "instances: booked, delivered, quota, core type, shortfall by cause"
+    "status": (
+        "amp_nova.cmd.instances:ShowStatus",
+        "instances: booked, delivered, quota, core type, shortfall by cause",
     ),
-    "explain": Command("cmd.status", "why an instance has the quota and cores it has"),
-    "pause": Command("cmd.pause", "stop managing one instance for a while"),
-    "resume": Command("cmd.pause", "manage an instance again that was paused or released"),
-    "release": Command("cmd.pause", "undo what the agent changed, and stop managing instances"),
-    "flavor": Command("cmd.flavor", "check the extra specs of a flavor"),
-    "record": Command("sim.commands.record", "record this host's instances as a scenario"),
-    "simulate": Command(
-        "sim.commands.simulate", "run a scenario: a host, its guests and what they do"
+    "explain": ("amp_nova.cmd.instances:Explain", "why an instance has the quota and cores it has"),
+    "pause": ("amp_nova.cmd.instances:Pause", "stop managing one instance for a while"),
+    "resume": (
+        "amp_nova.cmd.instances:Resume",
+        "manage an instance again that was paused or released",
     ),
-    "compare": Command("sim.commands.compare", "run several policies over scenarios, in one table"),
-    "whatif": Command(
-        "sim.commands.whatif", "what another policy, machine or booking would have delivered"
+    "release": (
+        "amp_nova.cmd.instances:Release",
+        "undo what the agent changed, and stop managing instances",
     ),
-    "reproduce": Command(
-        "sim.commands.reproduce", "the papers' tables and figures, published values beside ours"
+    "flavor check": ("amp_nova.cmd.flavor:CheckFlavor", "check the extra specs of a flavor"),
+    "record": (f"{SIM}.record:Record", "record this host's instances as a scenario"),
+    "simulate": (
+        f"{SIM}.simulate:Simulate",
+        "run a scenario: a host, its guests and what they do",
     ),
-    "demo": Command(
-        "sim.commands.demo", "see bookings kept on fast and slow cores, in half a minute"
+    "compare": (f"{SIM}.compare:Compare", "run several policies over scenarios, in one table"),
+    "whatif": (
+        f"{SIM}.whatif:WhatIf",
+        "what another policy, machine or booking would have delivered",
     ),
-    "completion": Command("cmd.completion", "print a completion script for bash or zsh"),
+    "reproduce": (
+        f"{SIM}.reproduce:Reproduce",
+        "the papers' tables and figures, published values beside ours",
+    ),
+    "demo": (f"{SIM}.demo:Demo", "see bookings kept on fast and slow cores, in half a minute"),
+    "help": (f"{__name__}:Help", "explain a command"),
+    "complete": (f"{__name__}:Complete", "print a script that completes commands in bash"),
 }
-"""The subcommands, in the order of ``--help``."""
+"""The class of each command, and its line in ``--help``, in that order."""
 
 
-class _Subparsers:
-    """Passed to a module's ``add_parser``; gives every parser its line in ``--help``."""
+class Help(Command, HelpCommand):
+    """Explain a command, or list all"""
 
-    def __init__(self, action: Any) -> None:
-        self._action = action
+    _epilog = "example: amp-nova help status"
 
-    def add_parser(self, name: str, **settings: Any) -> Any:
-        return self._action.add_parser(name, **{**settings, "help": COMMANDS[name].help})
-
-
-def build_parser(modules: Sequence[str] | None = None) -> Parser:
-    """The parser of ``amp-nova``.
-
-    Args:
-        modules: the modules whose subcommands are parsed, ``None`` for all; of all others the
-            parser knows only the name and the line in ``--help``.
-    """
-    parser = Parser(
-        prog="amp-nova",
-        description="Predictable CPU capacity on asymmetric hosts.",
-        epilog="example: amp-nova demo",
-    )
-    action = parser.add_subparsers(
-        metavar="COMMAND", dest="command", required=True, parser_class=Parser
-    )
-    subparsers, imported = _Subparsers(action), set()
-    for name, command in COMMANDS.items():
-        if modules is not None and command.module not in modules:
-            subparsers.add_parser(name)
-        elif command.module not in imported:
-            imported.add(command.module)
-            importlib.import_module(f"amp_nova.{command.module}").add_parser(subparsers)
-    return parser
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """As in cliff, but without importing all commands to list them."""
+        if parsed_args.cmd:
+            super().take_action(parsed_args)
+        else:
+            self.app.parser.print_help(self.app.stdout)
+        return 0
 
 
-def _parser_for(words: Sequence[str]) -> Parser:
-    """The parser for these words, which loads only the module that they need."""
-    name = next((word for word in words if not word.startswith("-")), None)
-    if name is None:
-        return build_parser([])
-    if name not in COMMANDS:
-        build_parser([]).error(f"there is no command '{name}'{nearest(name, COMMANDS)}")
-    return build_parser([COMMANDS[name].module])
+class Complete(Command, CompleteCommand):
+    """Print a script that makes bash complete commands and options"""
+
+    _epilog = "example: amp-nova complete > /etc/bash_completion.d/amp-nova"
+
+
+class NoCommand(ConfigInvalid, ValueError):
+    """There is no such command; cliff expects a ``ValueError``."""
+
+
+class Commands(CommandManager):
+    """The commands by name, imported when they are used."""
+
+    def __init__(self) -> None:
+        super().__init__("")  # with a namespace, cliff would import all commands
+        self.namespace = "amp_nova.cli"  # of hooks that other packages install
+
+    def add_command(self, name: str, command_class: Any) -> None:
+        """Nothing: cliff adds commands of its own, in place of which ``COMMANDS`` has others."""
+
+    def find_command(self, argv: list[str]) -> Any:
+        """The class of a command, its name and its arguments; raises ``NoCommand``."""
+        try:
+            return super().find_command(argv)
+        except ValueError:
+            hint = nearest(argv[0], self.commands)
+            raise NoCommand(
+                f"there is no command '{argv[0]}'{hint}; see 'amp-nova --help'"
+            ) from None
+
+
+class App(cliff.app.App):
+    """The program; its messages begin with its name."""
+
+    NAME = "amp-nova"
+    LOG = logging.getLogger("amp_nova")
+    CONSOLE_MESSAGE_FORMAT = "amp-nova: %(message)s"
+
+    def __init__(self) -> None:
+        manager = Commands()
+        for name, (value, _) in COMMANDS.items():
+            manager.commands[name] = EntryPoint(name, value, manager.namespace or "")
+        super().__init__("Predictable CPU capacity on asymmetric hosts.", None, manager)
+
+    def build_option_parser(
+        self, description: str | None, version: str | None, _kwargs: Any = None
+    ) -> argparse.ArgumentParser:
+        """The options of all commands; ``--help`` is left to the command, if there is one."""
+        width = max(map(len, COMMANDS))
+        listed = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+        parser = argparse.ArgumentParser(
+            prog=self.NAME,
+            usage="%(prog)s [--version] [-v] [--debug] COMMAND ...",
+            description=description,
+            epilog=f"commands:\n{listed}\n\nexamples: amp-nova demo, amp-nova status --help",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        one_sentence(parser)
+        add = parser.add_argument
+        add("--version", action=Version, nargs=0, help="show the version and exit")
+        add("-v", "--verbose", action="count", default=0, dest="verbose_level", help="log more")
+        add("--debug", action="store_true", help="show tracebacks")
+        parser.set_defaults(log_file=None)
+        return parser
+
+    def initialize_app(self, argv: list[str]) -> None:
+        """Answer what is not a command; cliff would begin a dialogue."""
+        if argv[:1] in (["-h"], ["--help"]):
+            self.parser.print_help(self.stdout)
+            self.parser.exit()
+        if not argv:
+            self.parser.error("the following arguments are required: COMMAND")
+
+    def get_fuzzy_matches(self, cmd: str) -> list[str]:
+        """None: the error of ``Commands`` names the command that was probably meant."""
+        return []
+
+    def run(self, argv: list[str]) -> int:
+        """As in cliff; the handlers of the log end with it."""
+        root = logging.getLogger()
+        handlers = root.handlers[:]
+        try:
+            status: int = super().run(argv)
+            return status
+        finally:
+            root.handlers[:] = handlers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit status."""
+    """Run one command and return its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # names may not be encodable
         sys.stdout.reconfigure(errors="backslashreplace")
-    words = sys.argv[1:] if argv is None else argv
-    args = _parser_for(words).parse_args(words)
+    status = App().run(list(sys.argv[1:] if argv is None else argv))
     try:
-        status: int = args.run(args)
         sys.stdout.flush()
-        return status
-    except AmpError as exc:
-        print(f"amp-nova: {exc.advised}", file=sys.stderr)
-        return 1 if isinstance(exc, AnswerIsNo) else 2
     except BrokenPipeError:  # the reader (head, less) has quit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
+    return status
 
 
 if __name__ == "__main__":

@@ -1,50 +1,76 @@
 """``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
 
 import argparse
-import sys
+from collections.abc import Sequence
 from typing import Any
 
-from amp_nova.cmd import table
-from amp_nova.cmd.parser import whole
-from amp_nova.cmd.table import Cell, Table, formatted
-from amp_nova.exceptions import BookingInvalid, sentence
+from amp_nova.cmd.arguments import whole
+from amp_nova.cmd.command import Answer, Report, short
+from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
-EXAMPLE = """example:
-  amp-nova flavor check --vcpus 2 amp:pref_core=0.5 amp:pref_core.1=1.5
-"""
 VCPUS_MAX = 4096
-HEADINGS = ("vCPU", "kind", "refcores", "Ips", "limit", "core type")
+COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type")
+KEYS = "\n".join(f"  amp:{s.name + ('[.N]' if s.per_vcpu else ''):<15} {s.allowed}" for s in TABLE)
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``flavor`` and its actions."""
-    parser = subparsers.add_parser(
-        "flavor",
-        epilog="example: amp-nova flavor check amp:pref_core=0.5",
-    )
-    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
-    keys = "\n".join(
-        f"  amp:{s.name + ('[.N]' if s.per_vcpu else ''):<15} {s.allowed}" for s in TABLE
-    )
-    check = actions.add_parser(
-        "check",
-        help="validate extra specs and print the booking",
-        description="Validate extra specs; print the booking and the Placement properties to add.",
-        epilog=f"{EXAMPLE}\nextra specs:\n{keys}",
-    )
-    check.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
-    check.add_argument(
-        "--vcpus", type=whole(1, VCPUS_MAX), metavar="N", help="number of vCPUs of the flavor"
-    )
-    check.add_argument(
-        "--reference-ips",
-        metavar="IPS",
-        help="Ips of the reference core, to convert amp:ips for Placement, such as 2.5G",
-    )
-    table.add_arguments(check)
-    check.set_defaults(run=run)
+class CheckFlavor(Report):
+    """Validate extra specs; print the booking and the Placement properties to add"""
+
+    _epilog = f"""example:
+  amp-nova flavor check --vcpus 2 amp:pref_core=0.5 amp:pref_core.1=1.5
+
+extra specs:
+{KEYS}"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``flavor check``."""
+        parser.add_argument("specs", nargs="+", metavar="KEY=VALUE", help="an extra spec")
+        parser.add_argument(
+            "--vcpus", type=whole(1, VCPUS_MAX), metavar="N", help="number of vCPUs of the flavor"
+        )
+        parser.add_argument(
+            "--reference-ips",
+            metavar="IPS",
+            help="Ips of the reference core, to convert amp:ips for Placement, such as 2.5G",
+        )
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The booking; all errors are one sentence, and a document has them too."""
+        specs, errors = _pairs(args.specs)
+        vcpus = args.vcpus or vcpus_named(specs)
+        reference_ips = _reference_ips(args.reference_ips)
+        if vcpus > VCPUS_MAX:
+            errors += (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
+        booking = None
+        if not errors:
+            booking, errors = examine(specs, vcpus)
+        if booking is None:
+            wrong = BookingInvalid("; ".join(errors))
+            if args.formatter not in ("json", "yaml"):
+                raise wrong
+            self.log.error("%s", wrong)
+            self.status = 2
+            return Answer((), (), _document(errors, [], {}))
+        properties = placement(booking, reference_ips)
+        vcpu_rows = _vcpus(booking, reference_ips)
+        chosen = any("coefficient" in row for row in vcpu_rows)
+        columns = [*COLUMNS, *(["Coefficient"] if chosen else [])]
+        rows = [_row(row)[: len(columns)] for row in vcpu_rows]
+        document = _document((), vcpu_rows, properties)
+        return Answer(columns, rows, document, below=_below(properties))
+
+
+def _document(
+    errors: Sequence[str], vcpus: list[dict[str, Any]], properties: dict[str, str]
+) -> dict[str, Any]:
+    return {
+        "valid": not errors,
+        "errors": list(errors),
+        "vcpus": vcpus,
+        "placement": properties,
+    }
 
 
 def _pairs(texts: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -74,33 +100,7 @@ def _reference_ips(text: str | None) -> float | None:
     return value
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the booking (0), or all errors (2)."""
-    specs, errors = _pairs(args.specs)
-    vcpus = args.vcpus or vcpus_named(specs)
-    reference_ips = _reference_ips(args.reference_ips)
-    if vcpus > VCPUS_MAX:
-        errors += (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
-    booking = None
-    if not errors:
-        booking, errors = examine(specs, vcpus)
-    properties = placement(booking, reference_ips) if booking else {}
-    vcpu_rows = _rows(booking, reference_ips) if booking else []
-    found = {
-        "valid": booking is not None,
-        "errors": list(errors),
-        "vcpus": vcpu_rows,
-        "placement": properties,
-    }
-    if booking or args.format in ("json", "yaml"):
-        table.show(args, _table(vcpu_rows), found, ((), _below(properties)))
-    if errors:
-        print(sentence(f"amp-nova: {'; '.join(errors)}"), file=sys.stderr)
-        return 2
-    return 0
-
-
-def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]:
+def _vcpus(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]:
     rows = []
     for vcpu in booking.vcpus:
         refcores = vcpu.refcores
@@ -121,21 +121,16 @@ def _rows(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]
     return rows
 
 
-def _table(vcpu_rows: list[dict[str, Any]]) -> Table:
-    chosen = any("coefficient" in row for row in vcpu_rows)
-    rows = [
-        (
-            row["index"],
-            row["kind"],
-            formatted(row["refcores"], "g"),
-            formatted(row["ips"], ".4g"),
-            row["limit"] if row["kind"] != "best_effort" else None,
-            Cell(row["core_type"], row["core_type"] or "any"),
-            *([row.get("coefficient")] if chosen else []),
-        )
-        for row in vcpu_rows
-    ]
-    return Table([*HEADINGS, *(["coefficient"] if chosen else [])], rows)
+def _row(vcpu: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        vcpu["index"],
+        vcpu["kind"],
+        short(vcpu["refcores"]),
+        short(vcpu["ips"]),
+        vcpu["limit"] if vcpu["kind"] != "best_effort" else None,
+        vcpu["core_type"] or "any",
+        vcpu.get("coefficient"),
+    )
 
 
 def _below(properties: dict[str, str]) -> list[str]:

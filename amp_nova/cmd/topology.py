@@ -7,25 +7,29 @@ from typing import Any
 from oslo_config import cfg
 
 from amp_nova import conf as options
-from amp_nova.cmd import table
-from amp_nova.cmd.parser import add_config_file
-from amp_nova.cmd.table import Cell, Table, formatted
+from amp_nova.cmd.arguments import add_config_file
+from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import AnswerIsNo
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import slow_pcpus
 
-HEADINGS = (
-    "core type",
+COLUMNS = (
+    "Core Type",
     "pCPUs",
-    "cores",
-    "threads/core",
-    "coefficient",
-    "coefficient from",
-    "nominal Ips",
+    "Cores",
+    "Threads/Core",
+    "Coefficient",
+    "Coefficient From",
+    "Nominal Ips",
 )
-EPILOG = """\
+
+
+class ShowTopology(Report):
+    """Show this host's core types, slowest first"""
+
+    _epilog = """\
 examples:
   amp-nova topology
   amp-nova topology --format json
@@ -33,58 +37,42 @@ examples:
   amp-nova topology --host-services          how to keep host services off the fast cores
 """
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``topology``."""
+        parser.add_argument(
+            "--root",
+            metavar="DIR",
+            help="read DIR/sys and DIR/proc; this host's configuration does not apply to them",
+        )
+        add_config_file(parser)
+        parser.add_argument(
+            "--host-services",
+            action="store_true",
+            help="print commands that keep host services on slow cores; change nothing",
+        )
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``topology`` to the command line."""
-    parser = subparsers.add_parser(
-        "topology",
-        description="Show this host's core types, slowest first.",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "--root",
-        metavar="DIR",
-        help="read DIR/sys and DIR/proc; this host's configuration does not apply to them",
-    )
-    add_config_file(parser)
-    parser.add_argument(
-        "--host-services",
-        action="store_true",
-        help="print commands that keep host services on slow cores; change nothing",
-    )
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the topology, or with ``--host-services`` a recommendation.
-
-    Raises ``AmpError`` if the topology cannot be determined, ``AnswerIsNo`` without recommendation.
-    """
-    topology = load_topology(_configuration(args.root, args.config_file))
-    if args.host_services:
-        _recommend(topology, args.format)
-    else:
-        table.show(args, _table(topology), _as_dict(topology), ((), _notes(topology)))
-    return 0
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The topology, or a recommendation; ``AnswerIsNo`` if there is none."""
+        topology = load_topology(_configuration(args.root, args.config_file))
+        if args.host_services:
+            return _recommendation(topology)
+        return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
 
 
-def _recommend(topology: Topology, form: str) -> None:
-    """Print the commands that confine host services to slow cores that are not isolated."""
+def _recommendation(topology: Topology) -> Answer:
+    """The commands that confine host services to slow cores that are not isolated."""
     slow = slow_pcpus(topology) - {p.id for p in topology.pcpus if p.isolated}
     if not slow:
         raise AnswerIsNo("all usable cores are of one type: leave the host services where they are")
     cpuset = cpulist.show(slow)
-    if form != "table":
-        table.show_document(form, {"pcpus": sorted(slow), "cpuset": cpuset})
-        return
-    print(
-        "# Confines host services to slow cores. Instances, in machine.slice, are not affected.\n"
-        "# First check services that pin themselves, such as a DPDK switch.\n"
-        f"systemctl set-property system.slice AllowedCPUs={cpuset}\n"
-        f"systemctl set-property user.slice AllowedCPUs={cpuset}\n"
-        "# To undo this, set both to an empty list."
+    commands = (
+        "# Confines host services to slow cores. Instances, in machine.slice, are not affected.",
+        "# First check services that pin themselves, such as a DPDK switch.",
+        f"systemctl set-property system.slice AllowedCPUs={cpuset}",
+        f"systemctl set-property user.slice AllowedCPUs={cpuset}",
+        "# To undo this, set both to an empty list.",
     )
+    return Answer((), (), {"pcpus": sorted(slow), "cpuset": cpuset}, below=commands)
 
 
 def _as_dict(topology: Topology) -> dict[str, Any]:
@@ -109,23 +97,22 @@ def _as_dict(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _table(topology: Topology) -> Table:
-    rows = []
+def _rows(topology: Topology) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
     for t in topology.core_types:
         pcpus = topology.pcpus_of(t.name)
-        cores = {p.siblings for p in topology.pcpus if p.id in pcpus}
         rows.append(
             (
                 t.name,
                 cpulist.show(pcpus),
-                len(cores),
+                len({p.siblings for p in topology.pcpus if p.id in pcpus}),
                 t.threads_per_core,
-                formatted(t.coefficient, ".3f", "unknown"),
-                Cell(t.coefficient_source, t.coefficient_source or "-"),
-                formatted(t.nominal_ips, ".3g"),
+                short(t.coefficient),
+                t.coefficient_source,
+                short(t.nominal_ips),
             )
         )
-    return Table(HEADINGS, rows)
+    return rows
 
 
 def _notes(topology: Topology) -> Sequence[str]:

@@ -12,7 +12,7 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from amp_nova import conf as options
-from amp_nova.cmd.parser import nearest
+from amp_nova.cmd.arguments import nearest
 from amp_nova.exceptions import AmpError
 from amp_nova.host.machine import load_topology
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from oslo_config import cfg, types
+from oslo_config import cfg
 
 from amp_nova.conf import agent, counters, exporter, nova, placement, reports, topology
 from amp_nova.exceptions import ConfigInvalid
@@ -119,32 +119,14 @@ def _check_credentials(conf: cfg.ConfigOpts) -> None:
 def _checked(group: str, opt: cfg.Opt, text: Any) -> Any:
     """The value of an option, given as text.
 
-    oslo.config's own errors name neither the section nor the range, and it accepts NaN.
+    oslo.config's own errors name neither the section nor the value, and it accepts NaN.
     """
-    reason = "it is empty"
     try:
         value = opt.type(text)
+        if value is None and opt.default is not None:
+            raise ValueError("it is empty")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("give a finite number")
     except ValueError as exc:
-        reason = str(exc)
-    else:
-        finite = not isinstance(value, float) or math.isfinite(value)
-        if finite and (value is not None or opt.default is None):
-            return value
-    remedy = _allowed(opt.type) or reason
-    raise ConfigInvalid(f"[{group}] {opt.name} = {text} is not allowed: {remedy}")
-
-
-def _allowed(kind: Any) -> str | None:
-    """What to write for an option of this type; ``None`` if there is nothing general to say."""
-    if isinstance(kind, types.Boolean):
-        return "give true or false"
-    if isinstance(kind, types.Number):
-        what = "a whole number" if isinstance(kind, types.Integer) else "a number"
-        if kind.max is not None:
-            return f"give {what} from {kind.min:g} to {kind.max:.9g}"
-        return f"give {what} of at least {kind.min:g}"
-    if isinstance(kind, types.HostAddress):
-        return "give an IP address or a host name"
-    if choices := getattr(kind, "choices", None):
-        return f"give one of {', '.join(choices)}"
-    return "give an absolute path" if getattr(kind, "regex", None) else None
+        raise ConfigInvalid(f"[{group}] {opt.name} = {text} is not allowed: {exc}") from exc
+    return value

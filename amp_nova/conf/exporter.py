@@ -11,19 +11,46 @@ OPTS: list[cfg.Opt] = [
         default="127.0.0.1",
         help="""
 Address to serve metrics on. Set the host's management address so that Prometheus can reach it, and
-``web_config_file`` with it: metrics name instances and projects, so do not serve them to everybody.
+with it ``cert_file``, ``key_file`` and ``client_ca_file``: metrics name instances and projects, so
+do not serve them to everybody.
 """,
     ),
     cfg.PortOpt("port", default=9178, help="Port to serve metrics on; 0 takes any free port."),
+    cfg.ListOpt(
+        "allowed_hosts",
+        default=[],
+        help="""
+Names under which metrics are served, besides IP addresses, ``localhost`` and the host's own names:
+those that Prometheus' targets and browsers use. A request for any other name gets status 421, so
+that no web site can read metrics through a browser on the same network (DNS rebinding).
+""",
+    ),
     cfg.StrOpt(
-        "web_config_file",
+        "cert_file",
         regex="^/",
         help="""
-Web configuration file with TLS certificates and basic-authentication users, in the format of
-Prometheus' exporter toolkit: ``tls_server_config`` (``cert_file``, ``key_file``,
-``client_ca_file``, ``client_auth_type``, ``min_version``) and ``basic_auth_users`` (bcrypt hashes
-by name). Its mode has to be 0640 or stricter. Renewed certificates are used without a restart. By
-default metrics are served without TLS to everybody who can reach the address.
+PEM file with the certificate, and the chain to its authority, to serve metrics with TLS. It is read
+again every minute, as are ``key_file`` and ``client_ca_file``. By default there is no TLS.
+""",
+    ),
+    cfg.StrOpt(
+        "key_file",
+        regex="^/",
+        help="PEM file with the key of ``cert_file``. Its mode has to be 0640 or stricter.",
+    ),
+    cfg.StrOpt(
+        "client_ca_file",
+        regex="^/",
+        help="""
+PEM file with certificate authorities. If it is set, only clients with a certificate that one of
+these signed are served. By default everybody who can reach the address is.
+""",
+    ),
+    cfg.StrOpt(
+        "web_config_file",
+        help="""
+No longer supported: the agent does not start with it. Use ``cert_file``, ``key_file`` and
+``client_ca_file`` instead, or a reverse proxy if clients have passwords.
 """,
     ),
 ]

@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from amp_nova.guard import lease, record, target
-from amp_nova.guard.restore import restore
+from amp_nova.guard.restore import found, restore
 
 POLL_S = 1.0
 LOCK_S = 1.0
@@ -29,15 +30,17 @@ def say(text: str) -> None:
         print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
 
 
-def paused(state_path: Path, resource: str) -> bool:
-    """Whether an operator has paused or released an instance; true if the pause is unreadable."""
+def paused(state_path: Path, resource: str) -> str:
+    """Why an operator has paused or released an instance; empty if not."""
     try:
-        until_s = json.loads((state_path / PAUSES / f"{resource}.json").read_text())["until_s"]
-        return until_s is None or not until_s <= time.time()
+        pause = json.loads((state_path / PAUSES / f"{resource}.json").read_text())
+        until_s = pause["until_s"]
+        over = until_s is not None and until_s <= time.time()
+        return "" if over else str(pause["why"]) or "paused"
     except FileNotFoundError:
-        return False
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
+        return ""
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "its pause cannot be read"
 
 
 @contextlib.contextmanager
@@ -61,82 +64,77 @@ def cycle_lock(state_path: Path) -> Iterator[None]:
 
 
 class Watch:
-    """Applies the safe state once per expired lease, and again to domains whose vCPUs move."""
+    """Keeps every recorded domain in its safe state for as long as the lease is expired.
+
+    Once would not be enough: an agent that was stopped right before a write may be resumed, and
+    make that write, after the guard has acted.
+    """
 
     def __init__(self, state_path: Path, proc: str = "/proc") -> None:
         self._state_path = state_path
         self._proc = proc
-        self._acted: int | None = None
-        """End of the last lease that was acted on: a renewed lease may expire between two polls."""
-        self._places: dict[str, frozenset[int]] = {}
-        """Affinities of vCPUs after the last change, by the ``/proc`` folder of the thread."""
-        self._failed: set[str] = set()
-        """Domains to try again: a domain that only has a weight has no vCPU to tell by."""
+        self._ended_ns: int | None = None
+        """End of the last lease whose expiry was counted: a renewed lease may expire between two
+        polls."""
         self._said: set[str] = set()
 
     def poll(self) -> tuple[float, bool]:
         """Act if the lease has expired; returns seconds to the next poll, and whether to go on."""
         left_s = lease.remaining_s(self._state_path)
         if left_s:
-            self._acted = None
+            self._ended_ns = None
+            self._said.clear()
             return min(left_s, 600.0), True
         with cycle_lock(self._state_path):
-            left_s = lease.remaining_s(self._state_path)
-            if left_s:  # the agent has renewed it meanwhile
-                return left_s, True
-            ended_ns, domains = lease.ends_ns(self._state_path), self._domains()
-            first = bool(domains) and self._acted != ended_ns
-            if first:
-                self._acted = ended_ns
-                lease.count_expiration(self._state_path)
-                say("the lease has expired, so no agent completes cycles: applying the safe state")
-                self._places = {}
+            try:
+                domains = self._domains()
+            except OSError as exc:
+                self._say_once(f"the records cannot be read: {exc.strerror}")
+                return POLL_S, True
+            if domains and not lease.remaining_s(self._state_path):
+                self._begin(domains)
             for domain in domains:
-                self._guard(domain, first)
+                try:
+                    self._guard(domain)
+                except Exception as exc:  # noqa: BLE001 - no domain may affect the others
+                    self._say_once(f"{domain.name} cannot be guarded: {exc!r}")
         return POLL_S, bool(domains)
 
+    def _begin(self, domains: list[record.Domain]) -> None:
+        """Count the expiry, unless that was done."""
+        ended_ns = lease.ends_ns(self._state_path)
+        if self._ended_ns != ended_ns:
+            self._ended_ns = ended_ns
+            lease.count_expiration(self._state_path)
+            say("the lease has expired, so no agent completes cycles: applying the safe state")
+
     def _domains(self) -> list[record.Domain]:
-        """The records of domains that still run; removes the records of domains that ended."""
+        """The records of domains that still run; the agent removes those of others."""
         found = []
-        folder = self._state_path / record.FOLDER
-        for resource, domain in record.load_all(folder):
+        for resource, domain in record.load_all(self._state_path / record.FOLDER):
             if isinstance(domain, Exception):
                 self._say_once(f"the record of {resource} cannot be used: {domain}")
             elif os.path.dirname(domain.process) != self._proc:
                 self._say_once(f"the record of {resource} names no process in {self._proc}")
             elif record.alive(domain):
                 found.append(domain)
-            else:
-                with contextlib.suppress(OSError):
-                    record.forget(folder, resource)
         return found
 
-    def _guard(self, domain: record.Domain, first: bool) -> None:
-        if paused(self._state_path, domain.resource):
+    def _guard(self, domain: record.Domain) -> None:
+        if not self._may(domain.resource):
             return
-        again = first or domain.resource in self._failed
-        if not again and not any(self._moved(v) for v in domain.vcpus.values()):
-            return  # somebody may have changed a limit on purpose: leave that alone
-        done = restore(domain, target.safe)
-        self._failed.discard(domain.resource)
-        if done.left:
-            self._failed.add(domain.resource)
-            for line in (*done.changes, *done.left):
-                self._say_once(line)
-            return
-        for line in done.changes:
-            say(line)
-        for vcpu in domain.vcpus.values():
-            self._places[vcpu.task] = self._place(vcpu)
+        may = partial(self._may, domain.resource)
+        done = restore(domain, target.safe, may=may)
+        # A command that has the lock may have released it just before the last write.
+        wrote = done.vcpus or done.changes
+        if wrote and paused(self._state_path, domain.resource).startswith(record.RELEASED):
+            done = restore(domain, found)
+        for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
+            self._say_once(line)
 
-    def _moved(self, vcpu: record.Vcpu) -> bool:
-        return self._places.get(vcpu.task, frozenset()) != self._place(vcpu)
-
-    def _place(self, vcpu: record.Vcpu) -> frozenset[int]:
-        try:
-            return frozenset(os.sched_getaffinity(int(os.path.basename(vcpu.task))))
-        except OSError:
-            return frozenset()
+    def _may(self, resource: str) -> bool:
+        """Whether the guard may write now: no agent has a lease, and no operator objects."""
+        return not (lease.remaining_s(self._state_path) or paused(self._state_path, resource))
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

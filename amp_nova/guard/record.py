@@ -6,8 +6,10 @@ time.
 """
 
 import contextlib
+import itertools
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +19,14 @@ from typing import Any
 FOLDER = "records"
 """The folder of records, below the state folder."""
 VERSION = 2
+OLDEST = 1
+"""The oldest version that is still read. A new version that means the same keeps the number."""
+ASIDE = "aside"
+RELEASED = "released"
+"""How the reason of a pause begins that ``amp-nova release`` made."""
 _BYTES_MAX = 4_000_000
+PCPUS_MAX = 8192
+"""What Linux supports at most (``CONFIG_NR_CPUS``)."""
 PCpus = frozenset[int]
 
 
@@ -106,7 +115,7 @@ def alive(domain: Domain) -> bool:
     """Whether the process of a record still runs."""
     try:
         return started(domain.process) == domain.started
-    except (OSError, IndexError):
+    except (OSError, IndexError, ValueError):
         return False
 
 
@@ -139,6 +148,21 @@ def forget(folder: Path, resource: str) -> None:
         os.unlink(folder / f"{resource}.json")
 
 
+def set_aside(folder: Path, resource: str) -> Path:
+    """Rename a record that cannot be used, so that nothing overwrites it; returns the new path.
+
+    Raises ``OSError``.
+    """
+    path = folder / f"{resource}.json"
+    for number in itertools.count(1):
+        kept = folder / f"{resource}.{number}.{ASIDE}"
+        with contextlib.suppress(FileExistsError):
+            os.link(path, kept, follow_symlinks=False)
+            os.unlink(path)
+            return kept
+    raise AssertionError("unreachable")
+
+
 def load(folder: Path, resource: str) -> Domain | None:
     """The record of a domain; ``None`` if there is none.
 
@@ -154,8 +178,8 @@ def load(folder: Path, resource: str) -> Domain | None:
             raise ValueError("it is not a regular file that only the agent's user can write")
         try:
             domain = _domain(json.loads(file.read(_BYTES_MAX)))
-        except (KeyError, TypeError, AttributeError, RecursionError) as exc:
-            raise ValueError(f"it is not a valid record ({exc})") from exc
+        except (LookupError, TypeError, AttributeError, RecursionError, OverflowError) as exc:
+            raise ValueError(f"it is not a valid record ({exc!r})") from exc
     if domain.resource != resource:
         raise ValueError("it is the record of another instance")
     return domain
@@ -202,8 +226,10 @@ def _plain_limit(limit: Limit) -> dict[str, int | None]:
 
 
 def _domain(plain: Any) -> Domain:
-    if plain["version"] not in (1, VERSION):
-        raise ValueError(f"it is of version {plain['version']}, not {VERSION}")
+    version = plain["version"]
+    if version not in range(OLDEST, VERSION + 1):
+        made = "a newer" if isinstance(version, int) and version > VERSION else "another"
+        raise ValueError(f"it is of version {version!r}, which {made} amp-nova made")
     return Domain(
         resource=str(plain["resource"]),
         name=str(plain["name"]),
@@ -214,12 +240,18 @@ def _domain(plain: Any) -> Domain:
         inode=int(plain["inode"]),
         weight=int(plain["weight"]),
         safe_weight=int(plain.get("safe_weight", 0)),
-        vcpus={int(index): _vcpu(vcpu) for index, vcpu in plain["vcpus"].items()},
+        vcpus={
+            int(index): _vcpu(vcpu, str(plain["process"])) for index, vcpu in plain["vcpus"].items()
+        },
     )
 
 
-def _vcpu(plain: Any) -> Vcpu:
+def _vcpu(plain: Any, process: str) -> Vcpu:
     safe = plain["safe"]
+    if not re.fullmatch(re.escape(process) + "/task/[0-9]{1,9}", plain["task"]):
+        raise ValueError(f"its task {plain['task']!r} is no thread of its process")
+    if plain["version"] not in (1, 2):
+        raise ValueError(f"its cgroup version {plain['version']!r} is neither 1 nor 2")
     limits = tuple((_pcpus(x["pcpus"]), _limit(x)) for x in safe["limits"])
     pcpus = None if safe["pcpus"] is None else _pcpus(safe["pcpus"])
     return Vcpu(
@@ -235,11 +267,14 @@ def _vcpu(plain: Any) -> Vcpu:
 
 
 def _limit(plain: Any) -> Limit:
-    quota = plain["quota_us"]
-    return Limit(
-        None if quota is None else int(quota), int(plain["period_us"]), int(plain["burst_us"])
-    )
+    quota, period_us, burst_us = plain["quota_us"], int(plain["period_us"]), int(plain["burst_us"])
+    if period_us <= 0 or burst_us < 0 or (quota is not None and int(quota) <= 0):
+        raise ValueError(f"its limit {quota!r}/{period_us} us is not possible")
+    return Limit(None if quota is None else int(quota), period_us, burst_us)
 
 
 def _pcpus(plain: Any) -> PCpus:
-    return frozenset(int(p) for p in plain)
+    found = frozenset(int(p) for p in plain)
+    if not all(0 <= p < PCPUS_MAX for p in found):
+        raise ValueError(f"its pCPUs are not all below {PCPUS_MAX}")
+    return found

@@ -18,7 +18,9 @@ def safe(vcpu: Vcpu, now: State) -> State:
         return now
     if not wanted.limits:
         if wanted.pcpus is None:
-            return vcpu.found
+            # The agent keeps to what libvirt allows: somebody else gave it other pCPUs.
+            others = now.pcpus - vcpu.allowed - vcpu.found.pcpus
+            return State(vcpu.found.limit, now.pcpus if others else vcpu.found.pcpus)
         kept = now.pcpus and now.pcpus <= wanted.pcpus
         return State(vcpu.found.limit, now.pcpus if kept else wanted.pcpus)
     for pcpus in (now.pcpus, wanted.pcpus):

@@ -37,6 +37,7 @@ class Records:
         self._states: dict[str, dict[int, SafeState]] = {}
         """The safe states as last recorded, by instance and vCPU index."""
         self._known: dict[str, record.Domain] = {}
+        self._unusable: set[str] = set()
         self._recorded: dict[VcpuKey, Recorded] = {}
         self._problem = ""
         self._ending = False
@@ -44,7 +45,8 @@ class Records:
         for resource, found in record.load_all(self.folder):
             if isinstance(found, Exception):
                 LOG.error("the record of %s cannot be used: %s", resource, found)
-            elif record.alive(found):
+                self._unusable.add(resource)
+            else:  # also of a domain that has ended, so that it is removed
                 self._known[resource] = found
 
     def __bool__(self) -> bool:
@@ -84,9 +86,10 @@ class Records:
         for resource, states in wanted.items():
             try:
                 self._record(resource, states, weights.get(resource))
-            except OSError as exc:
+            except (OSError, ValueError, LookupError) as exc:
                 unweighted |= {resource} & weights.keys()
-                problem = f"its state cannot be recorded in {self.folder}: {exc.strerror}"
+                why = (isinstance(exc, OSError) and exc.strerror) or exc
+                problem = f"its state cannot be recorded in {self.folder}: {why}"
         if problem and problem != self._problem:
             LOG.error("%s", problem)
         self._problem = problem
@@ -137,9 +140,18 @@ class Records:
             raise
         made = replace(made, vcpus={index: vcpu for index, (vcpu, _) in vcpus.items()})
         if made != before:
+            self._set_aside(resource)
             record.save(self.folder, made)
         self._known[resource], self._states[resource] = made, states
         self._recorded |= {(resource, index): present for index, (_, present) in vcpus.items()}
+
+    def _set_aside(self, resource: str) -> None:
+        """Keep an unusable record under another name: it may say what the first agent found."""
+        if resource in self._unusable:
+            with contextlib.suppress(FileNotFoundError):
+                kept = record.set_aside(self.folder, resource)
+                LOG.error("the unusable record of %s is kept as %s", resource, kept)
+            self._unusable.remove(resource)
 
     def _vcpus(
         self, made: record.Domain, states: dict[int, SafeState], threads: VcpuThreads

@@ -1,7 +1,8 @@
 """The only module that changes the host: CPU bandwidth limits, affinities, and CPU weights.
 
-Every write takes the cycle lock, respects pauses, verifies before and after that its target is the
-same thread of the same process, and is read back. It goes through a back end: the vCPU's own cgroup
+Every write takes the cycle lock, respects pauses, checks immediately before that the agent still
+has its lease, verifies before and after that its target is the same thread of the same process, and
+is read back. It goes through a back end: the vCPU's own cgroup
 and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
 """
 
@@ -19,6 +20,7 @@ from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import (
+    LEASE,
     LOCKED,
     Change,
     Changes,
@@ -43,16 +45,23 @@ def no_lock(_wait_s: float) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def no_lease() -> str:
+    """No lease: for a command that takes the place of the agent while it has the lock."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What every write respects: the instances that are paused now, and the cycle lock.
+    """What every write respects: the instances that are paused now, the cycle lock, and the lease.
 
     ``records`` saves the original state before the first change; tools do without (``None``).
+    ``lost``: why the lease is lost, empty as long as it is not.
     """
 
     paused: Callable[[], Mapping[str, str]] = nothing_paused
     lock: Lock = no_lock
     records: Records | None = None
+    lost: Callable[[], str] = no_lease
 
 
 class Backend(Protocol):
@@ -227,6 +236,8 @@ class Writer:
                 thread.verify()
                 thread.written()
                 if not _in_force(thread, step):
+                    if (failure := self._fenced()) is not None:
+                        return failure
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()
@@ -243,11 +254,19 @@ class Writer:
             return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
         return None
 
+    def _fenced(self) -> Failure | None:
+        """Asked right before each write: the failure of all writes once the lease is lost."""
+        if not (lost := self._conditions.lost()):
+            return None
+        return Failure(LEASE, f"{lost}: the guard is in charge until the next one")
+
     def _set_weight(self, resource: str, weight: int) -> Failure | None:
         threads = self._sensor.threads(resource)
         if threads is None or threads.domain is None:
             return None
         try:
+            if (failure := self._fenced()) is not None:
+                return failure
             self._backend.set_weight(resource, threads, weight)
         except ActuationFailed as exc:
             return Failure("refused", str(exc))

@@ -132,8 +132,8 @@ class Changes:
         return bool(self.vcpus or self.cpu_weights)
 
 
-LOCKED = "locked"
-"""The reason of a ``Failure`` if another process holds the cycle lock."""
+LOCKED, LEASE = "locked", "lease"
+"""The reasons of a ``Failure`` if another process holds the cycle lock, or the lease is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """CPU lists in the kernel's notation (``0-3,8``) and in libvirt's (``0-3,^2``)."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 CPUS_MAX = 1 << 16
-"""More CPUs than any machine has. A greater id is garbage, and must not exhaust memory."""
+"""More CPUs than any machine has. A greater id, or a list that names more of them, is garbage, and
+must not exhaust memory or time."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -13,16 +14,31 @@ def shared(cpus: frozenset[int]) -> frozenset[int]:
     return cpus
 
 
-def parse(text: str) -> tuple[int, ...]:
-    """The ids in a kernel CPU list, ascending and unique; raises ``ValueError`` if malformed."""
-    found: set[int] = set()
+def _ranges(text: str) -> Iterator[range]:
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.partition("-")
         start = _number(first)
         stop = _number(last) if dash else start
         if start > stop:
             raise ValueError(f"'{part}' ends before it starts")
-        found.update(range(start, stop + 1))
+        yield range(start, stop + 1)
+
+
+def count(text: str) -> int:
+    """How many ids a kernel CPU list names, repeated ones included; as for ``parse``."""
+    return sum(map(len, _ranges(text)))
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """The ids in a kernel CPU list, ascending and unique.
+
+    Raises ``ValueError`` if it is malformed or names more than ``CPUS_MAX`` CPUs.
+    """
+    found, named = set[int](), 0
+    for ids in _ranges(text):
+        if (named := named + len(ids)) > CPUS_MAX:
+            raise ValueError("a CPU list names too many CPUs")
+        found.update(ids)
     return tuple(sorted(found))
 
 

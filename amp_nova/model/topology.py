@@ -39,7 +39,7 @@ class PCpu:
     isolated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Topology:
     """The core types of one machine, slowest first, and its online pCPUs in order of id."""
 
@@ -56,15 +56,19 @@ class Topology:
     _by_id: dict[int, tuple[CoreType, PCpu]] = field(init=False, repr=False, compare=False)
     _pcpus_of: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
     _positions: dict[frozenset[int], int] = field(init=False, repr=False, compare=False)
-    """The results of ``position`` for the usual affinities: one pCPU, or all of a core type."""
+    """The results of ``position`` for all pCPUs of a core type, a usual affinity."""
 
     def __post_init__(self) -> None:
-        types = {t.name: t for t in self.core_types}
-        object.__setattr__(self, "_by_id", {p.id: (types[p.core_type], p) for p in self.pcpus})
-        of = {n: frozenset(p.id for p in self.pcpus if p.core_type == n) for n in types}
+        types = {t.name: (t, set[int]()) for t in self.core_types}
+        by_id = {}
+        for pcpu in self.pcpus:
+            core_type, ids = types[pcpu.core_type]
+            ids.add(pcpu.id)
+            by_id[pcpu.id] = core_type, pcpu
+        object.__setattr__(self, "_by_id", by_id)
+        of = {name: frozenset(ids) for name, (_, ids) in types.items()}
         object.__setattr__(self, "_pcpus_of", of)
-        positions = {frozenset({p}): i for i, n in enumerate(types) for p in of[n]}
-        positions |= {of[n]: i for i, n in enumerate(types) if of[n]}
+        positions = {ids: at for at, ids in enumerate(of.values()) if ids}
         object.__setattr__(self, "_positions", positions)
 
     def __hash__(self) -> int:
@@ -124,6 +128,8 @@ class Topology:
     def position(self, pcpus: Iterable[int]) -> int | None:
         """The index of that core type in ``core_types``; ``None`` as for ``only_type``."""
         all_of, pcpus = self._pcpus_of, frozenset(pcpus)
+        if len(pcpus) == 1 and (only := self._by_id.get(next(iter(pcpus)))) is not None:
+            pcpus = all_of[only[1].core_type]
         if (usual := self._positions.get(pcpus)) is not None:
             return usual
         found = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]

@@ -14,8 +14,9 @@ from amp_nova.nova_plugins import numa, report_server
 from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
 from amp_nova.nova_plugins.report_server import CONF
-from amp_nova.scheduling import host_fit
-from amp_nova.scheduling.host_fit import HostFit, Request
+from amp_nova.scheduling import demands, host_fit
+from amp_nova.scheduling.demands import Request
+from amp_nova.scheduling.host_fit import HostFit
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
@@ -57,7 +58,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         if not (booking.booked or booking.core_type) or utils.request_is_rebuild(spec_obj):
             yield from filter_obj_list
             return
-        yield from self._filtered(filter_obj_list, spec_obj, host_fit.request_of(booking))
+        yield from self._filtered(filter_obj_list, spec_obj, demands.request_of(booking))
 
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
         claimed = claims(spec_obj.flavor.extra_specs)

@@ -5,9 +5,10 @@ One instance per process, shared by the filter and the weighers. A separate thre
 """
 
 import math
+import statistics
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -21,10 +22,10 @@ from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
 from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.host_fit import Headroom, Request
+from amp_nova.scheduling.demands import Request
+from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.placement_score import NewInstance
-from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
-from amp_nova.scheduling.sensitivity_history import SensitivityHistory
+from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport
 
@@ -51,6 +52,7 @@ def _any_host(_node: str) -> bool:
 class Entry:
     """One host: its last report, pending instances, and cached results that follow from both.
 
+    ``sensitivities``: what the host's measurements say of each flavor and image.
     ``results`` caches fits and weights by ``cache_key``; they share it, because filling a second
     dictionary on every host would take longer. A change of the host's state makes a new entry, so
     cached results never outlive it.
@@ -60,6 +62,7 @@ class Entry:
     received_s: float
     order: Order
     pending: PendingByUuid = field(default_factory=dict)
+    sensitivities: Mapping[Profile, float] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
 
     def usable(self, oldest_s: float) -> bool:
@@ -96,8 +99,9 @@ class Entry:
     def check(self) -> None:
         """Fit and score typical instances; ``ReportInvalid`` if that fails or a score is no number.
 
-        One host's report must not fail the requests of a whole cloud, whatever it contains. What
-        is computed here is cached, so no request waits for it.
+        One host's report must not fail the requests of a whole cloud, whatever it contains and
+        whatever our own arithmetic makes of it. What is computed here is cached, so no request
+        waits for it.
         """
         try:
             every_type = tuple(t.name for t in self.report.topology.core_types)
@@ -105,7 +109,7 @@ class Entry:
                 scores = placement_score.gain_and_speed(self.best_effort, new, every_type)
                 if not all(map(math.isfinite, scores)):
                     raise ValueError(f"an instance's score is {scores}")
-        except (ArithmeticError, LookupError, ValueError) as exc:
+        except Exception as exc:
             reason = f"{self.report.origin.node} cannot be scored: {exc!r:.200}"
             raise ReportInvalid("unusable", reason) from exc
 
@@ -147,7 +151,6 @@ class HostStates:
         self._sent: dict[str, frozenset[str]] = {}
         """The nodes on which each instance that was decided about is pending."""
         self._pruned_s = clock()
-        self.history = SensitivityHistory()
         self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
@@ -160,6 +163,16 @@ class HostStates:
     def oldest_s(self) -> float:
         """The time of receipt, on the monotonic clock, before which a report is stale."""
         return float(self._clock() - self._options.amp_scheduler.stale_after_s)
+
+    def sensitivity(self, profile: Profile) -> float | None:
+        """The sensitivity of a flavor and image; ``None`` if no host has measured it.
+
+        The median over hosts, in which each counts once: one host moves it at most as far as to
+        what the next host says.
+        """
+        entries = list(self._entries.values())  # the other thread may add one
+        found = [s for e in entries if (s := e.sensitivities.get(profile)) is not None]
+        return statistics.median(found) if found else None
 
     def accept(self, text: object) -> bool:
         """Accept a report unless it is invalid or older than the last; returns whether it was."""
@@ -188,11 +201,9 @@ class HostStates:
         if previous is not None and kept == previous.pending and report.same_state(previous.report):
             previous.report = replace(previous.report, origin=report.origin)
             previous.received_s, previous.order = now_s, order
-            self.history.learn(report)
             return
-        entry = Entry(report, now_s, order, kept)
+        entry = Entry(report, now_s, order, kept, profiles(report))
         entry.check()
-        self.history.learn(report)
         self._entries[node] = entry
         self._prune(now_s)
 
@@ -283,7 +294,7 @@ class HostStates:
 
     def _replace(self, node: str, kept: PendingByUuid) -> Entry:
         entry = self._entries[node]
-        entry = Entry(entry.report, entry.received_s, entry.order, kept)
+        entry = Entry(entry.report, entry.received_s, entry.order, kept, entry.sensitivities)
         self._entries[node] = entry
         return entry
 

@@ -14,7 +14,7 @@ from nova.compute import task_states, vm_states
 from amp_nova.nova_plugins.cells import Cells
 from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.pending import Found, NovaInstance
-from amp_nova.scheduling import host_fit
+from amp_nova.scheduling import demands
 
 ARRIVING = [
     task_states.BLOCK_DEVICE_MAPPING,
@@ -80,5 +80,5 @@ def _instance(instance: Any) -> NovaInstance:
     return NovaInstance(
         instance.node,
         busy=instance.task_state is not None or instance.vm_state in UNFINISHED,
-        request=host_fit.request_of(booking) if booking is not None and booked else None,
+        request=demands.request_of(booking) if booking is not None and booked else None,
     )

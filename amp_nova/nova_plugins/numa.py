@@ -11,7 +11,7 @@ from typing import Any
 from nova import objects
 from nova.virt import hardware
 
-from amp_nova.scheduling.host_fit import Request
+from amp_nova.scheduling.demands import Request
 
 
 def dedicated(spec_obj: Any) -> bool:

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.scheduling.host_fit import Request
-from amp_nova.wire.host_report import HostReport, ReportedInstance
+from amp_nova.scheduling.demands import Request
+from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
 
-LEFT_MAX = 1024
-"""At most this many instances that left a host's reports are remembered; the oldest go first."""
 Kind = Literal["tentative", "chosen", "alternate", "left"]
 Reserved = Literal["tentative", "alternate"]
 
@@ -78,10 +76,21 @@ def after_report(
     for resource, each in pending.items():
         if resource not in found and not _shown(after, resource, each):
             found[resource] = each
-    left = [resource for resource, each in found.items() if each.kind == "left"]
-    for resource in left[LEFT_MAX:]:
-        del found[resource]
-    return found
+    return _bounded(found, after)
+
+
+def _bounded(pending: PendingByUuid, report: HostReport) -> PendingByUuid:
+    """Drop the oldest instances that left if the host cannot have them besides the reported.
+
+    The newest come first.
+    """
+    vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in report.instances)
+    kept = {}
+    for resource, each in pending.items():
+        vcpus -= len(each.request.vcpus) if each.kind == "left" else 0
+        if vcpus >= 0 or each.kind != "left":
+            kept[resource] = each
+    return kept
 
 
 def _left(

@@ -15,20 +15,23 @@ from amp_nova.nova_plugins import host_states, report_server
 from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
 from amp_nova.nova_plugins.report_server import CONF
-from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.host_fit import HostFit
 from amp_nova.scheduling.placement_score import NewInstance
-from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity
+from amp_nova.scheduling.sensitivity import UNKNOWN, hinted_sensitivity, scale_of
 
 _MOST = placement_score.GAIN_MAX
 
 
 def _weights(gain: float, speed: float) -> tuple[float, float]:
     """What the two weighers give for a score: the efficiency weight and the scalability weight."""
-    efficiency, scalability = (gain + 1.0) / (_MOST + 1.0), speed / _MOST
+    return _clamped((gain + 1.0) / (_MOST + 1.0)), _clamped(speed / _MOST)
+
+
+def _clamped(score: float) -> float:
+    """A score within 0 and 1, whatever it was computed from; 0 if it is not a number."""
     # Comparisons, because min() and max() take three times as long.
-    efficiency = 0.0 if efficiency < 0.0 else 1.0 if efficiency > 1.0 else efficiency
-    return efficiency, 1.0 if scalability > 1.0 else scalability
+    return score if 0.0 <= score <= 1.0 else 1.0 if score > 1.0 else 0.0
 
 
 NEUTRAL = _weights(gain=1.0, speed=1.0)
@@ -44,10 +47,10 @@ class _WeightsQuery:
             image = spec_obj.image.id or ""
         booking, _ = read_booking(flavor.extra_specs, flavor.vcpus)
         self._booking: Booking = booking or best_effort(flavor.vcpus)
-        self._request = host_fit.request_of(self._booking)
+        self._request = demands.request_of(self._booking)
         self._entry = states.entry
         self._oldest_s = states.oldest_s()
-        known = states.history.sensitivity(spec_obj.instance_uuid, flavor.flavorid, image)
+        known = states.sensitivity((flavor.flavorid, image))
         # Rounded, so that a slowly changing measurement does not defeat the cache.
         self._sensitivity = None if known is None else round(known, 2)
         self._fit_key = host_states.cache_key(self._request)
@@ -77,10 +80,10 @@ class _WeightsQuery:
     def _new_instance(self, topology: Topology) -> NewInstance:
         booking, own = self._booking, self._sensitivity
         if own is None:
-            own = hinted_sensitivity(booking.efficiency, topology)
+            own = hinted_sensitivity(booking.efficiency, scale_of(topology))
         if own is None:
             own = UNKNOWN
-        booked = host_fit.requested_refcores(self._request, topology)
+        booked = demands.requested_refcores(self._request, topology)
         best_effort = len(booking.vcpus) - len(self._request.vcpus)
         return NewInstance(best_effort, booked, own, booking.weight)
 

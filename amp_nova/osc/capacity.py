@@ -15,7 +15,8 @@ from amp_nova.osc.command import Lister, add_prometheus, prometheus
 from amp_nova.osc.host import COEFFICIENT, NO_HOSTS
 from amp_nova.osc.hosts import Host, Offer, read_hosts
 from amp_nova.osc.prometheus import by_host
-from amp_nova.scheduling.host_fit import request_of, servers_that_fit
+from amp_nova.scheduling.demands import request_of
+from amp_nova.scheduling.host_fit import servers_that_fit
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu
 
 CAPACITY = "reference cores"
@@ -135,7 +136,7 @@ def report_of(
     bookable = frozenset(p.id for p in pcpus)
     total = sum(o.total for o in host.offers)
     return HostReport(
-        Origin(host.node, "", 0, 0.0),
+        Origin(host.node, "", 0, 0.0, 0.0),
         Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement"),
         bookable,
         sum(o.reserved for o in host.offers) / total if total else 0.0,

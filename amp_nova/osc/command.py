@@ -1,4 +1,4 @@
-"""What the commands share: exit status, and where measured values come from."""
+"""What the commands share: the services, and where measured values come from."""
 
 import argparse
 import os
@@ -6,43 +6,21 @@ from typing import Any
 
 from osc_lib.command import command
 
-from amp_nova.exceptions import AmpError
+from amp_nova.cmd.command import AmpCommand
 from amp_nova.osc.cloud import Cloud
 from amp_nova.osc.prometheus import Prometheus
 
 ADDRESS = "AMP_PROMETHEUS_URL"
 
 
-class _Command:
-    """Exit status 2 and one sentence for bad input, as ``amp-nova`` does."""
-
-    app: Any
-    log: Any
-    status = 0
+class _Command(AmpCommand):
+    """A command with the services that it asks."""
 
     @property
     def cloud(self) -> Cloud:
         """The services."""
         cloud: Cloud = self.app.client_manager.amp
         return cloud
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the formatters' arguments and the command's own."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)  # type: ignore[misc]
-        self.add_arguments(parser)
-        return parser
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's own arguments."""
-        raise NotImplementedError
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the command and return its exit status."""
-        try:
-            return super().run(parsed_args) or self.status  # type: ignore[misc]
-        except AmpError as exc:
-            self.log.error("%s", exc)
-            return 2
 
 
 class Lister(_Command, command.Lister):

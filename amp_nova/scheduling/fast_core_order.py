@@ -26,8 +26,11 @@ class Group(NamedTuple):
 
     @property
     def speed_alone(self) -> float:
-        """The speed per vCPU, alone on the host, by which policies share among instances."""
-        return 1.0 + self.rank
+        """The speed per vCPU, alone on the host, by which policies share among instances.
+
+        Not 0, even on cores that are far slower than the reference core.
+        """
+        return max(0.01, 1.0 + self.rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,41 +6,37 @@ one goes beside them. Only a host whose free capacity is large enough in total b
 packed anew, by ``repacked_fit``, with the agent's own packing.
 """
 
+import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from amp_nova.admission.packing import Demand, least_refcores, need_cores, pack
-from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import Option
+from amp_nova.admission.packing import Demand, need_cores, pack
 from amp_nova.hardware.effective_speed import bookable_refcores, kept_ratio
 from amp_nova.model.bandwidth import TOLERANCE
-from amp_nova.model.topology import CoreType, Topology
-from amp_nova.scheduling.free_places import after, best_fit, largest_first, taken_cores
-from amp_nova.wire.host_report import HostReport, ReportedInstance
+from amp_nova.model.topology import CoreType
+from amp_nova.scheduling.demands import Request, demands_on, requested_demands, sum_refcores
+from amp_nova.wire.host_report import HostReport
+
+REPACKED_MAX = 1 << 14
+"""Most booked vCPUs times pCPUs of a host that is packed anew, such as 256 on 64 pCPUs: no host may
+slow requests down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What an instance to be placed books: its booked vCPUs, and the core type it requires.
+class _Amount(NamedTuple):
+    """What a vCPU without a place needs of a ``Demand``, in less memory: there may be thousands.
 
-    ``pcpus``: the pCPUs that Nova permits to each of the vCPUs on one host, because it pins the
-    guest to NUMA cells; empty if it does not.
+    ``allowed``: ``None`` if it may use all bookable pCPUs.
     """
 
-    vcpus: tuple[VcpuBooking, ...]
-    core_type: str | None = None
-    pcpus: tuple[frozenset[int], ...] = ()
-
-    def same_booking(self, other: "Request") -> bool:
-        """Whether both book the same, wherever it may run."""
-        return self.vcpus == other.vcpus and self.core_type == other.core_type
-
-
-def request_of(booking: Booking) -> Request:
-    """The request of a booking; best-effort vCPUs need no capacity and are left out."""
-    return Request(tuple(v for v in booking.vcpus if v.kind != "best_effort"), booking.core_type)
+    refcores: float
+    ips: float | None
+    core_type: str | None
+    allowed: frozenset[int] | None
 
 
 class FreeCapacity(NamedTuple):
@@ -80,94 +76,68 @@ class HostFit:
     refused: str | None = None
 
 
-def _refcores(refcores: float | None, ips: float | None, topology: Topology) -> float | None:
-    """A vCPU's booking in reference cores; ``None`` for best effort or unconvertible Ips."""
-    return refcores if ips is None else least_refcores(ips, topology)
-
-
-def _reported_demands(instance: ReportedInstance, topology: Topology) -> list[Demand]:
-    return [
-        Demand(
-            (instance.resource, vcpu.index),
-            refcores,
-            vcpu.allowed,
-            instance.core_type,
-            vcpu.core_type,
-            admitted=vcpu.pcpu is not None,
-            ips=vcpu.ips,
-            packed=vcpu.pcpu,
-        )
-        for vcpu in instance.vcpus
-        if (refcores := _refcores(vcpu.refcores, vcpu.ips, topology)) is not None
-    ]
-
-
-def requested_demands(request: Request, report: HostReport, resource: str = "") -> list[Demand]:
-    """The demands of an instance that is not on the host yet, largest first.
-
-    vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
-    """
-    everywhere = (report.bookable,) * len(request.vcpus)
-    found = [
-        Demand((resource, v.index), refcores, allowed, request.core_type, ips=v.ips)
-        for v, allowed in zip(request.vcpus, request.pcpus or everywhere, strict=True)
-        if (refcores := _refcores(v.refcores, v.ips, report.topology)) is not None
-    ]
-    return sorted(found, key=largest_first)
-
-
-def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:
-    """What the vCPUs of ``requested_demands`` book, in reference cores, largest first."""
-    booked = (_refcores(v.refcores, v.ips, topology) for v in request.vcpus)
-    return tuple(sorted((b for b in booked if b is not None), reverse=True))
-
-
-def demands_on(
-    report: HostReport,
-    without: str | None = None,
-    pending: Mapping[str, Request] = MappingProxyType({}),
-) -> list[Demand]:
-    """The demands that a host holds, optionally ``without`` those of one instance.
-
-    ``pending``: instances sent to the host that its agent has not reported yet.
-    """
-    topology = report.topology
-    by_uuid = {i.resource: _reported_demands(i, topology) for i in report.instances}
-    for resource, request in pending.items():
-        sent = requested_demands(request, report, resource)
-        # During a resize on the same host both sizes are possible: count the larger.
-        if _sum_refcores(sent) >= _sum_refcores(by_uuid.get(resource, ())):
-            by_uuid[resource] = sent
-    return [d for resource, each in by_uuid.items() if resource != without for d in each]
-
-
 def headroom_of(
     report: HostReport,
     without: str | None = None,
     pending: Mapping[str, Request] = MappingProxyType({}),
 ) -> Headroom:
     """The headroom of a host; arguments as for ``demands_on``."""
-    topology, demands = report.topology, demands_on(report, without, pending)
-    cores, complete = after(demands, report)
+    everywhere = frozenset(p.id for p in report.topology.pcpus)
+    capacity = sum(bookable_refcores(report.topology, everywhere).values())
+    cores, unplaced, booked = _packed(demands_on(report, without, pending), report)
+    complete = _place(cores, [d for d in unplaced if d.allowed is not None], report)
     free = _free_capacity(report, cores)
-    everywhere = frozenset(p.id for p in topology.pcpus)
-    capacity = (1.0 - report.reserve_ratio) * sum(bookable_refcores(topology, everywhere).values())
-    refcores = capacity - sum(_least_refcores(d, report) for d in demands)
+    left = [list(f.free_cores) for f in free]
+    unplaced = sorted((d for d in unplaced if d.allowed is None), key=_largest_first)
+    # Every one of them takes what it can get, even if another finds no place.
+    complete &= None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
+    if unplaced:
+        free = tuple(f._replace(free_cores=tuple(c)) for f, c in zip(free, left, strict=True))
+    refcores = (1.0 - report.reserve_ratio) * capacity - booked
     return Headroom(report, without, pending, free, complete, refcores)
 
 
-def _sum_refcores(demands: Sequence[Demand]) -> float:
-    return sum(d.refcores for d in demands)
+def _largest_first(demand: Demand | _Amount) -> float:
+    return -demand.refcores
 
 
-def _least_refcores(demand: Demand, report: HostReport) -> float:
-    """The least that a vCPU takes of what may be booked: less if it gets a pCPU to itself."""
-    usable, needs = 1.0 - report.reserve_ratio, [demand.refcores]
-    for core_type in report.topology.core_types:
-        alone = need_cores(demand, core_type)
-        if alone is not None and usable < alone <= 1.0 + TOLERANCE:
-            needs.append(usable * (core_type.coefficient or 0.0))
-    return min(needs)
+def _packed(
+    demands: Iterable[Demand], report: HostReport
+) -> tuple[dict[int, float], list[_Amount], float]:
+    """The free cores of each pCPU as packed by the agent, the demands that it has not packed, and
+    the least that all of them take, in reference cores."""
+    topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
+    placed, unplaced, booked, least = [], [], 0.0, _least_refcores(report)
+    worth = {t.name: kept_ratio(t.smt_busy_factor, 1.0) for t in topology.core_types}
+    narrow: dict[frozenset[int], frozenset[int] | None] = {}
+    for demand in demands:
+        booked += least(demand.refcores)
+        core_type = None if demand.packed is None else topology.type_of(demand.packed)
+        need = None if core_type is None else need_cores(demand, core_type)
+        if demand.packed is None or core_type is None or need is None:
+            if (at := demand.allowed) not in narrow:
+                narrow[at] = None if at >= report.bookable else at
+            unplaced.append(_Amount(demand.refcores, demand.ips, demand.core_type, narrow[at]))
+        elif not free.siblings:
+            free.cores[demand.packed] -= free.bookable(need)
+        else:
+            kept = worth[core_type.name]
+            option = Option(need, need / kept if kept else math.inf, demand.allowed)
+            # Demands that need a whole core first: they change what the others take of its threads.
+            if free.needs_whole(option):
+                free.take(option, demand.packed)
+            else:
+                placed.append((demand.packed, need, kept))
+    for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
+        free.take(Option(need, need / kept, frozenset()), pcpu)
+    return free.cores, unplaced, booked
+
+
+def _least_refcores(report: HostReport) -> Callable[[float], float]:
+    """The least that a booking takes of what may be booked on a host: less if alone on a pCPU."""
+    usable = 1.0 - report.reserve_ratio
+    shared = usable * min((t.coefficient or 0.0 for t in report.topology.core_types), default=0.0)
+    return lambda refcores: refcores if refcores <= shared else usable * refcores
 
 
 def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple[FreeCapacity, ...]:
@@ -185,41 +155,88 @@ def _free_capacity(report: HostReport, free_cores: Mapping[int, float]) -> tuple
     )
 
 
-def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
-    """The core type of each vCPU, placed as by ``best_fit`` on any pCPU; ``None`` without place.
+def _take(
+    free: Sequence[FreeCapacity],
+    left: Sequence[list[float]],
+    demand: Demand | _Amount,
+    reserve_ratio: float,
+) -> str | None:
+    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
 
-    It knows only how much is free, not where, which is enough unless the guest is pinned.
+    If siblings slow each other down, only shared threads are tried. ``left``: the free cores of
+    each of ``free``, ascending, which are changed. Returns the core type, ``None`` if nothing fits.
     """
-    free, usable = headroom.free, 1.0 - headroom.report.reserve_ratio
-    left = {f.core_type.name: f.free_cores for f in free}
-    core_types = []
-    for demand in demands:
-        for core_type in (f.core_type for f in free):
-            if demand.core_type not in (None, core_type.name):
-                continue
-            need = taken_cores(demand, core_type, usable)
-            cores = left[core_type.name]
-            if need is None:
-                continue
-            at = bisect_left(cores, need - TOLERANCE)
-            if at == len(cores):
-                continue
-            changed = list(cores)
-            insort(changed, changed.pop(at) - need)
-            left[core_type.name] = tuple(changed)
-            core_types.append(core_type.name)
-            break
-        else:
-            return None
-    return tuple(core_types)
+    for there, cores in zip(free, left, strict=True):
+        need = _taken_cores(demand, there, 1.0 - reserve_ratio)
+        if need is None or not cores or cores[-1] < need - TOLERANCE:
+            continue
+        insort(cores, cores.pop(bisect_left(cores, need - TOLERANCE)) - need)
+        return there.core_type.name
+    return None
 
 
-def _pinned(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+def _taken_cores(demand: Demand | _Amount, there: FreeCapacity, most: float) -> float | None:
+    """What a vCPU takes of a pCPU whose siblings are busy; ``None`` if that is over ``most``."""
+    worth = there.refcores if demand.ips is None else there.ips
+    if not worth or demand.core_type not in (None, there.core_type.name):
+        return None
+    need = (demand.ips or demand.refcores) / worth
+    if most < need <= 1.0 + TOLERANCE and there.refcores == there.core_type.coefficient:
+        return most  # a pCPU to itself
+    return need if need <= most + TOLERANCE else None
+
+
+def _place(cores: dict[int, float], unplaced: Sequence[_Amount], report: HostReport) -> bool:
+    """As ``_take``, each on its own pCPUs, the largest first; whether all of them have a place.
+
+    ``cores``: the free cores of each pCPU, which are changed.
+    """
+    if len(unplaced) * len(report.topology.pcpus) > REPACKED_MAX:
+        return False
+    free = _free_capacity(report, cores) if unplaced else ()
+    return None not in [
+        _take_own(cores, free, d, report) for d in sorted(unplaced, key=_largest_first)
+    ]
+
+
+def _take_own(
+    cores: dict[int, float],
+    free: Sequence[FreeCapacity],
+    demand: Demand | _Amount,
+    report: HostReport,
+) -> str | None:
+    for there in free:
+        need = _taken_cores(demand, there, 1.0 - report.reserve_ratio)
+        name = there.core_type.name
+        allowed = (
+            report.topology.pcpus_of(name) & report.bookable & (demand.allowed or report.bookable)
+        )
+        holding = [] if need is None else [p for p in allowed if cores[p] >= need - TOLERANCE]
+        if need is not None and holding:
+            cores[min(holding, key=lambda p: (cores[p], p))] -= need
+            return name
+    return None
+
+
+def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
+    left = [list(f.free_cores) for f in headroom.free]
+    ratio = headroom.report.reserve_ratio
+    found = [_take(headroom.free, left, demand, ratio) for demand in demands]
+    return None if None in found else tuple(filter(None, found))
+
+
+def _pinned_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
     """As ``_first_fit``, for demands that may not use all pCPUs."""
     report = headroom.report
-    cores, _ = after(demands_on(report, headroom.without, headroom.pending), report)
-    places = [best_fit(cores, demand, report) for demand in demands]
-    return None if None in places else tuple(t.name for t in places if t is not None)
+    present = demands_on(report, headroom.without, headroom.pending)
+    cores, unplaced, _ = _packed(present, report)
+    own = [d for d in unplaced if d.allowed is not None]
+    others = [d for d in unplaced if d.allowed is None]
+    if not (_place(cores, own, report) and _place(cores, others, report)):
+        return None
+    found = [_take_own(cores, headroom.free, demand, report) for demand in demands]
+    return None if None in found else tuple(filter(None, found))
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -239,16 +256,15 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if headroom.complete:
-        found = _pinned(headroom, demands) if request.pcpus else _first_fit(headroom, demands)
-        if found is not None:
-            return HostFit(found)
+    first_fit = _pinned_fit if request.pcpus else _first_fit
+    if headroom.complete and (found := first_fit(headroom, demands)) is not None:
+        return HostFit(found)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")
-    least = sum(_least_refcores(d, report) for d in demands)
+    least = sum(map(_least_refcores(report), (d.refcores for d in demands)))
     if least > headroom.refcores + TOLERANCE * len(demands):
-        requested, free = _sum_refcores(demands), max(0.0, headroom.refcores)
+        requested, free = sum_refcores(demands), max(0.0, headroom.refcores)
         return HostFit(refused=f"{requested:g} reference cores requested, {free:.3f} free")
     return None
 
@@ -286,16 +302,20 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
 
 
 def repacked_fit(headroom: Headroom, request: Request) -> HostFit:
-    """The fit if the agent may move vCPUs to other pCPUs and core types."""
+    """The fit if the agent may move vCPUs to other pCPUs and core types; refuses huge hosts."""
     report = headroom.report
     demands = requested_demands(request, report)
-    present = demands_on(report, headroom.without, headroom.pending)
+    present = list(demands_on(report, headroom.without, headroom.pending))
+    if (len(present) + len(demands)) * len(report.topology.pcpus) > REPACKED_MAX:
+        return HostFit(
+            refused="its free capacity is fragmented, and it is too large to be repacked"
+        )
     packing = pack([*present, *demands], report.topology, report.reserve_ratio)
     if not packing.complete:
         reasons = [packing.unplaced[d.key] for d in demands if d.key in packing.unplaced]
         why = "; ".join(dict.fromkeys(reasons)) or "it is over-booked"
         if headroom.complete and not reasons:
-            why = f"{_sum_refcores(demands):g} reference cores are free only in fragments"
+            why = f"{sum_refcores(demands):g} reference cores are free only in fragments"
         return HostFit(refused=why)
     types = [report.topology.type_of(packing.placed[d.key]) for d in demands]
     return HostFit(tuple(t.name for t in types if t is not None))

@@ -14,7 +14,6 @@ from amp_nova.policies.api import VcpuView
 from amp_nova.policies.placing import core_shares
 from amp_nova.scheduling import best_effort
 from amp_nova.scheduling.best_effort import BestEffortDemand
-from amp_nova.scheduling.fast_core_order import FastCoreOrder, Group
 from amp_nova.scheduling.sensitivity import UNKNOWN
 from amp_nova.wire.host_report import HostReport
 
@@ -92,100 +91,58 @@ def _throughput(
 
     Idle capacity counts in the first at ``best_effort.IDLE_VALUE_RATIO``.
     """
-    if demand.order is None or (new.best_effort and new.weight != 1.0):
-        return _by_vcpu(demand, cores, new)
-    if demand.ranked or not demand.whole:
-        if new.best_effort:
-            return _in_sum(demand, demand.order, cores, new)
-        return _others_in_sum(demand, demand.order, cores), 0.0
-    return _in_proportion(demand, demand.order.groups, cores, new)
-
-
-def _others_in_sum(demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float]) -> float:
-    """The throughput of all vCPUs as in ``_in_sum``, if none of them is new."""
-    count = order.counts[-1]
-    each = sum(cores) / count if count else 0.0
-    each = 1.0 if each > 1.0 else each
-    total = first = first_sum = 0.0
-    for at, faster, idle_worth in demand.fastest_first:
-        idle = cores[at]
-        last = first + idle / each if each else 0.0
-        if last > count:
-            last = count
-        last_sum = order.sum_of(last)
-        used = each * (last - first)
-        total += used + each * faster * (last_sum - first_sum) + idle_worth * (idle - used)
-        first, first_sum = last, last_sum
-    return total
+    if demand.active and (not demand.alike or (new.best_effort and new.weight != 1.0)):
+        return _one_by_one(demand, cores, new)
+    return _in_sum(demand, cores, new)
 
 
 def _in_sum(
-    demand: BestEffortDemand, order: FastCoreOrder, cores: Sequence[float], new: NewInstance
+    demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
-    """Like ``_by_vcpu``, in a tenth of the time, for equal vCPUs served in order or evenly.
+    """Like ``_one_by_one``, in a tenth of the time, for equal vCPUs served in order or evenly.
 
     All have the same CPU time, so the fastest cores serve the first vCPUs in the order.
     """
-    own, x, before = new.best_effort, new.sensitivity, 0
-    if demand.ranked:
+    order, own, x, before = demand.order, new.best_effort, new.sensitivity, 0
+    if own and demand.ranked:
         before = order.preceding(best_effort.group_of(demand, x, own))
     count = order.counts[-1] + own
-    own_ratio = own / count  # exactly 1 on a host without others
-    each = min(1.0, sum(cores) / count)
-    total = own_total = first = first_own = first_sum = 0.0
+    own_ratio = own / count if own else 0.0  # exactly 1 on a host without others
+    each = sum(cores) / count if count else 0.0
+    each = 1.0 if each > 1.0 else each
+    total = own_total = first = first_own = first_sum = last_own = 0.0
     for at, faster, idle_worth in demand.fastest_first:
         idle = cores[at]
         last = first + idle / each if each else 0.0
         if last > count:
             last = count
-        last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
-        own_total += each * (last_own - first_own) * (1.0 + faster * x)
+        if own:
+            last_own = min(max(0.0, last - before), own) if demand.ranked else last * own_ratio
+            own_total += each * (last_own - first_own) * (1.0 + faster * x)
         last_sum = order.sum_of(last - last_own) + last_own * x
         used = each * (last - first)
-        total += used + each * faster * (last_sum - first_sum) + idle_worth * (cores[at] - used)
+        total += used + each * faster * (last_sum - first_sum) + idle_worth * (idle - used)
         first, first_own, first_sum = last, last_own, last_sum
     return total, own_total
 
 
-def _in_proportion(
-    demand: BestEffortDemand, groups: Sequence[Group], cores: Sequence[float], new: NewInstance
-) -> tuple[float, float]:
-    """Like ``_by_vcpu``, for equal vCPUs of instances that share by their speed alone."""
-    if new.best_effort:
-        groups = (best_effort.group_of(demand, new.sensitivity, new.best_effort), *groups)
-    count = sum(group.vcpus for group in groups)
-    each = min(1.0, math.fsum(cores) / count) if count else 0.0
-    missing, idle = [each * group.vcpus for group in groups], list(cores)
-    weights = [group.speed_alone for group in groups]
-    total = own = 0.0
-    for at, faster, idle_worth in demand.fastest_first:
-        given = core_shares.water_fill(idle[at], missing, weights)
-        speeds = [1.0 + group.sensitivity * faster for group in groups]
-        missing = [m - g for m, g in zip(missing, given, strict=True)]
-        idle[at] = max(0.0, idle[at] - math.fsum(given))
-        total += math.fsum(g * s for g, s in zip(given, speeds, strict=True))
-        own += given[0] * speeds[0] if new.best_effort else 0.0
-        total += idle_worth * idle[at]
-    return total, own
-
-
-def _by_vcpu(
+def _one_by_one(
     demand: BestEffortDemand, cores: Sequence[float], new: NewInstance
 ) -> tuple[float, float]:
     """The two throughputs if the cores are shared exactly as policies share them."""
-    topology = demand.topology
-    pcpus = frozenset(p.id for p in topology.pcpus)
-    vcpus, known = [], {}
-    for instance, active, group in demand.active:
+    pcpus, everywhere = frozenset[int](), frozenset(range(len(cores)))
+    vcpus, known, types = [], {}, {}
+    for instance, active, group, each_types in demand.active:
         known[instance.resource] = group
-        for v in active:
+        for v, usable in zip(active, each_types, strict=True):
             key = (instance.resource, v.index)
-            vcpus.append(VcpuView(key, v.allowed, v.allowed, instance.weight))
+            vcpus.append(VcpuView(key, pcpus, pcpus, instance.weight))
+            types[key] = usable
     if new.best_effort:
         known[""] = best_effort.group_of(demand, new.sensitivity, new.best_effort)
         vcpus += [VcpuView(("", i), pcpus, pcpus, new.weight) for i in range(new.best_effort)]
+        types |= {("", i): everywhere for i in range(new.best_effort)}
     each = min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0
-    types = {v.key: best_effort.positions(v.allowed, topology) for v in vcpus}
     shared = core_shares.SharedCapacity(tuple(vcpus), tuple(cores), each, types)
     if demand.ranked:
         groups = core_shares.ranked_instances(shared, lambda v: known[v.key[0]].rank)

@@ -5,11 +5,13 @@ so 0 is entirely memory-bound work and 1 is work that gains all that the hardwar
 section 2.1).
 """
 
-import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping
 
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.hints import HINTS
-from amp_nova.wire.host_report import HostReport, Speedup
+from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 UNKNOWN = HINTS["medium"]
 """Sensitivity of an instance without a measurement or hint."""
@@ -17,44 +19,60 @@ SENSITIVITY_MAX = 1.5
 """Work that fits a fast core's larger caches may gain more than the coefficient says."""
 
 
-def hinted_sensitivity(hint: float | str | None, topology: Topology) -> float | None:
-    """The sensitivity that ``amp:efficiency`` means on a host; ``None`` without a hint."""
-    if hint is None or isinstance(hint, str):
-        return None if hint is None else HINTS.get(hint)
-    return sensitivity(Speedup(hint), topology)
+Scale = tuple[float, float]
+"""The coefficients of the slowest and the fastest core type of a host with several."""
 
 
-def sensitivity(speedup: Speedup, topology: Topology) -> float | None:
-    """The sensitivity of a workload with this speedup; ``None`` on a host of one core type.
-
-    Solves ``speedup = (1 + x (fast - 1)) / (1 + x (slow - 1))`` for ``x``.
-    """
-    coefficients = _slowest_and_fastest(topology)
-    return None if coefficients is None else _solved(speedup.ratio, *coefficients)
-
-
-def measured_sensitivities(report: HostReport) -> dict[str, float]:
-    """The sensitivities of instances as their host measured them, each the mean over its vCPUs.
-
-    By uuid; instances without a measurement are left out, on a host of one core type all of them.
-    """
-    if (coefficients := _slowest_and_fastest(report.topology)) is None:
-        return {}
-    slow, fast = coefficients
-    return {
-        i.resource: math.fsum(solved) / len(solved)
-        for i in report.instances
-        if (solved := [_solved(v.speedup.ratio, slow, fast) for v in i.vcpus if v.speedup])
-    }
-
-
-def _slowest_and_fastest(topology: Topology) -> tuple[float, float] | None:
+def scale_of(topology: Topology) -> Scale | None:
+    """The scale of a host; ``None`` if it has one core type, or is not calibrated."""
     known = [t.coefficient for t in topology.core_types if t.coefficient is not None]
     return (known[0], known[-1]) if len(known) > 1 and known[-1] > known[0] else None
 
 
-def _solved(ratio: float, slow: float, fast: float) -> float:
-    slope = (fast - 1.0) - ratio * (slow - 1.0)
+def hinted_sensitivity(hint: float | str | None, scale: Scale | None) -> float | None:
+    """The sensitivity that ``amp:efficiency`` means on a host; ``None`` without a hint."""
+    if hint is None or isinstance(hint, str):
+        return None if hint is None else HINTS.get(hint)
+    return sensitivity(hint, scale)
+
+
+def sensitivity(speedup: float, scale: Scale | None) -> float | None:
+    """The sensitivity of a workload with this speedup; ``None`` on a host without a scale.
+
+    Solves ``speedup = (1 + x (fast - 1)) / (1 + x (slow - 1))`` for ``x``.
+    """
+    if scale is None:
+        return None
+    slow, fast = scale
+    slope = (fast - 1.0) - speedup * (slow - 1.0)
     if slope <= 0.0:
         return SENSITIVITY_MAX
-    return min(max((ratio - 1.0) / slope, 0.0), SENSITIVITY_MAX)
+    return min(max((speedup - 1.0) / slope, 0.0), SENSITIVITY_MAX)
+
+
+def measured_sensitivity(instance: ReportedInstance, scale: Scale | None) -> float | None:
+    """By the mean speedup of its vCPUs; ``None`` if none was measured, or without a scale."""
+    speedups = [v.speedup.ratio for v in instance.vcpus if v.speedup is not None]
+    return sensitivity(sum(speedups) / len(speedups), scale) if speedups else None
+
+
+def sensitivity_of(instance: ReportedInstance, scale: Scale | None) -> float | None:
+    """By measurement, else by its hint; ``None`` without either."""
+    measured = measured_sensitivity(instance, scale)
+    return hinted_sensitivity(instance.hint, scale) if measured is None else measured
+
+
+Profile = tuple[str, str]
+"""Flavor and image: instances with the same two are assumed to do similar work."""
+
+
+def profiles(report: HostReport) -> Mapping[Profile, float]:
+    """What a host says of each flavor and image: the median over the instances that it measured.
+
+    Instances without an image are left out, because they may run anything.
+    """
+    found, scale = defaultdict(list), scale_of(report.topology)
+    for instance in report.instances if scale else ():
+        if instance.image and (own := measured_sensitivity(instance, scale)) is not None:
+            found[instance.flavor, instance.image].append(own)
+    return {profile: statistics.median(measured) for profile, measured in found.items()}

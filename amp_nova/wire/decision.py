@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.wire.host_report import ITEMS_MAX, Count, Name, Positive, Text
+from amp_nova.wire.host_report import VCPUS_MAX, Count, Index, Name, Positive, Text
 
 CHARACTERS_MAX = 1 << 20
 Kind = Literal["tentative", "chosen", "alternate", "over"]
@@ -23,7 +23,7 @@ class BookedVcpu(Struct, frozen=True, array_like=True, gc=False):
     ``cpus_allowed_list``: the pCPUs of the NUMA cell it will be pinned to; empty for all.
     """
 
-    index: Count
+    index: Index
     refcores: Positive | None = None
     ips: Positive | None = None
     cpus_allowed_list: str = ""
@@ -40,7 +40,7 @@ class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
     kind: Kind
     resource: Name
     node: Text = ""
-    vcpus: Annotated[tuple[BookedVcpu, ...], Meta(max_length=ITEMS_MAX)] = ()
+    vcpus: Annotated[tuple[BookedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
     core_type: Text | None = None
 
 

@@ -5,10 +5,10 @@ Instances and vCPUs are arrays there, because a report has many; new fields are 
 in them refers back, so the garbage collector need not visit them (``gc=False``).
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
+from weakref import WeakValueDictionary
 
 from msgspec import Meta, Struct
 
@@ -18,21 +18,30 @@ from amp_nova.model.topology import Topology
 NAME_MAX = 255
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Text = Annotated[str, Meta(max_length=NAME_MAX)]
-ITEMS_MAX = PCPUS_MAX = 1 << 13
-"""Most instances of a flavor, vCPUs of an instance and CPU ids of a host: what Linux supports."""
+PCPU_ID_MAX = (1 << 13) - 1
+"""Linux supports 8,192 CPUs."""
+PCPUS_MAX = VCPUS_MAX = 1 << 11
+INSTANCES_MAX = 1 << 10
+"""Most pCPUs, vCPUs and instances of a host. ``encoding`` bounds what they take together."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Every JSON reader represents integers below 2^53."""
+Index = Annotated[int, Meta(ge=0, le=PCPU_ID_MAX)]
 Number = Annotated[float, Meta(ge=0, le=1e18)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e18)]
 """Not so small that a quotient overflows."""
 
 
-@functools.lru_cache(maxsize=1024)
+_shared: WeakValueDictionary[str, frozenset[int]] = WeakValueDictionary()
+"""The sets of CPU lists: all reports share the few that occur, and no set outlives them."""
+
+
 def pcpus_of(text: str) -> frozenset[int]:
-    """The ids in a CPU list. Cached, so that the vCPUs of a cloud share the few sets that occur."""
-    found = frozenset(cpulist.parse(text))
-    if found and max(found) >= PCPUS_MAX:
-        raise ValueError(f"pCPU {max(found)} is out of range")
+    """The ids in a CPU list; ``ValueError`` if it is malformed."""
+    if (found := _shared.get(text)) is None:
+        found = frozenset(cpulist.parse(text))
+        if found and max(found) > PCPU_ID_MAX:
+            raise ValueError(f"pCPU {max(found)} is out of range")
+        _shared[text] = found
     return found
 
 
@@ -53,19 +62,14 @@ class ReportedVcpu(Struct, frozen=True, array_like=True, gc=False):
     the type it is kept on.
     """
 
-    index: Count
+    index: Index
     refcores: Positive | None = None
     ips: Positive | None = None
     cpus_allowed_list: str = ""
     core_type: Text | None = None
-    pcpu: Count | None = None
+    pcpu: Index | None = None
     utilization_ratio: Number | None = None
     speedup: Speedup | None = None
-
-    @property
-    def allowed(self) -> frozenset[int]:
-        """The pCPUs that its domain's definition allows."""
-        return pcpus_of(self.cpus_allowed_list)
 
     @property
     def booked(self) -> bool:
@@ -81,7 +85,7 @@ class ReportedInstance(Struct, frozen=True, array_like=True, gc=False):
     """
 
     resource: Name
-    vcpus: Annotated[tuple[ReportedVcpu, ...], Meta(max_length=ITEMS_MAX)] = ()
+    vcpus: Annotated[tuple[ReportedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
     core_type: Text | None = None
     weight: Positive = 1.0
     hint: Number | Text | None = None
@@ -99,14 +103,14 @@ class Origin(Struct, frozen=True, gc=False):
 
     ``node``: Nova's ``hypervisor_hostname``. ``boot_id`` changes when the agent restarts, and
     ``sequence`` counts its reports from then on. ``time_s``: wall time, for people to read.
-    ``uptime_s``: time since the host booted, which nobody can set.
+    ``uptime_s``: time since the host booted, which cannot be set.
     """
 
     node: Name
     boot_id: Name
     sequence: Count
     time_s: Number
-    uptime_s: Number | None = None
+    uptime_s: Number
 
     def __post_init__(self) -> None:
         if not (self.node.isprintable() and self.boot_id.isprintable()):
@@ -131,9 +135,17 @@ class HostReport:
     healthy: bool = True
     problems: tuple[str, ...] = ()
     by_uuid: Mapping[str, ReportedInstance] = field(init=False, repr=False, compare=False)
+    cpu_lists: Mapping[str, frozenset[int]] = field(init=False, repr=False, compare=False)
+    """The pCPUs in each distinct ``cpus_allowed_list``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_uuid", {i.resource: i for i in self.instances})
+        lists = {v.cpus_allowed_list for i in self.instances for v in i.vcpus}
+        object.__setattr__(self, "cpu_lists", {text: pcpus_of(text) for text in lists})
+
+    def allowed(self, vcpu: ReportedVcpu) -> frozenset[int]:
+        """The pCPUs that the definition of a vCPU's domain allows."""
+        return self.cpu_lists[vcpu.cpus_allowed_list]
 
     def same_state(self, other: "HostReport") -> bool:
         """Whether two reports differ in their origin only."""

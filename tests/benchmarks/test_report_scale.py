@@ -63,7 +63,7 @@ def simulated(number):
     for _ in range(3):
         cycle = loop.cycle()
         host.wait(1.0)
-    return host_report(cycle, HostInfo("", policy="amp-vm"), Origin("x", "x", 0, 0.0))
+    return host_report(cycle, HostInfo("", policy="amp-vm"), Origin("x", "x", 0, 0.0, 0.0))
 
 
 class Cloud:

@@ -38,7 +38,7 @@ from amp_nova.nova_plugins.weights import (
     AmpEfficiencyWeigher,
     AmpScalabilityWeigher,
 )
-from amp_nova.scheduling.host_fit import request_of
+from amp_nova.scheduling.demands import request_of
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup

@@ -20,7 +20,7 @@ from amp_nova.admission.packing import pack
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
-from amp_nova.scheduling.host_fit import demands_on
+from amp_nova.scheduling.demands import demands_on
 from tests.functional.cloud import CloudTestCase
 
 TYPES = {"slow": (1, 1.0)}

@@ -85,20 +85,8 @@ class EfficiencyTest(WeighingTestCase):
         assert [self.host_of(s) for s in (first, second)] == ["hybrid", "hybrid"]
 
         self.measure(first, "hybrid", 1.0)
-        learnt = self.states.history.sensitivity("another", flavor, first["image"]["id"])
-        assert learnt == 0.0
-
-    def test_an_instance_is_weighed_by_its_own_measurement(self):
-        """In a move, its own measurement overrides that of its flavor and image."""
-        flavor = self.flavor(efficiency="high")
-        servers = [self.boot(flavor) for _ in range(2)]
-        self.cycle()
-        for server, speedup in zip(servers, (2.0, 1.0), strict=True):
-            self.measure(server, "hybrid", speedup)
-
-        image = servers[0]["image"]["id"]
-        found = [self.states.history.sensitivity(s["id"], flavor, image) for s in servers]
-        assert found == [1.0, 0.0]
+        measured = self.states.sensitivity((flavor, first["image"]["id"]))
+        assert measured == 0.0
 
 
 class MultiplierTest(WeighingTestCase):

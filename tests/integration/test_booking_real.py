@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.lab import FAST, SLOW, affinity, both_writers, cgroup, quota, unless_stolen, until
+from tests.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
 
@@ -69,7 +70,7 @@ def test_a_booking_without_a_core_type_goes_to_the_slow_core(guests, agent):
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
     status = agent.cli("status")
     assert status.returncode == 0
-    (row,) = (r.split() for r in status.stdout.splitlines() if r.startswith(guest.spec.name))
+    (row,) = (r for r in cells(status.stdout) if r[0] == guest.spec.name)
     assert row[1:3] == ["0", "0.5"]
     assert "slow" in row
 

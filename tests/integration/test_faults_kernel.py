@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.guard import record
+from amp_nova.guard import lease, record
 from tests.lab import FAST, SLOW, until
 from tests.stands import DEFAULT, StandHost, host, why_not
 
@@ -64,6 +64,39 @@ def test_a_stopped_agent(here, record_property):
     until(here.controlled, PATIENCE_S, "control")
     assert here.stranger.state() == stranger
     assert here.metric("amp_enforcement_drift_total", cause="weight") == 0
+
+
+@pytest.mark.fault("lease file removed", "the agent takes a new lease and stays in control")
+def test_a_removed_lease(here, record_property):
+    """It repairs what somebody changes meanwhile, and its lease is one that the guard sees."""
+    (here.state_path / lease.LEASE).unlink()
+    here.booked.set("cpu.cfs_quota_us", -1)
+
+    Watch(record_property).until(
+        lambda: here.controlled() and lease.remaining_s(here.state_path), "control with a lease"
+    )
+    assert "was removed or replaced; a new one is taken" in here.log.read_text()
+
+
+def test_a_single_cycle_beside_the_service_and_without_it(here):
+    """It refuses; or it has a lease, and a guard that does not keep a reader of its output."""
+
+    def once():
+        command = here.command("--once")
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    beside = once()
+    assert beside.returncode == 1
+    assert f"another amp-nova-agent runs here: process {here.process.pid} (" in beside.stderr
+
+    here.stop()
+    until(lambda: here.guard_pid() is None, PATIENCE_S, "the end of the guard")
+    here.booked.set("cpu.cfs_quota_us", -1)
+    alone = once()
+    assert alone.returncode == 0, alone.stderr
+    assert here.holds(here.booked)
+    until(here.guard_pid, PATIENCE_S, "a guard")
+    until(here.safe, PATIENCE_S, "the safe state")
 
 
 @pytest.mark.fault("lock held by another process", "the guard acts; the agent names the holder")

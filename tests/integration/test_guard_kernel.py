@@ -107,7 +107,7 @@ def guard(tmp_path, stands):
 @pytest.mark.parametrize("place", [{0}, {1}, {0, 1}])
 @pytest.mark.fault("agent killed, whatever it left", "the safe state follows")
 def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left, place):
-    """Limit by core type, also of a later move; weight; the end with the domains."""
+    """Limit by core type, also after a move; weight; the end with the domains."""
     booked, victim = stands
     quota, period = left
     booked.set("cpu.cfs_period_us", period)
@@ -129,6 +129,8 @@ def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left
     os.sched_setaffinity(booked.process.pid, other)
     right = (5_000, 20_000) if other == {0} else (10_000, 20_000)
     until(lambda: booked.limit() == right, 30, "the limit after a move")
+    booked.set("cpu.cfs_quota_us", 7_000)  # as a write that comes too late
+    until(lambda: booked.limit() == right, 30, "the limit after a late write")
 
     for stand in stands:
         stand.end()

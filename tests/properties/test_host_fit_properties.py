@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.hardware.effective_speed import SMT_MODES, for_admission
-from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of, request_of
+from amp_nova.scheduling.demands import request_of
+from amp_nova.scheduling.host_fit import fit, headroom_of, quick_fit, quick_fit_of
 from amp_nova.wire.encoding import decode
 from tests.hosts import smt_host, topology
 from tests.packing import PackingHost

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
-from amp_nova.cmd.table import as_json
+from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.cpu_weight import BEST_EFFORT, BOOKED, FLOOR_CORES

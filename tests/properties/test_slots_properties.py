@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_nova.cmd.table import as_json
+from amp_nova.cmd.command import as_json
 from amp_nova.plugins import load_policy
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost

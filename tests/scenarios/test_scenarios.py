@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from amp_nova.cmd.table import as_json
+from amp_nova.cmd.command import as_json
 from amp_nova.sim import report
 from amp_nova.sim.commands import agent_options
 from amp_nova.sim.run import run

@@ -43,38 +43,37 @@ def test_repeated_option_keeps_every_line(load):
 
 
 @pytest.mark.parametrize(
-    ("line", "allowed"),
+    ("line", "reason"),
     [
-        ("[agent] cycle_s = x", "give a number from 0.05 to 3600"),
-        ("[agent] cycle_s = 0", "give a number from 0.05 to 3600"),
-        ("[agent] cycle_s = -1", "give a number from 0.05 to 3600"),
-        ("[agent] cycle_s = nan", "give a number from 0.05 to 3600"),
-        ("[agent] cycle_s =", "give a number from 0.05 to 3600"),
-        ("[agent] libvirt_timeout_s = 99999999999999999999", "give a number from 0.1 to 3600"),
-        ("[agent] resync_s = inf", "give a number from 0.1 to 86400"),
-        ("[agent] reserve_ratio = 1.5", "give a number from 0 to 0.9"),
-        ("[agent] reserve_ratio =", "give a number from 0 to 0.9"),
-        ("[agent] affinity = narrow", "give one of core_type, pcpu"),
-        ("[agent] coefficients = own", "give one of fixed, adaptive"),
-        ("[agent] miss_cycles = 0", "give a number from 1 to 1000000"),
-        ("[agent] drift_repairs_max = 1.5", "give a whole number of at least 0"),
-        ("[agent] state_path = here", "give an absolute path"),
-        ("[agent] state_path =", "give an absolute path"),
-        ("[exporter] port = 99999", "give a whole number from 0 to 65535"),
-        ("[exporter] port =", "give a whole number from 0 to 65535"),
-        ("[exporter] enabled = perhaps", "give true or false"),
-        ("[exporter] address = a b", "give an IP address or a host name"),
+        ("[agent] cycle_s = x", "could not convert string to float: 'x'"),
+        ("[agent] cycle_s = 0", "Should be greater than or equal to 0.05"),
+        ("[agent] cycle_s = -1", "Should be greater than or equal to 0.05"),
+        ("[agent] cycle_s = nan", "give a finite number"),
+        ("[agent] cycle_s =", "it is empty"),
+        (
+            "[agent] libvirt_timeout_s = 99999999999999999999",
+            "Should be less than or equal to 3600",
+        ),
+        ("[agent] resync_s = inf", "Should be less than or equal to 86400"),
+        ("[agent] reserve_ratio =", "it is empty"),
+        ("[agent] affinity = narrow", "Valid values are [core_type, pcpu], but found 'narrow'"),
+        ("[agent] drift_repairs_max = 1.5", "invalid literal for int() with base 10: '1.5'"),
+        ("[agent] state_path = here", "Value 'here' doesn't match regex '^/'"),
+        ("[agent] state_path =", "Value '' doesn't match regex '^/'"),
+        ("[exporter] enabled = 2", "Unexpected boolean value '2'"),
+        ("[exporter] port = 99999", "Should be less than or equal to 65535"),
+        ("[exporter] address = a b", "a b is not a valid host address"),
     ],
 )
-def test_invalid_value_is_refused(load, line, allowed):
-    """The message names the value as written and what is allowed."""
+def test_invalid_value_is_refused(load, line, reason):
+    """The message names the value as written, and why oslo.config does not accept it."""
     section, _, option = line.partition(" ")
     name, _, value = option.partition(" =")
 
     with pytest.raises(ConfigInvalid) as caught:
         load(f"{section}\n{option}\n")
 
-    assert str(caught.value) == f"{section} {name} ={value or ' '} is not allowed: {allowed}"
+    assert str(caught.value) == f"{section} {name} ={value or ' '} is not allowed: {reason}"
 
 
 def test_reference_to_a_missing_option_is_refused(load):

@@ -44,7 +44,7 @@ class Pauses:
         for path in self._folder.glob("*.json"):
             # An unreadable file pauses as well, to be on the safe side.
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 content = json.loads(path.read_text())
                 until = None if content["until_s"] is None else float(content["until_s"])
                 why = str(content["why"])

@@ -21,7 +21,7 @@ from amp_nova.model import cpu_weight
 from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import DomainReading
 
-WHY = "released; 'amp-nova resume' lets the agent manage it again"
+WHY = f"{record.RELEASED}; 'amp-nova resume' lets the agent manage it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def release(
             if managed or instances is not None:
                 names.append(known[uuid][0])
                 # Pause first: libvirt sends a running agent an event for every change.
-                left += [] if dry_run else _exclude(state_path, uuid, known[uuid][0])
+                left += [] if dry_run else _exclude(state_path, uuid, host)
             if not dry_run:
                 made, failed, _ = _restore(host, uuid, dry_run=False)
             changes += made
             left += failed
-            if not (dry_run or failed):
+            if not (dry_run or failed) and uuid in host.recorded:  # else it was not used
                 _forget(state_path, uuid)
     return Released(tuple(names), tuple(changes), tuple(left))
 
@@ -178,17 +178,18 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
     return changes, left, managed
 
 
-def _exclude(state_path: Path, uuid: str, name: str) -> Collection[str]:
+def _exclude(state_path: Path, uuid: str, host: _Host) -> Collection[str]:
     """Pause an instance until it is resumed; on a full disk, its record is deleted for that."""
     pauses = Pauses(state_path)
     try:
         pauses.pause(uuid, WHY)
     except AmpError:
-        record.forget(state_path / record.FOLDER, uuid)
+        if uuid in host.recorded:
+            record.forget(state_path / record.FOLDER, uuid)
         try:
             pauses.pause(uuid, WHY)
         except AmpError as exc:
-            return [f"{name}: a running agent will manage it again: {exc}"]
+            return [f"{host.names()[uuid][0]}: a running agent will manage it again: {exc}"]
     return []
 
 

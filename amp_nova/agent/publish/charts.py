@@ -1,64 +1,21 @@
-"""Lines and stacked areas as inline SVG, without a script; time runs from left to right.
+"""Charts of capacity over time as inline SVG, without a script; time runs from left to right.
 
-The drawing stretches with the page, but the width of its lines does not change. Labels are HTML.
-Colours are classes that the page's style sheet defines.
+A chart stretches with the page, but the width of its lines does not change. Colours are classes
+that the page's style sheet defines.
 """
 
 import html
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from amp_nova.accounting.delivery import CAUSES
 
 WIDTH, HEIGHT = 600, 100
-Values = Sequence[float | None]
-"""One value for each time; ``None`` leaves a gap."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line or area in steps: a value applies since the previous time. ``css``: its class."""
-
-    css: str
-    values: Values
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The axes of a chart.
-
-    ``says``: what it shows, in words; ``times_s``: the times of all values; ``until_s`` and
-    ``span_s``: end and length of the time axis.
-    """
-
-    says: str
-    times_s: Sequence[float]
-    until_s: float
-    span_s: float
-    unit: str = ""
-
-    def x(self, time_s: float) -> float:
-        """The x coordinate of a time."""
-        return WIDTH * (1.0 - (self.until_s - time_s) / self.span_s)
 
 
 def text(value: str) -> str:
     """Text, escaped for HTML."""
     return html.escape(value, quote=True)
-
-
-def nice_top(value: float) -> float:
-    """A round number of at least ``value``, for the top of an axis."""
-    if value <= 0.0:
-        return 1.0
-    power = 1.0
-    while power < value:
-        power *= 10.0
-    while power / 10.0 >= value:
-        power /= 10.0
-    return next(
-        top
-        for part in (0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-        if (top := part * power) >= value
-    )
 
 
 def figure(number: float) -> str:
@@ -69,60 +26,41 @@ def figure(number: float) -> str:
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
-def lines(frame: Frame, shown: Sequence[Line], areas: Sequence[Line] = ()) -> str:
-    """A chart of lines, over areas that are stacked on each other."""
-    stacked, below = [], [0.0] * len(frame.times_s)
-    for area in areas:
-        above = [b + (v or 0.0) for b, v in zip(below, area.values, strict=True)]
-        stacked.append((area.css, below, above))
-        below = above
-    highest = max((v for line in shown for v in line.values if v is not None), default=0.0)
-    top = nice_top(max(highest * 1.02, *below, 0.0) if below else highest)
-    drawn = [_area(frame, top, *area) for area in stacked if any(area[2])]
-    drawn += [_line(frame, top, line) for line in shown]
-    grid = "".join(
-        f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y}" y2="{y}"/>' for y in (0, HEIGHT // 2)
-    )
-    says = text(frame.says)
-    unit = f" {frame.unit}" if frame.unit else ""
-    began = f"{frame.span_s / 60.0:g} min ago"
+def chart(says: str, xs: Sequence[float], rows: Sequence[Sequence[float]]) -> tuple[str, float]:
+    """A chart of ``rows`` (``History.rows``), and the value at its top; empty rows leave gaps.
+
+    ``says``: what it shows, for those who do not see it; ``xs``: where each row is, from 0 to 1.
+    Shortfall by cause is stacked on what is delivered. The dashed line of what is booked is drawn
+    last, so that no other hides it.
+    """
+    delivered = [r[1] if r else math.nan for r in rows]
+    booked = [r[0] if r and r[0] else math.nan for r in rows]
+    areas = [("none", [0.0 if math.isnan(d) else d for d in delivered])]
+    for i, cause in enumerate(CAUSES, start=3):
+        if any(r[i] for r in rows if r):
+            below = areas[-1][1]
+            areas.append(
+                (cause, [b + (r[i] if r else 0.0) for b, r in zip(below, rows, strict=True)])
+            )
+    top = 1.05 * max((n for n in (*booked, *areas[-1][1]) if n > 0.0), default=1.0)
+    # Each area reaches down to 0, and the lower ones are drawn over it.
+    at = [f"{WIDTH * x:.0f}" for x in xs]
+    down = f"V{HEIGHT}H{at[0]}Z" if at else ""
+    drawn = [(css, _steps(at, heights, top) + down) for css, heights in reversed(areas)]
+    drawn += [("delivered", _steps(at, delivered, top)), ("booked", _steps(at, booked, top))]
+    paths = "".join(f'<path class="{css}" d="{path}"/>' for css, path in drawn)
     return (
-        f'<figure class="chart"><div class="y"><span>{figure(top)}{unit}</span>'
-        f"<span>{figure(top / 2)}</span><span>0</span></div>"
-        f'<svg role="img" aria-label="{says}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'preserveAspectRatio="none"><title>{says}</title>{grid}{"".join(drawn)}</svg>'
-        f'<div class="x"><span>{began}</span><span>now</span></div></figure>'
-    )
+        f'<svg role="img" aria-label="{text(says)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'preserveAspectRatio="none">{paths}</svg>'
+    ), top
 
 
-def _y(value: float, top: float) -> str:
-    return f"{HEIGHT * (1.0 - min(value, top) / top):.1f}"
-
-
-def _line(frame: Frame, top: float, line: Line) -> str:
-    """A path, with a gap at each missing value."""
-    path: list[str] = []
-    last: str | None = None
-    for time_s, value in zip(frame.times_s, line.values, strict=True):
-        if value is None:
-            last = None
-            continue
-        x, y = f"{frame.x(time_s):.1f}", _y(value, top)
-        if last is None:
-            path.append(f"M{x} {y}")
-        else:
-            path.append(f"H{x}" if y == last else f"V{y}H{x}")
+def _steps(xs: Sequence[str], values: Sequence[float], top: float) -> str:
+    """A path in steps: each value applies since the time before; NaN leaves a gap."""
+    path, last = [], ""
+    for x, value in zip(xs, values, strict=True):
+        y = "" if math.isnan(value) else f"{HEIGHT * (1.0 - value / top):.0f}"
+        if y:
+            path.append(f"M{x} {y}" if not last else f"H{x}" if y == last else f"V{y}H{x}")
         last = y
-    return f'<path class="{line.css}" d="{"".join(path)}"/>' if path else ""
-
-
-def _area(
-    frame: Frame, top: float, css: str, below: Sequence[float], above: Sequence[float]
-) -> str:
-    """The area between two lines, in steps: each value applies since the previous time."""
-    points, xs = [], [frame.x(t) for t in frame.times_s]
-    for i in range(1, len(xs)):
-        points += [f"{xs[i - 1]:.1f},{_y(above[i], top)}", f"{xs[i]:.1f},{_y(above[i], top)}"]
-    for i in range(len(xs) - 1, 0, -1):
-        points += [f"{xs[i]:.1f},{_y(below[i], top)}", f"{xs[i - 1]:.1f},{_y(below[i], top)}"]
-    return f'<polygon class="{css}" points="{" ".join(points)}"/>' if points else ""
+    return "".join(path)

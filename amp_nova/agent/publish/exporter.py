@@ -6,7 +6,8 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from importlib.metadata import version
 
@@ -23,7 +24,8 @@ from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.metrics import AgentStatus, families
 from amp_nova.agent.publish.rows import Distribution
-from amp_nova.agent.publish.web_server import Page, Route, WebServer, bind
+from amp_nova.agent.publish.web_server import Page, Route, Settings, WebServer
+from amp_nova.exceptions import ConfigInvalid
 
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
@@ -58,6 +60,7 @@ class Exporter:
         self._cycle: Cycle | None = None
         self._history = History()
         self._rendered: dict[object, tuple[float, Page]] = {}
+        self._rendering = threading.Lock()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -86,24 +89,25 @@ class Exporter:
         """Discard what was rendered, so that the next request renders it again."""
         self._rendered = {}
 
-    def front(self, _headers: Mapping[str, str]) -> Page:
+    def front(self, _accept: str) -> Page:
         """The agent's page, with its HTTP headers."""
         return self._reused("page", self._page)
 
-    def metrics(self, headers: Mapping[str, str]) -> Page:
-        """The metrics, in the format that the request's headers prefer."""
-        as_openmetrics = _OPENMETRICS in headers.get("accept", "")
+    def metrics(self, accept: str) -> Page:
+        """The metrics, in the format that the Accept header prefers."""
+        as_openmetrics = _OPENMETRICS in accept
         return self._reused(as_openmetrics, partial(self._render, as_openmetrics=as_openmetrics))
 
     def _reused(self, key: object, render: Callable[[], Page]) -> Page:
         """What was rendered under this key, unless that is too old."""
-        rendered = self._rendered  # a cycle that ends meanwhile replaces it, and never empties it
-        at_s, made = rendered.get(key, (0.0, None))
-        now_s = time.monotonic()
-        if made is None or now_s - at_s > self._reuse_s:
-            made = render()
-            rendered[key] = now_s, made
-        return made
+        with self._rendering:  # clients that ask at the same time wait for one rendering
+            rendered = self._rendered  # a cycle that ends meanwhile replaces it
+            at_s, made = rendered.get(key, (0.0, None))
+            now_s = time.monotonic()
+            if made is None or now_s - at_s > self._reuse_s:
+                made = render()
+                rendered[key] = now_s, made
+            return made
 
     def start_http(self, address: str, port: int) -> tuple[str, int]:
         """Serve from a daemon thread; returns the address and port in use.
@@ -111,11 +115,20 @@ class Exporter:
         Raises:
             ConfigInvalid: the address cannot be bound.
         """
-        listening = bind(address, port)
-        taken = int(listening.getsockname()[1])
-        serve = partial(WebServer(self.routes).run, listening, lambda: True)
+        web = WebServer(self.routes, Settings(address, port))
+        bound: Future[int] = Future()
+
+        def serve() -> None:  # binds here, because only a daemon's threads are daemons
+            try:
+                server = web.bind()
+            except ConfigInvalid as exc:
+                bound.set_exception(exc)
+                return
+            bound.set_result(server.bind_addr[1])
+            web.run(server, lambda: True)
+
         threading.Thread(target=serve, name="exporter", daemon=True).start()
-        return address, taken
+        return address, bound.result()
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
@@ -132,7 +145,7 @@ class Exporter:
             self.agent.hypervisor_up,
             self.admits,
         )
-        return Page(page.render(view).encode(), headers=page.HEADERS)
+        return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
     def _render(self, *, as_openmetrics: bool) -> Page:
         """Compressed part by part: uncompressed, the metrics of a large host take several MiB."""

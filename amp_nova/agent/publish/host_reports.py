@@ -137,7 +137,7 @@ class Publisher:
         self.thread = HelperThread("reports", self._run)
         self._options = options
         self._bus = bus
-        self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0)
+        self._origin = Origin(node, str(uuid.uuid4()), 0, 0.0, 0.0)
         self._offered: tuple[Cycle, HostInfo, bool, object] | None = None
         self._sent: tuple[object, ...] = ()
         """The urgent content of the last report."""

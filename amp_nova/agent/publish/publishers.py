@@ -1,8 +1,8 @@
 """Passes cycles to everyone who uses them: Prometheus, the schedulers, and Placement."""
 
 import logging
-import socket
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Protocol
 
 from oslo_config import cfg
@@ -13,7 +13,8 @@ from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.metrics import Calibrated
 from amp_nova.agent.publish.outbound import Outbound
-from amp_nova.agent.publish.web_server import WebServer, bind
+from amp_nova.agent.publish.web_server import Server, Settings, WebServer
+from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
@@ -60,7 +61,14 @@ class Publishers:
         self.exporter = Exporter(reuse_s=conf.agent.cycle_s)
         self.outbound = Outbound(conf, hypervisor.hostname)
         self.exporter.admits = self.outbound.admits
-        self._web = WebServer(self.exporter.routes, conf.exporter.web_config_file)
+        if conf.exporter.web_config_file:  # or metrics would be served without its protection
+            raise ConfigInvalid(
+                f"[exporter] web_config_file = {conf.exporter.web_config_file} is not supported: "
+                "remove it, and set cert_file, key_file and client_ca_file"
+            )
+        names = [f.name for f in fields(Settings)]
+        settings = Settings(**{name: conf.exporter[name] for name in names})
+        self._web = WebServer(self.exporter.routes, settings)
         self._served = HelperThread("exporter", self._serve)
 
     def serve(self) -> None:
@@ -89,18 +97,21 @@ class Publishers:
 
     def _serve(self, heartbeat: Heartbeat) -> None:
         """The work of the exporter's thread."""
-        found: list[socket.socket] = []
-        address, port = self._options.address, self._options.port
-        if not heartbeat.persist(lambda: found.append(bind(address, port)), "no metrics"):
+        bound: list[Server] = []
+        if not heartbeat.persist(lambda: bound.append(self._web.bind()), "no metrics"):
             return
-        taken = found[0].getsockname()[1]
-        LOG.info("page at %s://%s:%d/, metrics at /metrics", self._web.scheme, address, taken)
+        (server,) = bound
+        address, port = server.bind_addr
+        LOG.info("page at %s://%s:%d/, metrics at /metrics", self._web.scheme, address, port)
 
         def beat() -> bool:
             heartbeat.success()
             return heartbeat.beat()
 
-        self._web.run(found[0], beat)
+        try:
+            self._web.run(server, beat)
+        finally:
+            server.stop()
 
     def publish(
         self,

@@ -1,29 +1,42 @@
-"""A small HTTP server: few connections, each short, so that no client can block the agent.
+"""The agent's HTTP server: cheroot with few connections, each short, so that no client blocks it.
 
-One thread serves all clients. When ``CONNECTIONS_MAX`` are open, the oldest connection that has not
-sent its request is closed in favour of the next, so that idle connections cannot block a scrape.
+When ``CONNECTIONS_MAX`` are open, the oldest that has not sent its request is closed in favour of
+the next, so that idle connections cannot block a scrape.
 """
 
-import asyncio
+import contextlib
 import gzip
 import io
+import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+import ssl
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
 
-from amp_nova.agent.publish import web_access
+from cheroot import wsgi
+from cheroot.errors import FatalSSLAlert
+from cheroot.makefile import MakeFile
+from cheroot.server import HTTPConnection, HTTPRequest
+from cheroot.ssl import Adapter
+
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.private_files import check_private
 
 LOG = logging.getLogger(__name__)
 CONNECTIONS_MAX = 16
 CONNECTION_S = 5.0
 REQUEST_BYTES_MAX = 16384
-REFUSED_PAUSE_S = 0.5
-"""Pause after a wrong password, which limits guesses and the CPU time that hashing them costs."""
 BEAT_S = 1.0
+RENEWAL_S = 60.0
+"""How often certificates are read again."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load besides a page: nothing (Content-Security-Policy)."""
 _BACKLOG = 1024
 _PART_BYTES = 65536
 
@@ -42,203 +55,282 @@ class Page:
     gzipped: bool = False
 
 
-Route = Callable[[Mapping[str, str]], Page]
-"""Returns the page of one path, given the request's headers (lower-case names)."""
+Route = Callable[[str], Page]
+"""Returns the page of one path, given the request's Accept header."""
 
 
-def bind(address: str, port: int) -> socket.socket:
-    """A listening socket, on any free port if ``port`` is 0.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where and to whom to serve; the options of ``[exporter]`` with the same names."""
 
-    Raises:
-        ConfigInvalid: the address cannot be bound.
-    """
-    listening = None
-    try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, where = found[0]
-        listening = socket.socket(family)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
-        listening.listen(_BACKLOG)
-        return listening
-    except OSError as exc:
-        if listening is not None:
-            listening.close()
-        raise ConfigInvalid(
-            f"cannot serve metrics on {address}:{port} ({exc.strerror}): set another "
-            "[exporter] address or port"
-        ) from exc
+    address: str = "127.0.0.1"
+    port: int = 0
+    allowed_hosts: Collection[str] = ()
+    cert_file: str | None = None
+    key_file: str | None = None
+    client_ca_file: str | None = None
 
 
 class WebServer:
-    """Serves ``routes``, by path, to those whom the web configuration file permits."""
+    """Serves ``routes``, by path."""
 
-    def __init__(self, routes: Mapping[str, Route], web_config_file: str | None = None) -> None:
-        """Read the file; raises ``ConfigInvalid`` if it cannot be used."""
-        self._routes = routes
-        self._path = web_config_file
-        self._access = web_access.load(web_config_file)
-        self._known: set[bytes] = set()
-        """Digests of passwords that were correct."""
-        self._guess = asyncio.Lock()
-        self._open: dict[asyncio.Task[None], bool] = {}
-        """Connections, oldest first, and whether each has sent its request."""
-        self._broken = False
+    def __init__(self, routes: Mapping[str, Route], settings: Settings) -> None:
+        """Read certificate and key; raises ``ConfigInvalid`` if they cannot be used."""
+        self._routes, self._settings = routes, settings
+        secured = settings.cert_file or settings.key_file or settings.client_ca_file
+        self._tls = _Tls(settings) if secured else None
+        self._names: frozenset[str] = frozenset()
 
     @property
     def scheme(self) -> str:
         """``http`` or ``https``."""
-        return "https" if self._access.tls else "http"
+        return "https" if self._tls else "http"
 
-    def run(self, listening: socket.socket, beat: Callable[[], bool]) -> None:
+    def bind(self) -> "Server":
+        """A server that listens. Its threads are daemons if the calling thread is one.
+
+        Raises:
+            ConfigInvalid: the address cannot be bound.
+        """
+        own = (socket.gethostname(), socket.getfqdn(), self._settings.address, "localhost")
+        named = (*own, own[0].partition(".")[0], *self._settings.allowed_hosts)
+        self._names = frozenset(name.lower().rstrip(".") for name in named)
+        address, port = self._settings.address, self._settings.port
+        server = Server((address, port), self._answer, numthreads=CONNECTIONS_MAX)
+        server.ssl_adapter = self._tls
+        try:
+            server.prepare()
+        except OSError as exc:
+            reason = str(exc).rpartition("] ")[2].rstrip(")")  # cheroot wraps it in a text
+            raise ConfigInvalid(
+                f"cannot serve metrics on {address}:{port} ({reason}): set another [exporter] "
+                "address or port"
+            ) from exc
+        return server
+
+    def run(self, server: "Server", beat: Callable[[], bool]) -> None:
         """Serve until ``beat``, which is called about every second, returns ``False``."""
-        with listening:
-            listening.setblocking(False)
-            asyncio.run(self._run(listening, beat))
-
-    async def _run(self, listening: socket.socket, beat: Callable[[], bool]) -> None:
-        accepting = asyncio.create_task(self._accept(listening))
-        while beat() and not accepting.done():
-            await asyncio.wait([accepting], timeout=BEAT_S)
-        accepting.cancel()
-        for task in self._open:
-            task.cancel()
-        await asyncio.gather(accepting, *self._open, return_exceptions=True)
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, _ = await loop.sock_accept(listening)
-            except OSError as exc:  # no descriptors left, or the client has gone
-                LOG.debug("a connection was not accepted: %s", exc)
-                await asyncio.sleep(0.1)
-                continue
-            while len(self._open) >= CONNECTIONS_MAX:
-                waiting = (task for task, asked in self._open.items() if not asked)
-                oldest = next(waiting, next(iter(self._open)))
-                del self._open[oldest]
-                oldest.cancel()
-                await asyncio.sleep(0)  # let it close its socket
-            task = asyncio.create_task(self._connection(client))
-            self._open[task] = False
-            task.add_done_callback(partial(self._ended, client))
-
-    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
-        self._open.pop(task, None)
-        client.close()  # nobody else does if the task was cancelled before it began
-
-    async def _connection(self, client: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=REQUEST_BYTES_MAX)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport: asyncio.Transport | None = None
-        task = asyncio.current_task()
-        assert task is not None  # a coroutine runs in one
+        accepting = threading.Thread(target=server.serve, name="exporter-accept", daemon=True)
+        accepting.start()
         try:
-            async with asyncio.timeout(CONNECTION_S):
-                transport, _ = await loop.connect_accepted_socket(
-                    lambda: protocol, client, ssl=self._current().tls
-                )
-                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-                head = await reader.readuntil(b"\r\n\r\n")
-                self._open[task] = True
-                for part in await self._answer(head):
-                    writer.write(part)
-                    await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (
-            OSError,
-            TimeoutError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-        ) as exc:
-            LOG.debug("a client was not answered: %r", exc)
-        except Exception:
-            LOG.exception("a client was not answered")
+            while beat() and accepting.is_alive():
+                server.close_older(CONNECTION_S - BEAT_S)
+                if self._tls:
+                    self._tls.renew()
+                accepting.join(BEAT_S)
         finally:
-            if transport is not None:
-                transport.abort()
+            server.close_older(0.0)
+            server.stop()
 
-    def _current(self) -> web_access.Access:
-        """The access as configured now; the last valid one if the file is broken."""
-        try:
-            self._access = web_access.renewed(self._path, self._access)
-            self._broken = False
-        except ConfigInvalid as exc:
-            if not self._broken:
-                LOG.error("%s; its previous content stays in force", exc)
-            self._broken = True
-        return self._access
+    def _answer(
+        self, request: dict[str, Any], start: Callable[[str, list[tuple[str, str]]], object]
+    ) -> Iterable[bytes]:
+        """The WSGI application."""
+        page = self._page(request)
+        unzip = page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower()
+        size = len(page.body)
+        if unzip:
+            size = int.from_bytes(page.body[-4:], "little")  # before compression (RFC 1952)
+        fields = {
+            "Content-Type": page.content_type,
+            **page.headers,
+            **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
+            **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
+            "Content-Length": str(size),
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": POLICY,
+            "X-Content-Type-Options": "nosniff",
+        }
+        start(f"{page.status.value} {page.status.phrase}", [*fields.items()])
+        if request["REQUEST_METHOD"] == "HEAD":
+            return ()
+        return _parts(page.body, unzip=unzip)
 
-    async def _answer(self, head: bytes) -> Iterator[bytes]:
-        line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
-        method, target, _ = (*line.split(" "), "", "", "")[:3]
-        pairs = (text.partition(":") for text in lines)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        page = await self._page(method, target.partition("?")[0], headers)
-        unzip = page.gzipped and "gzip" not in headers.get("accept-encoding", "").lower()
-        return _rendered(page, with_body=method != "HEAD", unzip=unzip)
-
-    async def _page(self, method: str, path: str, headers: Mapping[str, str]) -> Page:
-        if method not in ("GET", "HEAD"):
+    def _page(self, request: Mapping[str, Any]) -> Page:
+        if request["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", Allow="GET, HEAD")
-        if not await self._allowed(headers.get("authorization", "")):
-            return _plain(HTTPStatus.UNAUTHORIZED, "unauthorized", **{"WWW-Authenticate": "Basic"})
+        host = request.get("HTTP_HOST", "")
+        if not _is_allowed(host, self._names):
+            return _plain(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"host name {host[:100]!r} is not allowed: add it to [exporter] allowed_hosts, or "
+                "use the IP address",
+            )
+        path = request["PATH_INFO"]
         route = self._routes.get(path)
         if route is None:
             return _plain(HTTPStatus.NOT_FOUND, f"not here; see {', '.join(sorted(self._routes))}")
         try:
-            return route(headers)
+            return route(request.get("HTTP_ACCEPT", ""))
         except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("%s cannot be shown", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be shown: see the log")
 
-    async def _allowed(self, header: str) -> bool:
-        access = self._access
-        if not access.users:
-            return True
-        given = web_access.password(header)
-        if given is None:
-            return False
-        digest = web_access.digest(access, *given)
-        if digest in self._known:
-            return True
-        async with self._guess:  # one at a time: hashing takes 0.1 s of CPU time
-            right = await asyncio.to_thread(web_access.matches, access, *given)
-            if not right:
-                await asyncio.sleep(REFUSED_PAUSE_S)
-                return False
-        self._known = {*(self._known if len(self._known) < len(access.users) else ()), digest}
-        return True
+
+def _is_allowed(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header is an IP address or one of these names.
+
+    Without this check a web site could let its own name resolve to this host, and its script could
+    read the page through a browser here (DNS rebinding).
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.rstrip(".") in names
+    return True
 
 
 def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
 
 
-def _rendered(page: Page, *, with_body: bool, unzip: bool) -> Iterator[bytes]:
-    """In parts, so that a large body that must be decompressed is never held as a whole."""
-    size = len(page.body)
-    if unzip:
-        size = int.from_bytes(page.body[-4:], "little")  # the size before compression (RFC 1952)
-    fields = {
-        "Content-Type": page.content_type,
-        **page.headers,
-        **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
-        **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
-        "Content-Length": str(size),
-        "Connection": "close",
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-    }
-    lines = [f"HTTP/1.1 {page.status.value} {page.status.phrase}"]
-    lines += [f"{name}: {value}" for name, value in fields.items()]
-    yield "\r\n".join((*lines, "", "")).encode("latin-1")
-    if with_body and unzip:
-        with gzip.GzipFile(fileobj=io.BytesIO(page.body)) as file:
-            while part := file.read(_PART_BYTES):
-                yield part
-    elif with_body:
-        yield page.body
+def _parts(body: bytes, *, unzip: bool) -> Iterator[bytes]:
+    """A body in parts: cheroot copies each several times, and decompressed it is large."""
+    file = io.BytesIO(body)
+    with gzip.GzipFile(fileobj=file) if unzip else file as opened:
+        while part := opened.read(_PART_BYTES):
+            yield part
+
+
+class _Request(HTTPRequest):
+    def respond(self) -> None:
+        self.conn.asked = True
+        super().respond()
+
+
+class _Connection(HTTPConnection):
+    RequestHandlerClass = _Request
+    asked = False
+    """Whether the whole request has been received."""
+
+    def communicate(self) -> bool:
+        """Answer one request; nothing that a client does ends the worker's thread."""
+        try:
+            if isinstance(self.socket, ssl.SSLSocket):
+                self.socket.do_handshake()
+            super().communicate()  # type: ignore[no-untyped-call]
+        except Exception:  # the last resort: before cheroot 10 it would end the worker
+            LOG.debug("a client was not answered", exc_info=True)
+        return False
+
+    def abort(self) -> None:
+        """Let a worker that waits for the client, or the next that takes it, find it closed."""
+        with contextlib.suppress(OSError):  # it was closed already
+            # Not ssl's shutdown, which would interfere with the worker.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it, whatever state it is in."""
+        self.server.opened.pop(self, None)
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+class Server(wsgi.Server):
+    """cheroot's server with bounds on the number and duration of connections."""
+
+    ConnectionClass = _Connection
+    keep_alive_conn_limit = 0
+    max_request_header_size = max_request_body_size = REQUEST_BYTES_MAX
+
+    def __init__(self, address: tuple[str, int], app: Any, numthreads: int) -> None:
+        super().__init__(
+            address,
+            app,
+            numthreads=numthreads,
+            server_name="amp-nova",
+            request_queue_size=_BACKLOG,
+            timeout=CONNECTION_S,  # type: ignore[arg-type]  # a float is a timeout, too
+            accepted_queue_size=numthreads,
+        )
+        self.opened: dict[_Connection, float] = {}
+        """Connections, oldest first, and since when they have been open."""
+
+    def process_conn(self, conn: _Connection) -> None:
+        """Pass a connection that has sent something to a worker; wait for that if it is new."""
+        if conn.last_used is not None:
+            super().process_conn(conn)
+            return
+        while len(opened := list(self.opened)) >= CONNECTIONS_MAX:
+            oldest = next((c for c in opened if not c.asked), opened[0])
+            self.opened.pop(oldest, None)
+            oldest.abort()
+        self.opened[conn] = time.monotonic()
+        self.put_conn(conn)
+
+    def close_older(self, seconds: float) -> None:
+        """Abort the connections that have been open for longer."""
+        now_s = time.monotonic()
+        for conn, since_s in list(self.opened.items()):
+            if now_s - since_s > seconds:
+                conn.abort()
+
+    def error_log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
+        """Log what clients do at debug level; only what concerns the server itself is an error."""
+        LOG.log(level if level >= logging.ERROR else logging.DEBUG, msg, exc_info=traceback)
+        if level >= logging.ERROR:
+            time.sleep(0.1)  # cheroot tries again at once, for example without free descriptors
+
+
+class _Tls(Adapter):
+    """TLS whose handshake is made by the worker: cheroot's own blocks the thread that accepts."""
+
+    makefile = staticmethod(MakeFile)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.context = _context(settings)
+        self._read_s = time.monotonic()
+
+    def renew(self) -> None:
+        """Read the files again, as they may have been renewed; if that fails, log it."""
+        if time.monotonic() - self._read_s < RENEWAL_S:
+            return
+        self._read_s = time.monotonic()
+        try:
+            self.context = _context(self._settings)
+        except ConfigInvalid as exc:
+            LOG.error("%s; the previous certificate stays in use", exc)
+
+    def bind(self, sock: socket.socket) -> socket.socket:
+        """The listening socket, as it is."""
+        return sock
+
+    def wrap(self, sock: socket.socket) -> tuple[ssl.SSLSocket, dict[str, str]]:
+        """A connection, without a handshake yet."""
+        try:
+            wrapped = self.context.wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False
+            )
+        except OSError as exc:
+            raise FatalSSLAlert(*exc.args) from exc
+        return wrapped, self.get_environ()
+
+    def get_environ(self) -> dict[str, str]:
+        """What requests say about TLS."""
+        return {"wsgi.url_scheme": "https"}
+
+
+def _context(settings: Settings) -> ssl.SSLContext:
+    """Certificate and key; with ``client_ca_file``, clients need a certificate that it signed."""
+    named = ("cert_file", "key_file", "client_ca_file")
+    try:
+        if not settings.cert_file or not settings.key_file:
+            raise ValueError("cert_file and key_file have to be set together")
+        check_private(settings.key_file)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.cert_file, settings.key_file, password="")
+        if settings.client_ca_file:
+            context.load_verify_locations(settings.client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as exc:
+        values = ", ".join(f"{name} = {getattr(settings, name)}" for name in named)
+        raise ConfigInvalid(
+            f"[exporter] {values} cannot be used: {exc}; correct these, or remove all three to "
+            "serve without TLS"
+        ) from exc
+    return context

@@ -5,8 +5,9 @@ without this cache the loop would decide the same, but more slowly.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 K = TypeVar("K")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -20,14 +21,14 @@ class Memo:
 
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled
-        self._last: dict[Callable[..., Any], tuple[tuple[object, ...], Any]] = {}
+        self._last: dict[Callable[..., Any], tuple[object, Any]] = {}
         self._each: dict[Callable[..., Any], dict[Any, tuple[Any, Any]]] = {}
 
-    def __call__(self, stage: Callable[..., T], *inputs: object) -> T:
-        """Return ``stage(*inputs)``, or its last result if the inputs equal the last ones."""
-        last = self._last.get(stage)
+    def __call__(self, stage: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return ``stage(*args, **kwargs)``, or its last result if these equal the last ones."""
+        inputs, last = (args, kwargs), self._last.get(stage)
         known = self._enabled and last is not None and last[0] == inputs
-        result: T = last[1] if known and last is not None else stage(*inputs)
+        result: T = last[1] if known and last is not None else stage(*args, **kwargs)
         self._last[stage] = (inputs, result)
         return result
 

@@ -33,7 +33,7 @@ class CloudHost:
 
     def __init__(self, name: str, topology: Topology, policy: str) -> None:
         pcpus = frozenset(p.id for p in topology.pcpus)
-        self.report = HostReport(Origin(name, "boot", 0, 0.0), topology, pcpus, policy=policy)
+        self.report = HostReport(Origin(name, "boot", 0, 0.0, 0.0), topology, pcpus, policy=policy)
         self.vcpus = 0
         self.bookable_refcores = sum(bookable_refcores(topology, pcpus).values())
         self.unplaced = 0
@@ -111,7 +111,7 @@ class CloudHost:
             Demand(
                 (resource, v.index),
                 refcores,
-                v.allowed,
+                self.report.bookable,
                 instance.core_type,
                 v.core_type,
                 admitted=v.pcpu is not None,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_nova.model.topology import Topology
-from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.placement_score import NewInstance, PlacementScore
 from amp_nova.sim.cloud.host import CloudFlavor, CloudHost
 
@@ -136,7 +136,7 @@ class _Run:
         return max((h for h in able if query.fits(h)), key=query.score, default=None)
 
     def _sample(self, at_s: float) -> Sample:
-        booked = sum(d.refcores for h in self._hosts for d in host_fit.demands_on(h.report))
+        booked = sum(d.refcores for h in self._hosts for d in demands.demands_on(h.report))
         return Sample(
             at_s,
             len(self._ends),
@@ -151,12 +151,12 @@ class _Query:
 
     def __init__(self, flavor: CloudFlavor) -> None:
         self._flavor = flavor
-        self._request = host_fit.request_of(flavor.booking)
+        self._request = demands.request_of(flavor.booking)
         self._quick_fit = host_fit.quick_fit_of(self._request)
 
     def fits(self, host: CloudHost) -> bool:
         """Whether what it books fits a host."""
-        if self._request == host_fit.Request(()):
+        if self._request == demands.Request(()):
             return True
         name = self._flavor.name
         if name not in host.fits:
@@ -169,7 +169,7 @@ class _Query:
         name = self._flavor.name
         if name not in host.scores:
             topology, booking = host.report.topology, self._flavor.booking
-            booked = host_fit.requested_refcores(self._request, topology)
+            booked = demands.requested_refcores(self._request, topology)
             best_effort = len(booking.vcpus) - len(self._request.vcpus)
             new = NewInstance(best_effort, booked, self._flavor.sensitivity, booking.weight)
             fit = host.fits.get(name)

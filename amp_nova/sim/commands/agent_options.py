@@ -7,7 +7,7 @@ import yaml
 from amp_nova import conf as conf_
 from amp_nova.agent import settings
 from amp_nova.agent.loop import Settings
-from amp_nova.cmd.parser import nearest
+from amp_nova.cmd.arguments import nearest
 from amp_nova.conf.agent import GROUP, OPTS
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.scenarios.document import Value

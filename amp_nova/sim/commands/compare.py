@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_nova import plugins
-from amp_nova.cmd import table
-from amp_nova.cmd.table import Table, cell
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim import run as simulation
 from amp_nova.sim.commands import agent_options, pareto
@@ -16,23 +14,17 @@ from amp_nova.sim.commands.figure import empty
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios.scenario import load
 
-EPILOG = """examples:
-  amp-nova compare scenario.yaml
-  amp-nova compare one.yaml two.yaml --policy amp-fair --policy acfs --plot figure.png
-
-A policy may have parameters: --policy amp-r-fair:fair_ratio=0.35. The slowdown is that of the VM
-that loses most against amp-fair in the same scenario.
-"""
 BASELINE = "amp-fair"
-TITLES = {
-    "policy": "policy",
-    "throughput": "throughput",
-    "asp": "ASP",
-    "unfairness": "unfairness",
-    "slowdown_worst": "slowdown",
-    "migrations": "moves",
-    "cross_llc_migrations": "of caches",
-    "fast_idle_ratio": "idle",
+COLUMNS = {
+    "Scenario": "scenario",
+    "Policy": "policy",
+    "Throughput": "throughput",
+    "ASP": "asp",
+    "Unfairness": "unfairness",
+    "Slowdown": "slowdown_worst",
+    "Moves": "migrations",
+    "Of Caches": "cross_llc_migrations",
+    "Idle": "fast_idle_ratio",
 }
 
 LEGEND = """\
@@ -42,57 +34,59 @@ unfairness: greatest over least slowdown, 1 is best. slowdown: of the VM that lo
 amp-fair, as a share of its speed. moves: to another pCPU; of caches: to another last-level cache.
 idle: share of the fast cores' time."""
 Row = Mapping[str, Any]
-"""One policy in one scenario: the scenario's name and the keys of ``TITLES``."""
+"""One policy in one scenario: the scenario's name and the values of ``COLUMNS``."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``compare`` to the command line."""
-    parser = subparsers.add_parser(
-        "compare",
-        description="Run several best-effort policies over scenarios and compare the results.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO.yaml")
-    parser.add_argument(
-        "--policy",
-        action="append",
-        dest="policies",
-        metavar="NAME[:KEY=VALUE...]",
-        help="a policy to run, may be repeated; default: all installed policies",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="plot throughput against unfairness, with the Pareto front (needs matplotlib)",
-    )
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
+class Compare(Report):
+    """Run several best-effort policies over scenarios and compare the results"""
 
+    _epilog = """examples:
+  amp-nova compare scenario.yaml
+  amp-nova compare one.yaml two.yaml --policy amp-fair --policy acfs --plot figure.png
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table; raises ``AmpError`` for invalid input."""
-    names = args.policies or list(plugins.policies())
-    if len(set(names)) < len(names):
-        raise ConfigInvalid(f"--policy {max(names, key=names.count)} is given twice: remove one")
-    wanted = {text: plugins.read_policy(text) for text in names}
-    scenarios = [load(path, agent_options.read) for path in args.scenarios]
-    figure = None if args.plot is None else empty(args.plot)
-    by_scenario: dict[str, list[Row]] = {}
-    for number, scenario in enumerate(scenarios, 1):
-        fair = simulation.run(scenario, plugins.load_policy(BASELINE))
-        for name, policy in wanted.items():
-            progress(f"{scenario.name}: {name} ({number} of {len(scenarios)})")
-            result = fair if name == BASELINE else simulation.run(scenario, policy)
-            by_scenario.setdefault(scenario.name, []).append(_row(name, result, fair))
-    progress("")
-    messages = [f"{n}: {pareto.message(pareto.groups(r))}" for n, r in by_scenario.items()]
-    around = ((), ["", *messages, "", LEGEND])
-    whole = args.format == "table" and not args.columns and args.sort is None
-    rows = [row for found in by_scenario.values() for row in found]
-    table.show(args, _table(by_scenario, grouped=whole), rounded(rows), around)
-    if figure is not None:
-        pareto.draw(figure, by_scenario, args.plot)
-    return 0
+A policy may have parameters: --policy amp-r-fair:fair_ratio=0.35. The slowdown is that of the VM
+that loses most against amp-fair in the same scenario.
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``compare``."""
+        parser.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO.yaml")
+        parser.add_argument(
+            "--policy",
+            action="append",
+            dest="policies",
+            metavar="NAME[:KEY=VALUE...]",
+            help="a policy to run, may be repeated; default: all installed policies",
+        )
+        parser.add_argument(
+            "--plot",
+            metavar="FILE",
+            help="plot throughput against unfairness, with the Pareto front (needs matplotlib)",
+        )
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """Run all; raises ``AmpError`` for invalid input."""
+        names = args.policies or list(plugins.policies())
+        if len(set(names)) < len(names):
+            twice = max(names, key=names.count)
+            raise ConfigInvalid(f"--policy {twice} is given twice: remove one")
+        wanted = {text: plugins.read_policy(text) for text in names}
+        scenarios = [load(path, agent_options.read) for path in args.scenarios]
+        figure = None if args.plot is None else empty(args.plot)
+        by_scenario: dict[str, list[Row]] = {}
+        for number, scenario in enumerate(scenarios, 1):
+            fair = simulation.run(scenario, plugins.load_policy(BASELINE))
+            for name, policy in wanted.items():
+                progress(f"{scenario.name}: {name} ({number} of {len(scenarios)})")
+                result = fair if name == BASELINE else simulation.run(scenario, policy)
+                by_scenario.setdefault(scenario.name, []).append(_row(name, result, fair))
+        progress("")
+        if figure is not None:
+            pareto.draw(figure, by_scenario, args.plot)
+        messages = [f"{n}: {pareto.message(pareto.groups(r))}" for n, r in by_scenario.items()]
+        document = rounded([row for found in by_scenario.values() for row in found])
+        below = ["", *messages, "", LEGEND]
+        return Answer([*COLUMNS, "Front"], _rows(by_scenario), document, below=below)
 
 
 def _row(policy: str, result: Result, fair: Result) -> Row:
@@ -114,21 +108,12 @@ def _row(policy: str, result: Result, fair: Result) -> Row:
     }
 
 
-def _table(scenarios: Mapping[str, Sequence[Row]], *, grouped: bool) -> Table:
-    """The rows, in a section for every scenario; * marks the Pareto front.
-
-    ``grouped``: policies with the same result share a row.
-    """
-    cells = []
-    for scenario, rows in scenarios.items():
+def _rows(scenarios: Mapping[str, Sequence[Row]]) -> list[list[object]]:
+    """A row for every policy in every scenario; * marks the Pareto front."""
+    cells: list[list[object]] = []
+    for rows in scenarios.values():
         front = {p for g in pareto.groups(rows) if g.front for p in g.policies}
-        groups: dict[object, list[Row]] = {}
         for row in rows:
             mark = "*" if row["policy"] in front else ""
-            shown = tuple(cell(rounded(row[key])) for key in TITLES if key != "policy")
-            groups.setdefault((mark, shown) if grouped else row["policy"], []).append(row)
-        for same in groups.values():
-            values = [rounded(same[0][key]) for key in TITLES if key != "policy"]
-            mark = "*" if same[0]["policy"] in front else ""
-            cells.append([scenario, ", ".join(r["policy"] for r in same), *values, mark])
-    return Table(["scenario", *TITLES.values(), "front"], cells, sections=True)
+            cells.append([*(short(row[key]) for key in COLUMNS.values()), mark])
+    return cells

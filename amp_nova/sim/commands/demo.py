@@ -5,85 +5,77 @@ that the page and the metrics can be watched.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import functools
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from typing import Any
 
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.cmd.parser import whole
-from amp_nova.cmd.table import aligned, number, show_document
-from amp_nova.cmd.terminal import redrawn
+from amp_nova.cmd.arguments import whole
+from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
 from amp_nova.sim.report import rounded
 
-EPILOG = """examples:
+ADDRESS = "127.0.0.1"
+WIDTH = 79
+DURATION_MAX_S = 86_400
+LINE = "{:<8} {:>6} | {:>9} {:>5}  {:<4} {:>5} | {:>9} {:>5}  {}"
+SEEN = ("delivered", "ratio", "on")
+HEAD = LINE.format("vCPU", "booked", *SEEN, "quota", *SEEN)
+
+
+class Demo(Command):
+    """Run the same guests on two simulated hosts, one with amp-nova and one without
+
+    It shows what was booked and what was delivered, in reference cores. The exit status is 1 if a
+    booking was not delivered.
+    """
+
+    _epilog = """examples:
   amp-nova demo
   amp-nova demo --duration 120 --port 9178     and watch http://127.0.0.1:9178/ in a browser
   amp-nova demo --fast --format json
 """
-ADDRESS = "127.0.0.1"
-WIDTH = 79
-DURATION_MAX_S = 86_400
-HEAD = ["vCPU", "booked", "| with amp-nova:", "ratio", "on", "quota", "| without:", "ratio", "on"]
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``demo``."""
+        parser.add_argument(
+            "--duration",
+            type=whole(len(ACTS), DURATION_MAX_S),
+            default=32,
+            metavar="S",
+            help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--port",
+            type=whole(0, 65_535),
+            default=0,
+            metavar="P",
+            help="port of the page and the metrics (default: any)",
+        )
+        parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
+        parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
+        parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``demo`` to the command line."""
-    parser = subparsers.add_parser(
-        "demo",
-        description=(
-            "Run the same guests on two simulated hosts, one with amp-nova and one without, and "
-            "show what was booked and what was delivered, in reference cores. The exit status is "
-            "1 if a booking was not delivered."
-        ),
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "--duration",
-        type=whole(len(ACTS), DURATION_MAX_S),
-        default=32,
-        metavar="S",
-        help="length in seconds, rounded down to a multiple of 4 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--port",
-        type=whole(0, 65_535),
-        default=0,
-        metavar="P",
-        help="port of the page and the metrics (default: any)",
-    )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("--fast", action="store_true", help="do not keep pace with real time")
-    parser.add_argument("--plot", metavar="FILE", help="draw delivered over booked capacity")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the demo and print its verdict in one sentence; 1 if a booking was not delivered."""
-    figure = None if args.plot is None else empty(args.plot, 9, 3.4)
-    exporter = Exporter()
-    exporter.agent.hypervisor_up = True
-    exporter.admits = HostInfo("the demo host")
-    address = _serve(exporter, args.port)
-    say = functools.partial(print, flush=True) if args.format == "table" else lambda _text: None
-    show = _simulate(args, exporter, address, say)
-    verdict = show.verdict()
-    if figure is not None:
-        _draw(figure, show)
-        save(figure, args.plot)
-    if args.format == "json":
-        show_document("json", _figures(show, address))
-    else:
-        print(f"\n{verdict}")
-    return 0 if verdict.delivered else 1
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Print the verdict in one sentence; 1 if a booking was not delivered."""
+        args = parsed_args
+        figure = None if args.plot is None else empty(args.plot, 9, 3.4)
+        exporter = Exporter()
+        exporter.agent.hypervisor_up = True
+        exporter.admits = HostInfo("the demo host")
+        address = _serve(exporter, args.port)
+        show = _simulate(args, exporter, address)
+        verdict = show.verdict()
+        if figure is not None:
+            _draw(figure, show)
+            save(figure, args.plot)
+        print(as_json(_figures(show, address)) if args.format == "json" else f"\n{verdict}")
+        return 0 if verdict.delivered else 1
 
 
 def _serve(exporter: Exporter, port: int) -> str:
@@ -95,23 +87,23 @@ def _serve(exporter: Exporter, port: int) -> str:
     return f"http://{address}:{taken}/"
 
 
-def _simulate(
-    args: argparse.Namespace, exporter: Exporter, address: str, say: Callable[[str], None]
-) -> Show:
+def _simulate(args: argparse.Namespace, exporter: Exporter, address: str) -> Show:
     """Redraw a table every second on a terminal; elsewhere print it at the end of every act."""
     show = Show(args.duration // len(ACTS))
-    say(_introduction(address))
-    redraw = args.format == "table" and sys.stdout.isatty()
-    plain = contextlib.nullcontext(lambda lines: say("\n".join(lines)))
+    prints = args.format == "table"
+    if prints:
+        print(_introduction(address), flush=True)
+    terminal = Screen() if prints and sys.stdout.isatty() else None
     started_s = time.monotonic()
-    with redrawn() if redraw else plain as draw:
-        while show.second():
-            for cycle in show.kept.cycles:
-                exporter.update(cycle)
-            if not args.fast:
-                time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
-            if redraw or show.ends_act:
-                draw(["", *_table(show)])
+    while show.second():
+        for cycle in show.kept.cycles:
+            exporter.update(cycle)
+        if not args.fast:
+            time.sleep(max(0.0, started_s + show.now_s - time.monotonic()))
+        if terminal is not None:
+            terminal.draw(_table(show))
+        elif prints and show.ends_act:
+            print(_table(show), flush=True)
     return show
 
 
@@ -128,14 +120,14 @@ def _introduction(address: str) -> str:
     )
 
 
-def _table(show: Show) -> list[str]:
-    rows = [HEAD]
+def _table(show: Show) -> str:
+    lines = ["", *textwrap.wrap(f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}", WIDTH)]
+    lines += [f"{'':15} | {'with amp-nova':27}| without", HEAD]
     for (name, index), kept in show.kept.rows.items():
         bare = _cells(show.bare.rows[name, index])
-        vcpu = [f"{name}/{index}", number(kept.booked_refcores, ".3f")]
-        rows.append([*vcpu, *_cells(kept), number(kept.quota_cores, ".3f"), *bare])
-    now = f"{show.now_s:>3} s of {show.duration_s}: {show.act.title}"
-    return [*textwrap.wrap(now, WIDTH), *aligned(rows)]
+        vcpu = (f"{name}/{index}", _number(kept.booked_refcores))
+        lines.append(LINE.format(*vcpu, *_cells(kept), _number(kept.quota_cores), *bare).rstrip())
+    return "\n".join(lines)
 
 
 def _draw(figure: Any, show: Show) -> None:
@@ -157,7 +149,11 @@ def _draw(figure: Any, show: Show) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    return [f"{row.delivered_refcores:.3f}", number(row.ratio, ".3f"), row.core_type]
+    return [_number(row.delivered_refcores), _number(row.ratio), row.core_type]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _figures(show: Show, address: str) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.agent.publish.outbound import shared_pcpus
 from amp_nova.agent.settings import read as read_settings
 from amp_nova.agent.wakeup import Wakeup
-from amp_nova.cmd.parser import add_config_file
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.arguments import add_config_file
+from amp_nova.cmd.command import Command, progress
 from amp_nova.exceptions import (
     AmpError,
     AnswerIsNo,
@@ -43,13 +43,6 @@ from amp_nova.sim.scenarios.scenario import DURATION_MAX_S
 if TYPE_CHECKING:
     from amp_nova.host.sensor import LibvirtSensor
 
-EPILOG = """examples:
-  amp-nova record --duration 10m -o host.yaml
-  amp-nova record --duration 1h --interval 1 -o host.yaml; amp-nova whatif host.yaml --policy hsp
-
-It changes nothing, and may run beside the agent, which knows the speedups best. Ctrl-C ends it
-early and writes what was recorded so far.
-"""
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 DURATION_LEAST_S = 2.0
 INTERVAL_LEAST_S, INTERVAL_MOST_S = 0.05, 60.0
@@ -62,29 +55,6 @@ OF_THE_HOST = (
     "libvirt_run_path",
 )
 """Options of ``[agent]`` that a scenario gives elsewhere, or that are paths of the host."""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``record`` to the command line."""
-    parser = subparsers.add_parser(
-        "record",
-        description="Watch this host's instances for a while and write what they do as a scenario.",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "--duration", type=_duration_s, required=True, metavar="TIME", help="such as 90s, 10m, 1h"
-    )
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the scenario file")
-    parser.add_argument(
-        "--interval",
-        type=_interval_s,
-        default=0.5,
-        metavar="S",
-        help="seconds between two readings; default: %(default)s",
-    )
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    add_config_file(parser)
-    parser.set_defaults(run=run)
 
 
 def _duration_s(text: str) -> float:
@@ -109,28 +79,60 @@ def _interval_s(text: str) -> float:
     return found
 
 
-def run(args: argparse.Namespace) -> int:
-    """Record and write; ``AnswerIsNo`` if no instance ran, ``AmpError`` for invalid input."""
-    if args.interval * 2 > args.duration:
-        raise ConfigInvalid(
-            f"--interval {args.interval:g} allows fewer than two readings in {args.duration:g} s: "
-            "give a shorter one"
+class Record(Command):
+    """Watch this host's instances for a while and write what they do as a scenario"""
+
+    _epilog = """examples:
+  amp-nova record --duration 10m -o host.yaml
+  amp-nova record --duration 1h --interval 1 -o host.yaml; amp-nova whatif host.yaml --policy hsp
+
+It changes nothing, and may run beside the agent, which knows the speedups best. Ctrl-C ends it
+early and writes what was recorded so far.
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``record``."""
+        add = parser.add_argument
+        add(
+            "--duration",
+            type=_duration_s,
+            required=True,
+            metavar="TIME",
+            help="such as 90s, 10m, 1h",
         )
-    conf = options.load(files=args.config_file)
-    with _target(args.output, force=args.force) as target:
-        sensor, busy = _sensor(conf), _busy_cores(conf)
-        recorder, recording = _record(args, conf, sensor)
-        progress("")
-        if recording is None or not recorder.instances:
-            raise AnswerIsNo(
-                "no instance ran here, so nothing was recorded: start one, then record again"
+        add("-o", "--output", required=True, metavar="FILE", help="the scenario file")
+        add(
+            "--interval",
+            type=_interval_s,
+            default=0.5,
+            metavar="S",
+            help="seconds between two readings; default: %(default)s",
+        )
+        add("--force", action="store_true", help="replace FILE if it exists")
+        add_config_file(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Record and write; ``AnswerIsNo`` if no instance ran, ``AmpError`` for invalid input."""
+        args = parsed_args
+        if args.interval * 2 > args.duration:
+            raise ConfigInvalid(
+                f"--interval {args.interval:g} allows fewer than two readings in"
+                f" {args.duration:g} s: give a shorter one"
             )
-        text = file.text(recording, _surroundings(conf, recording, busy()))
-        _check_new(args.output, force=args.force)
-        replace_file(target, text.encode())
-    count = len(recording.instances)
-    print(f"{count} instances over {recording.lasted_s:.0f} s, written to {args.output}")
-    return 0
+        conf = options.load(files=args.config_file)
+        with _target(args.output, force=args.force) as target:
+            sensor, busy = _sensor(conf), _busy_cores(conf)
+            recorder, recording = _record(args, conf, sensor)
+            progress("")
+            if recording is None or not recorder.instances:
+                raise AnswerIsNo(
+                    "no instance ran here, so nothing was recorded: start one, then record again"
+                )
+            text = file.text(recording, _surroundings(conf, recording, busy()))
+            _check_new(args.output, force=args.force)
+            replace_file(target, text.encode())
+        count = len(recording.instances)
+        print(f"{count} instances over {recording.lasted_s:.0f} s, written to {args.output}")
 
 
 def _check_new(path: str, *, force: bool) -> None:

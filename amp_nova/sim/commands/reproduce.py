@@ -9,9 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amp_nova.cmd import table
-from amp_nova.cmd.table import Cell, Table
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.command import Answer, Report, progress
 from amp_nova.exceptions import AmpError
 from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.report import rounded
@@ -26,16 +24,16 @@ from amp_nova.sim.reproduce.figure import (
 )
 from amp_nova.sim.reproduce.papers import PAPERS, Found, reproduce, select
 
-EPILOG = """examples:
-  amp-nova reproduce
-  amp-nova reproduce kwon2011 --format json
-  amp-nova reproduce kwon2011 --figure "table 3" --plot figures
-
-All papers together take about two minutes. A row is reproduced if it is within what the paper
-prints, or off it by no more than a tenth of the published effect (single values: also by no more
-than half a percentage point, or 0.005). If the paper gives no number, the range is our reading of
-its words.
-"""
+COLUMNS = (
+    "Paper",
+    "Figure",
+    "Quantity",
+    "Published",
+    "Ours",
+    "Difference",
+    "Verdict",
+    "Notes",
+)
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
 COLORS = {
     REPRODUCED: "#2a7f3f",
@@ -51,45 +49,53 @@ BEYOND = 0.08
 """How far an infinite bound is drawn beyond the values, as a share of their range."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``reproduce`` to the command line."""
-    parser = subparsers.add_parser(
-        "reproduce",
-        description="Run the papers' experiments again, on simulated hosts.",
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS)
-    )
-    parser.add_argument(
-        "--figure", metavar="NAME", help="only this figure or table, as in 'table 3'"
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="DIR",
-        help="draw every figure, with the published values, into this folder (needs matplotlib)",
-    )
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
+class Reproduce(Report):
+    """Run the papers' experiments again, on simulated hosts"""
 
+    _epilog = """examples:
+  amp-nova reproduce
+  amp-nova reproduce kwon2011 --format json
+  amp-nova reproduce kwon2011 --figure "table 3" --plot figures
 
-def run(args: argparse.Namespace) -> int:
-    """Print the rows of one paper or of all."""
-    figures = select(args.paper, args.figure)
-    drawings = {} if args.plot is None else _drawings(args.plot, figures)
-    found = []
-    for result in reproduce(figures):
-        found.append(result)
-        progress(f"{result.paper.name}, {result.figure.name}: {len(found)} rows")
-    progress("")
-    for (paper, figure), (path, drawing) in zip(figures, drawings.items(), strict=False):
-        rows = [r.row for r in found if (r.paper, r.figure) == (paper, figure)]
-        title = f"{paper.name}, {figure.where}: {figure.title}"
-        _draw(drawing, title, rows, path)
-    notes = list(dict.fromkeys(note for r in found for note in _notes(r)))
-    after = ["", counted(found), *_explained(notes), *_left_out({p.name: p for p, _ in figures})]
-    table.show(args, _table(found, notes), rounded([document(r) for r in found]), ((), after))
-    return 0
+All papers together take about two minutes. A row is reproduced if it is within what the paper
+prints, or off it by no more than a tenth of the published effect (single values: also by no more
+than half a percentage point, or 0.005). If the paper gives no number, the range is our reading of
+its words.
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``reproduce``."""
+        add = parser.add_argument
+        add("paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS))
+        add("--figure", metavar="NAME", help="only this figure or table, as in 'table 3'")
+        add(
+            "--plot",
+            metavar="DIR",
+            help="draw every figure, with the published values, into this folder (needs "
+            "matplotlib)",
+        )
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The rows of one paper or of all."""
+        figures = select(args.paper, args.figure)
+        drawings = {} if args.plot is None else _drawings(args.plot, figures)
+        found = []
+        for result in reproduce(figures):
+            found.append(result)
+            progress(f"{result.paper.name}, {result.figure.name}: {len(found)} rows")
+        progress("")
+        for (paper, figure), (path, drawing) in zip(figures, drawings.items(), strict=False):
+            rows = [r.row for r in found if (r.paper, r.figure) == (paper, figure)]
+            title = f"{paper.name}, {figure.where}: {figure.title}"
+            _draw(drawing, title, rows, path)
+        notes = list(dict.fromkeys(note for r in found for note in _notes(r)))
+        left_out = _left_out({p.name: p for p, _ in figures})
+        return Answer(
+            COLUMNS,
+            _rows(found, notes),
+            rounded([document(r) for r in found]),
+            below=["", counted(found), *_explained(notes), *left_out],
+        )
 
 
 def _drawings(folder: str, figures: Iterable[tuple[Paper, Figure]]) -> dict[str, Any]:
@@ -138,35 +144,22 @@ def _notes(found: Found) -> tuple[str, ...]:
     return assumed if cause is None else (*assumed, f"cause: {cause}")
 
 
-def _table(found: Sequence[Found], notes: Sequence[str]) -> Table:
-    """One row per quantity, in a section for every paper; notes appear as numbers."""
+def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ...]]:
+    """One row per quantity; notes appear as numbers."""
     number = {note: str(i) for i, note in enumerate(notes, 1)}
-    rows = []
-    for result in found:
-        row, texts = result.row, _notes(result)
-        rows.append(
-            (
-                result.paper.name,
-                result.figure.name,
-                row.quantity,
-                row.published.text,
-                Cell(row.ours, f"{row.ours:.4g} {row.unit}".rstrip(), numeric=True),
-                table.formatted(row.difference, "+.3g" if row.difference else ".0f"),
-                row.verdict,
-                Cell("; ".join(texts), ", ".join(number[text] for text in texts)),
-            )
+    return [
+        (
+            result.paper.name,
+            result.figure.name,
+            result.row.quantity,
+            result.row.published.text,
+            f"{result.row.ours:.4g} {result.row.unit}".rstrip(),
+            float(f"{result.row.difference:.3g}"),
+            result.row.verdict,
+            ", ".join(number[text] for text in _notes(result)),
         )
-    headings = [
-        "paper",
-        "figure",
-        "quantity",
-        "published",
-        "ours",
-        "difference",
-        "verdict",
-        "notes",
+        for result in found
     ]
-    return Table(headings, rows, sections=True)
 
 
 def _explained(notes: Sequence[str]) -> list[str]:

@@ -3,15 +3,12 @@
 import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from amp_nova import plugins
-from amp_nova.cmd import table
-from amp_nova.cmd.settings import pairs
-from amp_nova.cmd.table import Table, cell
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.arguments import pairs
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim import report
 from amp_nova.sim import run as simulation
@@ -23,31 +20,23 @@ from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.slots import run as slots
 
-EPILOG = """examples:
-  amp-nova simulate scenario.yaml
-  amp-nova simulate scenario.yaml --policy credit --set seed=7 --format json
-  amp-nova simulate scenario.yaml --policy integrated --set slots=true
-
-The same scenario with the same seed gives the same bytes. The user guide (simulator) documents the
-keys of a scenario and defines every number of the result.
-"""
 REPLACEABLE = ("duration_s", "seed")
-CLOUD_HEADINGS = ("hour", "instances", "booked", "best effort", "unplaced")
+CLOUD_COLUMNS = ("Hour", "Instances", "Booked", "Best Effort", "Unplaced")
 COLUMNS = {
-    "vm": "name",
-    "booked": "booked_refcores",
-    "delivered": "delivered_ratio",
-    "least": "delivered_ratio_min",
-    "most": "delivered_ratio_max",
-    "progress": "progress_refcores",
-    "on fast": "fast_share",
-    "slowdown": "slowdown",
-    "done at s": "completion_s",
+    "VM": "name",
+    "Booked": "booked_refcores",
+    "Delivered": "delivered_ratio",
+    "Least": "delivered_ratio_min",
+    "Most": "delivered_ratio_max",
+    "Progress": "progress_refcores",
+    "On Fast": "fast_share",
+    "Slowdown": "slowdown",
+    "Done At s": "completion_s",
 }
 COLUMNS_OF_SOME = {
     "I/O byte/s": "io_bytes_s",
-    "usage": "combined_usage_ratio",
-    "requests": "requests_completed",
+    "Usage": "combined_usage_ratio",
+    "Requests": "requests_completed",
     "p50 s": "latency_p50_s",
     "p95 s": "latency_p95_s",
     "p99 s": "latency_p99_s",
@@ -55,48 +44,53 @@ COLUMNS_OF_SOME = {
 """Shown if a VM of the scenario has them."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``simulate`` to the command line."""
-    parser = subparsers.add_parser(
-        "simulate",
-        description="Run a scenario with the agent's own control loop on a simulated host.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
-    parser.add_argument(
-        "--policy", metavar="NAME", help="best-effort policy instead of the scenario's"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="the scenario's seed, duration_s or ips_controller, slots=true for a scheduler in "
-        "slots of 10 ms (credit, aash, integrated), or a parameter of the policy; may be repeated",
-    )
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
+class Simulate(Report):
+    """Run a scenario with the agent's own control loop on a simulated host"""
 
+    _epilog = """examples:
+  amp-nova simulate scenario.yaml
+  amp-nova simulate scenario.yaml --policy credit --set seed=7 --format json
+  amp-nova simulate scenario.yaml --policy integrated --set slots=true
 
-def run(args: argparse.Namespace) -> int:
-    """Print the result; raises ``AmpError`` for invalid input."""
-    whole = document.load(args.scenario)
-    if description.describes(whole):
-        return _cloud(args, whole, args.scenario)
-    wanted = scenario.read(whole, args.scenario.stem, agent_options.read)
-    settings = pairs("--set", args.settings)
-    simulate = slots.run if _boolean("slots", settings.pop("slots", "false")) else simulation.run
-    wanted = scenario.override(wanted, settings)
-    name = wanted.policy if args.policy is None else args.policy
-    policy = plugins.read_policy(name, **settings)
-    result = simulate(wanted, policy)
-    vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
-    some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}
-    columns = COLUMNS | some
-    rows = [[vm.get(key) for key in columns.values()] for vm in vms]
-    table.show(args, Table(list(columns), rows), report.rounded(result), _around(result))
-    return 0
+The same scenario with the same seed gives the same bytes. The user guide (simulator) documents the
+keys of a scenario and defines every number of the result.
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``simulate``."""
+        parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="what to run")
+        parser.add_argument(
+            "--policy", metavar="NAME", help="best-effort policy instead of the scenario's"
+        )
+        parser.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="settings",
+            help="the scenario's seed, duration_s or ips_controller, slots=true for a scheduler in "
+            "slots of 10 ms (credit, aash, integrated), or a parameter of the policy; may be "
+            "repeated",
+        )
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """Run it; raises ``AmpError`` for invalid input."""
+        whole = document.load(args.scenario)
+        if description.describes(whole):
+            return _cloud(args, whole, args.scenario)
+        wanted = scenario.read(whole, args.scenario.stem, agent_options.read)
+        settings = pairs("--set", args.settings)
+        in_slots = _boolean("slots", settings.pop("slots", "false"))
+        wanted = scenario.override(wanted, settings)
+        name = wanted.policy if args.policy is None else args.policy
+        policy = plugins.read_policy(name, **settings)
+        result = (slots if in_slots else simulation).run(wanted, policy)
+        vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
+        some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}
+        columns = COLUMNS | some
+        rows = [[short(vm.get(key)) for key in columns.values()] for vm in vms]
+        above, below = _around(result)
+        return Answer(list(columns), rows, report.rounded(result), above, below)
 
 
 def _boolean(key: str, text: str) -> bool:
@@ -109,21 +103,21 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
     """The lines above and below the table of the guests."""
     head = f"{result.scenario}: {result.duration_s:g} s, best-effort policy {result.policy}"
     host = (
-        f"throughput {cell(result.throughput)}, ASP {cell(result.asp)}, "
-        f"unfairness {cell(result.unfairness)}, migrations {result.migrations} "
+        f"throughput {short(result.throughput)}, ASP {short(result.asp)}, "
+        f"unfairness {short(result.unfairness)}, migrations {result.migrations} "
         f"({result.cross_llc_migrations} between caches), "
-        f"fast cores idle {cell(result.fast_idle_ratio)}"
+        f"fast cores idle {short(result.fast_idle_ratio)}"
     )
     if isinstance(result, ResultWithPower):
         host += (
-            f", power {cell(result.power_w)} W, "
-            f"performance per watt {cell(result.performance_per_watt)}"
+            f", power {short(result.power_w)} W, "
+            f"performance per watt {short(result.performance_per_watt)}"
         )
     return [head, ""], ["", host]
 
 
-def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> int:
-    """Print what happens in a cloud; raises ``AmpError`` for invalid input."""
+def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> Answer:
+    """What happens in a cloud; raises ``AmpError`` for invalid input."""
     given = pairs("--set", args.settings)
     for key in given:
         if key not in REPLACEABLE:
@@ -151,7 +145,7 @@ def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> int:
         f"{result.arrived} arrived, {result.refused} refused; booked and best effort in reference "
         f"cores, of {result.bookable_refcores:g} that can be booked"
     )
-    answer = {
+    summary = {
         "scenario": wanted.name,
         "policy": cloud.policy,
         "duration_s": wanted.duration_s,
@@ -159,5 +153,5 @@ def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> int:
         **asdict(result),
         "samples": [asdict(sample) for sample in result.samples],
     }
-    table.show(args, Table(list(CLOUD_HEADINGS), rows), rounded(answer), ([head, ""], ["", foot]))
-    return 0
+    rows = [[short(value) for value in row] for row in rows]
+    return Answer(CLOUD_COLUMNS, rows, rounded(summary), above=[head, ""], below=["", foot])

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amp_nova import plugins
-from amp_nova.cmd import table
-from amp_nova.cmd.settings import pairs
-from amp_nova.cmd.table import Cell, Table, cell, formatted
-from amp_nova.cmd.terminal import progress
+from amp_nova.cmd.arguments import pairs
+from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import fault
 from amp_nova.policies.api import Policy
@@ -22,25 +20,17 @@ from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.what_if import Numbers, Recorded
 
-EPILOG = """examples:
-  amp-nova record --duration 10m -o host.yaml
-  amp-nova whatif host.yaml --policy hsp
-  amp-nova whatif host.yaml --core-type fast=+2 --book web=0.5
-
-Any scenario will do, but the error of the answer is known only for recordings. Several changes are
-made together; several policies are compared, each with all the other changes.
-"""
-HEADINGS = (
-    "what if",
-    "vm",
-    "recorded",
-    "progress",
-    "then",
-    "error",
-    "slowdown",
-    "slowdown then",
-    "delivered",
-    "delivered then",
+COLUMNS = (
+    "What If",
+    "VM",
+    "Recorded",
+    "Progress",
+    "Then",
+    "Error",
+    "Slowdown",
+    "Slowdown Then",
+    "Delivered",
+    "Delivered Then",
 )
 LEGEND = """\
 progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
@@ -60,67 +50,63 @@ class Alternative(NamedTuple):
     errors: Numbers
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``whatif`` to the command line."""
-    parser = subparsers.add_parser(
-        "whatif",
-        description="Run a scenario as it is and as it would be with changes, and compare.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO.yaml", help="such as a recording")
-    parser.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        dest="policies",
-        metavar="NAME[:KEY=VALUE...]",
-        help="another best-effort policy; may be repeated",
-    )
-    parser.add_argument(
-        "--core-type",
-        action="append",
-        default=[],
-        dest="cores",
-        metavar="NAME=+N|-N",
-        help="more or fewer cores of a type; may be repeated",
-    )
-    parser.add_argument(
-        "--book",
-        action="append",
-        default=[],
-        dest="bookings",
-        metavar="VM=REFCORES",
-        help="another booking of each vCPU of a VM, 0 for none; may be repeated",
-    )
-    table.add_arguments(parser)
-    parser.set_defaults(run=run)
+class WhatIf(Report):
+    """Run a scenario as it is and as it would be with changes, and compare"""
 
+    _epilog = """examples:
+  amp-nova record --duration 10m -o host.yaml
+  amp-nova whatif host.yaml --policy hsp
+  amp-nova whatif host.yaml --core-type fast=+2 --book web=0.5
 
-def run(args: argparse.Namespace) -> int:
-    """Print the answer; raises ``AmpError`` for invalid input."""
-    whole = document.load(args.scenario)
-    as_it_is = _read(whole)
-    known = recorded.read(whole)
-    changed, changes = _changed(args, whole)
-    policies = _policies(args.policies, as_it_is, changes)
-    own = plugins.read_policy(as_it_is.policy)
-    progress("the scenario as it is")
-    as_is = simulation.run(as_it_is, own)
-    model = None if known is None else what_if.model_error(as_is, known)
-    answers = []
-    for number, (text, policy) in enumerate(policies, 1):
-        label = ", ".join([f"policy {text}"] * bool(text) + changes)
-        progress(f"{label} ({number} of {len(policies)})")
-        predicted = what_if.predict(_read, changed, policy, known)
-        answers.append(Alternative(label, predicted[0], what_if.error_of(predicted, model)))
-    progress("")
-    head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
-    said = [line for answer in answers for line in _message(as_is, answer)]
-    said.append(_accuracy(known, model))
-    shown = Table(HEADINGS, _rows(as_is, answers, known), sections=True)
-    around = [head, ""], ["", *said, "", LEGEND]
-    table.show(args, shown, rounded(_document(as_is, answers, known, model)), around)
-    return 0
+Any scenario will do, but the error of the answer is known only for recordings. Several changes are
+made together; several policies are compared, each with all the other changes.
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``whatif``."""
+
+        def add(name: str, dest: str, metavar: str, text: str) -> None:
+            parser.add_argument(
+                name, action="append", default=[], dest=dest, metavar=metavar, help=text
+            )
+
+        parser.add_argument(
+            "scenario", type=Path, metavar="SCENARIO.yaml", help="such as a recording"
+        )
+        policy = "another best-effort policy; may be repeated"
+        cores = "more or fewer cores of a type; may be repeated"
+        book = "another booking of each vCPU of a VM, 0 for none; may be repeated"
+        add("--policy", "policies", "NAME[:KEY=VALUE...]", policy)
+        add("--core-type", "cores", "NAME=+N|-N", cores)
+        add("--book", "bookings", "VM=REFCORES", book)
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """Run all; raises ``AmpError`` for invalid input."""
+        whole = document.load(args.scenario)
+        as_it_is = _read(whole)
+        known = recorded.read(whole)
+        changed, changes = _changed(args, whole)
+        policies = _policies(args.policies, as_it_is, changes)
+        own = plugins.read_policy(as_it_is.policy)
+        progress("the scenario as it is")
+        as_is = simulation.run(as_it_is, own)
+        model = None if known is None else what_if.model_error(as_is, known)
+        answers = []
+        for number, (text, policy) in enumerate(policies, 1):
+            label = ", ".join([f"policy {text}"] * bool(text) + changes)
+            progress(f"{label} ({number} of {len(policies)})")
+            predicted = what_if.predict(_read, changed, policy, known)
+            answers.append(Alternative(label, predicted[0], what_if.error_of(predicted, model)))
+        progress("")
+        head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
+        said = [line for answer in answers for line in _message(as_is, answer)]
+        return Answer(
+            COLUMNS,
+            _rows(as_is, answers, known),
+            rounded(_document(as_is, answers, known, model)),
+            above=[head, ""],
+            below=["", *said, _accuracy(known, model), "", LEGEND],
+        )
 
 
 def _read(whole: Value) -> Scenario:
@@ -179,14 +165,14 @@ def _rows(
                 [
                     label,
                     name,
-                    measured.get("progress_refcores"),
-                    now.progress_refcores,
-                    then.progress_refcores,
-                    Cell(error, _error_text(error) or "-", numeric=True),
-                    now.slowdown,
-                    then.slowdown,
-                    formatted(now.delivered_ratio, ".3f"),
-                    formatted(then.delivered_ratio, ".3f"),
+                    short(measured.get("progress_refcores")),
+                    short(now.progress_refcores),
+                    short(then.progress_refcores),
+                    None if error is None else float(f"{error:.2g}"),
+                    short(now.slowdown),
+                    short(then.slowdown),
+                    short(now.delivered_ratio),
+                    short(then.delivered_ratio),
                 ]
             )
     return rows
@@ -203,10 +189,10 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
         before, after = getattr(as_is, name), getattr(answer.result, name)
         error = answer.errors.get(("", name))
         title = {"asp": "ASP", "fast_idle_ratio": "fast cores idle"}.get(name, name)
-        parts.append(f"{title} {cell(before)} -> {cell(after)} {_error_text(error)}".rstrip())
+        parts.append(f"{title} {short(before)} -> {short(after)} {_error_text(error)}".rstrip())
     lines = [f"{answer.label}: {', '.join(parts)}"]
-    short = {n: v.delivered_ratio for n, v in answer.result.vms.items()}
-    for name, ratio in short.items():
+    for name, vm in answer.result.vms.items():
+        ratio = vm.delivered_ratio
         if ratio is not None and ratio < SHORT:
             lines.append(f"{answer.label}: {name} would get {ratio:.0%} of its booking")
     return lines

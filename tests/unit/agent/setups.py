@@ -6,7 +6,7 @@ import threading
 import time
 
 from amp_nova import conf as options
-from amp_nova.agent import wiring
+from amp_nova.agent import service, wiring
 from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.operator.pause import Pauses
 from tests.fakehost import Node
@@ -30,6 +30,8 @@ class Setup:
         monkeypatch.setattr(wiring, "make_sensor", self._make_sensor)
         # A real guard must not take a fake node's threads for real ones.
         monkeypatch.setattr(Guarding, "_start", lambda _self: None)
+        # Tests of single cycles need no lease.
+        monkeypatch.setattr(service, "NO_LEASE", "")
 
     def _make_sensor(self, conf, wake=None):
         self.wake = wake

@@ -14,6 +14,7 @@ from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
+from amp_nova.guard import lease
 from tests.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, Setup, run_until
 
@@ -190,6 +191,49 @@ def test_io_work_waits_for_the_cycle_lock(setup):
     poll.join(10)
 
     assert len(steps) == 1
+
+
+def test_an_agent_whose_lease_is_lost_writes_nothing_until_it_has_adopted(setup, monkeypatch):
+    """Neither limits nor I/O threads; the next cycle takes a new lease and repairs."""
+    setup.node.start(specs=HALF)
+    running, steps = Service(setup.conf()), []
+    running.io = SimpleNamespace(
+        due=lambda _now_s: True, step=lambda *_: steps.append(1) or [], report=None
+    )
+    tid, observe = setup.node.host.tid(0), running.sensor.observe
+
+    def observe_and_lose():
+        (setup.state / lease.LEASE).unlink()
+        return observe()
+
+    with running.in_control() as guarding:
+        guarding.after(running.once())
+        setup.node.kernel.affinity[tid] = {0, 2}
+        with monkeypatch.context() as patched:
+            patched.setattr(running.sensor, "observe", observe_and_lose)
+            fenced = running.once()
+        running.poll_io()
+        guarding.after(fenced)
+
+        assert {f.reason for f in fenced.outcome.failures.values()} == {"lease"}
+        assert (setup.node.kernel.affinity[tid], steps) == ({0, 2}, [])
+
+        repaired = running.once()
+        running.poll_io()
+        assert repaired.changes
+        assert not repaired.outcome.failures
+        assert (setup.node.kernel.affinity[tid] in ({0, 1}, {2, 3}), steps) == (True, [1])
+
+
+def test_without_control_nothing_is_written(setup, monkeypatch):
+    """Whoever runs a cycle has to take a lease first."""
+    monkeypatch.setattr(service, "NO_LEASE", "this process has taken no lease")
+    setup.node.start(specs=HALF)
+
+    failures = Service(setup.conf()).once().outcome.failures
+
+    assert {f.reason for f in failures.values()} == {"lease"}
+    assert setup.node.kernel.writes == 0
 
 
 def test_a_question_before_the_first_cycle_is_answered(setup):

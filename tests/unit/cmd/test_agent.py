@@ -10,8 +10,10 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
+from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.operator.locks import locked
 from amp_nova.cmd.agent import main
+from amp_nova.guard import lease
 from tests import machines, trees
 from tests.fakehost import Node
 
@@ -25,6 +27,8 @@ def node(tmp_path, monkeypatch):
     (tmp_path / "host").mkdir()
     found = Node(tmp_path / "host", monkeypatch)
     monkeypatch.setattr(wiring, "make_sensor", lambda conf, wake=None: found.sensor)
+    # A real guard must not take a fake node's threads for real ones.
+    monkeypatch.setattr(Guarding, "_start", lambda _self: None)
     return found
 
 
@@ -80,6 +84,36 @@ def test_once_changes_and_reports(node, run):
         ),
         f"{NAME}: CPU weight 1000",
     ]
+
+
+def test_once_has_a_lease_like_the_service(node, run, tmp_path):
+    """So a guard keeps the host in its safe state once that has expired."""
+    node.start(specs=HALF)
+
+    assert run("--once")[0] == 0
+
+    assert 9.0 < lease.remaining_s(tmp_path / "state") <= 10.0
+
+
+def test_once_writes_nothing_while_another_process_changes_limits(node, run, tmp_path):
+    """The answer is no, and names the process."""
+    node.start(specs=HALF)
+    with locked(tmp_path / "state", "cycle.lock"):
+        status, out, _ = run("--once")
+
+    assert status == 1
+    assert node.kernel.writes == 0
+    assert f"process {os.getpid()}" in out
+
+
+def test_dry_run_needs_no_lease(node, run, tmp_path):
+    """It works beside a service, and leaves no trace."""
+    node.start(specs=HALF)
+    with locked(tmp_path / "state", "agent.lock"):
+        status, out, _ = run("--dry-run")
+
+    assert (status, out.count("quota")) == (0, 2)
+    assert not (tmp_path / "state" / "lease").exists()
 
 
 def test_second_run_has_nothing_to_change(node, run):
@@ -167,12 +201,15 @@ def test_problems_are_reported(node, run):
     assert "instance-00000002: its threads cannot be read: " in out
 
 
-def test_second_agent_cannot_run_now(node, run, tmp_path):
+@pytest.mark.parametrize("arguments", [[], ["--once"]])
+def test_second_agent_cannot_run_now(node, run, tmp_path, arguments):
     """Exit status 1 and one sentence: systemd starts it again, and the other one may have ended."""
+    node.start(specs=HALF)
     with locked(tmp_path / "state", "agent.lock"):
-        status, _, err = run()
+        status, _, err = run(*arguments)
 
     assert status == 1
+    assert node.kernel.writes == 0
     process = Path("/proc/self/comm").read_text().strip()
     assert err == (
         "amp-nova-agent: another amp-nova-agent runs here: "
@@ -183,8 +220,8 @@ def test_second_agent_cannot_run_now(node, run, tmp_path):
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ({"cycle_s": "x"}, "[agent] cycle_s = x is not allowed: give a number from 0.05 to 3600"),
-        ({"cycle_s": "0"}, "[agent] cycle_s = 0 is not allowed: give a number from 0.05"),
+        ({"cycle_s": "x"}, "[agent] cycle_s = x is not allowed: could not convert string to"),
+        ({"cycle_s": "0"}, "[agent] cycle_s = 0 is not allowed: Should be greater than or"),
         ({"state_path": "/proc/self/x"}, "[agent] state_path /proc/self/x cannot be written"),
     ],
 )

@@ -43,7 +43,16 @@ ELSEWHERE = {
     "calibrate": "what the others name; a busy host: test_calibrate.py",
 }
 """Commands with a situation that a test of their own creates."""
-ANYWHERE = {"flavor", "simulate", "compare", "reproduce", "whatif", "demo", "completion"}
+ANYWHERE = {
+    "flavor check",
+    "simulate",
+    "compare",
+    "reproduce",
+    "whatif",
+    "demo",
+    "help",
+    "complete",
+}
 """They work on arguments and files alone."""
 
 
@@ -152,7 +161,7 @@ def test_the_guard_has_a_version_and_a_next_step(capsys, tmp_path):
 def test_every_command_has_a_version(command, capsys):
     """``amp-nova COMMAND --version`` too."""
     with pytest.raises(SystemExit) as exit_:
-        main([command, "--version"])
+        main([*command.split(), "--version"])
 
     assert exit_.value.code == 0
     assert re.fullmatch(r"amp-nova \d\S+\n", capsys.readouterr().out)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,8 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import amp_nova
 from amp_nova.agent.loop import Loop
+from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel, lease, record
 from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.restore import found, restore
@@ -40,7 +43,7 @@ class Guarded:
         self.node.start(OTHER, pid=4100)
         self.cycle()
         self.lease = lease.Lease(self.state, 10.0)
-        self.lease.renew()
+        self.lease.take()
         self.watch = Watch(self.state, str(self.root / "proc"))
 
     def cycle(self):
@@ -71,8 +74,8 @@ class Guarded:
     def place(self, index=0, pid=4000):
         return self.node.kernel.affinity[self.node.host.tid(index, pid)]
 
-    def move(self, pcpus, index=0):
-        self.node.kernel.affinity[self.node.host.tid(index)] = set(pcpus)
+    def move(self, pcpus, index=0, pid=4000):
+        self.node.kernel.affinity[self.node.host.tid(index, pid)] = set(pcpus)
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -174,15 +177,14 @@ def test_a_record_of_a_later_version_is_not_used(host):
     path = host.state / record.FOLDER / f"{resource(NAME)}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
 
-    with pytest.raises(ValueError, match="it is of version 3, not 2"):
+    with pytest.raises(ValueError, match="it is of version 3, which a newer amp-nova made"):
         record.load(host.state / record.FOLDER, resource(NAME))
 
 
-def test_a_change_by_somebody_else_after_that_is_not_fought_over(host):
-    """Only the first poll of an expired lease writes."""
+def test_what_is_safe_is_not_written_again(host):
+    """However long the lease is expired; and it is one expiry."""
     host.expire()
     host.watch.poll()
-    host.reload()
     writes = host.node.kernel.writes
 
     for _ in range(3):
@@ -190,6 +192,193 @@ def test_a_change_by_somebody_else_after_that_is_not_fought_over(host):
 
     assert host.node.kernel.writes == writes
     assert lease.expirations(host.state) == 1
+
+
+def test_a_write_that_comes_too_late_is_undone(host):
+    """By an agent that was stopped right before it; the guard says so once."""
+    group = host.node.host.group(NAME, "vcpu0")
+    host.expire()
+    host.watch.poll()
+
+    for _ in range(2):
+        if host.node.host.version == 2:
+            put(group / "cpu.max", "5000 20000")
+        else:
+            put(group / "cpu.cfs_quota_us", 5000)
+        assert limit_ms(host) == pytest.approx(0.25)
+        host.watch.poll()
+        assert limit_ms(host) == pytest.approx(0.5)
+
+
+def test_nothing_is_written_after_an_agent_has_taken_a_new_lease(host, monkeypatch):
+    """Not even to the domains that are left."""
+    host.move(FAST)
+    guarded = []
+
+    def back(domain, *_, **__):
+        guarded.append(domain.name)
+        host.lease.take()
+        return restore(domain, lambda _vcpu, now: now)
+
+    monkeypatch.setattr("amp_nova.guard.__main__.restore", back)
+    host.expire()
+
+    host.watch.poll()
+
+    assert guarded == [NAME]
+
+
+@pytest.mark.parametrize("when", ["before the write", "after the write"])
+def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkeypatch, when):
+    """A command that keeps the lock for long does not keep the guard from its work."""
+    domain, write = record.load(host.state / record.FOLDER, resource(NAME)), kernel._write
+
+    def release():
+        Pauses(host.state).pause(resource(NAME), WHY)
+        restore(domain, found)
+
+    def state(thread, real=kernel.VcpuTarget.state):
+        now = real(thread)
+        if when == "before the write":
+            monkeypatch.setattr(kernel.VcpuTarget, "state", real)
+            release()
+        return now
+
+    def late(folder, name, value):
+        if when == "after the write" and "cfs_period" not in name:
+            monkeypatch.setattr(kernel, "_write", write)
+            release()
+        write(folder, name, value)
+
+    host.move(FAST)
+    host.expire()
+    monkeypatch.setattr(kernel.VcpuTarget, "state", state)
+    monkeypatch.setattr(kernel, "_write", late)
+
+    host.watch.poll()
+
+    assert limit_ms(host) is None
+    assert host.place() == SLOW | FAST
+
+
+def test_a_vcpu_that_is_moved_before_the_write_gets_the_limit_of_where_it_is(host, monkeypatch):
+    """Not that of where it was when its affinity was read."""
+    host.move(FAST)
+    write = host.node.kernel.write_in
+
+    def moves(folder, name, value):
+        write(folder, name, value)
+        if name in ("cpu.max", "cpu.cfs_quota_us"):
+            monkeypatch.setattr(kernel, "_write", write)
+            host.move(SLOW)
+
+    monkeypatch.setattr(kernel, "_write", moves)
+    host.expire()
+
+    host.watch.poll()
+
+    assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
+
+
+def test_a_vcpu_that_never_stays_does_not_keep_the_guard(host, monkeypatch):
+    """Each poll tries a few times; the other domains have their turn."""
+    write, places = host.node.kernel.write_in, [SLOW, FAST]
+
+    def moves(folder, name, value):
+        write(folder, name, value)
+        if name in ("cpu.max", "cpu.cfs_quota_us"):
+            places.reverse()
+            host.move(places[0])
+
+    monkeypatch.setattr(kernel, "_write", moves)
+    host.move(FAST)
+    host.reload()
+    host.expire()
+
+    host.watch.poll()
+
+    assert host.weights()[OTHER] == 10
+
+
+def test_pcpus_that_somebody_else_gives_best_effort_are_left_to_it(host):
+    """They are not all among those found, so the agent has not placed it there."""
+    host.node.kernel.pcpus = frozenset(range(6))
+    host.expire()
+    host.watch.poll()
+    host.move({3, 5}, pid=4100)
+
+    host.watch.poll()
+
+    assert host.place(pid=4100) == {3, 5}
+
+
+POISONED = {
+    "cut": lambda text: text[:100],
+    "empty": lambda _text: "",
+    "number": lambda _text: "1",
+    "deep": lambda _text: "[" * 100_000,
+    "newer": lambda text: text.replace('"version": 2, "resource"', '"version": 9, "resource"'),
+    "cgroup": lambda text: re.sub(r'"version": [12], "allowed"', '"version": 3, "allowed"', text),
+    "infinite": lambda text: text.replace('"burst_us": 0', '"burst_us": Infinity'),
+    "period": lambda text: re.sub(r'"period_us": \d+', '"period_us": 0', text),
+    "pcpus": lambda text: re.sub(r'"allowed": \[', '"allowed": [1000000000000000000, ', text),
+    "process": lambda text: re.sub(r'"process": "[^"]*', r"\g<0>\\u0000", text),
+    "task": lambda text: re.sub(r'"task": "[^"]*', '"task": "/proc/1/task/x', text),
+}
+
+
+@pytest.mark.parametrize("poison", POISONED.values(), ids=POISONED)
+def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys, poison):
+    """It is reported, kept as it is, and its domain is left alone."""
+    path = host.state / record.FOLDER / f"{resource(NAME)}.json"
+    damaged = poison(path.read_text())
+    path.write_text(damaged)
+    host.move(FAST)
+    host.reload()
+    host.expire()
+
+    assert host.watch.poll() == (1.0, True)
+    host.watch.poll()
+
+    assert host.weights()[OTHER] == 10
+    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.5))
+    assert path.read_text() == damaged
+    assert capsys.readouterr().err.count(f"the record of {resource(NAME)}") == 1
+
+
+def test_a_fault_with_one_domain_does_not_affect_the_others(host, capsys, monkeypatch):
+    """Whatever it is; it is said once, and tried again."""
+
+    def fails(domain, *arguments, **more):
+        if domain.name == NAME:
+            raise ZeroDivisionError
+        return restore(domain, *arguments, **more)
+
+    monkeypatch.setattr("amp_nova.guard.__main__.restore", fails)
+    host.reload()
+    host.expire()
+    host.watch.poll()
+    host.watch.poll()
+
+    assert host.weights()[OTHER] == 10
+    assert capsys.readouterr().err.count(f"{NAME} cannot be guarded: ZeroDivisionError()") == 1
+
+
+def test_a_folder_of_records_that_cannot_be_read_does_not_end_the_guard(host, capsys):
+    """It is reported, and read again by the next poll."""
+    folder = host.state / record.FOLDER
+    folder.rename(folder.with_name("away"))
+    folder.touch()
+    host.reload()
+    host.expire()
+
+    assert host.watch.poll() == (1.0, True)
+    assert "records cannot be read: Not a directory" in capsys.readouterr().err
+    folder.unlink()
+    folder.with_name("away").rename(folder)
+    host.watch.poll()
+
+    assert host.weights()[OTHER] == 10
 
 
 def test_the_limit_follows_a_vcpu_that_is_moved_later(host):
@@ -264,26 +453,27 @@ def test_a_group_that_another_group_has_replaced_is_never_written(host):
     assert host.node.host.limit(NAME, 0).split()[0] in ("max", "-1")
 
 
-@pytest.mark.parametrize("until_s", [None, 4e9, "nonsense"])
+@pytest.mark.parametrize("until_s", ["null", "4e9", '"nonsense"', "NaN", "[" * 9_999], ids=range(5))
 def test_what_an_operator_has_paused_is_left_alone(host, until_s):
-    """Also by a pause that cannot be read."""
-    put(host.state / f"holds/{resource(OTHER)}.json", json.dumps({"until_s": until_s, "why": "x"}))
+    put(host.state / f"holds/{resource(OTHER)}.json", f'{{"why": "", "until_s": {until_s}}}')
     host.reload()
+    host.move({0, 2})
     host.expire()
 
     host.watch.poll()
 
     assert host.weights() == {NAME: 1000, OTHER: 100}
+    assert host.place() == SLOW
 
 
 def test_it_ends_when_nothing_is_left_to_guard(host):
-    """The records of domains that ended are removed."""
+    """It removes no record: an agent may have written another one meanwhile."""
     host.node.host.stop(NAME)
     host.node.host.stop(OTHER, pid=4100)
     host.expire()
 
     assert host.watch.poll() == (1.0, False)
-    assert list((host.state / record.FOLDER).iterdir()) == []
+    assert len(list((host.state / record.FOLDER).iterdir())) == 2
     assert lease.expirations(host.state) == 0
 
 
@@ -300,7 +490,7 @@ def test_a_lease_that_is_renewed_again_ends_the_guards_part(host):
     """And the next expiration is counted as another one."""
     host.expire()
     host.watch.poll()
-    host.lease.renew()
+    host.lease.take()
     assert host.lease.taken_over()
     assert not host.lease.taken_over()
     host.watch.poll()

@@ -22,12 +22,14 @@ SAFE = st.builds(
 )
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 NUMBERS = st.integers(0, 2**64 - 1)
+PROCESS = "/proc/4711"
+TASKS = st.integers(1, 2**22).map(lambda tid: f"{PROCESS}/task/{tid}")
 VCPUS = st.builds(
-    Vcpu, TEXT, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
+    Vcpu, TASKS, TEXT, TEXT, NUMBERS, st.sampled_from([1, 2]), PCPUS,
     st.builds(State, LIMITS, PCPUS), SAFE,
 )  # fmt: skip
 DOMAINS = st.builds(
-    Domain, st.uuids().map(str), TEXT, TEXT, TEXT, TEXT, TEXT, NUMBERS, st.booleans(),
+    Domain, st.uuids().map(str), TEXT, TEXT, st.just(PROCESS), TEXT, TEXT, NUMBERS, st.booleans(),
     st.integers(0, 10000), st.dictionaries(st.integers(0, 99), VCPUS, max_size=3),
 )  # fmt: skip
 
@@ -63,6 +65,62 @@ def test_a_write_that_fails_leaves_the_old_record(folder, monkeypatch):
 
     assert record.load(folder, "vm").name == "name"
     assert [p.name for p in folder.iterdir()] == ["vm.json"]
+
+
+def test_what_is_set_aside_is_kept_whatever_is_recorded_since(folder):
+    """Twice: neither is lost."""
+    for text in ("first", "second"):
+        (folder / "vm.json").write_text(text)
+        assert record.set_aside(folder, "vm").read_text() == text
+        record.save(folder, Domain("vm", "name", "", "/proc/1", "2"))
+
+    kept = sorted(folder.glob("*.aside"))
+    assert [p.read_text() for p in kept] == ["first", "second"]
+    assert [name for name, _ in record.load_all(folder)] == ["vm"]
+
+
+FIRST = """{"version": 1, "resource": "vm", "name": "instance-1", "display_name": "web",
+"process": "/proc/7", "started": "99", "group": "/sys/fs/cgroup/vm", "inode": 5, "idle": false,
+"weight": 1024, "vcpus": {"0": {"task": "/proc/7/task/9", "started": "100",
+"group": "/sys/fs/cgroup/vm/vcpu0", "inode": 6, "version": 1, "allowed": [0, 1],
+"found": {"pcpus": [0, 1], "quota_us": null, "period_us": 100000, "burst_us": 0},
+"safe": {"pcpus": [1], "limits": [{"pcpus": [1], "quota_us": 5000, "period_us": 20000,
+"burst_us": 0}], "leave": false}}}}"""
+"""As the first release that has records writes them."""
+
+
+def test_a_record_of_the_first_version_is_read(folder):
+    """After an upgrade, with the guests of before."""
+    (folder / "vm.json").write_text(FIRST)
+
+    found = record.load(folder, "vm")
+
+    everywhere, limits = frozenset({0, 1}), ((frozenset({1}), Limit(5000, 20000)),)
+    assert (found.name, found.started, found.group, found.weight) == (
+        "instance-1", "99", "/sys/fs/cgroup/vm", 1024,
+    )  # fmt: skip
+    assert found.vcpus[0] == Vcpu(
+        "/proc/7/task/9", "100", "/sys/fs/cgroup/vm/vcpu0", 6, 1, everywhere,
+        State(Limit(None), everywhere), Safe(frozenset({1}), limits),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (record.OLDEST - 1, "of version 0, which another amp-nova made"),
+        (record.VERSION + 1, f"of version {record.VERSION + 1}, which a newer amp-nova made"),
+        ("1", "of version '1', which another amp-nova made"),
+        (None, "of version None, which another amp-nova made"),
+    ],
+)
+def test_a_record_of_another_version_is_said_and_not_used(folder, version, said):
+    """Whole as it is otherwise: its fields may mean something else."""
+    text = json.loads((folder / "vm.json").read_text())
+    (folder / "vm.json").write_text(json.dumps({**text, "version": version}))
+
+    with pytest.raises(ValueError, match=said):
+        record.load(folder, "vm")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import record
 from amp_nova.guard.record import Limit, State
+from amp_nova.host import records
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
 from tests.fakehost import Node, put, resource
@@ -174,6 +175,84 @@ def test_the_record_of_an_instance_that_ended_is_removed(node, start):
     agent.loop.cycle()
 
     assert [name for name, _ in record.load_all(agent.records.folder)] == [resource("other")]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, caplog, alive):
+    """It may say what the first agent found; the others are used."""
+    node.start("other", pid=4100, specs=HALF)
+    first = start()
+    first.loop.cycle()
+    path, other = first.records.folder / f"{R}.json", first.recorded("other")
+    newer = path.read_text().replace('"version": 2, "resource"', '"version": 9, "resource"')
+    path.write_text(newer)
+    if not alive:
+        node.host.stop()
+        node.libvirt.known.pop(R)
+
+    second = start()
+    assert not second.loop.cycle().outcome.failures
+
+    kept = path if not alive else path.with_name(f"{R}.1.aside")
+    assert kept.read_text() == newer
+    assert f"the record of {R} cannot be used: it is of version 9" in caplog.text
+    assert (f"is kept as {kept}" in caplog.text) == alive
+    assert second.recorded("other") == other
+    assert not alive or second.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+
+
+def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):
+    """So nothing of its instance is changed, and the others are enforced."""
+    node.start("other", pid=4100, specs=HALF)
+    first = start()
+    first.loop.cycle()
+    path = first.records.folder / f"{R}.json"
+    path.write_text("{")
+    put(node.host.group(NAME, "vcpu0") / "cpu.max", "max 100000")
+    put(node.host.group("other", "vcpu0") / "cpu.max", "max 100000")
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    failures = start().loop.cycle().outcome.failures
+
+    assert {key[0]: f.reason for key, f in failures.items()} == {R: "unrecorded"}
+    assert path.read_text() == "{"
+    assert node.host.limit(NAME).split()[0] == "max"
+    assert node.host.limit("other").split()[0] != "max"
+
+
+@pytest.mark.parametrize("fault", [OSError(5, "I/O error"), ValueError("odd"), IndexError("odd")])
+def test_an_instance_that_cannot_be_recorded_does_not_affect_the_others(
+    node, start, monkeypatch, fault
+):
+    """Whatever its files say."""
+    node.start("other", pid=4100, specs=HALF)
+    agent, make = start(), records._domain
+
+    def fails(domain, *arguments):
+        if domain.resource == R:
+            raise fault
+        return make(domain, *arguments)
+
+    monkeypatch.setattr(records, "_domain", fails)
+    failures = agent.loop.cycle().outcome.failures
+
+    assert {key[0]: f.reason for key, f in failures.items()} == {R: "unrecorded"}
+    assert node.host.limit("other").split()[0] != "max"
+
+
+def test_the_record_of_an_instance_that_ended_before_the_start_is_removed(node, start):
+    """The guard leaves that to the agent."""
+    first = start()
+    first.loop.cycle()
+    node.host.stop()
+    node.libvirt.known.clear()
+
+    start().loop.cycle()
+
+    assert list(first.records.folder.iterdir()) == []
 
 
 def test_a_record_that_cannot_be_removed_stops_nothing(node, start, monkeypatch):

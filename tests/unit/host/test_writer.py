@@ -379,6 +379,52 @@ def test_pause_takes_effect_between_two_writes(node):
     assert node.host.limit() == "4000 20000"
 
 
+LOST = "the agent's lease has expired"
+
+
+def fenced(node, after):
+    """The writer's lease is lost after so many checks."""
+    checks = iter([""] * after)
+    found = replace(node.writer._conditions, lost=lambda: next(checks, LOST))
+    node.writer._conditions = found
+
+
+@pytest.mark.parametrize("limit", [None, LESS])
+@pytest.mark.parametrize("writes", [0, 1, 2, 3])
+def test_nothing_is_written_once_the_lease_is_lost(node, writes, limit):
+    """It is checked before each write, also of a limit that waits for its period."""
+    node.start()
+    if limit is not None:
+        apply(node, *(change(i, Step(bandwidth=limit)) for i in (0, 1)))
+    node.see()
+    before = node.kernel.writes
+    fenced(node, writes)
+
+    outcome = apply(node, *(change(i, ON_3, Step(bandwidth=LIMIT)) for i in (0, 1)))
+
+    places = [node.see().vcpus[i].pcpus == {3} for i in (0, 1)]
+    limits = [node.host.limit(index=i) == "5000 20000" for i in (0, 1)]
+    assert sum(places) + sum(limits) == writes
+    assert (node.kernel.writes == before) == (writes == 0)
+    assert {f.reason for f in outcome.failures.values()} == {"lease"}
+    assert {f.message for f in outcome.failures.values()} == {
+        f"{LOST}: the guard is in charge until the next one"
+    }
+
+
+def test_nothing_is_throttled_once_the_lease_is_lost(node):
+    """The fast loop writes between cycles."""
+    node.start()
+    node.see()
+    fenced(node, 1)
+
+    failures = node.writer.throttle({(R, 0): LIMIT, (R, 1): LIMIT})
+
+    assert {key: f.reason for key, f in failures.items()} == {(R, 1): "lease"}
+    assert node.host.limit(index=0) == "5000 20000"
+    assert node.host.limit(index=1).split()[0] in ("max", "-1")
+
+
 def test_apply_takes_the_lock(node):
     """It waits for the lock, and makes every write while it has it."""
     node.start("web")

@@ -1,6 +1,7 @@
 """What a scheduler knows about hosts: the last reports, and its own decisions until they show."""
 
 import json
+import statistics
 
 import pytest
 
@@ -9,7 +10,9 @@ from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.pending import NovaInstance, Pending
 from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.scheduling.host_fit import fit
+from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
 from amp_nova.wire.encoding import encode
+from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
 from tests.host_reports import NOW_S, host_report, instance, request
 
 oslo_config = pytest.importorskip("oslo_config.cfg")
@@ -73,11 +76,11 @@ def test_the_newest_report_counts(states):
 
 def test_an_agent_that_restarted_numbers_its_reports_from_one(states, clock):
     """A run not seen before is newer, whatever its clock says; reports of an ended run are old."""
-    receive(states, sequence=40)
+    receive(states, sequence=40, uptime_s=9000.0)
     clock.now_s += 5
 
-    assert receive(states, boot_id="next", sequence=1, time_s=NOW_S - 86400)
-    assert not receive(states, sequence=41, time_s=NOW_S + 86400)
+    assert receive(states, boot_id="next", sequence=1, time_s=NOW_S - 86400, uptime_s=9005.0)
+    assert not receive(states, sequence=41, time_s=NOW_S + 86400, uptime_s=9004.0)
     assert states.entry("host1").report.origin.boot_id == "next"
 
 
@@ -113,16 +116,17 @@ def test_a_wrong_clock_does_not_lock_a_host_out(states, clock, ahead_s):
     """Neither one that is wrong from the start nor one that is set while the agent runs."""
     for sequence, time_s in enumerate((NOW_S + ahead_s, NOW_S, NOW_S - ahead_s, NOW_S)):
         clock.now_s += 60
-        assert receive(states, sequence=sequence, time_s=max(0.0, time_s))
+        uptime_s = 9000.0 + 60 * sequence
+        assert receive(states, sequence=sequence, time_s=max(0.0, time_s), uptime_s=uptime_s)
         assert states.entry("host1").usable(states.oldest_s())
 
 
 def test_a_report_that_waited_in_a_queue_is_old(states, clock):
     """By the host's uptime: what a partition held back must not count as news."""
     assert receive(states, sequence=1, uptime_s=1000.0)
-    clock.now_s += 500
+    clock.now_s += 300
     assert not receive(states, sequence=2, uptime_s=1060.0)
-    assert receive(states, sequence=9, uptime_s=1500.0)
+    assert receive(states, sequence=9, uptime_s=1300.0)
 
     assert states.rejected.by_host == {("host1", "old"): 1}
 
@@ -228,11 +232,65 @@ def test_what_is_remembered_is_bounded(states, monkeypatch):
 
 def test_instances_that_left_the_reports_are_bounded(states, monkeypatch):
     """Nova may have none of them, and be silent."""
-    monkeypatch.setattr(pending, "LEFT_MAX", 10)
+    monkeypatch.setattr(pending, "VCPUS_MAX", 11)
     for i in range(100):
         receive(states, instance(f"instance-{i}", (0.01, 0)), sequence=i + 1)
 
     assert set(states.entry("host1").pending) == {f"instance-{i}" for i in range(89, 99)}
+
+
+def test_a_host_is_not_locked_out_for_longer_than_two_ages(states, clock):
+    """Whatever somebody sent in its name, even with the run's own id."""
+    assert receive(states, sequence=1, uptime_s=9000.0)
+    clock.now_s += 1
+    assert receive(states, sequence=1 << 52, uptime_s=1e9)
+
+    for sequence in range(2, 9):
+        clock.now_s += 60
+        received = receive(states, sequence=sequence, uptime_s=9001.0 + 60 * (sequence - 1))
+        assert received == (sequence == 8)
+
+
+@pytest.mark.parametrize("uptime_s", [0.0, 50.0, 9000.5, 9070.0, 1e9])
+def test_a_forged_run_counts_until_the_next_report_of_the_host(states, clock, uptime_s):
+    """Whether it pretends a reboot, or to have been up for longer."""
+    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
+    clock.now_s += 1
+    receive(states, boot_id="forged", sequence=1 << 52, uptime_s=uptime_s)
+    clock.now_s += 1
+
+    assert receive(states, boot_id="live", sequence=2, uptime_s=9002.0)
+
+
+@pytest.mark.parametrize("votes", [[0.2], [0.2, 0.4], [0.2, 0.4, 0.9], [0.2, 0.3, 0.4, 0.9]])
+def test_one_host_moves_the_sensitivity_of_a_flavor_at_most_to_the_next_hosts(states, votes):
+    """However many instances it reports; each host counts once, and only what it reports now."""
+
+    def report(node, sensitivity, instances=1, sequence=1):
+        speedup = Speedup(1.0 + sensitivity)
+        vcpus = (ReportedVcpu(0, cpus_allowed_list="0-2", speedup=speedup),)
+        there = [
+            ReportedInstance(f"{node}-{n}", vcpus, flavor="f", image="i") for n in range(instances)
+        ]
+        assert receive(states, *there, node=node, sequence=sequence)
+
+    for number, vote in enumerate(votes):
+        report(f"host{number}", vote)
+    before = states.sensitivity(("f", "i"))
+    assert before == pytest.approx(statistics.median(votes))
+
+    for sequence, lie in enumerate((0.0, 99.0)):
+        report("liar", lie, instances=100, sequence=sequence + 1)
+        after = states.sensitivity(("f", "i"))
+        neighbours = [v for v in votes if v <= before], [v for v in votes if v >= before]
+        if len(votes) > 1:
+            assert max(neighbours[0][:-1], default=votes[0]) - 1e-9 <= after
+            assert after <= min(neighbours[1][1:], default=votes[-1]) + 1e-9
+        assert 0.0 <= after <= SENSITIVITY_MAX
+
+    receive(states, node="liar", sequence=9)
+    assert states.sensitivity(("f", "i")) == before
+    assert states.sensitivity(("f", "another")) is None
 
 
 def test_a_silent_host_becomes_stale_and_is_forgotten_later(states, clock):
@@ -364,12 +422,15 @@ class TestDecisions:
         assert self.fits(states, request(pref_core=2), "host2")
 
     def test_an_instance_is_chosen_for_one_host_only(self, states):
-        """Decided again: the first host has its capacity back."""
+        """Decided again, the first host has its capacity back; not because another reports it."""
         receive(states)
         receive(states, node="host2")
         decide(states, "host1", "a", request(pref_core=2))
         decide(states, "host2", "a", request(pref_core=2))
         assert self.fits(states, request(pref_core=2), "host1")
+        assert not self.fits(states, request(pref_core=2), "host2")
+
+        receive(states, instance("a", (2.0, 2)), sequence=2)
         assert not self.fits(states, request(pref_core=2), "host2")
 
     def test_a_live_migration_counts_on_both_hosts(self, states):

@@ -14,7 +14,8 @@ from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand,
 from amp_nova.scheduling.sensitivity import (
     SENSITIVITY_MAX,
     hinted_sensitivity,
-    measured_sensitivities,
+    profiles,
+    scale_of,
     sensitivity,
 )
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
@@ -145,18 +146,40 @@ def test_vcpus_that_sleep_do_not_make_an_instance_larger():
 
 def test_sensitivity_makes_speedups_comparable_between_hosts():
     """With a coefficient of 2, a speedup of 1.5 is half of what is possible."""
-    assert sensitivity(Speedup(1.5), ONE_EACH) == pytest.approx(0.5)
-    assert sensitivity(Speedup(0.9), ONE_EACH) == 0.0
-    assert sensitivity(Speedup(9.0), ONE_EACH) == SENSITIVITY_MAX
-    assert sensitivity(Speedup(1.5), hosts.topology({"slow": (2, 1.0)})) is None
-    assert hinted_sensitivity("high", ONE_EACH) == hints.HINTS["high"]
-    assert hinted_sensitivity(1.5, ONE_EACH) == pytest.approx(0.5)
-    assert hinted_sensitivity(None, ONE_EACH) is None
-    present = best_effort("a", 1.5, vcpus=2), instance("b", (0.5, 0))
-    measured = measured_sensitivities(host_report(*present, topology=ONE_EACH))
-    assert measured == {"a": pytest.approx(0.5)}
+    scale = scale_of(ONE_EACH)
+    assert sensitivity(1.5, scale) == pytest.approx(0.5)
+    assert sensitivity(0.9, scale) == 0.0
+    assert sensitivity(9.0, scale) == SENSITIVITY_MAX
+    assert scale_of(hosts.topology({"slow": (2, 1.0)})) is None
+    assert sensitivity(1.5, None) is None
+    assert hinted_sensitivity("high", scale) == hints.HINTS["high"]
+    assert hinted_sensitivity(1.5, scale) == pytest.approx(0.5)
+    assert hinted_sensitivity(None, scale) is None
+
+
+def test_a_host_says_one_thing_of_each_flavor_and_image():
+    """The median over what it measured; nothing of instances without an image."""
+    there = [
+        best_effort(f"i{n}", speedup, vcpus=2, flavor="m1", image=image)
+        for n, (speedup, image) in enumerate([(1.1, "a"), (1.5, "a"), (9.0, "a"), (1.2, "")])
+    ]
+    booked = instance("b", (0.5, 0), flavor="m1", image="b")
+
+    said = profiles(host_report(*there, booked, topology=ONE_EACH))
+
+    assert said == {("m1", "a"): pytest.approx(0.5)}
     one_type = hosts.topology({"slow": (2, 1.0)})
-    assert not measured_sensitivities(host_report(*present, topology=one_type))
+    assert not profiles(host_report(*there, topology=one_type))
+
+
+def test_on_a_crowded_host_all_count_as_alike():
+    """The exact computation would take as long as all others of the request together."""
+    bound = [best_effort(f"i{n}", 2.0, allowed=frozenset({0}), weight=2.0) for n in range(65)]
+    alike = [best_effort(f"i{n}", 2.0) for n in range(65)]
+    for new in (NewInstance(1), NewInstance(2, weight=3.0), NewInstance(0, (0.5,))):
+        assert score(demand_of(*bound), new) == score(demand_of(*alike), new)
+    fewer = demand_of(*bound[:9])
+    assert score(fewer, NewInstance(1)) != score(demand_of(*alike[:9]), NewInstance(1))
 
 
 def test_a_newcomer_on_a_host_without_best_effort():
@@ -195,12 +218,12 @@ def test_an_instance_that_may_not_use_fast_cores_leaves_them():
     st.lists(st.tuples(st.sampled_from([None, 1.0, 1.2, 1.5, 2.0]), st.integers(1, 4)), max_size=6),
     st.integers(1, 4),
     st.sampled_from([0.0, 0.3, 0.5, 1.0]),
-    st.sampled_from(["amp-vm", "amp-fair", "hsp", "acfs", "hsp:per_vcpu=true"]),
+    st.sampled_from(["amp-vm", "amp-fair", "hsp", "hsp:per_vcpu=true"]),
     st.sampled_from(
         [{"slow": (2, 1.0), "fast": (1, 2.0)}, {"a": (1, 1.0), "b": (2, 1.5), "c": (1, 3.0)}]
     ),
 )
-def test_from_sums_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy, types):
+def test_from_sums_and_one_by_one_the_score_is_the_same(present, vcpus, own, policy, types):
     """The short cut for vCPUs that are alike computes what the policies' own functions do."""
     topology = hosts.topology(types)
     allowed = frozenset(p.id for p in topology.pcpus)
@@ -209,12 +232,12 @@ def test_from_sums_and_by_vcpu_the_score_is_the_same(present, vcpus, own, policy
         for n, (s, count) in enumerate(present)
     ]
     in_sum = demand_of(*there, topology=topology, policy=policy)
-    by_vcpu = replace(in_sum, order=None)
+    one_by_one = replace(in_sum, alike=False)
     new = NewInstance(vcpus, sensitivity=own)
 
-    one, other = score(in_sum, new), score(by_vcpu, new)
+    one, other = score(in_sum, new), score(one_by_one, new)
 
-    assert in_sum.order is not None
-    assert score(by_vcpu, NewInstance(0)).gain == pytest.approx(0.0, abs=1e-9)
+    assert in_sum.alike
+    assert score(one_by_one, NewInstance(0)).gain == pytest.approx(0.0, abs=1e-9)
     assert one.gain == pytest.approx(other.gain, abs=1e-9)
     assert one.speed == pytest.approx(other.speed, abs=1e-9)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from amp_nova.agent.loop import Settings
-from amp_nova.cmd.table import as_json
+from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova.sim import report
 from amp_nova.sim.run import moments, run

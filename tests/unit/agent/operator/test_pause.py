@@ -93,8 +93,10 @@ def test_later_pause_replaces_an_earlier_one(pauses, clock):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "garbage", "[]", "{}", '{"until_s": "soon", "why": "x"}', '{"until_s": NaN, "why": "x"}'],
-)
+    ["", "garbage", "[]", "{}", '{"until_s": "soon", "why": "x"}', '{"until_s": NaN, "why": "x"}',
+     "[" * 9_999],
+    ids=range(7),
+)  # fmt: skip
 def test_unreadable_pause_file_pauses(pauses, tmp_path, content):
     """That is the safe side, until somebody resumes the instance."""
     pauses.pause(UUID, "paused", 60)

@@ -185,6 +185,56 @@ def test_release_needs_no_libvirt(setup, monkeypatch):
     assert not list((setup.state / "records").iterdir())
 
 
+@pytest.mark.parametrize("poison", ["{", "[]", '{"version": 99}', "[" * 9_999])
+def test_a_damaged_record_does_not_keep_others_from_being_released(setup, monkeypatch, poison):
+    """It is a leftover, and stays as it is; without libvirt nothing else tells of its instance."""
+    setup.node.start(specs=HALF)
+    setup.node.start("other", pid=4100, specs=HALF)
+    Service(setup.conf()).once()
+    path = setup.state / "records" / f"{resource(NAME)}.json"
+    path.write_text(poison)
+    limited = setup.node.host.limit()
+    monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
+    monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
+
+    done = release(setup.conf(), None)
+
+    assert done.names == ("other",)
+    assert setup.node.host.limit("other").split()[0] == "max"
+    assert setup.node.host.limit() == limited
+    assert len(done.left) == 1
+    assert done.left[0].startswith(f"{resource(NAME)}: its record cannot be used: ")
+    assert path.read_text() == poison
+
+
+def test_a_damaged_record_is_kept_although_the_definition_says_what_to_restore(setup):
+    """It may say more, to another version."""
+    setup.node.start(specs=HALF)
+    Service(setup.conf()).once()
+    path = setup.state / "records" / f"{resource(NAME)}.json"
+    path.write_text("{")
+
+    done = release(setup.conf(), None)
+
+    assert setup.node.host.limit().split()[0] == "max"
+    assert done.left[0].startswith(f"{resource(NAME)}: its record cannot be used: ")
+    assert path.read_text() == "{"
+
+
+def test_an_instance_that_cannot_be_restored_does_not_keep_others(setup):
+    """Its failure is a leftover, and its record stays for the next attempt."""
+    setup.node.start(specs=HALF)
+    setup.node.start("other", pid=4100, specs=HALF)
+    Service(setup.conf()).once()
+    (setup.node.host.group(NAME, "vcpu0") / "cpu.max").write_text("nonsense\n")
+
+    done = release(setup.conf(), None)
+
+    assert setup.node.host.limit("other").split()[0] == "max"
+    assert [left.partition(":")[0] for left in done.left] == [f"{NAME} vCPU 0 cannot be read"]
+    assert [p.stem for p in (setup.state / "records").iterdir()] == [resource(NAME)]
+
+
 def test_release_works_without_space_for_the_pause(setup, monkeypatch):
     """The record makes way for it; where that does not suffice, it is a leftover."""
     setup.node.start(specs=HALF)

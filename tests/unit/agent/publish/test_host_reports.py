@@ -18,7 +18,7 @@ from amp_nova.agent.publish.outbound import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
-from amp_nova.scheduling import host_fit
+from amp_nova.scheduling import demands, host_fit
 from amp_nova.wire.encoding import decode, encode
 from amp_nova.wire.host_report import Origin, Speedup
 from tests import hosts, reports
@@ -152,8 +152,8 @@ WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
 
 def refused(node, loop):
     """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
-    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0))))
-    request = host_fit.request_of(parse(WHOLE_SLOW, 1))
+    report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0, 0.0))))
+    request = demands.request_of(parse(WHOLE_SLOW, 1))
     return host_fit.fit(host_fit.headroom_of(report), request).refused
 
 

@@ -278,7 +278,7 @@ def test_what_is_served_is_what_the_library_makes_of_all_families(
 ):
     """Although it is rendered a few samples at a time; but for the metrics of this process."""
     monkeypatch.setattr(exporter, "_SAMPLES_AT_ONCE", at_once)
-    served = gzip.decompress(full.exporter.metrics({"accept": accept}).body)
+    served = gzip.decompress(full.exporter.metrics(accept).body)
     generate = openmetrics.generate_latest if accept else generate_latest
 
     found, aim = (

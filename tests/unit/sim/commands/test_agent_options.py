@@ -53,8 +53,11 @@ def test_every_option_is_accepted(simulate, option):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("smt: both", "[agent] smt = both is not allowed: give one of shared, whole_core, ignore"),
-        ("cycle_s: 0.01", "cycle_s = 0.01 is not allowed: give a number from 0.05 to 3600"),
+        (
+            "smt: both",
+            "[agent] smt = both is not allowed: Valid values are [shared, whole_core, ig",
+        ),
+        ("cycle_s: 0.01", "cycle_s = 0.01 is not allowed: Should be greater than or equal to 0.05"),
         ("cycel_s: 1", "'cycel_s' is not an option of [agent]: did you mean 'cycle_s'?"),
         ("coefficients_of: [one sometimes]", "coefficients_of = one sometimes is not valid"),
         ("policy: acfs", "give the policy beside 'agent', at the top of the scenario"),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from amp_nova.cmd.cli import main
+from tests.tables import cells
 
 SCENARIO = """
 name: two
@@ -54,23 +55,21 @@ def test_policies_side_by_side(compare):
 
 
 def test_a_table_for_people(compare):
-    """A line for every policy under the scenario's name."""
+    """A row for every policy, and what the comparison says."""
     _, out, _ = compare("--policy", "acfs", "--policy", "none")
 
-    name, head, *lines = out.splitlines()
-    assert name == "two"
-    assert head.split()[:3] == ["policy", "throughput", "ASP"]
-    assert [line.split()[0] for line in lines[:2]] == ["acfs", "none"]
-    assert [line.endswith("*") for line in lines[:2]] == [True, False]
-    assert lines[3] == "two: The most throughput and the least unfairness: acfs."
-    assert lines[5].startswith("front: * if no other policy is better")
+    head, *rows = cells(out)
+    assert head[:4] == ["Scenario", "Policy", "Throughput", "ASP"]
+    assert [(*row[:2], row[-1]) for row in rows] == [("two", "acfs", "*"), ("two", "none", "")]
+    lines = out.splitlines()[6:]
+    assert lines[1] == "two: The most throughput and the least unfairness: acfs."
+    assert lines[3].startswith("front: * if no other policy is better")
 
 
-def test_policies_with_the_same_result_share_a_line(compare):
+def test_policies_with_the_same_result_are_named_together(compare):
     """On one fast core, pinned and amp-vm do the same."""
     _, out, _ = compare("--policy", "amp-vm", "--policy", "acfs", "--policy", "pinned")
 
-    assert [line.split("  ")[0] for line in out.splitlines()[2:4]] == ["amp-vm, pinned", "acfs"]
     assert "The most throughput: amp-vm, pinned (1.500); the least unfairness: acfs (1.0" in out
 
 

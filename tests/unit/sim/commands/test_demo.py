@@ -31,7 +31,7 @@ def test_it_ends_with_a_verdict(capsys):
 
     assert (status, err) == (0, "")
     assert "\033" not in out
-    assert out.count("with amp-nova:") == 4
+    assert out.count("| with amp-nova ") == 4
     last = out.splitlines()[-1]
     assert last.startswith("With amp-nova every booking was delivered within")
     assert "2.0 times as fast on a fast core" in last
@@ -125,8 +125,8 @@ def test_on_a_terminal_the_table_is_redrawn(capsys, monkeypatch):
     status, out, _ = demo(capsys, "--fast", "--duration", "5")
 
     assert status == 0
-    assert out.count("s of 4:") == 5  # once a second, and the last one again to stay
-    assert out.count("\033[1A\033[2K") >= 4 * 5  # lines that were erased
+    assert out.count("s of 4:") == 4
+    assert len(re.findall("\033\\[\\d+A\r\033\\[J", out)) == 3  # each over the one before
 
 
 def test_a_plot_has_a_line_for_every_booked_vcpu(capsys, tmp_path):

@@ -1,0 +1,247 @@
+"""``amp-nova status``, ``explain``, ``pause``, ``resume`` and ``release``: this host's instances.
+
+The agent answers the first two; the others work without it.
+"""
+
+import argparse
+import io
+import shutil
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from amp_nova import conf as options
+from amp_nova.agent.operator import control_socket, locks
+from amp_nova.agent.operator.pause import Pauses
+from amp_nova.cmd.arguments import add_config_file
+from amp_nova.cmd.command import Answer, Command, Report, Screen, short
+from amp_nova.exceptions import AmpError, AnswerIsNo, ConfigInvalid
+
+COLUMNS = ("Domain", "VCPU", "Booked", "Delivered", "Ratio", "Quota", "Core Type", "Note")
+NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"
+NONE_HERE = (
+    "no instance is running on this host: start one, with a flavor that 'amp-nova flavor check'"
+    " accepts"
+)
+
+
+def _answer(state_path: Path, question: dict[str, Any]) -> dict[str, Any]:
+    """The agent's answer; ``AnswerIsNo`` if it does not respond, or refuses the request."""
+    reply = control_socket.query(state_path, question)
+    if reply is None:
+        raise AnswerIsNo(
+            f"no agent responds in {state_path}: start amp-nova-agent, or name the directory it"
+            " uses in [agent] state_path"
+        )
+    if "error" in reply:
+        raise AnswerIsNo(reply["error"])
+    return reply
+
+
+class ShowStatus(Report):
+    """Show what every vCPU of this host's instances booked and got"""
+
+    _epilog = """examples:
+  amp-nova status
+  amp-nova status --watch                         redraw it in every cycle until Ctrl-C
+  amp-nova status -c domain -c ratio --sort-column ratio
+  amp-nova status -f json
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``status``."""
+        parser.add_argument(
+            "--watch", action="store_true", help="redraw the table in every cycle of the agent"
+        )
+        add_config_file(parser)
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The state of every vCPU; ``AnswerIsNo`` if no agent responds."""
+        agent = options.load(files=args.config_file).agent
+        if args.watch:
+            self._watch(args, Path(agent.state_path), agent.cycle_s)
+        return _status(Path(agent.state_path))
+
+    def _watch(self, args: argparse.Namespace, state_path: Path, cycle_s: float) -> NoReturn:
+        """Draw the table in every cycle, until Ctrl-C ends the program (0)."""
+        if args.formatter != "table" or not sys.stdout.isatty():
+            raise ConfigInvalid(
+                "--watch draws a table on a terminal: leave it out for other formats, pipes and"
+                " files"
+            )
+        terminal = Screen()
+        try:
+            while True:
+                terminal.draw(self._drawing(args, state_path))
+                time.sleep(cycle_s)
+        except KeyboardInterrupt:
+            sys.exit(0)
+
+    def _drawing(self, args: argparse.Namespace, state_path: Path) -> str:
+        """The table now, or why there is none."""
+        try:
+            self._answer = _status(state_path)
+        except AnswerIsNo as exc:
+            return textwrap.fill(f"amp-nova: {exc}", shutil.get_terminal_size().columns)
+        self.app.stdout = io.StringIO()
+        self.produce_output(args, self._answer.columns, self._answer.rows)
+        text: str = self.app.stdout.getvalue()
+        return text
+
+
+class Explain(Report):
+    """Show why an instance has the quota and cores it has"""
+
+    _epilog = "example: amp-nova explain instance-0000002a"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``explain``."""
+        parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
+        add_config_file(parser)
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The reasons for its allocation; ``AnswerIsNo`` if it is not on this host."""
+        state_path = Path(options.load(files=args.config_file).agent.state_path)
+        found = _answer(state_path, {"ask": "explain", "instance": args.instance})["explain"]
+        name = f"{found['domain']} ({found['instance']})"
+        return Answer(("Reason",), [(line,) for line in found["because"]], found, above=[name])
+
+
+def _status(state_path: Path) -> Answer:
+    """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
+    instances = _answer(state_path, {"ask": "status"})["status"]
+    rows: list[tuple[object, ...]] = []
+    for instance in instances:
+        rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]
+        if not instance["vcpus"]:
+            unknown = (None,) * (len(COLUMNS) - 2)
+            rows.append((instance["domain"], *unknown, instance["problem"] or ""))
+    return Answer(COLUMNS, rows, instances, below=() if instances else (NONE_HERE,))
+
+
+def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[object, ...]:
+    booked = "best effort"
+    if vcpu["booked_refcores"] is not None:
+        booked = f"{vcpu['booked_refcores']:g}"
+    if vcpu["booked_ips"] is not None:
+        booked = f"{vcpu['booked_ips']:.4g} Ips"
+    shortfall = {cause: s for cause, s in vcpu["shortfall_refcore_s"].items() if s >= 0.001}
+    notes = [n for n in (vcpu["note"], instance["problem"]) if n]
+    if shortfall:
+        causes = ", ".join(f"{cause} {s:.3g} refcore s" for cause, s in shortfall.items())
+        notes.append(f"short {causes}")
+    return (
+        instance["domain"],
+        vcpu["index"],
+        booked,
+        short(vcpu["delivered_refcores"]),
+        short(vcpu["delivered_ratio"]),
+        short(vcpu["quota_cores"]),
+        vcpu["core_type"] or "any",
+        "; ".join(notes),
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
+    return value
+
+
+def _find(conf: Any, instance: str) -> str:
+    try:
+        from amp_nova.agent.operator.instances import resolve
+        from amp_nova.agent.wiring import make_sensor
+    except ImportError as exc:
+        raise AmpError(NO_LIBVIRT) from exc
+    here = {r.domain.resource: r.domain for r in make_sensor(conf).observe().domains}
+    return resolve(instance, {u: (d.name, d.display_name) for u, d in here.items()})
+
+
+class Pause(Command):
+    """Leave the limits and affinities of one instance as they are for a while"""
+
+    _epilog = "example: amp-nova pause instance-0000002a --ttl 600"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``pause``."""
+        parser.add_argument(
+            "--ttl", type=_seconds, required=True, metavar="S", help="for how many seconds"
+        )
+        parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
+        add_config_file(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Pause one instance. Once this returns, the agent no longer writes to it."""
+        conf = options.load(files=parsed_args.config_file)
+        resource, state_path = _find(conf, parsed_args.instance), Path(conf.agent.state_path)
+        # Waits for writes that are under way.
+        with locks.locked(state_path, locks.CYCLE, wait_s=locks.WAIT_S):
+            Pauses(state_path).pause(resource, "paused by an operator", parsed_args.ttl)
+        print(f"{parsed_args.instance} is paused for {parsed_args.ttl:g} s")
+
+
+class Resume(Command):
+    """Let the agent manage an instance again that was paused or released"""
+
+    _epilog = "example: amp-nova resume instance-0000002a"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``resume``."""
+        parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
+        add_config_file(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Resume one instance; ``AnswerIsNo`` if it was not paused."""
+        conf, instance = options.load(files=parsed_args.config_file), parsed_args.instance
+        pauses = Pauses(Path(conf.agent.state_path))
+        # A paused instance may have left this host: its UUID alone is enough.
+        if not (pauses.resume(instance) or pauses.resume(_find(conf, instance))):
+            raise AnswerIsNo(f"{instance} was neither paused nor released")
+        print(f"{instance} is managed again")
+
+
+class Release(Report):
+    """Remove the limits and affinities that amp-nova set on some instances or on all
+
+    The agent does not manage them again until 'amp-nova resume'.
+    """
+
+    _epilog = "example: amp-nova release --all --dry-run"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``release``."""
+        parser.add_argument("instances", metavar="INSTANCE", nargs="*")
+        parser.add_argument("--all", action="store_true", help="every instance of this host")
+        parser.add_argument("--dry-run", action="store_true", help="list the changes, make none")
+        add_config_file(parser)
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """The changes; exit status 1 if something could not be undone."""
+        if args.all == bool(args.instances):
+            raise AmpError("release: give either INSTANCE... or --all")
+        from amp_nova.agent.operator.release import release
+
+        conf = options.load(files=args.config_file)
+        done = release(conf, None if args.all else args.instances, dry_run=args.dry_run)
+        for sentence in done.left:
+            self.log.error("%s", sentence)
+        self.status = 1 if done.left else 0
+        would = "to release" if args.dry_run else "released"
+        names = [] if args.dry_run else [f"released {name}" for name in done.names]
+        return Answer(
+            ("What", "Change"),
+            [line.partition(": ")[::2] for line in done.changes],
+            {
+                "released": list(done.names),
+                "changes": list(done.changes),
+                "leftovers": list(done.left),
+            },
+            below=[*names, f"{len(done.names)} {would}, {len(done.left)} leftovers"],
+        )

@@ -1,0 +1,415 @@
+"""An explicit-state model of who writes a vCPU's limit and affinity: agent, guard and operator.
+
+One vCPU that books half of what a core of the slow type S gives, on a host with the types F and S.
+``RIGHT`` on F is half of ``RIGHT`` on S, so the limit of F on S halves the booking. Time is not
+modelled: whatever lasts for a while may end at any moment, above all a lease. Each step of a
+program is one system call or one decision, and anything may happen between two of them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+F, S, BOTH = "F", "S", "FS"
+FREE = "-"
+"""No limit. A limit is named by the core type on which it is right."""
+GONE = 0
+"""The incarnation of a domain that is not on this host."""
+Write = tuple[str, str]
+"""``("pcpus", F)`` or ``("limit", F)``."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is done against writes that come too late; the old protocol did nothing."""
+
+    check: bool = True
+    """The agent checks its lease, time and file, right before a write."""
+    adopt: bool = True
+    """A lost lease is only replaced under the lock, before the agent reads what is in force."""
+    repair: bool = True
+    """The guard repairs for as long as the lease is expired, and not only once."""
+    reread: bool = True
+    """The guard reads the affinity again after it has written."""
+    keep: bool = True
+    """The guard removes no records: it may have read the one before the last."""
+    ask: bool = True
+    """The guard reads the lease and pauses right before a write, and once more after the last."""
+
+
+NEW = Protocol()
+OLD = Protocol(False, False, False, False, False, False)
+
+
+class Agent(NamedTuple):
+    """``at``: the next step; ``plan``: the writes to come; ``of``: the incarnation they are for.
+
+    ``home``: where it has decided to have the vCPU, empty if it leaves it alone.
+    """
+
+    at: str = "take"
+    stopped: bool = False
+    of: int = GONE
+    home: str = ""
+    plan: tuple[Write, ...] = ()
+    stale: bool = False
+    """Whether it lost its lease since it read what it decides from."""
+
+
+class Guard(NamedTuple):
+    """``of``, ``home``: the record it has read; ``wrote``: whether it has to look back."""
+
+    at: str = "poll"
+    stopped: bool = False
+    of: int = GONE
+    home: str = S
+    plan: tuple[Write, ...] = ()
+    wrote: bool = False
+    acted: bool = False
+    """Whether it has acted in this expiry, if once is enough, and where the vCPU was then."""
+    place: str = ""
+
+
+class State(NamedTuple):
+    """The host. ``home``: where the agent wants the vCPU; ``record``: incarnation and home."""
+
+    agent: Agent = Agent()
+    guard: Guard = Guard()
+    pcpus: str = BOTH
+    limit: str = FREE
+    domain: int = 1
+    home: str = S
+    record: tuple[int, str] = (GONE, S)
+    touched: bool = False
+    """Whether the agent has written to this incarnation."""
+    paused: bool = False
+    release: str = ""
+    """The next step of ``amp-nova release``, ``"done"`` at its end."""
+    lock: str = ""
+    valid: bool = False
+    """What the guard reads at the path of the lease."""
+    mine: bool = False
+    """Whether the agent believes that it has a lease, and the file is still the one it has open."""
+    late: int = 0
+    """Writes by the agent since its lease was lost, up to 2."""
+    events: int = 0
+    """How many things have happened."""
+
+
+Step = tuple[str, State]
+
+
+def plan(pcpus: str, limit: str, home: str) -> tuple[Write, ...]:
+    """The writes that bring a vCPU home, in an order that never gives more than both ends do."""
+    limits = {F: 1, S: 2, FREE: 3}
+    writes: list[Write] = [] if pcpus == home else [("pcpus", home)]
+    if limit != home:
+        writes.insert(0 if limits[home] <= limits[limit] else len(writes), ("limit", home))
+    return tuple(writes)
+
+
+def safe(pcpus: str, limit: str, home: str) -> tuple[Write, ...]:
+    """What the guard writes: a vCPU within one core type stays there."""
+    return plan(pcpus, limit, pcpus if pcpus in (F, S) else home)
+
+
+def written(state: State, of: int, write: Write) -> State:
+    """The kernel's answer: what is meant for a domain that is gone reaches nobody."""
+    if of != state.domain:
+        return state
+    return state._replace(**{write[0]: write[1]})
+
+
+def given(state: State) -> State:
+    """The file at the path of the lease says that it is valid."""
+    return state._replace(valid=True, late=0, guard=state.guard._replace(acted=False))
+
+
+def lost(state: State) -> State:
+    """The file at the path of the lease says that it has ended, or there is none."""
+    return state._replace(valid=False, agent=state.agent._replace(stale=True))
+
+
+def by_agent(state: State, write: Write) -> State:
+    """After a write by the agent."""
+    of = state.agent.of
+    touched = state.touched or of == state.domain
+    late = min(2, state.late + (not state.valid))
+    return written(state, of, write)._replace(late=late, touched=touched)
+
+
+def agent_cycle(s: State, p: Protocol) -> Iterator[Step]:
+    """The agent between its writes: ``before``, ``cycle`` and ``after`` of the real one."""
+    a, has = s.agent, s.mine and s.valid
+    if a.at == "take":
+        if a.home and not (s.lock or s.paused) and (has or not p.check):
+            yield "agent: the fast loop locks and checks", agent_at(s, "tick", lock="agent")
+        if has or (not p.adopt and s.mine):
+            yield "agent: begins a cycle", agent_at(s, "observe")
+        elif not p.adopt or not s.lock:  # one step: it has the lock, and the guard does not
+            yield "agent: takes a lease", agent_at(given(s), "observe", mine=True)
+    elif a.at == "observe":
+        home = s.home if s.domain != GONE and not s.paused else ""
+        todo = plan(s.pcpus, s.limit, home) if home else ()
+        recorded = s.record == (s.domain, s.home)
+        at = "renew" if not home else "record" if not recorded else "lock" if todo else "renew"
+        knows = a._replace(of=s.domain, home=home, plan=todo, stale=False)
+        yield "agent: observes and decides", agent_at(s._replace(agent=knows), at)
+    elif a.at == "record":
+        at = "lock" if a.plan else "renew"
+        yield "agent: records", agent_at(s, at, record=(a.of, a.home))
+    elif a.at == "renew":
+        at = "put" if has or not p.adopt else "take"
+        yield "agent: is about to renew its lease", agent_at(s, at)
+    elif a.at == "put":
+        # If it has ended just now, the guard may have acted.
+        mine = s.mine and (s.valid or not p.adopt)
+        yield "agent: renews its lease", agent_at(given(s) if s.mine else s, "take", mine=mine)
+
+
+def agent_writes(s: State, p: Protocol) -> Iterator[Step]:
+    """The agent's ``apply``, and a ``throttle`` of its fast loop."""
+    a = s.agent
+    if a.at == "lock" and not s.lock:
+        yield "agent: locks", agent_at(s, "pauses", lock="agent")
+    elif a.at == "pauses":
+        yield "agent: reads pauses", agent_at(s, "unlock" if s.paused else "check")
+    elif a.at == "check":
+        fenced = p.check and not (s.mine and s.valid)
+        yield "agent: checks its lease", agent_at(s, "write" if a.plan and not fenced else "unlock")
+    elif a.at == "write":
+        todo = s._replace(agent=a._replace(plan=a.plan[1:]))
+        yield f"agent: writes {a.plan[0]}", agent_at(by_agent(todo, a.plan[0]), "check")
+    elif a.at == "unlock":
+        ended = s._replace(agent=a._replace(plan=()))
+        yield "agent: unlocks", agent_at(ended, "renew", lock="")
+    elif a.at == "tick":
+        write = "limit", a.home
+        yield f"agent: writes {write}", agent_at(by_agent(s, write), "take", lock="")
+
+
+def agent_at(state: State, at: str, **fields: object) -> State:
+    """A state in which the agent is at another step."""
+    return state._replace(agent=state.agent._replace(at=at), **fields)
+
+
+def guard_polls(s: State, p: Protocol) -> Iterator[Step]:
+    """The guard's poll; it goes on without the lock if an agent keeps it."""
+    g = s.guard
+    if g.at == "poll" and not s.valid:
+        name = "locks" if not s.lock else "goes on without the lock"
+        yield f"guard: {name}", guard_at(s._replace(lock=s.lock or "guard"), "check")
+    elif g.at == "check" and s.valid:
+        yield "guard: sees a new lease", guard_ends(s)
+    elif g.at == "check":
+        of, home = s.record
+        yield "guard: reads the record", guard_at(s, "alive", of=of, home=home)
+    elif g.at == "alive" and g.of == s.domain != GONE:
+        yield "guard: finds the domain alive", guard_at(s, "pauses")
+    elif g.at == "alive":
+        removed = s if p.keep or g.of == GONE else s._replace(record=(GONE, S))
+        yield "guard: finds it gone", guard_ends(removed)
+
+
+def guard_restores(s: State, p: Protocol) -> Iterator[Step]:
+    """What the guard does with the domain of a record."""
+    g = s.guard
+    if g.at == "pauses":
+        if s.paused or (g.acted and s.pcpus == g.place):
+            yield "guard: leaves it alone", guard_ends(s)
+        else:
+            yield "guard: reads pauses", guard_at(s, "read")
+    elif g.at == "read":
+        if todo := safe(s.pcpus, s.limit, g.home) if g.of == s.domain else ():
+            at = "ask" if p.ask else "write"
+            yield "guard: reads what is in force", guard_at(s, at, plan=todo)
+        else:
+            yield "guard: finds it safe", guard_acted(s, p)
+    elif g.at == "ask":
+        may = not (s.valid or s.paused)
+        yield "guard: asks whether it may", guard_at(s, "write") if may else guard_acted(s, p)
+    elif g.at == "write":
+        after, left = written(s, g.of, g.plan[0]), g.plan[1:]
+        at = "read" if not left else "ask" if p.ask else "write"
+        then = guard_at(after, at, plan=left, wrote=p.ask)
+        yield f"guard: writes {g.plan[0]}", then if left or p.reread else guard_acted(after, p)
+    elif g.at == "look back":
+        undone = written(written(s, g.of, ("pcpus", BOTH)), g.of, ("limit", FREE))
+        released = s.release and s.paused
+        yield "guard: reads pauses again", guard_ends(undone if released else s)
+
+
+def guard_acted(state: State, p: Protocol) -> State:
+    """A state in which the guard has nothing more to write."""
+    if state.guard.wrote:
+        return guard_at(state, "look back", plan=())
+    once = {} if p.repair else {"acted": True, "place": state.pcpus}
+    return guard_ends(state, **once)
+
+
+def guard_at(state: State, at: str, **fields: object) -> State:
+    """A state in which the guard is at another step."""
+    return state._replace(guard=state.guard._replace(at=at, **fields))
+
+
+def guard_ends(state: State, **fields: object) -> State:
+    """A state in which the guard waits for its next poll."""
+    free = state._replace(lock="" if state.lock == "guard" else state.lock)
+    return guard_at(free, "poll", of=GONE, home=S, plan=(), wrote=False, **fields)
+
+
+def release(s: State) -> Iterator[Step]:
+    """``amp-nova release`` with the lock: it pauses, restores what was found, and forgets it."""
+    of = s.record[0]
+    if s.release == "pause":
+        yield "release: pauses", s._replace(paused=True, release="pcpus")
+    elif s.release == "pcpus":
+        yield "release: restores pCPUs", written(s, of, ("pcpus", BOTH))._replace(release="limit")
+    elif s.release == "limit":
+        restored = written(s, of, ("limit", FREE))._replace(release="forget")
+        yield "release: restores the limit", restored
+    elif s.release == "forget":
+        dead = s.agent.at == "dead"
+        ended = s._replace(release="done", lock="", touched=s.touched and of != s.domain)
+        yield "release: ends", ended._replace(record=(GONE, S) if dead else s.record)
+
+
+def alone(s: State, p: Protocol) -> Iterator[Step]:
+    """What happens without anything from outside; a lease that nobody renews ends."""
+    if not s.agent.stopped:
+        yield from agent_cycle(s, p)
+        yield from agent_writes(s, p)
+    if not s.guard.stopped:
+        yield from guard_polls(s, p)
+        yield from guard_restores(s, p)
+    yield from release(s)
+    if s.valid and (s.agent.stopped or s.agent.at == "dead"):
+        yield "the lease expires", lost(s)
+
+
+def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
+    """What the world does, ``most`` things in all; what is stopped may always be resumed."""
+    a, g = s.agent, s.guard
+    if a.stopped and a.at != "dead":
+        yield "SIGCONT to the agent", s._replace(agent=a._replace(stopped=False))
+    if g.stopped:
+        yield "SIGCONT to the guard", s._replace(guard=g._replace(stopped=False))
+    here, dead = s.domain != GONE, a.at == "dead"
+    free = {who: "" if s.lock == who else s.lock for who in ("agent", "guard")}
+    able: dict[str, Callable[[], State] | None] = {
+        "stop agent": None if dead or a.stopped else lambda: s._replace(
+            agent=a._replace(stopped=True)),
+        "stop guard": None if g.stopped else lambda: s._replace(guard=g._replace(stopped=True)),
+        "kill agent": None if dead else lambda: s._replace(
+            agent=Agent("dead"), lock=free["agent"], mine=False),
+        "restart agent": (lambda: s._replace(agent=Agent())) if dead else None,
+        "restart guard": lambda: s._replace(guard=Guard(), lock=free["guard"]),
+        "the agent is slow": (lambda: lost(s)) if s.valid else None,
+        "unlink lease": (lambda: lost(s)._replace(mine=False)) if s.valid else None,
+        "decide": lambda: s._replace(home=F if s.home == S else S),
+        "repin to F": (lambda: s._replace(pcpus=F)) if here else None,
+        "repin to S": (lambda: s._replace(pcpus=S)) if here else None,
+        "migrate away": (lambda: s._replace(domain=GONE)) if here else None,
+        "migrate back": None if here else lambda: s._replace(
+            domain=2, pcpus=BOTH, limit=FREE, touched=False),
+        "pause": lambda: s._replace(paused=True),
+        "resume": (lambda: s._replace(paused=False, release="")) if s.paused else None,
+        "release": None if s.lock or not s.touched else lambda: s._replace(
+            release="pause", lock="release"),
+    }  # fmt: skip
+    if s.events < most:
+        for name, make in able.items():
+            if make is not None and name in happens:
+                yield name, make()._replace(events=s.events + 1)
+
+
+EVERYTHING = frozenset({
+    "stop agent", "stop guard", "kill agent", "restart agent", "restart guard", "the agent is slow",
+    "unlink lease", "decide", "repin to F", "repin to S", "migrate away", "migrate back", "pause",
+    "resume", "release",
+})  # fmt: skip
+
+
+def broken(before: State, name: str, s: State) -> str:
+    """The safety promise that a step breaks, by its number in the README; empty if none."""
+    if s.limit not in (F, S, FREE):
+        return "1: a limit that no booking has"
+    wrote = name.startswith("agent: writes")
+    if wrote and before.valid and before.agent.stale:
+        return "4: it writes by what it saw before its lease was lost"
+    if s.touched and s.domain not in (GONE, s.record[0]):
+        return "5: a change that no record undoes"
+    if s.late > 1:
+        return "6: two writers: the agent goes on after its lease was lost"
+    return ""
+
+
+def good(s: State) -> bool:
+    """Whether a booking holds: promise 2, and 3 in that the limit is the one that is wanted."""
+    if s.domain == GONE or s.paused:
+        return s.release != "done" or s.limit == FREE  # promise 5
+    if s.agent.at == "dead" and not s.touched:
+        return True  # it came after the agent had died
+    return s.pcpus in (F, S) and s.limit == s.pcpus
+
+
+@dataclass
+class Explored:
+    """All reachable states, each with the step that led to it first."""
+
+    came: dict[State, tuple[State, str] | None]
+    faults: dict[str, State]
+    """The first state in which each promise is broken."""
+
+    def trace(self, state: State) -> list[str]:
+        """The shortest way to a state."""
+        lines = [f"-> {state.pcpus} with the limit of {state.limit}"]
+        while (step := self.came[state]) is not None:
+            state, name = step
+            lines.append(name)
+        return lines[::-1]
+
+
+def explore(p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3) -> Explored:
+    """Breadth-first over every interleaving."""
+    first = State()
+    found = Explored({first: None}, {})
+    back: dict[State, list[State]] = {}
+    """The states from which the programs alone lead to a state."""
+    queue = deque([first])
+    while queue:
+        s = queue.popleft()
+        inside = list(alone(s, p))
+        for _, after in inside:
+            back.setdefault(after, []).append(s)
+        for name, after in [*inside, *environment(s, happens, most)]:
+            if after not in found.came:
+                found.came[after] = s, name
+                queue.append(after)
+            if fault := broken(s, name, after):
+                found.faults.setdefault(fault, after)
+    stays = closed(set(found.came), back)
+    reaches = backwards(stays, back)
+    for s in found.came:  # in the order in which they were found
+        if not (s.agent.stopped or s.guard.stopped or good(s) or s in reaches):
+            found.faults.setdefault("2: the booking is lost for good", s)
+            break
+    return found
+
+
+def closed(states: set[State], back: dict[State, list[State]]) -> set[State]:
+    """The good states that the programs alone do not lead out of."""
+    bad = {s for s in states if not good(s)}
+    return states - backwards(bad, back)
+
+
+def backwards(aims: set[State], back: dict[State, list[State]]) -> set[State]:
+    """The states from which the programs alone can reach one of ``aims``."""
+    found, todo = set(aims), list(aims)
+    while todo:
+        for s in back.get(todo.pop(), ()):
+            if s not in found:
+                found.add(s)
+                todo.append(s)
+    return found

@@ -1,0 +1,189 @@
+"""Reports as commands print them, in every format."""
+
+import argparse
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from amp_nova.cmd import cli
+from amp_nova.cmd.command import Answer, Report, Screen, short
+from amp_nova.exceptions import AnswerIsNo, BookingInvalid
+from tests.tables import cells
+
+RECORDING = "doc/source/user/two-vms.yaml"
+DOCUMENT = {"a": [1, "\u00e4"]}
+
+
+class Example(Report):
+    """Show an example"""
+
+    _epilog = "example: amp-nova topology"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """An argument that says how it ends."""
+        parser.add_argument("--end")
+
+    def answer(self, args: argparse.Namespace) -> Answer:
+        """Two rows, the first value of which is unknown; or an error."""
+        if args.end:
+            raise {"no": AnswerIsNo, "bad": BookingInvalid}[args.end](f"{args.end}\nat all")
+        rows = [(None, "slow"), (2.0, "fast"), (10.0, "any")]
+        return Answer(("Speed Up", "Host"), rows, DOCUMENT, above=["above"], below=["below"])
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the example; exit status, output and error."""
+    monkeypatch.setitem(cli.COMMANDS, "topology", (f"{__name__}:Example", "an example"))
+
+    def run_(*arguments):
+        try:
+            status = cli.main(["topology", *arguments])
+        except SystemExit as exc:
+            status = exc.code
+        return status, *capsys.readouterr()
+
+    return run_
+
+
+def test_a_table_has_lines_around_it(run):
+    """For people: what is unknown is None."""
+    status, out, err = run()
+
+    assert (status, err) == (0, "")
+    assert (out.splitlines()[0], out.splitlines()[-1]) == ("above", "below")
+    assert cells(out) == [["Speed Up", "Host"], ["None", "slow"], ["2.0", "fast"], ["10.0", "any"]]
+
+
+def test_a_document_is_whole_unless_columns_or_an_order_are_chosen(run):
+    """JSON and YAML keep their shape for scripts; rows are asked for."""
+    assert json.loads(run("--format", "json")[1]) == DOCUMENT
+    assert run("-f", "json", "--noindent")[1] == '{"a": [1, "\\u00e4"]}\n'
+    assert run("-f", "yaml")[1] == "a:\n- 1\n- \u00e4\n"
+    assert json.loads(run("-f", "json", "-c", "speed_up")[1]) == [
+        {"Speed Up": None},
+        {"Speed Up": 2.0},
+        {"Speed Up": 10.0},
+    ]
+    rows = yaml.safe_load(run("-f", "yaml", "--sort-column", "host")[1])
+    assert [row["Host"] for row in rows] == ["any", "fast", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hosts"),
+    [
+        (("--sort-column", "speed_up"), ["fast", "any", "slow"]),
+        (("--sort-column", "Host", "--sort-descending"), ["slow", "fast", "any"]),
+    ],
+)
+def test_rows_in_order(run, arguments, hosts):
+    """By value, not by its text; what is unknown comes last."""
+    assert run("-f", "value", "-c", "host", *arguments)[1].split() == hosts
+
+
+def test_lines_around_a_table_are_left_out_with_columns(run):
+    """Who asks for columns wants nothing else."""
+    _, out, _ = run("-c", "host")
+
+    assert cells(out) == [["Host"], ["slow"], ["fast"], ["any"]]
+    assert "above" not in out
+    assert "below" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-c", "hots"), "'hots' is not a column: did you mean 'host'?"),
+        (("-c", "host", "-c", "x"), "'x' is not a column: the columns are speed_up, host"),
+        (("--sort-column", "x"), "'x' is not a column: the columns are speed_up, host"),
+        (
+            ("--format", "xml"),
+            "invalid choice: 'xml' (choose from 'csv', 'json', 'table', 'val",
+        ),
+        (
+            ("--fromat=json",),
+            "unrecognized arguments: --fromat=json; see 'amp-nova topology --h",
+        ),
+        (("--end", "bad"), "amp-nova: bad at all\n"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, arguments, said):
+    """Exit status 2, and what is allowed."""
+    status, out, err = run(*arguments)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert err.startswith("amp-nova")
+
+
+def test_the_answer_no(run):
+    """Exit status 1."""
+    assert run("--end", "no") == (1, "", "amp-nova: no at all\n")
+
+
+def test_a_command_that_ends_unexpectedly_shows_no_traceback(run, monkeypatch):
+    """Unless the user wants to see it."""
+    monkeypatch.setattr(Example, "answer", lambda self, args: 1 / 0)
+
+    assert run() == (1, "", "amp-nova: division by zero\n")
+    assert "Traceback" in run("--debug")[2]
+
+
+def test_a_reader_that_quits_is_no_error():
+    """As ``head`` does: nothing on standard error, and the exit status of a closed pipe."""
+    words = [sys.executable, "-m", "amp_nova.cmd.cli", "flavor", "check", "amp:pref_core=1"]
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+
+    assert (done.returncode, done.stderr) in ((0, b""), (141, b""))
+
+
+@pytest.mark.parametrize(
+    ("words", "columns"),
+    [
+        ("topology", "Core Type,pCPUs,Cores,Threads/Core,Coefficient"),
+        ("flavor check amp:pref_core=0.5", "vCPU,Kind,Refcores,Ips,Limit,Core Type"),
+        (f"simulate {RECORDING}", "VM,Booked,Delivered,Least,Most,Progress"),
+        (f"compare {RECORDING} --policy credit", "Scenario,Policy,Throughput,ASP,Unfairness"),
+        ("reproduce kumar2009", "Paper,Figure,Quantity,Published,Ours,Difference,Verdict"),
+    ],
+)
+def test_every_table_as_csv(words, columns, capsys):
+    """A heading of names, and as many values in every row."""
+    assert cli.main([*words.split(), "-f", "csv"]) == 0
+
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert ",".join(rows[0]).startswith(columns)
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert len(rows) > 1
+
+
+def test_numbers_for_people():
+    """Four significant digits; what is no number stays as it is."""
+    values = (0.123456, 1.0, 2.49999e9, float("inf"), None, 7, "x")
+
+    assert [str(short(value)) for value in values] == (
+        ["0.1235", "1.0", "2500000000", "inf", "None", "7", "x"]
+    )
+
+
+def test_lines_are_drawn_over_those_before(capsys, monkeypatch):
+    """Cut to the terminal, so that the cursor finds the first one again."""
+    monkeypatch.setenv("COLUMNS", "5")
+    monkeypatch.setenv("LINES", "3")
+    terminal = Screen()
+
+    terminal.draw("first line\nb\nc\n")
+    terminal.draw("a")
+    terminal.draw("b")
+
+    drawn = "\r\033[Jfirst\nb\n", "\033[2A\r\033[Ja\n", "\033[1A\r\033[Jb\n"
+    assert capsys.readouterr().out == "".join(drawn)
