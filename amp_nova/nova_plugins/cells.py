@@ -24,33 +24,45 @@ class Cells:
 
     def __init__(self) -> None:
         self._asked: dict[str, threading.Thread] = {}
+        self._failing: set[str] = set()
 
     def query(self, question: Callable[[Any, str], T]) -> dict[str, T]:
         """The answers by the cell's UUID; cells that failed or are silent are left out.
 
-        ``question`` gets the context of a cell and its UUID. Raises what the API database
-        raises.
+        ``question`` gets the context of a cell and its UUID. Raises what the API database raises.
+        Waits for ``ANSWER_S``, but not again for a cell that has not answered the last question.
         """
         answers: dict[str, T] = {}
-        admin = nova.context.get_admin_context()
-        cells = nova.objects.CellMappingList.get_all(admin)
+        errors: dict[str, object] = {}
+        cells = nova.objects.CellMappingList.get_all(nova.context.get_admin_context())
+        asked = []
         for cell in cells:
             before = self._asked.get(cell.uuid)
             if before is None or not before.is_alive():
-                asked = threading.Thread(
-                    target=_ask, args=(cell, question, answers), name="amp-cell", daemon=True
-                )
-                self._asked[cell.uuid] = asked
-                asked.start()
+                args = (cell, question, answers, errors)
+                thread = threading.Thread(target=_ask, args=args, name="amp-cell", daemon=True)
+                self._asked[cell.uuid] = thread
+                asked.append(thread)
+                thread.start()
         end = time.monotonic() + ANSWER_S
-        for cell in cells:
-            self._asked[cell.uuid].join(max(0.0, end - time.monotonic()))
-        return dict(answers)  # a late answer must not change it
+        for thread in asked:
+            thread.join(max(0.0, end - time.monotonic()))
+        found = dict(answers)  # a late answer must not change it
+        for uuid in {cell.uuid for cell in cells} - found.keys() - self._failing:
+            why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
+            LOG.warning("cell %s cannot be asked about instances: %s", uuid, why)
+        self._failing = {cell.uuid for cell in cells} - found.keys()
+        return found
 
 
-def _ask(cell: Any, question: Callable[[Any, str], T], answers: dict[str, T]) -> None:
+def _ask(
+    cell: Any,
+    question: Callable[[Any, str], T],
+    answers: dict[str, T],
+    errors: dict[str, object],
+) -> None:
     try:
         with nova.context.target_cell(nova.context.get_admin_context(), cell) as context:
             answers[cell.uuid] = question(context, cell.uuid)
     except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
-        LOG.warning("cell %s cannot be asked about instances: %s", cell.uuid, exc)
+        errors[cell.uuid] = exc

@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import nova.conf
@@ -29,7 +28,9 @@ LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
 RETRY_S = 5.0
 FOLLOW_UP_S = 2.0
-"""Time between two looks into Nova's database for instances that are pending on a host."""
+"""Time between two looks into Nova's database while an instance is pending on a host."""
+IDLE_S = 30.0
+"""The same while none is: Nova may still send one without asking (``az:host``, a long resize)."""
 
 
 class Endpoint:
@@ -76,10 +77,8 @@ class ReportServer:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
-                for run in (self._listen, self._follow_up):
-                    target = threading.Thread(target=self._retry, args=(run,), name="amp-reports")
-                    target.daemon = True
-                    target.start()
+                for run in (self._start_listening, self._follow_up):
+                    threading.Thread(target=run, name="amp-reports", daemon=True).start()
 
     def after_fork(self) -> None:
         """Start listening in a worker that was just forked."""
@@ -99,10 +98,10 @@ class ReportServer:
         waiting = self.states.waiting()
         self.states.follow(nova_instances.find(self._cells, waiting), began_s)
 
-    def _retry(self, run: Callable[[], None]) -> None:
+    def _start_listening(self) -> None:
         while not self._stopped.is_set():
             try:
-                run()
+                self._listen()
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
                 LOG.warning("%s; retrying every %g s", exc, RETRY_S)
                 self._stopped.wait(RETRY_S)
@@ -110,8 +109,19 @@ class ReportServer:
                 return
 
     def _follow_up(self) -> None:
+        """Its own thread: whatever Nova's database does, no request waits for it."""
+        failing, looked_s = False, -IDLE_S
         while not self._stopped.wait(FOLLOW_UP_S):
-            self.follow_up()
+            if not self.states.waiting() and time.monotonic() - looked_s < IDLE_S:
+                continue
+            looked_s = time.monotonic()
+            try:
+                self.follow_up()
+                failing = False
+            except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+                if not failing:
+                    LOG.warning("Nova's database cannot be asked about instances: %s", exc)
+                failing = True
 
     def _listen(self) -> None:
         own = nova.rpc.TRANSPORT

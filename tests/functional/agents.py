@@ -109,11 +109,11 @@ class Agent:
         """What a report would say now; nothing is published."""
         self._run_instances()
         self.host.wait(1.0)
-        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0))
+        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0, 0.0))
 
     def reported(self):
         """The instances that its report of the last cycle has."""
-        return set(host_report(self.last, self.info, Origin("host", "boot", 0, 0.0)).by_uuid)
+        return set(host_report(self.last, self.info, Origin("host", "boot", 0, 0.0, 0.0)).by_uuid)
 
     def over_booked(self):
         """Booked vCPUs without a place, by the agent's own packing."""

@@ -1,12 +1,21 @@
 """Capacity is reserved until Nova says that an instance needs it no more, however it got there."""
 
+import threading
+import time
 from typing import ClassVar
 from unittest import mock
 
+import fixtures
+from nova import objects
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.cells import Cells
+from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.report_server import ReportServer
+from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
+from tests.host_reports import host_report, request
 
 TYPES = {"slow": (2, 1.0)}
 
@@ -152,6 +161,56 @@ class ReservationsTest(CloudTestCase):
             self.follow_up()
         assert self.pending("host1") == {server["id"]}
         assert "cannot be asked about instances: silent" in self.stdlog.logger.output
+
+    def test_a_silent_cell_is_waited_for_only_once(self):
+        """Until it answers it takes one thread and one line in the log, and delays no other."""
+        # Nova's fixture lets no cell be used while another is.
+        self.useFixture(fixtures.MonkeyPatch("nova.context.target_cell", mock.MagicMock()))
+        silence, cells, asked = threading.Event(), Cells(), []
+        self.addCleanup(silence.set)
+
+        def question(_context, uuid):
+            asked.append(uuid)
+            if uuid == objects.CellMapping.CELL0_UUID:
+                silence.wait()
+            return "here"
+
+        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 0.5):
+            first = cells.query(question)
+        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 3600.0):
+            assert cells.query(question) == cells.query(question) == first
+            assert set(first.values()) == {"here"}
+            assert asked.count(objects.CellMapping.CELL0_UUID) == 1
+            assert self.stdlog.logger.output.count("cannot be asked about instances") == 1
+            silence.set()
+            self.wait_until(lambda: len(cells.query(question)) == len(first) + 1, "it answers")
+
+    def test_nova_is_asked_rarely_while_nothing_is_pending(self):
+        """Every two seconds only for what is pending; an error is logged once, and retried."""
+        asked = []
+
+        def failing():
+            asked.append(1)
+            raise OSError("no database")
+
+        server = ReportServer(HostStates(report_server.CONF))
+        server.follow_up = failing
+        for name, value in (("FOLLOW_UP_S", 0.01), ("IDLE_S", 3600.0)):
+            self.useFixture(
+                fixtures.MonkeyPatch(f"amp_nova.nova_plugins.report_server.{name}", value)
+            )
+        thread = threading.Thread(target=server._follow_up, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.stop)
+        self.wait_until(lambda: asked, "the first look")
+        time.sleep(0.2)
+        assert len(asked) == 1
+
+        server.states.accept(encode(host_report()))
+        assert server.states.reserve("host1", "a", request(pref_core=1), "tentative")
+        self.wait_until(lambda: len(asked) > 3, "looks while an instance is pending")
+        assert self.stdlog.logger.output.count("cannot be asked about instances") == 1
 
     def test_a_suspended_and_a_shelved_instance_keep_their_capacity(self):
         """Both are defined; resuming and unshelving on the host do not ask the filter."""

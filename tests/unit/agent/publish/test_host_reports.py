@@ -171,12 +171,13 @@ def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
     for resource in list(host.domains):
         host.stop(resource)
 
-    report = host_report(Loop(host, host).cycle(), INFO, Origin("host1", "boot", 1, 0.0))
+    report = host_report(Loop(host, host).cycle(), INFO, Origin("host1", "boot", 1, 0.0, 0.0))
 
-    (found,) = decode(encode(report)).instances
+    received = decode(encode(report))
+    (found,) = received.instances
     assert found.resource == "booked"
     assert [(v.index, v.refcores, v.pcpu) for v in found.vcpus] == [(0, 0.5, None)]
-    assert found.vcpus[0].allowed == {0, 1, 2}
+    assert received.allowed(found.vcpus[0]) == {0, 1, 2}
     assert host_fit.headroom_of(report).refcores == 3.5
 
 
