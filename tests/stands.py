@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from amp_nova.guard import lease
 from tests.fakehost import nova_xml, resource
 from tests.lab import FAST, SLOW, Agent, until
 
@@ -160,16 +161,18 @@ class StandHost(Agent):
         return self.holds(self.booked) and self.holds(self.typed)
 
     def controlled(self) -> bool:
-        """Whether the agent's decisions are in force."""
-        return self.bookings_hold() and self.weighted()
+        """Whether the decisions of an agent that has a lease are in force."""
+        leased = lease.remaining_s(self.state_path) > 0.0
+        return leased and self.bookings_hold() and self.weighted()
 
     def weighted(self) -> bool:
         """Whether every stand-in has the CPU weight that it shall have."""
         return [s.shares for s in self.stands] == [BOOKED, BOOKED, BEST_EFFORT]
 
     def safe(self) -> bool:
-        """Whether what must hold without an agent is in force."""
-        return self.bookings_hold() and self.victim.place == {FAST, SLOW}
+        """Whether what must hold without an agent is in force, and no agent has a lease."""
+        left_alone = lease.remaining_s(self.state_path) == 0.0
+        return left_alone and self.bookings_hold() and self.victim.place == {FAST, SLOW}
 
     def begin(self, *prefix: str) -> subprocess.Popen[bytes]:
         """Start an agent, without waiting for anything."""

@@ -13,6 +13,8 @@ from tests.e2e.conftest import metric, samples
 
 BOOTS = 50
 REFCORES = 0.2
+OFFERED = 0.95
+"""The share of a core that is not reserved for best effort."""
 CLASS = "CUSTOM_AMP_MREFCORE"
 
 
@@ -60,8 +62,8 @@ def test_fifty_boots_through_two_schedulers_over_book_no_host(cloud, image, spee
     for host in HOSTS:
         total, claimed = offered(host)
         assert claimed == round(where[host.name] * REFCORES * 1000)
-        assert claimed <= total
-        assert where[host.name] * REFCORES <= speeds[host.name] + 0.001
+        assert claimed <= OFFERED * total + 1
+        assert where[host.name] * REFCORES <= OFFERED * speeds[host.name] + 0.001
     assert len(active) <= row["Fits"]
     # Whoever loses a race tries the other host; only what is nearly full refuses.
     assert len(active) >= row["Fits"] - 2

@@ -22,6 +22,7 @@ def cloud():
     """A scheduler of its own."""
     yield chain.Cloud()
     chain.report_server._shared = None
+    chain.report_server.CONF.reset()  # Nova's fixtures register more options
 
 
 def core_types(count, siblings):

@@ -120,9 +120,13 @@ def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left
     process = guard()
 
     right = (5_000, 20_000) if place == {0} else (10_000, 20_000)
-    until(lambda: booked.limit() == right, 30, "the limit of the core type")
-    assert os.sched_getaffinity(booked.process.pid) == ({0} if place == {0} else {1})
-    assert booked.read("cpu.shares", booked.group) == 5120
+    there = {0} if place == {0} else {1}
+
+    def safe():
+        weight, pid = booked.read("cpu.shares", booked.group), booked.process.pid
+        return (booked.limit(), weight, os.sched_getaffinity(pid)) == (right, 5120, there)
+
+    until(safe, 30, "limit, weight and place")
     until(lambda: os.sched_getaffinity(victim.process.pid) == {0, 1}, 30, "the affinity found")
 
     other = {1} if place == {0} else {0}

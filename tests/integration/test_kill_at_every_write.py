@@ -102,7 +102,7 @@ class Run:
         held = {
             here.booked: here.holds(here.booked),
             here.typed: here.holds(here.typed),
-            here.victim: here.victim.place == {FAST, SLOW},
+            here.victim: here.victim.place in ({FAST, SLOW}, self._found["victim"][1]),
         }
         return all(is_held or self.as_found(stand) for stand, is_held in held.items())
 

@@ -29,7 +29,7 @@ def test_limits_and_pins_are_libvirts_own(guests, agent):
 
     found = guest.domain.schedulerParameters()
     assert (found["vcpu_quota"], found["vcpu_period"]) == (10000, 20000)
-    assert found["cpu_shares"] == 8192
+    assert found["cpu_shares"] == 5120
     assert guest.domain.vcpuPinInfo()[0] == (False, True)
     assert quota(guest) == pytest.approx(0.5, rel=0.002)
 
