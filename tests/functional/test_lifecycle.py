@@ -192,7 +192,7 @@ class Walk:
         """After each step."""
         for name, agent in self.cloud.agents.items():
             report = agent.truth()
-            packing = pack(demands_on(report), report.topology, report.reserve_ratio)
+            packing = pack(list(demands_on(report)), report.topology, report.reserve_ratio)
             assert packing.complete, f"{name}: {packing.unplaced} after {self.history}"
 
     def end(self):
