@@ -360,6 +360,10 @@ class FakeLibvirt:
         """What is told of every domain."""
         return dict(self.known)
 
+    def inactive(self):
+        """It has none."""
+        return {}
+
     def define(self, name="instance-00000001", **said):
         """Tell a domain."""
         self.known[resource(name)] = parse(nova_xml(name, **said))

@@ -100,6 +100,8 @@ class FakeHost:
     refuses: set = field(default_factory=set)
     """vCPUs, as (UUID, index), that cannot be changed."""
     available: bool = True
+    inactive: list = field(default_factory=list)
+    """``Domain`` values that are defined, but do not run."""
     applied: list = field(default_factory=list)
 
     def add(self, resource, specs=None, vcpus=1, allowed=None, wants=1.0, **domain):
@@ -175,7 +177,12 @@ class FakeHost:
                     domain.cpu_weight,
                 )
             )
-        return Observation(self.time_ns, self.topology, tuple(found), dict(self.paused))
+        inactive = tuple(DomainReading(domain, ()) for domain in self.inactive)
+        return Observation(self.time_ns, self.topology, tuple(found), dict(self.paused), inactive)
+
+    def stop(self, resource):
+        """Stop a domain; it stays defined."""
+        self.inactive.append(self.domains.pop(resource).domain)
 
     def apply(self, changes):
         failures = {}

@@ -7,7 +7,7 @@ from typing import Any
 from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import TABLE, Booking, examine, remarks, vcpus_named
+from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
 VCPUS_MAX = 4096
@@ -53,8 +53,6 @@ extra specs:
             self.log.error("%s", wrong)
             self.status = 2
             return Answer((), (), _document(errors, [], {}))
-        for remark in remarks(specs, booking):
-            self.log.warning("note: %s", remark)
         properties = placement(booking, reference_ips)
         vcpu_rows = _vcpus(booking, reference_ips)
         chosen = any("coefficient" in row for row in vcpu_rows)

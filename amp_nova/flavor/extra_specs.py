@@ -20,6 +20,12 @@ FOREIGN_QUOTA = "quota:cpu_"
 """Prefix of Nova's own CPU tuning keys, which set the same quota."""
 CPU_POLICY = "hw:cpu_policy"
 """Nova's key for pCPUs that no other instance uses."""
+OWN_CPUS = {
+    CPU_POLICY: ("dedicated", "mixed"),
+    "hw:cpu_realtime": ("yes", "true", "1", "on", "t", "y"),
+}
+"""Nova's keys and values that give a guest pCPUs of its own."""
+DEDICATED = "a booking shares its pCPUs with others: remove the booking or the dedicated CPUs"
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)")
 VCPU_INDEX = "0|[1-9][0-9]{0,3}"
@@ -240,7 +246,8 @@ def _vcpu(index: int, values: Values) -> VcpuBooking | None:
 def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple[str, ...]]:
     """The booking of a flavor with ``vcpus`` vCPUs, or ``None`` and one sentence for each error.
 
-    Keys outside ``amp:`` are ignored, except that ``quota:cpu_*`` excludes a booking.
+    Keys outside ``amp:`` are ignored, except that ``quota:cpu_*`` and dedicated CPUs exclude a
+    booking.
     """
     values, errors = _read(specs, vcpus)
     found = [_vcpu(i, values) for i in range(vcpus)]
@@ -255,6 +262,9 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         errors.append(
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
+    own = [key for key, values in OWN_CPUS.items() if specs.get(key, "").lower() in values]
+    if own and any(v is not None and v.kind != "best_effort" for v in found):
+        errors.append(f"{own[0]}={_shown(specs[own[0]])} is not possible, because {DEDICATED}")
     if errors:
         return None, tuple(dict.fromkeys(errors))
     general = {name: value for (name, index), value in values.items() if index is None}
@@ -270,20 +280,6 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
         parallel={"true": True, "false": False}.get(str(general.get("parallel"))),
     )
     return booking, ()
-
-
-def remarks(specs: Mapping[str, str], booking: Booking) -> tuple[str, ...]:
-    """A sentence for each of Nova's own keys that changes what a valid booking means."""
-    policy = specs.get(CPU_POLICY)
-    if not booking.booked or policy not in ("dedicated", "mixed"):
-        return ()
-    sentence = (
-        f"{CPU_POLICY}={policy} gives a vCPU a pCPU of its own, on a core type that Nova chooses: "
-        "amp-nova limits the vCPU to its booking there and never moves it, the rest of the pCPU "
-        "stays unused, and the filter looks for the capacity on the shared pCPUs; remove one of "
-        "the two"
-    )
-    return (sentence,)
 
 
 def parse(specs: Mapping[str, str], vcpus: int) -> Booking:

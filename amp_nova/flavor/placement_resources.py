@@ -10,6 +10,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from amp_nova.flavor.extra_specs import Booking
 
@@ -45,6 +46,11 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
     return properties
 
 
+def claims(specs: Mapping[str, str]) -> bool:
+    """Whether a flavor with these extra specs claims capacity in Placement."""
+    return any(key.endswith(f":{PLACEMENT_CLASS}") for key in specs)
+
+
 def core_type_trait(core_type: str) -> str:
     """The trait of a core type's providers."""
     return "CUSTOM_AMP_CORE_" + re.sub(r"[^A-Z0-9_]", "_", core_type.upper())
@@ -76,6 +82,7 @@ def providers(
     bookable_refcores: Mapping[str, float],
     reserve_ratio: float = 0.0,
     counts_ips: bool = False,
+    unclaimed_refcores: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Provider, ...]:
     """The providers of a host, one for each core type that has a coefficient.
 
@@ -88,18 +95,20 @@ def providers(
             coefficient (``effective_speed.bookable_refcores``).
         reserve_ratio: share of each core type that is not offered.
         counts_ips: whether the host counts instructions.
+        unclaimed_refcores: what instances without a claim book on each core type: reserved as well.
     """
     found = []
     for core_type, refcores in bookable_refcores.items():
         whole = min(AMOUNT_MAX, math.floor(1000 * refcores + 1e-6))
         sold = math.floor(whole * (1.0 - reserve_ratio) + 1e-6)
+        sold -= math.ceil(1000 * unclaimed_refcores.get(core_type, 0.0) - 1e-6)
         traits = {core_type_trait(core_type)} | ({IPS_TRAIT} if counts_ips else set())
         found.append(
             Provider(
                 provider_uuid(node, core_type),
                 provider_name(node, core_type),
                 max(1, whole),  # Placement does not accept 0
-                max(1, whole) - sold,
+                max(1, whole) - max(0, sold),
                 frozenset(traits),
             )
         )

@@ -105,7 +105,11 @@ class LibvirtSensor:
         for gone in self._known.keys() - domains.keys():
             self._forget(gone)
         readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
-        return Observation(time.monotonic_ns(), self.topology, readings, self._paused())
+        inactive = tuple(
+            DomainReading(xml.domain, (), allowed=self._allowed(xml))
+            for xml in self.hypervisor.inactive().values()
+        )
+        return Observation(time.monotonic_ns(), self.topology, readings, self._paused(), inactive)
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""

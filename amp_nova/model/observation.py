@@ -107,12 +107,17 @@ class DomainReading(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The host at one moment. ``paused``: instances that must not be changed, and why."""
+    """The host at one moment.
+
+    ``paused``: instances that must not be changed, and why. ``inactive``: domains that are defined
+    but not running, as those of stopped or suspended instances and of resized ones at their source.
+    """
 
     time_ns: int
     topology: Topology
     domains: tuple[DomainReading, ...]
     paused: Mapping[str, str] = field(default_factory=dict)
+    inactive: tuple[DomainReading, ...] = ()
 
 
 class Usage(Struct, frozen=True):

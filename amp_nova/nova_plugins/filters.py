@@ -2,16 +2,16 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
 
-from amp_nova.exceptions import sentence
-from amp_nova.flavor.extra_specs import NAMESPACE, Booking, examine
-from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, provider_uuid
-from amp_nova.nova_plugins import report_server
+from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
+from amp_nova.flavor.placement_resources import claims, provider_uuid
+from amp_nova.nova_plugins import numa, report_server
+from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit
@@ -21,17 +21,6 @@ from amp_nova.scheduling.host_fit import HostFit
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
 _PREFIX = f"{NAMESPACE}:"
-
-
-@functools.lru_cache(maxsize=1024)
-def _examine(specs: tuple[tuple[str, str], ...], vcpus: int) -> tuple[Booking | None, str]:
-    booking, errors = examine(dict(specs), vcpus)
-    return booking, sentence("; ".join(errors))
-
-
-def read_booking(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, str]:
-    """The booking in a flavor's extra specs, or ``None`` and the errors in them; cached."""
-    return _examine(tuple(sorted(specs.items())), vcpus)
 
 
 class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
@@ -54,6 +43,9 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
             return
         self._server.start()
         booking, errors = read_booking(specs, spec_obj.flavor.vcpus)
+        if booking is not None and booking.booked and numa.dedicated(spec_obj):
+            # The flavor's own keys were examined; only now is the image known as well.
+            booking, errors = None, f"its image asks for dedicated CPUs, but {DEDICATED}"
         if booking is None:
             LOG.warning(
                 "instance %s: flavor %s is not valid, so no host passes: %s",
@@ -69,28 +61,29 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         yield from self._filtered(filter_obj_list, spec_obj, demands.request_of(booking))
 
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:
-        claims = any(key.endswith(f":{PLACEMENT_CLASS}") for key in spec_obj.flavor.extra_specs)
-        resource = spec_obj.instance_uuid
-        states, consume = self._states, self._consume
-        query = _FitQuery(states, request, resource)
-
-        def reserve(node: str) -> bool:
-            """Check the capacity again, and reserve it, when Nova turns to a host."""
-            return states.reserve(node, resource, request)
-
+        claimed = claims(spec_obj.flavor.extra_specs)
+        resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
+        # Nova names alternates for all instances of a request together.
+        alternates = spec_obj.num_instances == 1
+        query = _FitQuery(self._states, request, resource)
         refused: list[tuple[str, str]] = []
         for host in hosts:
-            fit = query.fit(host)
+            wanted = numa.on_host(host, spec_obj, request)
+            if wanted is None:
+                refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
+                continue
+            fit = query.fit(host, wanted)
             if fit is not None:
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
                     continue
-                if claims and fit.core_types:
+                if claimed and fit.core_types:
                     _prefer_core_type(host, fit.core_types[0])
                 if (candidates := getattr(host, "allocation_candidates", None)) is not None:
                     host.allocation_candidates = checked = _Candidates(candidates)
-                    checked.node, checked.reserve = host.nodename, reserve
-            host.consume_from_request = functools.partial(consume, host, request)
+                    checked.reserve = reserve
+                    checked.what = host.nodename, resource, wanted, alternates
+            host.consume_from_request = functools.partial(self._consume, host, wanted)
             yield host
         if refused:
             _log_refused(refused, spec_obj)
@@ -99,7 +92,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
         # Nova resets ``updated`` if the request as a whole fails.
-        self._states.decided(
+        self._server.decisions.decided(
             host.nodename, spec_obj.instance_uuid, request, lambda: host.updated is None
         )
 
@@ -123,16 +116,16 @@ class _Candidates(list[Any]):
     """A host's allocation candidates; empty if the capacity has been taken since it was filtered.
 
     Nova tests them for truth just before it claims one, and skips the host if there are none. That
-    is the last moment to keep two concurrent requests in one worker off the same capacity; without
-    a Placement claim nothing else would.
+    is the last moment to keep two concurrent requests off the same capacity; without a Placement
+    claim nothing else would. Nova tests those of alternates as well, before it names them.
     """
 
-    __slots__ = ("node", "reserve")  # there are many: one for each host and request
-    node: str
-    reserve: Callable[[str], bool]
+    __slots__ = ("reserve", "what")  # there are many: one for each host and request
+    reserve: Callable[[str, str, Request, bool], bool]
+    what: tuple[str, str, Request, bool]
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self.reserve(self.node)
+        return len(self) > 0 and self.reserve(*self.what)
 
 
 class _FitQuery:
@@ -149,31 +142,31 @@ class _FitQuery:
         self._stale_report = options.stale_report
         self._repacks_left = options.repacked_hosts_max
 
-    def fit(self, host: Any) -> HostFit | None:
+    def fit(self, host: Any, request: Request) -> HostFit | None:
         """Whether the request fits a host, by its last report or as ``stale_report`` says.
 
-        ``None`` if the host passes without a usable report.
+        ``request``: as it is on this host. ``None`` if the host passes without a usable report.
         """
         entry = self._states.entry(host.nodename)
         if entry is not None:
-            if entry.pending and not entry.away.issubset(host.instances):
-                entry = self._states.release_away(host.nodename, host.instances)
+            if entry.pending and not entry.left.issubset(host.instances):
+                entry = self._states.release_left(host.nodename, host.instances)
             if entry is not None and entry.usable(self._oldest_s):
-                return self._reported_fit(entry)
+                return self._reported_fit(entry, request)
         if self._stale_report == "ignore":
             return None
         if entry is None:
             return HostFit(refused="its agent has not reported")
         if self._stale_report == "last":
-            return self._reported_fit(entry)
+            return self._reported_fit(entry, request)
         if not entry.report.healthy:
             return HostFit(refused="its agent cannot reach the hypervisor")
         return HostFit(refused="its agent's last report is too old")
 
-    def _reported_fit(self, entry: Entry) -> HostFit:
-        """The fit by a report; cached in the entry unless the instance is already on the host."""
-        if entry.holds(self._resource):
-            return host_fit.fit(entry.headroom_for(self._resource), self._request)
+    def _reported_fit(self, entry: Entry, request: Request) -> HostFit:
+        """The fit by a report; cached in the entry unless it is special for this instance."""
+        if entry.holds(self._resource) or request.pcpus:
+            return host_fit.fit(entry.headroom_for(self._resource), request)
         found: HostFit | None = entry.results.get(self._key)
         if found is None:
             found = self._quick_fit(entry.headroom)

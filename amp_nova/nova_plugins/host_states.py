@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.nova_plugins import report_order
+from amp_nova.nova_plugins import pending, report_order
+from amp_nova.nova_plugins.pending import Found, Pending, PendingByUuid, Reserved
 from amp_nova.nova_plugins.refusals import Refusals
 from amp_nova.nova_plugins.report_order import Order
 from amp_nova.scheduling import host_fit, placement_score
@@ -27,13 +27,13 @@ from amp_nova.scheduling.host_fit import Headroom
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
-from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
+from amp_nova.wire.host_report import HostReport
 
 T = TypeVar("T")
 FORGET_AFTER = 20
 """A host that is silent for this many times ``stale_after_s`` is forgotten."""
 REQUESTS_MAX = 1 << 16
-"""At most this many instances have their host remembered until its agent reports them."""
+"""At most this many instances have their hosts remembered until the agents report them."""
 RESULTS_MAX = 512
 """At most this many results are cached for each state of a host: two for each request."""
 TYPICAL = (
@@ -42,38 +42,10 @@ TYPICAL = (
     NewInstance(0, (1.0,)),
 )
 """A best-effort instance that gains nothing from fast cores, one that gains most, and a booking."""
-TENTATIVE_S = 10.0
-"""How long capacity is reserved for a claim in progress."""
-
-
-def _never() -> bool:
-    return False
 
 
 def _any_host(_node: str) -> bool:
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """An instance that counts on a host although the agent's last report does not show it.
-
-    Either it was sent there a moment ago, or it is ``away``: the agent reported it before, and it
-    may be stopped, or the host may be restarting. An instance that is away keeps its capacity until
-    Nova no longer has it there.
-    """
-
-    request: Request
-    until_s: float
-    dropped: Callable[[], bool] = _never
-    """Whether Nova has dropped the decision: a multi-create places all instances or none."""
-    tentative: bool = False
-    """Whether its claim is still in progress."""
-    away: bool = False
-
-    def over(self, now_s: float) -> bool:
-        """Whether it no longer counts."""
-        return self.until_s <= now_s or self.dropped()
 
 
 @dataclass(eq=False)
@@ -89,7 +61,7 @@ class Entry:
     report: HostReport
     received_s: float
     order: Order
-    pending: Mapping[str, Pending] = field(default_factory=dict)
+    pending: PendingByUuid = field(default_factory=dict)
     sensitivities: Mapping[Profile, float] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
 
@@ -98,9 +70,11 @@ class Entry:
         return self.received_s >= oldest_s and self.report.healthy
 
     @cached_property
-    def away(self) -> frozenset[str]:
+    def left(self) -> frozenset[str]:
         """Instances that the agent no longer reports and whose capacity is kept."""
-        return frozenset(r for r, p in self.pending.items() if p.away)
+        return frozenset(
+            r for r, p in self.pending.items() if p.kind == "left" and r not in self.report.by_uuid
+        )
 
     @cached_property
     def requests(self) -> dict[str, Request]:
@@ -159,20 +133,6 @@ def cache_key(*values: object) -> str:
     return repr(values)
 
 
-def reported_request(instance: ReportedInstance) -> Request:
-    """The request that a reported instance was placed with."""
-    return Request(
-        tuple(
-            VcpuBooking(v.index, "pref_core", refcores=v.refcores)
-            if v.ips is None
-            else VcpuBooking(v.index, "ips", ips=v.ips)
-            for v in instance.vcpus
-            if v.booked
-        ),
-        instance.core_type,
-    )
-
-
 class HostStates:
     """Entries by node; thread-safe. Readers take no lock."""
 
@@ -188,18 +148,16 @@ class HostStates:
         self._known = known
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
-        self._sent: dict[str, str] = {}
-        """The node that each pending instance was sent to."""
+        self._sent: dict[str, frozenset[str]] = {}
+        """The nodes on which each instance that was decided about is pending."""
         self._pruned_s = clock()
         self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
         """What is known about a host, however old; ``None`` if it never reported."""
         entry = self._entries.get(node)
-        if entry is not None and entry.pending:
-            now_s = self._clock()
-            if any(p.over(now_s) for p in entry.pending.values()):
-                return self._keep_pending(node, lambda _, pending: not pending.over(now_s))
+        if entry is not None and any(p.dropped() for p in entry.pending.values()):
+            return self._keep(node, lambda _, each: not each.dropped())
         return entry
 
     def oldest_s(self) -> float:
@@ -237,83 +195,106 @@ class HostStates:
         oldest_s = self._options.amp_scheduler.stale_after_s
         before = None if previous is None else previous.order
         order = report_order.advance(before, report.origin, now_s, oldest_s)
-        pending: Mapping[str, Pending] = {}
+        kept: PendingByUuid = {}
         if previous is not None:
-            pending = {
-                resource: each
-                for resource, each in {**_away(previous.report, report), **previous.pending}.items()
-                if not each.over(now_s) and not _shows(report, resource, each)
-            }
-            pending = _bounded(pending, report)
-        if (
-            previous is not None
-            and pending == previous.pending
-            and report.same_state(previous.report)
-        ):
+            kept = pending.after_report(previous.report, report, previous.pending, now_s)
+        if previous is not None and kept == previous.pending and report.same_state(previous.report):
             previous.report = replace(previous.report, origin=report.origin)
             previous.received_s, previous.order = now_s, order
             return
-        entry = Entry(report, now_s, order, pending, profiles(report))
+        entry = Entry(report, now_s, order, kept, profiles(report))
         entry.check()
         self._entries[node] = entry
         self._prune(now_s)
 
-    def decided(
-        self, node: str, resource: str, request: Request, dropped: Callable[[], bool] = _never
-    ) -> None:
-        """Count an instance on the host that Nova chose, until its agent reports it."""
+    def decided(self, node: str, resource: str, each: Pending) -> None:
+        """Count an instance on a host, in addition to all others if it is an alternate."""
         with self._lock:
-            self._release(resource)
-            until_s = self._clock() + self._options.amp_scheduler.pending_s
-            self._send(node, resource, Pending(request, until_s, dropped))
+            self._decide(node, resource, each)
 
-    def reserve(self, node: str, resource: str, request: Request) -> bool:
-        """Reserve capacity for a claim if it is still free.
+    def reserve(self, node: str, resource: str, request: Request, kind: Reserved) -> bool:
+        """Reserve capacity if it is still free; a claim releases what the last one reserved.
 
-        Other requests may have been decided since the filter ran. An instance for which a host was
-        chosen already keeps it and reserves nothing on a second one.
+        Other requests may have been decided since the filter ran.
         """
         with self._lock:
-            chosen = self._entries.get(self._sent.get(resource, ""))
-            had = None if chosen is None else chosen.pending.get(resource)
-            if had is not None and not had.tentative and not had.over(self._clock()):
-                return True
-            self._release(resource)
-            entry = self._entries.get(node)
-            if entry is None:
-                return True
-            if host_fit.fit(entry.headroom_for(resource), request).refused is not None:
+            if kind == "tentative":
+                self._release(resource)
+            if node in self._entries and not self._fits(node, resource, request):
                 return False
-            until_s = self._clock() + TENTATIVE_S
-            self._send(node, resource, Pending(request, until_s, tentative=True))
+            self._decide(node, resource, Pending(request, self._clock(), kind))
             return True
 
-    def release_away(self, node: str, there: Container[str]) -> Entry | None:
-        """Free the capacity of instances that are away and that Nova no longer has ``there``."""
-        return self._keep_pending(node, lambda r, pending: not pending.away or r in there)
+    def chosen(self, resource: str) -> bool:
+        """Whether Nova chose a host for this instance: then it tries others as alternates only."""
+        return any(
+            each.kind == "chosen" and not each.dropped()
+            for node in self._sent.get(resource, ())
+            if (entry := self._entries.get(node)) is not None
+            and (each := entry.pending.get(resource)) is not None
+        )
 
-    def _send(self, node: str, resource: str, pending: Pending) -> None:
+    def still_fits(self, node: str, resource: str) -> bool:
+        """Whether a pending instance fits beside everything else that is known by now."""
+        with self._lock:
+            each = node in self._entries and self._entries[node].pending.get(resource)
+            return not each or self._fits(node, resource, each.request)
+
+    def release(self, resource: str, node: str = "") -> None:
+        """An instance is no longer pending on this host, or on any."""
+        with self._lock:
+            self._release(resource, node)
+
+    def release_left(self, node: str, there: Container[str]) -> Entry | None:
+        """Free the capacity of instances that left the reports and are not ``there`` for Nova."""
+        return self._keep(node, lambda r, each: each.kind != "left" or r in there)
+
+    def waiting(self) -> frozenset[str]:
+        """All instances that are pending anywhere."""
+        return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
+
+    def follow(self, found: Found, began_s: float) -> None:
+        """Take what Nova's database has, read since ``began_s`` on the monotonic clock."""
+        there = {nova.node for nova in found.values() if nova is not None}
+        with self._lock:
+            for node, entry in self._entries.items():
+                if not entry.pending and node not in there:
+                    continue
+                kept = pending.after_nova(node, entry.report, entry.pending, found, began_s)
+                if kept != entry.pending:
+                    self._replace(node, kept)
+
+    def _fits(self, node: str, resource: str, request: Request) -> bool:
+        headroom = self._entries[node].headroom_for(resource)
+        return host_fit.fit(headroom, request).refused is None
+
+    def _decide(self, node: str, resource: str, each: Pending) -> None:
+        if each.kind != "alternate":
+            self._release(resource)
         if (entry := self._entries.get(node)) is not None:
-            self._replace_pending(node, {**entry.pending, resource: pending})
-            self._sent[resource] = node
+            self._replace(node, {**entry.pending, resource: each})
+            self._sent[resource] = self._sent.get(resource, frozenset()) | {node}
             if len(self._sent) > REQUESTS_MAX:
                 self._release(next(iter(self._sent)))
 
-    def _release(self, resource: str) -> None:
-        node = self._sent.pop(resource, "")
-        if (entry := self._entries.get(node)) is not None and resource in entry.pending:
-            self._replace_pending(node, {r: p for r, p in entry.pending.items() if r != resource})
+    def _release(self, resource: str, only: str = "") -> None:
+        nodes = self._sent.pop(resource, frozenset())
+        if only and nodes - {only}:
+            self._sent[resource] = nodes - {only}
+        for node in nodes & {only} if only else nodes:
+            if (entry := self._entries.get(node)) is not None and resource in entry.pending:
+                self._replace(node, {r: p for r, p in entry.pending.items() if r != resource})
 
-    def _keep_pending(self, node: str, keep: Callable[[str, Pending], bool]) -> Entry | None:
+    def _keep(self, node: str, keep: Callable[[str, Pending], bool]) -> Entry | None:
         with self._lock:
             if (entry := self._entries.get(node)) is None:
                 return None  # forgotten in the meantime
             kept = {r: p for r, p in entry.pending.items() if keep(r, p)}
-            return entry if len(kept) == len(entry.pending) else self._replace_pending(node, kept)
+            return entry if len(kept) == len(entry.pending) else self._replace(node, kept)
 
-    def _replace_pending(self, node: str, pending: Mapping[str, Pending]) -> Entry:
+    def _replace(self, node: str, kept: PendingByUuid) -> Entry:
         entry = self._entries[node]
-        entry = Entry(entry.report, entry.received_s, entry.order, pending, entry.sensitivities)
+        entry = Entry(entry.report, entry.received_s, entry.order, kept, entry.sensitivities)
         self._entries[node] = entry
         return entry
 
@@ -325,34 +306,5 @@ class HostStates:
         self._pruned_s = now_s
         oldest_s = now_s - FORGET_AFTER * stale_s
         self._entries = {n: e for n, e in self._entries.items() if e.received_s >= oldest_s}
-        pending = {r for e in self._entries.values() for r in e.pending}
-        self._sent = {r: n for r, n in self._sent.items() if r in pending}
-
-
-def _shows(report: HostReport, resource: str, pending: Pending) -> bool:
-    """Whether a report shows a pending instance with the booking it was sent with."""
-    instance = report.by_uuid.get(resource)
-    return instance is not None and (pending.away or reported_request(instance) == pending.request)
-
-
-def _bounded(pending: Mapping[str, Pending], report: HostReport) -> Mapping[str, Pending]:
-    """Drop the oldest instances that are away if the host cannot have them besides the reported.
-
-    The newest come first.
-    """
-    left = VCPUS_MAX - sum(len(i.vcpus) for i in report.instances)
-    kept = {}
-    for resource, each in pending.items():
-        left -= len(each.request.vcpus) if each.away else 0
-        if left >= 0 or not each.away:
-            kept[resource] = each
-    return kept
-
-
-def _away(before: HostReport, after: HostReport) -> dict[str, Pending]:
-    """Booked instances that the agent reported before and does not report any more."""
-    return {
-        i.resource: Pending(reported_request(i), math.inf, away=True)
-        for i in before.instances
-        if i.resource not in after.by_uuid and i.booked
-    }
+        kept = {r for e in self._entries.values() for r in e.pending}
+        self._sent = {r: nodes for r, nodes in self._sent.items() if r in kept}

@@ -24,14 +24,22 @@ seconds and whenever a booking changes.
         ],
         help="What a stale or missing report means for an instance that books capacity.",
     ),
+    cfg.StrOpt(
+        "transport_url",
+        secret=True,
+        help="""
+The message bus of the agents' reports, if it is not Nova's own: the ``[reports] transport_url`` of
+the agents, as in rabbit://USER:PASSWORD@HOST:PORT/VHOST. With a virtual host and a user for this
+purpose, no compute node needs access to the bus of Nova's API and schedulers.
+""",
+    ),
     cfg.FloatOpt(
         "pending_s",
         default=120.0,
         min=0.0,
-        help="""
-Seconds for which an instance counts on the host it was sent to, even though the agent has not
-reported it yet. Allow for the time from the scheduling decision to the start of the guest.
-""",
+        deprecated_for_removal=True,
+        deprecated_reason="A reservation ends when Nova's database says so, and not by a clock.",
+        help="This option has no effect.",
     ),
     cfg.IntOpt(
         "repacked_hosts_max",

@@ -1,8 +1,9 @@
-"""Receives host reports in a scheduler process, by oslo.messaging.
+"""Connects a scheduler process to agents and other workers, by oslo.messaging.
 
-Nova loads filters and weighers before it forks its workers, so loading must not start anything. The
-first request of a worker starts the server, in its own thread, so that an unreachable broker delays
-no request. In native-thread mode a worker starts it right after the fork.
+It receives host reports, exchanges decisions with other workers, and reads from Nova's database how
+these ended. Nova loads filters and weighers before it forks its workers, so loading must not start
+anything. The first request of a worker starts the server, in its own thread, so that an unreachable
+broker delays no request. In native-thread mode a worker starts it right after the fork.
 """
 
 import logging
@@ -16,7 +17,9 @@ import nova.rpc
 import nova.utils
 import oslo_messaging as messaging
 
-from amp_nova.nova_plugins import options
+from amp_nova.nova_plugins import nova_instances, options
+from amp_nova.nova_plugins.cells import Cells
+from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.known_hosts import KnownHosts
 from amp_nova.wire import topics
@@ -24,6 +27,10 @@ from amp_nova.wire import topics
 LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
 RETRY_S = 5.0
+FOLLOW_UP_S = 2.0
+"""Time between two looks into Nova's database while an instance is pending on a host."""
+IDLE_S = 30.0
+"""The same while none is: Nova may still send one without asking (``az:host``, a long resize)."""
 
 
 class Endpoint:
@@ -39,22 +46,39 @@ class Endpoint:
         self._states.accept(snapshot)
 
 
+class WorkerEndpoint:
+    """The remote procedures that scheduler workers call."""
+
+    target = messaging.Target(namespace=topics.NAMESPACE, version=topics.RPC_VERSION)
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
+
+    def decide(self, _context: object, decision: object) -> None:
+        """Receive a decision. The argument's name is part of the wire format."""
+        self._decisions.receive(decision)
+
+
 class ReportServer:
-    """Listens for host reports; starts once per process."""
+    """Listens for host reports and decisions; starts once per process."""
 
     def __init__(self, states: HostStates, host: str | None = None) -> None:
         self.states = states
+        self.decisions = Decisions(states)
         self._host = host
         self._pid: int | None = None
         self._lock = threading.Lock()
-        self._server: Any = None
+        self._servers: list[Any] = []
+        self._cells = Cells()
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Start listening unless this process already does; returns at once."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
-                threading.Thread(target=self._run, name="amp-reports", daemon=True).start()
+                for run in (self._start_listening, self._follow_up):
+                    threading.Thread(target=run, name="amp-reports", daemon=True).start()
 
     def after_fork(self) -> None:
         """Start listening in a worker that was just forked."""
@@ -63,46 +87,80 @@ class ReportServer:
 
     def stop(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            self._server.stop()
+        self._stopped.set()
+        self.decisions.stop()
+        for server in self._servers:
+            server.stop()
 
-    def _run(self) -> None:
-        while True:
+    def follow_up(self) -> None:
+        """Compare what is pending with Nova's database once; raises what the database raises."""
+        began_s = time.monotonic()
+        waiting = self.states.waiting()
+        self.states.follow(nova_instances.find(self._cells, waiting), began_s)
+
+    def _start_listening(self) -> None:
+        while not self._stopped.is_set():
             try:
                 self._listen()
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("cannot receive host reports: %s; retrying every %g s", exc, RETRY_S)
-                time.sleep(RETRY_S)
+                LOG.warning("%s; retrying every %g s", exc, RETRY_S)
+                self._stopped.wait(RETRY_S)
             else:
                 return
 
+    def _follow_up(self) -> None:
+        """Its own thread: whatever Nova's database does, no request waits for it."""
+        failing, looked_s = False, -IDLE_S
+        while not self._stopped.wait(FOLLOW_UP_S):
+            if not self.states.waiting() and time.monotonic() - looked_s < IDLE_S:
+                continue
+            looked_s = time.monotonic()
+            try:
+                self.follow_up()
+                failing = False
+            except Exception as exc:  # noqa: BLE001 - whatever Nova's database raises
+                if not failing:
+                    LOG.warning("Nova's database cannot be asked about instances: %s", exc)
+                failing = True
+
     def _listen(self) -> None:
-        transport = nova.rpc.TRANSPORT
-        if transport is None:
-            raise RuntimeError("Nova has no message transport yet")
-        threads = nova.utils.concurrency_mode_threading()
+        own = nova.rpc.TRANSPORT
+        if own is None:
+            raise RuntimeError("cannot receive host reports: Nova has no message transport yet")
+        url = CONF.amp_scheduler.transport_url
+        bus = messaging.get_rpc_transport(CONF, url) if url else own
+        # One thread keeps the order in which the bus delivered the decisions.
+        self._serve(own, topics.WORKERS, WorkerEndpoint(self.decisions), threads=1)
+        workers = _client(own, topics.WORKERS)
+        self.decisions.connect(lambda text: workers.cast({}, "decide", decision=text))
+        self._serve(bus, topics.SCHEDULERS, Endpoint(self.states))
+        LOG.info("listening for agents' reports")
+        _client(bus, topics.AGENTS).cast({}, "publish")
+
+    def _serve(self, bus: Any, topic: str, endpoint: object, threads: int | None = None) -> None:
+        native = nova.utils.concurrency_mode_threading()
+        host = self._host or CONF.host
         server = messaging.get_rpc_server(
-            transport,
-            messaging.Target(
-                exchange=topics.EXCHANGE, topic=topics.SCHEDULERS, server=self._host or CONF.host
-            ),
-            [Endpoint(self.states)],
-            executor="threading" if threads else "eventlet",
+            bus,
+            messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=host),
+            [endpoint],
+            executor="threading" if native else "eventlet",
             access_policy=messaging.DefaultRPCAccessPolicy,
         )
-        server.start()
-        self._server = server
-        LOG.info("listening for agents' reports")
-        messaging.get_rpc_client(
-            transport,
-            messaging.Target(
-                exchange=topics.EXCHANGE,
-                topic=topics.AGENTS,
-                namespace=topics.NAMESPACE,
-                version=topics.RPC_VERSION,
-                fanout=True,
-            ),
-        ).cast({}, "publish")
+        server.start(override_pool_size=threads)
+        self._servers.append(server)
+
+
+def _client(bus: Any, topic: str) -> Any:
+    """A client that casts to everyone who listens to a topic."""
+    target = messaging.Target(
+        exchange=topics.EXCHANGE,
+        topic=topic,
+        namespace=topics.NAMESPACE,
+        version=topics.RPC_VERSION,
+        fanout=True,
+    )
+    return messaging.get_rpc_client(bus, target, retry=1)
 
 
 _shared: ReportServer | None = None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine, remarks
+from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, PLACEMENT_GROUP, placement
 from amp_nova.osc.cloud import Flavor
 
@@ -63,7 +63,7 @@ def problems(flavor: Flavor) -> list[str]:
     booking, errors = examine(flavor.specs, flavor.vcpus)
     if booking is None:
         return list(errors)
-    return [*remarks(flavor.specs, booking), *_claim_problems(flavor, booking)]
+    return _claim_problems(flavor, booking)
 
 
 def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:

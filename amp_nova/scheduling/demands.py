@@ -12,10 +12,19 @@ from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an instance to be placed books: its booked vCPUs, and the core type it requires."""
+    """What an instance to be placed books: its booked vCPUs, and the core type it requires.
+
+    ``pcpus``: the pCPUs that Nova permits to each of the vCPUs on one host, because it pins the
+    guest to NUMA cells; empty if it does not.
+    """
 
     vcpus: tuple[VcpuBooking, ...]
     core_type: str | None = None
+    pcpus: tuple[frozenset[int], ...] = ()
+
+    def same_booking(self, other: "Request") -> bool:
+        """Whether both book the same, wherever it may run."""
+        return self.vcpus == other.vcpus and self.core_type == other.core_type
 
 
 def request_of(booking: Booking) -> Request:
@@ -57,9 +66,10 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
     vCPUs whose booking the host cannot convert, because it is not calibrated, are left out.
     """
     per_ips = least_refcores(1.0, report.topology)
+    everywhere = (report.bookable,) * len(request.vcpus)
     found = [
-        Demand((resource, v.index), refcores, report.bookable, request.core_type, ips=v.ips)
-        for v in request.vcpus
+        Demand((resource, v.index), refcores, allowed, request.core_type, ips=v.ips)
+        for v, allowed in zip(request.vcpus, request.pcpus or everywhere, strict=True)
         if (refcores := _refcores(v.refcores, v.ips, per_ips)) is not None
     ]
     return sorted(found, key=lambda demand: -demand.refcores)

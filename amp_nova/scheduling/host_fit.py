@@ -28,11 +28,15 @@ slow requests down."""
 
 
 class _Amount(NamedTuple):
-    """What a vCPU without a place needs of a ``Demand``, in less memory: there may be thousands."""
+    """What a vCPU without a place needs of a ``Demand``, in less memory: there may be thousands.
+
+    ``allowed``: ``None`` if it may use all bookable pCPUs.
+    """
 
     refcores: float
     ips: float | None
     core_type: str | None
+    allowed: frozenset[int] | None
 
 
 class FreeCapacity(NamedTuple):
@@ -81,31 +85,39 @@ def headroom_of(
     everywhere = frozenset(p.id for p in report.topology.pcpus)
     capacity = sum(bookable_refcores(report.topology, everywhere).values())
     cores, unplaced, booked = _packed(demands_on(report, without, pending), report)
+    complete = _place(cores, [d for d in unplaced if d.allowed is not None], report)
     free = _free_capacity(report, cores)
     left = [list(f.free_cores) for f in free]
-    unplaced.sort(key=lambda amount: -amount.refcores)
+    unplaced = sorted((d for d in unplaced if d.allowed is None), key=_largest_first)
     # Every one of them takes what it can get, even if another finds no place.
-    complete = None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
+    complete &= None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
     if unplaced:
         free = tuple(f._replace(free_cores=tuple(c)) for f, c in zip(free, left, strict=True))
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
     return Headroom(report, without, pending, free, complete, refcores)
 
 
+def _largest_first(demand: Demand | _Amount) -> float:
+    return -demand.refcores
+
+
 def _packed(
     demands: Iterable[Demand], report: HostReport
-) -> tuple[Mapping[int, float], list[_Amount], float]:
+) -> tuple[dict[int, float], list[_Amount], float]:
     """The free cores of each pCPU as packed by the agent, the demands that it has not packed, and
     the least that all of them take, in reference cores."""
     topology, free = report.topology, free_cores.empty(report.topology, report.reserve_ratio)
     placed, unplaced, booked, least = [], [], 0.0, _least_refcores(report)
     worth = {t.name: kept_ratio(t.smt_busy_factor, 1.0) for t in topology.core_types}
+    narrow: dict[frozenset[int], frozenset[int] | None] = {}
     for demand in demands:
         booked += least(demand.refcores)
         core_type = None if demand.packed is None else topology.type_of(demand.packed)
         need = None if core_type is None else need_cores(demand, core_type)
         if demand.packed is None or core_type is None or need is None:
-            unplaced.append(_Amount(demand.refcores, demand.ips, demand.core_type))
+            if (at := demand.allowed) not in narrow:
+                narrow[at] = None if at >= report.bookable else at
+            unplaced.append(_Amount(demand.refcores, demand.ips, demand.core_type, narrow[at]))
         elif not free.siblings:
             free.cores[demand.packed] -= free.bookable(need)
         else:
@@ -154,18 +166,55 @@ def _take(
     If siblings slow each other down, only shared threads are tried. ``left``: the free cores of
     each of ``free``, ascending, which are changed. Returns the core type, ``None`` if nothing fits.
     """
-    most = 1.0 - reserve_ratio
-    for (core_type, _, refcores, ips), cores in zip(free, left, strict=True):
-        worth = refcores if demand.ips is None else ips
-        if not worth or not cores or demand.core_type not in (None, core_type.name):
-            continue
-        need = (demand.ips or demand.refcores) / worth
-        if most < need <= 1.0 + TOLERANCE and refcores == core_type.coefficient:
-            need = most  # a pCPU to itself
-        if need > most + TOLERANCE or cores[-1] < need - TOLERANCE:
+    for there, cores in zip(free, left, strict=True):
+        need = _taken_cores(demand, there, 1.0 - reserve_ratio)
+        if need is None or not cores or cores[-1] < need - TOLERANCE:
             continue
         insort(cores, cores.pop(bisect_left(cores, need - TOLERANCE)) - need)
-        return core_type.name
+        return there.core_type.name
+    return None
+
+
+def _taken_cores(demand: Demand | _Amount, there: FreeCapacity, most: float) -> float | None:
+    """What a vCPU takes of a pCPU whose siblings are busy; ``None`` if that is over ``most``."""
+    worth = there.refcores if demand.ips is None else there.ips
+    if not worth or demand.core_type not in (None, there.core_type.name):
+        return None
+    need = (demand.ips or demand.refcores) / worth
+    if most < need <= 1.0 + TOLERANCE and there.refcores == there.core_type.coefficient:
+        return most  # a pCPU to itself
+    return need if need <= most + TOLERANCE else None
+
+
+def _place(cores: dict[int, float], unplaced: Sequence[_Amount], report: HostReport) -> bool:
+    """As ``_take``, each on its own pCPUs, the largest first; whether all of them have a place.
+
+    ``cores``: the free cores of each pCPU, which are changed.
+    """
+    if len(unplaced) * len(report.topology.pcpus) > REPACKED_MAX:
+        return False
+    free = _free_capacity(report, cores) if unplaced else ()
+    return None not in [
+        _take_own(cores, free, d, report) for d in sorted(unplaced, key=_largest_first)
+    ]
+
+
+def _take_own(
+    cores: dict[int, float],
+    free: Sequence[FreeCapacity],
+    demand: Demand | _Amount,
+    report: HostReport,
+) -> str | None:
+    for there in free:
+        need = _taken_cores(demand, there, 1.0 - report.reserve_ratio)
+        name = there.core_type.name
+        allowed = (
+            report.topology.pcpus_of(name) & report.bookable & (demand.allowed or report.bookable)
+        )
+        holding = [] if need is None else [p for p in allowed if cores[p] >= need - TOLERANCE]
+        if need is not None and holding:
+            cores[min(holding, key=lambda p: (cores[p], p))] -= need
+            return name
     return None
 
 
@@ -174,6 +223,19 @@ def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...]
     left = [list(f.free_cores) for f in headroom.free]
     ratio = headroom.report.reserve_ratio
     found = [_take(headroom.free, left, demand, ratio) for demand in demands]
+    return None if None in found else tuple(filter(None, found))
+
+
+def _pinned_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
+    """As ``_first_fit``, for demands that may not use all pCPUs."""
+    report = headroom.report
+    present = demands_on(report, headroom.without, headroom.pending)
+    cores, unplaced, _ = _packed(present, report)
+    own = [d for d in unplaced if d.allowed is not None]
+    others = [d for d in unplaced if d.allowed is None]
+    if not (_place(cores, own, report) and _place(cores, others, report)):
+        return None
+    found = [_take_own(cores, headroom.free, demand, report) for demand in demands]
     return None if None in found else tuple(filter(None, found))
 
 
@@ -194,7 +256,8 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     demands = requested_demands(request, report)
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
-    if headroom.complete and (found := _first_fit(headroom, demands)) is not None:
+    first_fit = _pinned_fit if request.pcpus else _first_fit
+    if headroom.complete and (found := first_fit(headroom, demands)) is not None:
         return HostFit(found)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
@@ -213,7 +276,7 @@ def quick_fit_of(request: Request) -> Callable[[Headroom], HostFit | None]:
     capacities are sorted, one comparison shows that.
     """
     count, booked = len(request.vcpus), {(v.refcores, v.ips) for v in request.vcpus}
-    if len(booked) != 1:
+    if len(booked) != 1 or request.pcpus:
         return lambda headroom: quick_fit(headroom, request)
     ((refcores, ips),) = booked
     amount, wanted = refcores or ips or 0.0, request.core_type

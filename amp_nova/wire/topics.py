@@ -2,6 +2,9 @@
 
 SCHEDULERS = "amp_scheduler"
 """Topic of the scheduler workers: ``report(snapshot)``, cast to all of them."""
+WORKERS = "amp_scheduler_worker"
+"""Topic of the scheduler workers among themselves, on Nova's own bus: ``decide(decision)``, cast to
+all of them. Not the topic of reports: agents need no access, and reports delay no decision."""
 AGENTS = "amp_agent"
 """Topic of the agents: ``publish()``, cast to all of them by a scheduler that starts."""
 NAMESPACE = "amp"

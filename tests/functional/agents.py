@@ -3,16 +3,20 @@
 A fake host runs the instances of one of Nova's fake compute services.
 """
 
+from dataclasses import replace
+
 import nova.rpc
 from nova import context, objects
+from nova.exception import InstanceNotFound
 from oslo_config import cfg
 
 from amp_nova import conf as agent_conf
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import Publisher
+from amp_nova.agent.publish.host_reports import Publisher, host_report
 from amp_nova.agent.publish.message_bus import MessageBus
 from amp_nova.control.context import Terms
+from amp_nova.wire.host_report import Origin
 from tests import hosts
 
 
@@ -25,6 +29,15 @@ def options(**reports):
     for name, value in settings.items():
         conf.set_override(name, value, "reports")
     return conf
+
+
+NOT_RUNNING = ("stopped", "suspended", "shelved", "soft-delete")
+"""States in which libvirt has the domain defined, but not active."""
+
+
+def _is_moving(instance):
+    """Whether libvirt has its domain on another host as well."""
+    return instance.vm_state == "resized" or instance.task_state is not None
 
 
 class Agent:
@@ -49,29 +62,58 @@ class Agent:
         return self.last
 
     def _run_instances(self):
-        """Have the fake host run the instances of Nova's fake driver."""
+        """Have the fake host run the instances of Nova's fake driver, and define the others."""
         admin = context.get_admin_context()
-        running = {}
-        for uuid in self._compute.manager.driver.instances:
-            instance = objects.Instance.get_by_uuid(admin, uuid, expected_attrs=["flavor"])
-            here = instance.host == self._compute.host and instance.vm_state != "stopped"
+        running, defined = {}, set()
+        for uuid in list(self._compute.manager.driver.instances):
+            try:
+                instance = objects.Instance.get_by_uuid(
+                    admin, uuid, expected_attrs=["flavor", "numa_topology"]
+                )
+            except InstanceNotFound:  # the fake driver keeps the source of a resize
+                continue
+            here = instance.host == self._compute.host and instance.vm_state not in NOT_RUNNING
             if here and instance.task_state is None:
                 running[uuid] = instance
+            elif here or instance.host == self._compute.host or _is_moving(instance):
+                defined.add(uuid)
         for uuid in self.host.domains.keys() - running.keys():
-            del self.host.domains[uuid]
+            self.host.stop(uuid)
+        self.host.inactive = [d for d in self.host.inactive if d.resource in defined]
         for uuid, instance in running.items():
             specs = dict(instance.flavor.extra_specs)
             known = self.host.domains.get(uuid)
             if known is None or known.domain.specs != specs:
                 self.host.domains.pop(uuid, None)
                 bare = {k.removeprefix("amp:"): v for k, v in specs.items() if k[:4] == "amp:"}
-                self.host.add(
+                made = self.host.add(
                     uuid,
                     bare,
                     instance.flavor.vcpus,
+                    self._pinned(instance),
                     flavor_id=instance.flavor.flavorid,
                     image=instance.image_ref or "",
                 )
+                made.domain = replace(made.domain, specs=specs)
+
+    def _pinned(self, instance):
+        """The pCPUs of the NUMA cell that the compute service chose; ``None`` without one."""
+        if instance.numa_topology is None:
+            return None
+        node = self._compute.manager.rt.compute_nodes[self._compute.host]
+        cells = objects.NUMATopology.obj_from_db_obj(node.numa_topology).cells
+        (pinned,) = instance.numa_topology.cells
+        return frozenset(next(c.cpuset for c in cells if c.id == pinned.id))
+
+    def truth(self):
+        """What a report would say now; nothing is published."""
+        self._run_instances()
+        self.host.wait(1.0)
+        return host_report(self.loop.cycle(), self.info, Origin("host", "boot", 0, 0.0, 0.0))
+
+    def reported(self):
+        """The instances that its report of the last cycle has."""
+        return set(host_report(self.last, self.info, Origin("host", "boot", 0, 0.0, 0.0)).by_uuid)
 
     def over_booked(self):
         """Booked vCPUs without a place, by the agent's own packing."""

@@ -108,7 +108,7 @@ class MovesTest(CloudTestCase):
         self.assert_kept(server, "host2", [1], 0.75)
 
     def test_a_stopped_instance_keeps_its_capacity(self):
-        """Its agent no longer reports it, and Nova starts it without asking the scheduler."""
+        """Nova starts it without asking the scheduler, even one that was restarted meanwhile."""
         flavor = self.flavor(pref_core="1.5")
         server = self.boot_on("host1", flavor)
         self.boot_on("host2", flavor)
@@ -116,12 +116,15 @@ class MovesTest(CloudTestCase):
         self._stop_server(server)
         self.cycle("host1")
         self.boot(flavor, state="ERROR")
+        self.restart_scheduler()
+        self.boot(flavor, state="ERROR")
         server = self._start_server(server)
         self.assert_kept(server, "host1", [1], 0.75)
 
         self._stop_server(server)
         self.cycle("host1")
         self._delete_server(server)
+        self.cycle("host1")
         assert self.host_of(self.boot(flavor)) == "host1"
 
     def test_rebuild_and_reboot_stay_where_they_are(self):

@@ -12,8 +12,8 @@ from nova.scheduler import utils
 from nova.scheduler.host_manager import HostManager
 
 from amp_nova.nova_plugins import filters
+from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
-from amp_nova.nova_plugins.host_states import HostStates
 from tests.functional.cloud import CloudTestCase
 
 ONE = {"slow": (1, 1.0)}
@@ -26,7 +26,7 @@ class NovaInternalsTest(CloudTestCase):
         super().setUp()
         self.calls = []
         self.record(AmpCapacityFilter, "_filtered", "filtered", lambda *_: "")
-        self.record(HostStates, "reserve", "examined", lambda _self, node, *_: node)
+        self.record(Decisions, "reserve", "examined", lambda _self, node, *_: node)
         self.record(utils, "claim_resources", "claimed", lambda *_: "")
         self.record(
             AmpCapacityFilter, "_consume", "consumed", lambda _self, host, *_: host.nodename
@@ -54,21 +54,28 @@ class NovaInternalsTest(CloudTestCase):
         assert before == [("filtered", ""), ("examined", host), ("claimed", ""), ("consumed", host)]
 
     def test_alternates_are_examined_after_the_host_is_consumed(self):
-        """So that it is known by then that they reserve nothing (``HostStates.reserve``)."""
-        host = self.host_of(self.boot(self.flavor(pref_core="0.5")))
+        """So that it is known by then that they are alternates (``HostStates.chosen``)."""
+        server = self.boot(self.flavor(pref_core="0.5"))
+        host = self.host_of(server)
 
         after = self.calls[self.calls.index(("consumed", host)) + 1 :]
 
         assert ("claimed", "") not in after
         assert {event for event, _ in after} <= {"examined"}
-        first, second = (self.states.entry(name) for name in self.HOSTS)
-        assert (
-            len(first.pending)
-            + len(second.pending)
-            + len(first.report.instances)
-            + len(second.report.instances)
-            == 1
-        )
+        (other,) = self.HOSTS.keys() - {host}
+        assert self.states.entry(other).pending[server["id"]].kind == "alternate"
+
+    def test_the_instances_of_one_request_have_no_alternates(self):
+        """Nova would name the same one for all of them."""
+        self.flags(max_attempts=2, group="scheduler")
+        server = self._build_server(flavor_id=self.flavor(pref_core="0.5"), networks="none")
+        said = {"min_count": 2, "max_count": 2, "return_reservation_id": True}
+        found = self.api.post_server({"server": {**server, **said}})["reservation_id"]
+        for one in self.api.get_servers(search_opts={"reservation_id": found}):
+            self._wait_for_state_change(one, "ACTIVE")
+
+        pending = [p for name in self.HOSTS for p in self.states.entry(name).pending.values()]
+        assert [each.kind for each in pending] == ["chosen", "chosen"]
 
     def test_a_host_without_candidates_is_skipped_without_a_claim(self):
         """The capacity of the first host is taken between the filter and the claim."""

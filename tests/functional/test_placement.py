@@ -4,7 +4,11 @@ from typing import ClassVar
 
 import keystoneauth1.adapter
 import keystoneauth1.session
+import pytest
+from nova.tests.fixtures.nova import UnifiedLimitsFixture
+from nova.tests.functional.api.client import OpenStackApiException
 
+from amp_nova.agent.publish.capacity import unclaimed_refcores
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, placement, provider_uuid, providers
@@ -39,7 +43,10 @@ class PlacementTestCase(CloudTestCase):
         """Have a host's agent synchronise Placement."""
         topology = topology or self.agents[name].host.topology
         bookable = frozenset(p.id for p in topology.pcpus)
-        offered = providers(name, bookable_refcores(topology, bookable), reserve_ratio, counts_ips)
+        capacity, last = bookable_refcores(topology, bookable), self.agents[name].last
+        offered = providers(
+            name, capacity, reserve_ratio, counts_ips, unclaimed_refcores(last) if last else {}
+        )
         self.inventories[name].sync(offered)
 
     def inventory(self, core_type, name="host1"):
@@ -135,6 +142,49 @@ class InventoryTest(PlacementTestCase):
 
 
 class ClaimTest(PlacementTestCase):
+    def test_a_booking_without_a_claim_is_reserved(self):
+        """Whether it runs or not, so that claims of others do not use its capacity."""
+        server = self.boot(self.flavor(pref_core="0.6"))
+        self.cycle()
+        self.offer("host1")
+        assert self.inventory("slow") == (2000, 600)
+
+        self._stop_server(server)
+        self.boot(self.claimed_flavor(pref_core="0.5"))
+        self.cycle()
+        self.offer("host1")
+        assert self.inventory("slow") == (2000, 600)
+
+        self._delete_server(server)
+        self.cycle()
+        self.offer("host1")
+        assert self.inventory("slow") == (2000, 0)
+
+    def test_another_group_of_resources_needs_a_group_policy(self):
+        """As for all flavors with two suffixed groups; this is Placement's rule."""
+        more = {"resources_MORE:VCPU": "1"}
+        specs = {"amp:pref_core": "0.5"}
+        specs |= placement(parse(specs, 1))
+        for extra, state in (({}, "ERROR"), ({"group_policy": "none"}, "ACTIVE")):
+            size = {"vcpu": 1, "memory_mb": 64, "disk": 0, "ephemeral": 0}
+            self.boot(self._create_flavor(**size, extra_spec={**specs, **more, **extra}), state)
+
+    def test_a_quota_in_reference_cores(self):
+        """Unified limits count what a project claims, by Placement's records."""
+        limits = self.useFixture(UnifiedLimitsFixture())
+        for name, most in (
+            (f"class:{PLACEMENT_CLASS}", 1000),
+            *((n, 10_000) for n in ("servers", "class:VCPU", "class:MEMORY_MB", "class:DISK_GB")),
+        ):
+            limits.create_registered_limit(resource_name=name, default_limit=most)
+        self.flags(driver="nova.quota.UnifiedLimitsDriver", group="quota")
+        self.boot(self.claimed_flavor(pref_core="0.6"))
+
+        flavor = self.claimed_flavor(pref_core="0.5")
+        with pytest.raises(OpenStackApiException, match=PLACEMENT_CLASS):
+            self.boot(flavor)
+        self.boot(self.claimed_flavor(pref_core="0.4"))
+
     def test_the_claim_is_made_on_the_core_type_that_the_packing_uses(self):
         """Slow cores while they suffice, then the fast one."""
         flavor = self.claimed_flavor(pref_core="1")

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from amp_nova.nova_plugins import report_server
 from tests.functional.cloud import CloudTestCase
 
 
@@ -22,7 +23,10 @@ class PlacingTest(CloudTestCase):
         """Two slow cores, and a fast one worth two of them, hold four instances of 1."""
         flavor = self.flavor(pref_core="1")
 
-        servers = [self.boot(flavor) for _ in range(4)]
+        servers = []
+        for _ in range(4):
+            servers.append(self.boot(flavor))
+            report_server.shared().follow_up()  # the alternates of the build are over
         self.boot(flavor, state="ERROR")
 
         hosts = sorted(self.host_of(server) for server in servers)

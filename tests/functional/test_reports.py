@@ -3,7 +3,6 @@
 from typing import ClassVar
 from unittest import mock
 
-import nova.context
 import nova.rpc
 import oslo_messaging
 
@@ -57,6 +56,30 @@ class ReportsTest(CloudTestCase):
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
+    def test_reports_may_have_a_bus_of_their_own(self):
+        """What workers tell each other stays on Nova's, to which agents then need no access."""
+        url = "rabbit://amp:SECRET@controller:5672/amp"
+        self.flags(transport_url=url, group="amp_scheduler")
+        server, listening = ReportServer(HostStates(CONF), "worker"), {}
+
+        def listen(bus, target, *_args, **_more):
+            listening[target.topic] = bus
+            return mock.Mock()
+
+        with (
+            mock.patch("oslo_messaging.get_rpc_transport", return_value="reports") as made,
+            mock.patch("oslo_messaging.get_rpc_server", listen),
+            mock.patch("oslo_messaging.get_rpc_client") as client,
+        ):
+            server._listen()
+            server.stop()
+
+        made.assert_called_once_with(CONF, url)
+        nova_bus = nova.rpc.TRANSPORT
+        assert listening == {topics.WORKERS: nova_bus, topics.SCHEDULERS: "reports"}
+        called = [(call.args[0], call.args[1].topic) for call in client.call_args_list]
+        assert called == [(nova_bus, topics.WORKERS), ("reports", topics.AGENTS)]
+
     def cast(self, *reports):
         """Send reports as an agent does."""
         target = oslo_messaging.Target(
@@ -81,7 +104,7 @@ class ReportsTest(CloudTestCase):
         self.cycle()
 
     def test_a_host_that_nova_does_not_have_is_refused(self):
-        """It is looked up in Nova's database by its whole name; it is counted and logged."""
+        """It is looked up in Placement by its whole name; it is counted and logged."""
         names = ("host", "host1%", "stranger")
         self.cast(*(encode(host_report(node=name)) for name in names))
         self.wait_until(lambda: self.states.rejected.by_host.total() == 3, "all are refused")
@@ -91,12 +114,33 @@ class ReportsTest(CloudTestCase):
         assert self.states.entry("host1") is not None
         assert "Nova has no host stranger" in self.stdlog.logger.output
 
-    def test_a_host_whose_cell_is_silent_is_not_refused(self):
-        """Only a cell that answered can say that it does not have a host."""
-        for answers in ({"cell0": [], "cell1": nova.context.did_not_respond_sentinel}, {}):
-            with mock.patch("nova.context.scatter_gather_all_cells", return_value=answers):
-                assert known_hosts.KnownHosts()("late")
-        assert "1 of 2 cells did not answer" in self.stdlog.logger.output
+    def test_hosts_are_known_whether_or_not_their_cell_answers(self):
+        """Placement has the hosts of all cells, also of one that was made a moment ago."""
+        with (
+            mock.patch("nova.context.scatter_gather_cells", side_effect=OSError("silent")),
+            mock.patch("nova.context.load_cells", side_effect=OSError("silent")),
+        ):
+            known = known_hosts.KnownHosts()
+            assert known("host1")
+            self.placement.post(
+                "/resource_providers",
+                {
+                    "name": "host1_amp_slow",
+                    "parent_provider_uuid": self._get_provider_uuid_by_host("host1"),
+                },
+                version="1.14",
+            )
+            assert not known("host1_amp_slow"), "it is a provider of the agent's, and no host"
+
+    def test_while_placement_is_silent_a_bounded_number_of_hosts_may_report(self):
+        """The log says so once, and Placement is not asked for each of them."""
+        search = mock.Mock(side_effect=OSError("silent"))
+        known = known_hosts.KnownHosts(search)
+        names = [f"host{n}" for n in range(known_hosts.UNVERIFIED_MAX + 1)]
+        assert [known(name) for name in names] == [True] * known_hosts.UNVERIFIED_MAX + [False]
+        assert known("host0")
+        assert search.call_count < 10
+        assert self.stdlog.logger.output.count("cannot look up reporting hosts in Placement") == 1
 
     def test_an_invalid_flavor_gets_no_host(self):
         """Before microversion 2.86 Nova validates nothing; the filter logs what is wrong."""

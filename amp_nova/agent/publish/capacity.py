@@ -4,12 +4,16 @@ Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sen
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 
 from amp_nova.admission import free_cores
 from amp_nova.admission.free_cores import FreeCores, Option
+from amp_nova.admission.packing import least_refcores
 from amp_nova.agent.cycle import Cycle, VcpuRecord
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.flavor.extra_specs import examine
+from amp_nova.flavor.placement_resources import claims
 from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model.topology import CoreType
 
@@ -32,6 +36,26 @@ def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
         core_type = topology.type_of(pcpu)
         if core_type is not None and core_type.name in found:
             found[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
+    return found
+
+
+def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
+    """What instances without a claim in Placement book, by the core type that they are on.
+
+    Instances that do not run count on the core type that they require, else on the slowest.
+    """
+    topology, found = cycle.topology, defaultdict[str, float](float)
+    usual = next((t.name for t in topology.core_types if t.coefficient is not None), "")
+    for reading in (*cycle.observation.domains, *cycle.observation.inactive):
+        domain, known = reading.domain, cycle.bookings.get(reading.domain.resource)
+        booking = known.booking if known else examine(domain.specs, domain.vcpus)[0]
+        if booking is None or claims(domain.specs):
+            continue
+        for vcpu in booking.vcpus:
+            entitlement = cycle.entitlements.get((domain.resource, vcpu.index))
+            on = entitlement.home.core_type if entitlement else None
+            refcores = vcpu.refcores if vcpu.ips is None else least_refcores(vcpu.ips, topology)
+            found[on or booking.core_type or usual] += refcores or 0.0
     return found
 
 

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,10 @@ from oslo_config import cfg
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
 from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import cpulist
-from amp_nova.model.observation import DomainReading
+from amp_nova.model.observation import Domain, DomainReading, Observation
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
@@ -40,7 +42,10 @@ def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = Tr
         for_admission(cycle.topology, info.smt),
         bookable,
         info.reserve_ratio,
-        tuple(map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains)),
+        (
+            *map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains),
+            *_inactive(cycle.observation, bookable),
+        ),
         info.policy,
         info.counters,
         healthy,
@@ -54,12 +59,37 @@ def _instance(
     domain = seen.domain
     # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
     booking = cycle.bookings[domain.resource].booking
-    read = {v.reading.index: _vcpu(v) for v in record.vcpus}
     # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
-    unread = (v for v in booking.vcpus if v.index not in read and v.kind != "best_effort")
-    for vcpu in unread:
-        allowed = cpulist.show(seen.allowed.get(vcpu.index) or bookable)
-        read[vcpu.index] = ReportedVcpu(vcpu.index, vcpu.refcores, vcpu.ips, allowed)
+    read = _booked(booking, seen, bookable) | {v.reading.index: _vcpu(v) for v in record.vcpus}
+    return _reported(domain, booking, read)
+
+
+def _inactive(seen: Observation, bookable: frozenset[int]) -> Iterator[ReportedInstance]:
+    """Instances with a booking that do not run: Nova may start them at any time, without asking."""
+    running = {d.domain.resource for d in seen.domains}
+    for reading in seen.inactive:
+        domain = reading.domain
+        booking, _ = examine(domain.specs, domain.vcpus)
+        if booking is not None and booking.booked and domain.resource not in running:
+            yield _reported(domain, booking, _booked(booking, reading, bookable))
+
+
+def _booked(
+    booking: Booking, seen: DomainReading, bookable: frozenset[int]
+) -> dict[int, ReportedVcpu]:
+    """What is known of booked vCPUs, by index, even if nothing of them can be read."""
+    return {
+        v.index: ReportedVcpu(
+            v.index, v.refcores, v.ips, cpulist.show(seen.allowed.get(v.index) or bookable)
+        )
+        for v in booking.vcpus
+        if v.kind != "best_effort"
+    }
+
+
+def _reported(
+    domain: Domain, booking: Booking, read: Mapping[int, ReportedVcpu]
+) -> ReportedInstance:
     return ReportedInstance(
         domain.resource,
         tuple(read[index] for index in sorted(read)),
@@ -92,6 +122,7 @@ def _urgent(cycle: Cycle) -> object:
     return (
         cycle.topology,
         [(d.domain, d.failure) for d in cycle.observation.domains],
+        [d.domain for d in cycle.observation.inactive],
         [
             (e.key, e.booking, e.allowed, e.home.core_type, e.home.pcpu)
             for e in cycle.entitlements.values()

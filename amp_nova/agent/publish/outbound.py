@@ -12,6 +12,7 @@ from oslo_config import cfg
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.helper_threads import HelperThread
+from amp_nova.agent.publish.capacity import unclaimed_refcores
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
@@ -66,7 +67,13 @@ class Outbound:
             topology = for_admission(cycle.topology, info.smt)
             capacity = bookable_refcores(topology, info.bookable_of(topology))
             self._inventory.offer(
-                providers(info.node, capacity, info.reserve_ratio, counters is not None)
+                providers(
+                    info.node,
+                    capacity,
+                    info.reserve_ratio,
+                    counters is not None,
+                    unclaimed_refcores(cycle),
+                )
             )
 
     def mark_unhealthy(self) -> None:

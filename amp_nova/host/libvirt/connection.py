@@ -25,7 +25,7 @@ T = TypeVar("T")
 KEEPALIVE_S = 5
 KEEPALIVE_MISSES = 3
 RECONNECT_S = 2.0
-ACTIVE = libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE
+ACTIVE_AND_INACTIVE = 0
 EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
     libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
@@ -130,10 +130,10 @@ class Connection:
         self._left_s = math.inf if patient else self.cycle_wait_s
 
     def domains(self) -> list[Any]:
-        """The active domains; a listing that misses its deadline drops the connection."""
+        """All domains; a listing that misses its deadline drops the connection."""
         conn = self._connected()
         try:
-            return self.call(_LIST, lambda: conn.listAllDomains(ACTIVE))
+            return self.call(_LIST, lambda: conn.listAllDomains(ACTIVE_AND_INACTIVE))
         except NotYet:
             raise
         except HypervisorUnavailable:

@@ -1,4 +1,4 @@
-"""The active domains of one libvirt, cached: read again when an event says that they changed.
+"""The domains of one libvirt, cached: read again when an event says that they changed.
 
 A cycle without events makes no call to libvirt; a periodic listing finds lost events.
 """
@@ -19,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 
 class _Known(NamedTuple):
-    """One running domain: its id, its definition, and libvirt's handle of it."""
+    """One domain: its id (-1 if it is not running), its definition, and libvirt's handle of it."""
 
     number: int
     xml: DomainXml
@@ -89,7 +89,11 @@ class Hypervisor:
             if self.available:
                 LOG.warning("%s; continuing with the domains known so far", exc)
             self.available = False
-        return {uuid: known.xml for uuid, known in (self._known or {}).items()}
+        return {uuid: known.xml for uuid, known in (self._known or {}).items() if known.number >= 0}
+
+    def inactive(self) -> dict[str, DomainXml]:
+        """Domains that are defined but not running, by UUID, as of the last call of ``domains``."""
+        return {uuid: known.xml for uuid, known in (self._known or {}).items() if known.number < 0}
 
     def definition(self, uuid: str) -> DomainXml:
         """A domain's definition as last read."""
@@ -153,11 +157,11 @@ class Hypervisor:
             raise
 
     def _list(self, changed: set[str], events: set[str]) -> None:
-        active = [d for d in self._connection.domains() if self._wanted(d.name())]
+        listed = [d for d in self._connection.domains() if self._wanted(d.name())]
         known, found = self._known or {}, {}
         if self._known is None:
             self._connection.begin(patient=False)
-        for domain in active:
+        for domain in listed:
             uuid, number = domain.UUIDString(), domain.ID()
             before = known.get(uuid)
             if before is not None and before.number == number and uuid not in changed:
@@ -168,7 +172,7 @@ class Hypervisor:
             if (xml := self._describe(domain, before)) is not None:
                 found[uuid] = _Known(number, xml, domain)
         self._known = found
-        self._connection.keep({domain.UUIDString() for domain in active})
+        self._connection.keep({domain.UUIDString() for domain in listed})
         self.available = True
 
     def _describe(self, domain: Any, known: _Known | None) -> DomainXml | None:

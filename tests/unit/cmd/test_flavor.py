@@ -137,24 +137,14 @@ def test_the_table(check):
     ]
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_what_dedicated_pcpus_mean_for_a_booking(check, form):
-    """A note beside the result, which is the same as without them."""
-    specs = ("--format", form, "amp:pref_core=0.5")
+@pytest.mark.parametrize("own", ["hw:cpu_policy=dedicated", "hw:cpu_policy=mixed"])
+def test_a_booking_excludes_dedicated_cpus(check, own):
+    """Whoever has a pCPU alone needs no booking, and amp-nova could not move the vCPU."""
+    status, _, err = check("amp:pref_core=0.5", own)
 
-    status, out, err = check(*specs, "hw:cpu_policy=dedicated")
-
-    assert (status, out) == (0, check(*specs)[1])
-    assert err.startswith("amp-nova: note: hw:cpu_policy=dedicated gives a vCPU a pCPU of its own")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "specs", [["hw:cpu_policy=dedicated"], ["hw:cpu_policy=shared", "amp:ips=1G"]]
-)
-def test_no_note_where_it_means_nothing(check, specs):
-    """Without a booking, or on shared pCPUs."""
-    assert check(*specs)[2] == ""
+    assert status == 2
+    assert "is not possible, because a booking shares its pCPUs with others: remove" in err
+    assert check("amp:weight=2", own)[0] == 0
 
 
 def test_a_bad_flavor_prints_no_table(check):

@@ -5,8 +5,9 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_states, options, refusals
+from amp_nova.nova_plugins import host_states, options, pending, refusals
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.pending import NovaInstance, Pending
 from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.scheduling.host_fit import fit
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
@@ -42,6 +43,11 @@ def states(clock):
 def receive(states, *instances, **fields):
     """Deliver a report; whether it was accepted."""
     return states.accept(encode(host_report(*instances, **fields)))
+
+
+def decide(states, node, resource, wanted, *dropped):
+    """Nova chose this host."""
+    states.decided(node, resource, Pending(wanted, states._clock(), "chosen", *dropped))
 
 
 def with_topology(**values):
@@ -211,7 +217,7 @@ def test_what_is_remembered_is_bounded(states, monkeypatch):
     monkeypatch.setattr(refusals, "HOSTS_MAX", 10)
     receive(states)
     for i in range(100):
-        states.decided("host1", f"instance-{i}", request(pref_core=0.01))
+        decide(states, "host1", f"instance-{i}", request(pref_core=0.01))
         states.rejected.add(f"host-{i}", "old", "it is old")
     results = {}
     for i in range(10_000):
@@ -224,14 +230,13 @@ def test_what_is_remembered_is_bounded(states, monkeypatch):
     assert len(results) <= host_states.RESULTS_MAX
 
 
-def test_instances_that_are_away_are_bounded(states, monkeypatch):
-    """A scheduler that is never asked does not learn that Nova has them no more."""
-    monkeypatch.setattr(host_states, "VCPUS_MAX", 11)
+def test_instances_that_left_the_reports_are_bounded(states, monkeypatch):
+    """Nova may have none of them, and be silent."""
+    monkeypatch.setattr(pending, "VCPUS_MAX", 11)
     for i in range(100):
         receive(states, instance(f"instance-{i}", (0.01, 0)), sequence=i + 1)
 
-    pending = states.entry("host1").pending
-    assert set(pending) == {f"instance-{i}" for i in range(89, 99)}
+    assert set(states.entry("host1").pending) == {f"instance-{i}" for i in range(89, 99)}
 
 
 def test_a_host_is_not_locked_out_for_longer_than_two_ages(states, clock):
@@ -311,7 +316,7 @@ class TestDecisions:
     def test_a_decision_takes_capacity_at_once(self, states):
         """The next request sees what is left."""
         receive(states)
-        states.decided("host1", "a", request(pref_core=2))
+        decide(states, "host1", "a", request(pref_core=2))
 
         assert not self.fits(states, request(pref_core=2))
         assert self.fits(states, request(pref_core=1))
@@ -319,7 +324,7 @@ class TestDecisions:
     def test_a_reported_instance_is_no_longer_pending(self, states):
         """It counts once."""
         receive(states)
-        states.decided("host1", "a", request(pref_core=0.5))
+        decide(states, "host1", "a", request(pref_core=0.5))
         receive(states, instance("a", (0.5, 0)), sequence=2)
 
         assert states.entry("host1").requests == {}
@@ -328,24 +333,51 @@ class TestDecisions:
     def test_a_report_without_the_instance_does_not_drop_it(self, states):
         """The guest may not have started yet."""
         receive(states)
-        states.decided("host1", "a", request(pref_core=2))
+        decide(states, "host1", "a", request(pref_core=2))
         receive(states, sequence=2)
 
         assert not self.fits(states, request(pref_core=2))
 
-    def test_a_pending_instance_expires(self, states, clock):
-        """A guest that never started frees its capacity after two minutes."""
+    @pytest.mark.parametrize(
+        ("nova", "counts"),
+        [
+            ({}, True),  # its cell is silent
+            ({"a": NovaInstance(None, busy=True)}, True),  # it is being built
+            ({"a": NovaInstance("host1", busy=True)}, True),
+            ({"a": NovaInstance("host1", busy=False)}, True),  # the report is late
+            ({"a": NovaInstance(None, busy=False)}, False),  # it failed
+            ({"a": NovaInstance("host2", busy=False)}, False),  # built or migrated elsewhere
+            ({"a": None}, False),  # deleted
+        ],
+    )
+    def test_a_reservation_ends_when_nova_says_so(self, states, clock, nova, counts):
+        """However long that takes; what was read before the decision says nothing about it."""
         receive(states)
-        states.decided("host1", "a", request(pref_core=2))
-        clock.now_s += 121
+        decide(states, "host1", "a", request(pref_core=2))
+        states.follow({"a": None}, clock())
+        assert not self.fits(states, request(pref_core=2))
 
-        assert self.fits(states, request(pref_core=2))
+        clock.now_s += 86400
+        receive(states, sequence=2, time_s=clock())
+        states.follow(nova, clock())
+        assert self.fits(states, request(pref_core=2)) is not counts
+
+    def test_a_forced_host_counts_once_nova_has_the_instance_there(self, states, clock):
+        """The filter is not asked about az:host."""
+        receive(states)
+        forced = NovaInstance("host1", busy=True, request=request(pref_core=2))
+        states.follow({"a": forced}, clock())
+        assert not self.fits(states, request(pref_core=2))
+
+        receive(states, instance("a", (2.0, 2)), sequence=2)
+        states.follow({"a": forced}, clock())
+        assert states.entry("host1").requests == {}
 
     def test_a_decision_that_nova_drops_frees_its_capacity_at_once(self, states):
         """A multi-create starts no instance if one of them finds no host."""
         receive(states)
         dropped = []
-        states.decided("host1", "a", request(pref_core=2), lambda: bool(dropped))
+        decide(states, "host1", "a", request(pref_core=2), lambda: bool(dropped))
         assert not self.fits(states, request(pref_core=2))
 
         dropped.append("a")
@@ -355,37 +387,46 @@ class TestDecisions:
         """Two requests passed the filter at the same time: the second to claim is refused."""
         receive(states)
 
-        assert states.reserve("host1", "a", request(pref_core=2))
-        assert not states.reserve("host1", "b", request(pref_core=2))
-        assert states.reserve("host1", "a", request(pref_core=2))
+        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
+        assert not states.reserve("host1", "b", request(pref_core=2), "tentative")
+        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
 
     def test_a_failed_claim_frees_its_capacity(self, states, clock):
-        """At once when the instance tries another host, otherwise after a while."""
+        """At once when the instance tries another host, otherwise when Nova says that it failed."""
         receive(states)
         receive(states, node="host2")
-        states.reserve("host1", "a", request(pref_core=2))
-        states.reserve("host2", "a", request(pref_core=2))
-        assert states.reserve("host1", "b", request(pref_core=2))
+        states.reserve("host1", "a", request(pref_core=2), "tentative")
+        states.reserve("host2", "a", request(pref_core=2), "tentative")
+        assert states.reserve("host1", "b", request(pref_core=2), "tentative")
 
-        clock.now_s += 11
+        clock.now_s += 1
+        states.follow({"a": NovaInstance(None, busy=False)}, clock())
         assert self.fits(states, request(pref_core=2), "host2")
 
-    def test_alternates_take_no_capacity(self, states):
-        """Once an instance has a host, Nova also names hosts for a retry."""
-        receive(states)
-        receive(states, node="host2")
-        states.reserve("host1", "a", request(pref_core=2))
-        states.decided("host1", "a", request(pref_core=2))
+    def test_alternates_count_until_nova_has_finished(self, states, clock):
+        """Nova may retry a failed build there, and does not ask the filter again."""
+        for node in ("host1", "host2", "host3"):
+            receive(states, node=node)
+        decide(states, "host3", "b", request(pref_core=2))
+        states.reserve("host1", "a", request(pref_core=2), "tentative")
+        decide(states, "host1", "a", request(pref_core=2))
 
-        assert states.reserve("host2", "a", request(pref_core=2))
+        assert states.chosen("a")
+        assert states.reserve("host2", "a", request(pref_core=2), "alternate")
+        assert not states.reserve("host3", "a", request(pref_core=2), "alternate")
+        receive(states, instance("a", (2.0, 2)), sequence=2)
+        assert not self.fits(states, request(pref_core=2), "host2")
+
+        clock.now_s += 1
+        states.follow({"a": NovaInstance("host1", busy=False)}, clock())
         assert self.fits(states, request(pref_core=2), "host2")
 
-    def test_an_instance_is_pending_on_one_host_only(self, states):
+    def test_an_instance_is_chosen_for_one_host_only(self, states):
         """Decided again, the first host has its capacity back; not because another reports it."""
         receive(states)
         receive(states, node="host2")
-        states.decided("host1", "a", request(pref_core=2))
-        states.decided("host2", "a", request(pref_core=2))
+        decide(states, "host1", "a", request(pref_core=2))
+        decide(states, "host2", "a", request(pref_core=2))
         assert self.fits(states, request(pref_core=2), "host1")
         assert not self.fits(states, request(pref_core=2), "host2")
 
@@ -396,41 +437,57 @@ class TestDecisions:
         """The source still reports it; the destination does not yet."""
         receive(states, instance("a", (2.0, 2)))
         receive(states, node="host2")
-        states.decided("host2", "a", request(pref_core=2))
+        decide(states, "host2", "a", request(pref_core=2))
         receive(states, instance("a", (2.0, 2)), sequence=2)
 
         assert not self.fits(states, request(pref_core=2), "host1")
         assert not self.fits(states, request(pref_core=2), "host2")
 
-    def test_an_instance_that_is_away_keeps_its_capacity_while_nova_has_it_there(self, states):
-        """A stopped instance, or all instances of a host that restarts."""
+    def test_an_instance_that_left_keeps_its_capacity_while_nova_has_it_there(self, states):
+        """A hard reboot undefines the domain; a host that restarts has none for a while."""
         receive(states, instance("a", (1.5, 2)), instance("b", (0.5, 0)), instance("c", None))
         receive(states, sequence=2)
-        assert states.entry("host1").away == {"a", "b"}
+        assert states.entry("host1").left == {"a", "b"}
 
-        states.release_away("host1", {"a": "Nova's", "c": "Nova's"})
+        states.release_left("host1", {"a": "Nova's", "c": "Nova's"})
         assert not self.fits(states, request(pref_core=2))
         assert self.fits(states, request(2, pref_core=1))
-        assert not states.reserve("host1", "d", request(pref_core=2))
-        assert states.reserve("host1", "a", request(pref_core=2))  # resized while it is stopped
+        assert not states.reserve("host1", "d", request(pref_core=2), "tentative")
+        assert states.reserve(
+            "host1", "a", request(pref_core=2), "tentative"
+        )  # resized while it is stopped
 
-    def test_an_instance_that_is_back_counts_with_its_new_booking(self, states):
-        """It counts once."""
+    def test_an_instance_that_is_back_counts_once(self, states):
+        """With the booking it had."""
         receive(states, instance("a", (2.0, 2)))
         receive(states, sequence=2)
-        receive(states, instance("a", (0.5, 2)), sequence=3)
+        receive(states, instance("a", (2.0, 2)), sequence=3)
 
         assert states.entry("host1").requests == {}
+
+    def test_a_smaller_size_on_the_same_host_keeps_the_old_one_until_it_is_confirmed(
+        self, states, clock
+    ):
+        """It may be reverted, without asking the filter."""
+        receive(states, instance("a", (2.0, 2)))
+        decide(states, "host1", "a", request(pref_core=0.5))
+        receive(states, instance("a", (0.5, 2)), sequence=2)
+        clock.now_s += 1
+        states.follow({"a": NovaInstance("host1", busy=True)}, clock())
+        assert not self.fits(states, request(pref_core=2))
+
+        states.follow({"a": NovaInstance("host1", busy=False)}, clock())
+        assert self.fits(states, request(pref_core=1.5))
 
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_is_reported(self, states):
         """The old size is reported until the guest restarts."""
         receive(states, instance("a", (0.5, 0)))
-        states.decided("host1", "a", request(pref_core=2))
+        decide(states, "host1", "a", request(pref_core=2))
         receive(states, instance("a", (0.5, 0)), sequence=2)
         assert not self.fits(states, request(pref_core=2))
 
         receive(states, instance("a", (2.0, 2)), sequence=3)
-        assert states.entry("host1").requests == {}
+        assert not self.fits(states, request(pref_core=2))
 
 
 def test_results_are_cached_while_the_state_of_the_host_is_the_same(states):

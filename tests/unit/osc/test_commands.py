@@ -342,12 +342,12 @@ def test_disabled_hosts_have_no_capacity(cloud):
 
 
 def test_a_booking_beside_pinning_is_a_problem(cloud):
-    """It is valid, and hardly what was meant."""
+    """Neither Nova nor amp-nova could do both."""
     cloud.flavor("both", {**HALF, "hw:cpu_policy": "dedicated"})
 
     status, text = cloud.run(CheckFlavor, "both", "-f", "json")
 
     assert status == 1
     (row,) = json.loads(text)
-    assert "hw:cpu_policy=dedicated gives a vCPU a pCPU of its own" in row["Problem"]
-    assert "remove one of the two" in row["Problem"]
+    assert "hw:cpu_policy='dedicated' is not possible" in row["Problem"]
+    assert "remove the booking or the dedicated CPUs" in row["Problem"]

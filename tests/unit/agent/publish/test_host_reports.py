@@ -21,7 +21,7 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova.scheduling import demands, host_fit
 from amp_nova.wire.encoding import decode, encode
 from amp_nova.wire.host_report import Origin, Speedup
-from tests import reports
+from tests import hosts, reports
 from tests.fakehost import Node
 from tests.reports import best_effort, booked, instance
 
@@ -160,6 +160,37 @@ def refused(node, loop):
 def without_process(node):
     """libvirt lists the domain, but its process cannot be found."""
     node.host.stop()
+
+
+def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
+    """Nova starts it again without asking the scheduler, also after the agent has restarted."""
+    host = hosts.FakeHost()
+    host.add("booked", {"pref_core.0": "0.5"}, vcpus=2)
+    host.add("best-effort", {"weight": "2"})
+    host.add("wrong", {"pref_core": "lots"})
+    for resource in list(host.domains):
+        host.stop(resource)
+
+    report = host_report(Loop(host, host).cycle(), INFO, Origin("host1", "boot", 1, 0.0, 0.0))
+
+    received = decode(encode(report))
+    (found,) = received.instances
+    assert found.resource == "booked"
+    assert [(v.index, v.refcores, v.pcpu) for v in found.vcpus] == [(0, 0.5, None)]
+    assert received.allowed(found.vcpus[0]) == {0, 1, 2}
+    assert host_fit.headroom_of(report).refcores == 3.5
+
+
+def test_that_an_instance_stopped_or_was_deleted_is_reported_at_once(publisher, bus):
+    """The periodic report is an hour away."""
+    host = hosts.FakeHost()
+    host.add("a", {"pref_core": "0.5"})
+    loop = Loop(host, host)
+    for change in (lambda: None, lambda: host.stop("a"), host.inactive.clear):
+        change()
+        publisher.offer(loop.cycle(), INFO)
+        said = bus.next()
+    assert said.instances == ()
 
 
 def without_groups(node):

@@ -557,3 +557,17 @@ def test_a_domain_that_is_gone_cannot_be_changed(daemon, monkeypatch):
 
     with pytest.raises(HypervisorUnavailable, match="does not list its domain any more"):
         write(found)
+
+
+def test_a_domain_that_does_not_run_is_known_as_inactive(daemon):
+    """Until it starts or is undefined."""
+    domain = FakeDomain("a", number=-1)
+    daemon.domains = [domain]
+    found = Hypervisor("fake:///", resync_s=0.0)
+
+    assert (found.domains(), set(found.inactive())) == ({}, {resource("a")})
+    domain.number = 7
+    assert (set(found.domains()), found.inactive()) == ({resource("a")}, {})
+    domain.number = -1
+    daemon.domains = []
+    assert (found.domains(), found.inactive()) == ({}, {})

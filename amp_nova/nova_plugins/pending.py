@@ -1,0 +1,141 @@
+"""Instances that count on a host although its agent's last report does not show them.
+
+What is pending ends when Nova says so: the agent reports the instance, or Nova's database has it on
+another host, or not at all, and no task is in progress. There is no time-out. A worker that dies
+between a decision and its end leaves the end to all others, which read the same database.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.scheduling.demands import Request
+from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
+
+Kind = Literal["tentative", "chosen", "alternate", "left"]
+Reserved = Literal["tentative", "alternate"]
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One instance, pending on one host since ``since_s``.
+
+    ``kind``: ``tentative`` while its claim is in progress; ``chosen`` from then on; ``alternate``
+    if Nova may retry its build there; ``left`` if it was reported before, and keeps that booking
+    because Nova still has it there: it is rebooted, or a resize on the same host may be reverted.
+    ``dropped``: whether Nova has dropped the decision: a multi-create places all instances or none.
+    """
+
+    request: Request
+    since_s: float
+    kind: Kind = "chosen"
+    dropped: Callable[[], bool] = _never
+
+
+@dataclass(frozen=True, slots=True)
+class NovaInstance:
+    """An instance in Nova's database: its host, and whether Nova is working on it.
+
+    ``busy`` is also true for a resize to be confirmed or reverted. ``request``: what it books.
+    """
+
+    node: str | None
+    busy: bool
+    request: Request | None = None
+
+
+PendingByUuid = Mapping[str, Pending]
+Found = Mapping[str, NovaInstance | None]
+"""What Nova has, by UUID; ``None`` if it has no such instance. Missing if a cell is silent."""
+
+
+def reported_request(instance: ReportedInstance) -> Request:
+    """The request that a reported instance was placed with."""
+    return Request(
+        tuple(
+            VcpuBooking(v.index, "pref_core", refcores=v.refcores)
+            if v.ips is None
+            else VcpuBooking(v.index, "ips", ips=v.ips)
+            for v in instance.vcpus
+            if v.booked
+        ),
+        instance.core_type,
+    )
+
+
+def after_report(
+    before: HostReport, after: HostReport, pending: PendingByUuid, now_s: float
+) -> PendingByUuid:
+    """What is pending on a host after its next report."""
+    found = dict(_left(before, after, pending, now_s))
+    for resource, each in pending.items():
+        if resource not in found and not _shown(after, resource, each):
+            found[resource] = each
+    return _bounded(found, after)
+
+
+def _bounded(pending: PendingByUuid, report: HostReport) -> PendingByUuid:
+    """Drop the oldest instances that left if the host cannot have them besides the reported.
+
+    The newest come first.
+    """
+    vcpus = VCPUS_MAX - sum(len(i.vcpus) for i in report.instances)
+    kept = {}
+    for resource, each in pending.items():
+        vcpus -= len(each.request.vcpus) if each.kind == "left" else 0
+        if vcpus >= 0 or each.kind != "left":
+            kept[resource] = each
+    return kept
+
+
+def _left(
+    before: HostReport, after: HostReport, pending: PendingByUuid, now_s: float
+) -> Iterator[tuple[str, Pending]]:
+    """Instances of the last report that are gone, or whose booking the scheduler has changed."""
+    for instance in before.instances if before.instances is not after.instances else ():
+        resource, now = instance.resource, after.by_uuid.get(instance.resource)
+        if not instance.booked or now is instance:
+            continue
+        was, sent = reported_request(instance), pending.get(resource)
+        if now is None:
+            left = sent is None
+        else:
+            resized = was != reported_request(now)
+            left = resized and sent is not None and _shown(after, resource, sent)
+        if left:
+            yield resource, Pending(was, now_s, "left")
+
+
+def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
+    """Whether a report shows a pending instance with the booking that it was sent with."""
+    instance = report.by_uuid.get(resource)
+    if instance is None:
+        return False
+    return pending.request.same_booking(reported_request(instance))
+
+
+def after_nova(
+    node: str, report: HostReport, pending: PendingByUuid, found: Found, began_s: float
+) -> PendingByUuid:
+    """What is pending on a host according to what Nova's database has, read since ``began_s``."""
+    kept = {}
+    for resource, each in pending.items():
+        if resource in found and each.since_s < began_s:
+            nova = found[resource]
+            if nova is None or not (nova.busy or nova.node == node):
+                continue
+            if not nova.busy and resource in report.by_uuid:
+                continue
+        kept[resource] = each
+    for resource, nova in found.items():
+        # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
+        if nova is None or not nova.busy or nova.node != node or nova.request is None:
+            continue
+        if resource not in pending and resource not in report.by_uuid:
+            kept[resource] = Pending(nova.request, began_s)
+    return kept

@@ -1,0 +1,62 @@
+"""What scheduler workers tell each other: the capacity that they reserve, and when that ends.
+
+A decision is JSON text, checked as it is decoded, like a host report.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from amp_nova.exceptions import ReportInvalid
+from amp_nova.wire.host_report import VCPUS_MAX, Count, Index, Name, Positive, Text
+
+CHARACTERS_MAX = 1 << 20
+Kind = Literal["tentative", "chosen", "alternate", "over"]
+"""``tentative``: a claim is in progress; ``chosen``: Nova chose the host; ``alternate``: Nova may
+retry a failed build there; ``over``: nothing is reserved any more."""
+
+
+class BookedVcpu(Struct, frozen=True, array_like=True, gc=False):
+    """What one vCPU books, in reference cores or instructions per second, and where it may run.
+
+    ``cpus_allowed_list``: the pCPUs of the NUMA cell it will be pinned to; empty for all.
+    """
+
+    index: Index
+    refcores: Positive | None = None
+    ips: Positive | None = None
+    cpus_allowed_list: str = ""
+
+
+class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A decision of one worker about one instance.
+
+    ``worker`` and ``number`` identify it; ``node``: the host, or empty for all hosts.
+    """
+
+    worker: Name
+    number: Count
+    kind: Kind
+    resource: Name
+    node: Text = ""
+    vcpus: Annotated[tuple[BookedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
+    core_type: Text | None = None
+
+
+_decoder = msgspec.json.Decoder(Decision)
+
+
+def encode(decision: Decision) -> str:
+    """The JSON text of a decision."""
+    return msgspec.json.encode(decision).decode()
+
+
+def decode(text: object) -> Decision:
+    """Read a decision; ``ReportInvalid`` if it is too long or malformed."""
+    if not isinstance(text, str) or len(text) > CHARACTERS_MAX:
+        raise ReportInvalid("malformed", "a worker's decision is no string of a permitted length")
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError) as exc:
+        raise ReportInvalid("malformed", f"a worker's decision: {exc}"[:200]) from exc
