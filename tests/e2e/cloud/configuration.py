@@ -155,7 +155,7 @@ def nova() -> Sections:
         "api_database": database("nova_api"),
         "database": database("nova"),
         "oslo_concurrency": {"lock_path": STATE / "lock"},
-        # No retries: on two hosts the alternates of servers that are being built would take all the rest.
+        # No retries: on two hosts, alternates of what is being built would take all the rest.
         "scheduler": {"workers": 2, "max_attempts": 1},
         "filter_scheduler": {
             "available_filters": [
