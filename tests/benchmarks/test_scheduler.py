@@ -34,6 +34,7 @@ from oslo_messaging._drivers.common import serialize_msg
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.filters import AmpCapacityFilter
+from amp_nova.nova_plugins.pending import Pending
 from amp_nova.nova_plugins.weights import (
     AmpEfficiencyWeigher,
     AmpScalabilityWeigher,
@@ -209,7 +210,7 @@ def send_some(states, count, round_):
     """Send another instance to one host in twenty."""
     request = request_of(parse({"amp:pref_core": "0.1"}, 1))
     for number in range(0, count, 20):
-        states.decided(f"host{number}", f"sent-{round_}-{number}", request)
+        states.decided(f"host{number}", f"sent-{round_}-{number}", Pending(request, 0.0))
 
 
 def memory(states, count):

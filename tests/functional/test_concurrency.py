@@ -31,16 +31,10 @@ TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
 class ConcurrencyTest(PlacementTestCase):
     HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES}
     WORKERS = 2
-    TELL = True
-    """Whether workers tell each other what they decide."""
 
     def setUp(self):
         # Many threads wait for the only CPU.
         self.useFixture(MonkeyPatch("amp_nova.nova_plugins.decisions.ECHO_S", 60.0))
-        if not self.TELL:
-            self.useFixture(
-                MonkeyPatch("amp_nova.nova_plugins.decisions.Decisions.connect", lambda *_: None)
-            )
         super().setUp()
 
     def _setup_scheduler_service(self):
@@ -179,23 +173,3 @@ class OneWorkerTest(ConcurrencyTest):
     """A single worker places as many as there is capacity for."""
 
     WORKERS = 1
-
-
-class SilentWorkersTest(ConcurrencyTest):
-    """What the messages prevent: without them both workers fill both hosts."""
-
-    TELL = False
-
-    def test_with_the_claim_no_host_is_ever_over_booked(self):
-        """The claim bounds the sum: 20 reference cores, of which 14.4 can be packed."""
-        placed = self.select_all(self.claimed_flavor(pref_core=BOOKED))
-        print(f"two silent workers with the claim: {len(placed)} placed")
-
-        assert len(self.over_booked()) == len(placed) - CAPACITY > 0
-
-    def test_without_the_claim_no_host_is_over_booked_either(self):
-        """Nothing bounds it."""
-        placed = self.select_all(self.flavor(pref_core=BOOKED))
-        print(f"two silent workers without the claim: {len(placed)} placed")
-
-        assert len(self.over_booked()) == len(placed) - CAPACITY > 0
