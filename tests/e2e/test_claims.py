@@ -7,14 +7,12 @@ from collections import Counter
 import pytest
 
 from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import HOSTS, LOG
+from tests.e2e.cloud.layout import HOSTS, LOG, RESERVE_RATIO
 from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
 
 BOOTS = 50
 REFCORES = 0.2
-OFFERED = 0.95
-"""The share of a core that is not reserved for best effort."""
 CLASS = "CUSTOM_AMP_MREFCORE"
 
 
@@ -62,8 +60,8 @@ def test_fifty_boots_through_two_schedulers_over_book_no_host(cloud, image, spee
     for host in HOSTS:
         total, claimed = offered(host)
         assert claimed == round(where[host.name] * REFCORES * 1000)
-        assert claimed <= OFFERED * total + 1
-        assert where[host.name] * REFCORES <= OFFERED * speeds[host.name] + 0.001
+        assert claimed <= (1 - RESERVE_RATIO) * total + 1
+        assert where[host.name] * REFCORES <= (1 - RESERVE_RATIO) * speeds[host.name] + 0.001
     assert len(active) <= row["Fits"]
     # Whoever loses a race tries the other host; only what is nearly full refuses.
     assert len(active) >= row["Fits"] - 2

@@ -5,17 +5,16 @@ from collections import Counter
 import pytest
 
 from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, SLOW
+from tests.e2e.cloud.layout import FAST, RESERVE_RATIO, SLOW
 from tests.e2e.conftest import metric
-
-OFFERED = 0.95
-"""The share of a core that is not reserved for best effort."""
 
 
 def test_no_host_is_over_booked(cloud, image, speeds, figure):
     """As many servers of 0.6 reference cores boot as fit what is offered of each core; no more."""
     flavor = cloud.flavor("six tenths", {"amp:pref_core": "0.6"})
-    fit = {name: int(OFFERED * coefficient / 0.6) for name, coefficient in speeds.items()}
+    fit = {
+        name: int((1 - RESERVE_RATIO) * coefficient / 0.6) for name, coefficient in speeds.items()
+    }
 
     servers = [cloud.boot(image, flavor) for _ in range(sum(fit.values()))]
     refused = cloud.create(image, flavor).wait("ERROR")

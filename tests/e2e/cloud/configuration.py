@@ -16,6 +16,7 @@ from tests.e2e.cloud.layout import (
     PASSWORD,
     PORTS,
     REGION,
+    RESERVE_RATIO,
     ROOT,
     STATE,
     WRITER,
@@ -226,7 +227,12 @@ def agent(host: Host) -> Sections:
             "reference": "slow",
             "calibration_file": host.calibration,
         },
-        "agent": {"state_path": host.folder / "amp-nova", "writer": WRITER},
+        "agent": {
+            "state_path": host.folder / "amp-nova",
+            "writer": WRITER,
+            # The services of the cloud and of the host run on the one core of its guests as well.
+            "reserve_ratio": RESERVE_RATIO,
+        },
         "nova": {"cpu_shared_set": host.cpu},
         "reports": {"transport_url": BUS},
         "placement": {"enabled": True, **client("amp-nova")},

@@ -72,3 +72,6 @@ class Host:
 
 FAST, SLOW = Host("fast", 0), Host("slow", 1)
 HOSTS = (FAST, SLOW)
+
+RESERVE_RATIO = 0.07
+"""The share of each host's core that is not sold: 5 % for best effort, 2 % for services."""
