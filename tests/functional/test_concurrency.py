@@ -150,8 +150,8 @@ class ConcurrencyTest(PlacementTestCase):
         assert len(placed) <= CAPACITY
         assert self.over_booked() == []
 
-        self.forget_failed_claims()
         while len(placed) < CAPACITY:
+            self.forget_failed_claims()  # and the alternates of the last one
             host = self.select(self.request(flavor))
             assert host is not None, f"no host, and only {len(placed)} of {CAPACITY} are placed"
             placed.append(host)
