@@ -113,14 +113,15 @@ def test_emulator_threads_are_not_limited(guests, agent):
 @both_writers
 def test_nothing_is_written_in_the_steady_state(guests, agent):
     """Once bookings are in force; and libvirt is asked for its list of domains at most."""
-    guests.guest("steady", HALF, cpuset=str(SLOW))
+    guest = guests.guest("steady", HALF, cpuset=str(SLOW))
     agent.start()
     agent.next_cycle()
     writes, calls = agent.metric("amp_writes_total"), agent.metric("amp_libvirt_calls_total")
+    assert quota(guest) == pytest.approx(0.5, rel=0.002)
 
     agent.next_cycle(3)
 
-    assert agent.metric("amp_writes_total") == writes == 2  # a limit and a weight
+    assert agent.metric("amp_writes_total") == writes > 0
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
