@@ -27,11 +27,12 @@ from amp_nova.flavor.extra_specs import examine
 from amp_nova.hardware import operator_types
 from amp_nova.host.calibration import file as calibration_file
 from amp_nova.host.libvirt import domain_xml
-from amp_nova.sim import report, what_if
+from amp_nova.sim import report
 from amp_nova.sim import run as simulation
 from amp_nova.sim.cloud import description
-from amp_nova.sim.commands import agent_options
-from amp_nova.sim.scenarios import document, edit, recorded, scenario
+from amp_nova.sim.commands import inputs
+from amp_nova.sim.recording import what_if
+from amp_nova.sim.scenarios import document
 from amp_nova.wire import encoding
 from tests import calibrations, machines, trees
 from tests.fakehost import nova_xml
@@ -131,16 +132,15 @@ def _command(text: str) -> None:
 def _recording(text: str) -> None:
     """A scenario with every change that ``amp-nova whatif`` makes, but for running it."""
     whole = document.load(_file("recording.yaml", text))
-    read = scenario.read(whole, "recording")
-    known = recorded.read(whole)
+    read, known = inputs.read(whole), what_if.recorded(whole)
     for core_type in read.topology.core_types:
         for more in (1, -1):
             with contextlib.suppress(ScenarioInvalid):  # the last core of the slowest type
-                scenario.read(edit.with_cores(whole, core_type.name, more), "recording")
+                what_if.with_cores(read, core_type.name, more)
     for guest in read.guests[:1]:
-        scenario.read(edit.with_booking(whole, guest.name, "0.5"), "recording")
+        what_if.with_booking(read, guest.name, "0.5")
     for sign in (-1.0, 1.0):
-        scenario.read(what_if.shifted(whole, known or {}, sign), "recording")
+        what_if.shifted(read, known or {}, sign)
 
 
 SCENARIOS = sorted(
@@ -154,7 +154,7 @@ SIMULATED_S, VCPUS_MAX, PCPUS_MAX = 0.2, 24, 64
 
 def _scenario(text: str) -> None:
     """Load a scenario and, if it is valid and small, run its beginning and show the result."""
-    found = scenario.load(_file("scenario.yaml", text), agent_options.read)
+    found = inputs.load(_file("scenario.yaml", text))
     vcpus = sum(len(guest.booking.vcpus) for guest in found.guests)
     if vcpus <= VCPUS_MAX and len(found.topology.pcpus) <= PCPUS_MAX:
         found = replace(found, duration_s=min(found.duration_s, SIMULATED_S))

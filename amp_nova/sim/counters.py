@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amp_nova.model.topology import Topology
-from amp_nova.sim.scenarios.turns import Turn
+from amp_nova.sim.scenarios.workload import Turn
 
 REFERENCE_IPS = 2.0e9
 """Instructions per second of the reference core unless the scenario gives it."""

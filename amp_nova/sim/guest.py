@@ -9,10 +9,9 @@ from amp_nova.model import cpu_weight
 from amp_nova.model.observation import Domain
 from amp_nova.model.topology import Topology
 from amp_nova.sim.counters import CounterModel, Counting, Hardware
-from amp_nova.sim.programs.begin import begin
+from amp_nova.sim.programs import begin
 from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.turns import CYCLE_S, Turn, turns
-from amp_nova.sim.scenarios.workload import Workload
+from amp_nova.sim.scenarios.workload import CYCLE_S, Turn, Workload, turns
 from amp_nova.sim.vcpu import SimVcpu
 
 

@@ -8,9 +8,8 @@ from amp_nova.plugins import read_policy
 from amp_nova.policies.api import Policy
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.report import Result
+from amp_nova.sim.report import WINDOW_S, Result, Windows
 from amp_nova.sim.scenarios.scenario import Scenario
-from amp_nova.sim.windows import WINDOW_S, Windows
 
 TOGETHER_S = 1e-9
 

@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from amp_nova.sim import run as simulation
-from amp_nova.sim.commands import agent_options
-from amp_nova.sim.scenarios.scenario import load
+from amp_nova.sim.commands import inputs
 from tests.benchmarks.progress import HEADINGS, Progress, rates, watch
 from tests.benchmarks.scale import SLOWED, scaled
 from tests.guests.slowcore import SlowCore
@@ -93,7 +92,7 @@ def predicted(case: str, coefficient: float, path: Path) -> dict[str, float]:
         "agent": {"policy_interval_s": 1.0},
     }
     path.write_text(yaml.safe_dump(document))
-    result = simulation.run(load(path, agent_options.read))
+    result = simulation.run(inputs.load(path))
     return {name: vm.progress_refcores for name, vm in result.vms.items()}
 
 

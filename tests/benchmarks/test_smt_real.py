@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from amp_nova.sim.commands import agent_options
+from amp_nova.sim.commands import inputs
 from amp_nova.sim.run import run
-from amp_nova.sim.scenarios.scenario import load
 from tests.benchmarks.scale import scaled
 from tests.guests.slowcore import SlowCore
 from tests.lab import FAST, SLOW, Agent, Lab, opened
@@ -85,7 +84,7 @@ def predicted(booked: float, mode: str, factor: float, path: Path, *, busy: bool
         "agent": {"smt": mode},
     }
     path.write_text(yaml.safe_dump(document))
-    return run(load(path, agent_options.read)).vms["booked"].progress_refcores / booked
+    return run(inputs.load(path)).vms["booked"].progress_refcores / booked
 
 
 @pytest.mark.parametrize("booked", BOOKINGS)

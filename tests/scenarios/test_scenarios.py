@@ -12,9 +12,8 @@ import yaml
 
 from amp_nova.cmd.command import as_json
 from amp_nova.sim import report
-from amp_nova.sim.commands import agent_options
+from amp_nova.sim.commands import inputs
 from amp_nova.sim.run import run
-from amp_nova.sim.scenarios import scenario
 
 HERE = Path(__file__).parent
 NAMES = sorted(p.name.removesuffix(".expect.yaml") for p in HERE.glob("*.expect.yaml"))
@@ -34,9 +33,7 @@ def test_the_contract(name):
     """The result matches the expectation beside the scenario."""
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
 
-    result = json.loads(
-        as_json(report.rounded(run(scenario.load(HERE / f"{name}.yaml", agent_options.read))))
-    )
+    result = json.loads(as_json(report.rounded(run(inputs.load(HERE / f"{name}.yaml")))))
 
     assert set(expected["vms"]) == set(result["vms"])
     broken = [

@@ -7,12 +7,9 @@ from typing import Any
 
 from amp_nova import plugins
 from amp_nova.cmd.command import Answer, Report, progress, short
-from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim import run as simulation
-from amp_nova.sim.commands import agent_options, pareto
-from amp_nova.sim.commands.figure import empty
+from amp_nova.sim.commands import figure, inputs
 from amp_nova.sim.report import Result, rounded
-from amp_nova.sim.scenarios.scenario import load
 
 BASELINE = "amp-fair"
 COLUMNS = {
@@ -66,13 +63,9 @@ that loses most against amp-fair in the same scenario.
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """Run all; raises ``AmpError`` for invalid input."""
-        names = args.policies or list(plugins.policies())
-        if len(set(names)) < len(names):
-            twice = max(names, key=names.count)
-            raise ConfigInvalid(f"--policy {twice} is given twice: remove one")
-        wanted = {text: plugins.read_policy(text) for text in names}
-        scenarios = [load(path, agent_options.read) for path in args.scenarios]
-        figure = None if args.plot is None else empty(args.plot)
+        wanted = inputs.policies(args.policies or plugins.policies())
+        scenarios = [inputs.load(path) for path in args.scenarios]
+        drawing = None if args.plot is None else figure.empty(args.plot)
         by_scenario: dict[str, list[Row]] = {}
         for number, scenario in enumerate(scenarios, 1):
             fair = simulation.run(scenario, plugins.load_policy(BASELINE))
@@ -81,9 +74,9 @@ that loses most against amp-fair in the same scenario.
                 result = fair if name == BASELINE else simulation.run(scenario, policy)
                 by_scenario.setdefault(scenario.name, []).append(_row(name, result, fair))
         progress("")
-        if figure is not None:
-            pareto.draw(figure, by_scenario, args.plot)
-        messages = [f"{n}: {pareto.message(pareto.groups(r))}" for n, r in by_scenario.items()]
+        if drawing is not None:
+            figure.draw(drawing, by_scenario, args.plot)
+        messages = [f"{n}: {figure.message(figure.groups(r))}" for n, r in by_scenario.items()]
         document = rounded([row for found in by_scenario.values() for row in found])
         below = ["", *messages, "", LEGEND]
         return Answer([*COLUMNS, "Front"], _rows(by_scenario), document, below=below)
@@ -112,7 +105,7 @@ def _rows(scenarios: Mapping[str, Sequence[Row]]) -> list[list[object]]:
     """A row for every policy in every scenario; * marks the Pareto front."""
     cells: list[list[object]] = []
     for rows in scenarios.values():
-        front = {p for g in pareto.groups(rows) if g.front for p in g.policies}
+        front = {p for g in figure.groups(rows) if g.front for p in g.policies}
         for row in rows:
             mark = "*" if row["policy"] in front else ""
             cells.append([*(short(row[key]) for key in COLUMNS.values()), mark])

@@ -17,7 +17,7 @@ from amp_nova.cmd.arguments import whole
 from amp_nova.cmd.command import Command, Screen, as_json
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.commands.figure import empty, save
-from amp_nova.sim.demo import ACTS, TOPOLOGY, Row, Show
+from amp_nova.sim.commands.show import ACTS, TOPOLOGY, Row, Show
 from amp_nova.sim.report import rounded
 
 ADDRESS = "127.0.0.1"

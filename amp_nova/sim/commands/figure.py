@@ -1,9 +1,190 @@
-"""Figures of the commands, drawn with matplotlib where that is installed."""
+"""Figures of the commands, drawn with matplotlib where that is installed.
 
+The largest shows which policies are worth choosing: groups with equal results that no other beats.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from amp_nova.exceptions import AmpError
+
+TOLERANCE_RATIO = 0.005
+"""Results that differ by less than this count as equal."""
+NAMES_MAX = 3
+WIDTH_IN, PANEL_IN = 9.0, 5.2
+FRONT, BEATEN = "#1f5fa8", "#9a9a9a"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+KEY_COLUMNS = 34
+"""Characters in a line of the key."""
+
+Row = Mapping[str, Any]
+"""The result of one policy: ``policy``, ``throughput`` and ``unfairness`` are read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Policies whose throughput and unfairness coincide; ``front``: no other group beats them.
+
+    A group beats another that it equals or exceeds in both, and exceeds in one.
+    """
+
+    policies: tuple[str, ...]
+    throughput: float
+    unfairness: float
+    front: bool = True
+
+    @property
+    def names(self) -> str:
+        """The names of the first few policies, and how many more there are."""
+        more = len(self.policies) - NAMES_MAX
+        names = ", ".join(self.policies[:NAMES_MAX])
+        return names if more <= 0 else f"{names} and {more} more"
+
+
+def groups(rows: Sequence[Row]) -> list[Group]:
+    """The groups of one scenario's policies, the most throughput first.
+
+    Policies without a throughput or an unfairness are left out.
+    """
+    found: list[list[Row]] = []
+    for row in rows:
+        if row["throughput"] is None or row["unfairness"] is None:
+            continue
+        same = next((group for group in found if _same(group[0], row)), None)
+        if same is None:
+            found.append([row])
+        else:
+            same.append(row)
+    made = [
+        Group(tuple(r["policy"] for r in group), group[0]["throughput"], group[0]["unfairness"])
+        for group in found
+    ]
+    made.sort(key=lambda g: (-g.throughput, g.unfairness))
+    return [
+        Group(g.policies, g.throughput, g.unfairness, not any(_beats(o, g) for o in made))
+        for g in made
+    ]
+
+
+def _same(one: Row, other: Row) -> bool:
+    return all(_close(one[key], other[key]) for key in ("throughput", "unfairness"))
+
+
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= TOLERANCE_RATIO * max(abs(one), abs(other))
+
+
+def _beats(one: Group, other: Group) -> bool:
+    more = one.throughput > other.throughput and not _close(one.throughput, other.throughput)
+    fairer = one.unfairness < other.unfairness and not _close(one.unfairness, other.unfairness)
+    as_much = more or _close(one.throughput, other.throughput)
+    as_fair = fairer or _close(one.unfairness, other.unfairness)
+    return as_much and as_fair and (more or fairer)
+
+
+def message(found: Sequence[Group]) -> str:
+    """What the comparison says, in one sentence."""
+    front = [group for group in found if group.front]
+    if not front:
+        return "No policy has both a throughput and an unfairness."
+    most, fairest = front[0], min(front, key=lambda g: g.unfairness)
+    if most is fairest:
+        return f"The most throughput and the least unfairness: {most.names}."
+    between = [g.names for g in front if g is not most and g is not fairest]
+    parts = [
+        f"The most throughput: {most.names} ({most.throughput:.3f})",
+        f"the least unfairness: {fairest.names} ({fairest.unfairness:.3f})",
+        *([f"in between: {'; '.join(between)}"] if between else []),
+    ]
+    return "; ".join(parts) + "."
+
+
+def draw(figure: Any, scenarios: Mapping[str, Sequence[Row]], path: str) -> None:
+    """Draw throughput against unfairness, and save it."""
+    figure.set_size_inches(WIDTH_IN, PANEL_IN * len(scenarios))
+    panels = figure.subplots(len(scenarios), squeeze=False)[:, 0]
+    for axes, (name, rows) in zip(panels, scenarios.items(), strict=True):
+        _panel(axes, name, groups(rows))
+    save(figure, path)
+
+
+def _panel(axes: Any, name: str, groups: Sequence[Group]) -> None:
+    front = [g for g in groups if g.front]
+    beaten = [g for g in groups if not g.front]
+    # A step, not a straight line: there is no policy between two neighbours on the front.
+    axes.step(
+        [g.unfairness for g in front][::-1],
+        [g.throughput for g in front][::-1],
+        where="post",
+        color=FRONT,
+        linewidth=1,
+        alpha=0.5,
+    )
+    _points(axes, front, FRONT, "* Pareto front: none is better in both", 55)
+    _points(axes, beaten, BEATEN, "beaten in both by one of the front", 30)
+    for group in front:
+        _label(axes, group, group.names)
+    for letter, group in zip(LETTERS, beaten, strict=False):
+        _label(axes, group, letter)
+    axes.margins(0.15, 0.1)
+    title = textwrap.fill(message(groups), 95, break_on_hyphens=False)
+    axes.set_title(f"{name}\n{title}", fontsize=9, loc="left")
+    axes.set_xlabel("unfairness (greatest over least slowdown; 1 is best)")
+    axes.set_ylabel("throughput (mean speed; 1 = slowest core type)")
+    axes.grid(alpha=0.25)
+    _key(axes, front, beaten)
+
+
+def _points(axes: Any, groups: Sequence[Group], color: str, label: str, size: int) -> None:
+    axes.scatter(
+        [g.unfairness for g in groups],
+        [g.throughput for g in groups],
+        s=size,
+        color=color,
+        label=label,
+        zorder=3,
+    )
+
+
+def _label(axes: Any, group: Group, text: str) -> None:
+    """Label a point: above left on the front, where no point is, and below right elsewhere."""
+    axes.annotate(
+        text,
+        (group.unfairness, group.throughput),
+        xytext=(-6, 4) if group.front else (5, -10),
+        textcoords="offset points",
+        ha="right" if group.front else "left",
+        fontsize=8 if group.front else 9,
+        color=FRONT if group.front else BEATEN,
+        fontweight="bold" if group.front else "normal",
+        zorder=4,
+    )
+
+
+def _key(axes: Any, front: Sequence[Group], beaten: Sequence[Group]) -> None:
+    """The legend, and beside the panel all policies of each group, the front first."""
+    marked = [*(("*", g) for g in front), *zip(LETTERS, beaten, strict=False)]
+    lines = [
+        textwrap.fill(
+            f"{mark}  {', '.join(group.policies)}",
+            KEY_COLUMNS,
+            subsequent_indent="   ",
+            break_on_hyphens=False,
+        )
+        for mark, group in marked
+    ]
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False)
+    axes.annotate(
+        "\n".join(lines),
+        (1.02, 0.84),
+        xycoords="axes fraction",
+        fontsize=8,
+        family="monospace",
+        verticalalignment="top",
+    )
 
 
 def empty(path: str, width_in: float = 8, height_in: float = 5) -> Any:

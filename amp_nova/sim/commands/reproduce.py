@@ -13,7 +13,7 @@ from amp_nova.cmd.command import Answer, Report, progress
 from amp_nova.exceptions import AmpError
 from amp_nova.sim.commands.figure import empty, save
 from amp_nova.sim.report import rounded
-from amp_nova.sim.reproduce.figure import (
+from amp_nova.sim.reproduce.experiment import (
     FITTED,
     NOT_REPRODUCED,
     REPRODUCED,

@@ -14,7 +14,7 @@ from amp_nova.sim import report
 from amp_nova.sim import run as simulation
 from amp_nova.sim.cloud import description
 from amp_nova.sim.cloud.run import run as simulate
-from amp_nova.sim.commands import agent_options
+from amp_nova.sim.commands import inputs
 from amp_nova.sim.report import Result, ResultWithPower, rounded
 from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.scenarios.document import Value
@@ -78,7 +78,7 @@ keys of a scenario and defines every number of the result.
         whole = document.load(args.scenario)
         if description.describes(whole):
             return _cloud(args, whole, args.scenario)
-        wanted = scenario.read(whole, args.scenario.stem, agent_options.read)
+        wanted = inputs.read(whole)
         settings = pairs("--set", args.settings)
         in_slots = _boolean("slots", settings.pop("slots", "false"))
         wanted = scenario.override(wanted, settings)

@@ -10,15 +10,13 @@ from amp_nova.cmd.arguments import pairs
 from amp_nova.cmd.command import Answer, Report, progress, short
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.flavor.extra_specs import fault
-from amp_nova.policies.api import Policy
 from amp_nova.sim import run as simulation
-from amp_nova.sim import what_if
-from amp_nova.sim.commands import agent_options
+from amp_nova.sim.commands import inputs
+from amp_nova.sim.recording import what_if
+from amp_nova.sim.recording.what_if import Numbers, Recorded
 from amp_nova.sim.report import Result, rounded
-from amp_nova.sim.scenarios import document, edit, recorded, scenario
-from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios import document
 from amp_nova.sim.scenarios.scenario import Scenario
-from amp_nova.sim.what_if import Numbers, Recorded
 
 COLUMNS = (
     "What If",
@@ -83,20 +81,20 @@ made together; several policies are compared, each with all the other changes.
     def answer(self, args: argparse.Namespace) -> Answer:
         """Run all; raises ``AmpError`` for invalid input."""
         whole = document.load(args.scenario)
-        as_it_is = _read(whole)
-        known = recorded.read(whole)
-        changed, changes = _changed(args, whole)
-        policies = _policies(args.policies, as_it_is, changes)
+        as_it_is, known = inputs.read(whole), what_if.recorded(whole)
+        changed, changes = _changed(args, as_it_is)
+        if not args.policies and not changes:
+            raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
         own = plugins.read_policy(as_it_is.policy)
+        policies = inputs.policies(args.policies) or {"": own}
         progress("the scenario as it is")
         as_is = simulation.run(as_it_is, own)
         model = None if known is None else what_if.model_error(as_is, known)
         answers = []
-        for number, (text, policy) in enumerate(policies, 1):
+        for number, (text, policy) in enumerate(policies.items(), 1):
             label = ", ".join([f"policy {text}"] * bool(text) + changes)
             progress(f"{label} ({number} of {len(policies)})")
-            predicted = what_if.predict(_read, changed, policy, known)
-            answers.append(Alternative(label, predicted[0], what_if.error_of(predicted, model)))
+            answers.append(Alternative(label, *what_if.predict(changed, policy, known, model)))
         progress("")
         head = f"{as_is.scenario}: {as_is.duration_s:g} s, best-effort policy {as_it_is.policy}"
         said = [line for answer in answers for line in _message(as_is, answer)]
@@ -109,23 +107,19 @@ made together; several policies are compared, each with all the other changes.
         )
 
 
-def _read(whole: Value) -> Scenario:
-    return scenario.read(whole, Path(whole.file).stem, agent_options.read)
-
-
-def _changed(args: argparse.Namespace, whole: Value) -> tuple[Value, list[str]]:
+def _changed(args: argparse.Namespace, made: Scenario) -> tuple[Scenario, list[str]]:
     """The scenario with other cores and bookings, and each change in words."""
     changes = []
     for name, text in pairs("--core-type", args.cores).items():
         more = _cores(name, text)
-        whole = edit.with_cores(whole, name, more)
+        made = what_if.with_cores(made, name, more)
         changes.append(f"{abs(more)} {'more' if more > 0 else 'fewer'} {name}")
     for name, text in pairs("--book", args.bookings).items():
         if text != "0" and (wrong := fault("amp:pref_core", text)):
             raise ConfigInvalid(f"--book {name}={text} is not allowed: {wrong}; 0 books nothing")
-        whole = edit.with_booking(whole, name, text)
+        made = what_if.with_booking(made, name, text)
         changes.append(f"{name} books {'nothing' if text == '0' else text}")
-    return whole, changes
+    return made, changes
 
 
 def _cores(name: str, text: str) -> int:
@@ -138,19 +132,6 @@ def _cores(name: str, text: str) -> int:
         f"--core-type {name}={text} is not allowed: write {name}=+N or {name}=-N, with N from 1 to "
         f"{CORES_MOST}"
     )
-
-
-def _policies(
-    texts: Sequence[str], as_it_is: Scenario, changes: Sequence[str]
-) -> list[tuple[str, Policy]]:
-    """The policies to run, each with the text that names it; empty for the scenario's own."""
-    if len(set(texts)) < len(texts):
-        raise ConfigInvalid(f"--policy {max(texts, key=texts.count)} is given twice: remove one")
-    if not texts and not changes:
-        raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
-    if not texts:
-        return [("", plugins.read_policy(as_it_is.policy))]
-    return [(text, plugins.read_policy(text)) for text in texts]
 
 
 def _rows(
@@ -207,7 +188,7 @@ def _accuracy(known: Recorded | None, model: Numbers | None) -> str:
     if not found:
         return "the error of this answer is unknown: no progress was recorded"
     worst = max(found, key=lambda name: found[name])
-    guessed = [n for n, vm in known.items() if any(g.error is None for g in vm.gains)]
+    guessed = [n for n, vm in known.items() if None in vm.errors]
     said = f"the simulation of the recording is {found[worst]:.1%} off for {worst}"
     if len(found) > 1:
         said += ", and no more than that for the others"

@@ -19,8 +19,8 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording import behaviour, machine
 from amp_nova.sim.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
 from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better
+from amp_nova.sim.report import Delivered
 from amp_nova.sim.scenarios.document import SIZE_MAX_BYTES
-from amp_nova.sim.windows import Delivered
 
 PHASES_MAX = (24, 12, 6, 3, 1)
 """Most phases of a vCPU: the first number that makes the file small enough."""

@@ -21,8 +21,8 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording.phases import Bucket
+from amp_nova.sim.report import WINDOW_S, Windows
 from amp_nova.sim.vcpu import Meter
-from amp_nova.sim.windows import WINDOW_S, Windows
 
 BUCKETS_MAX = 720
 """Buckets of a recording: phases are no shorter than two of them."""

@@ -11,22 +11,20 @@ from dataclasses import replace
 from functools import cache
 
 from amp_nova.sim.reproduce.experiment import (
-    Machine,
-    guest,
-    percent,
-    run_slots,
-    scenario,
-    speeds,
-    steady,
-)
-from amp_nova.sim.reproduce.figure import (
     Figure,
+    Machine,
     Paper,
     Published,
     Row,
     at_least,
     at_most,
     between,
+    guest,
+    percent,
+    run_slots,
+    scenario,
+    speeds,
+    steady,
 )
 from amp_nova.sim.scenarios.scenario import Scenario
 from amp_nova.sim.scenarios.workload import Workload

@@ -9,8 +9,20 @@ from dataclasses import replace
 
 from amp_nova.profiling.io_overlap import Case, IoUse, Rule, judge, least_kept_ratio
 from amp_nova.sim.report import VmResultWithIo
-from amp_nova.sim.reproduce.experiment import Machine, guest, percent, run, scenario, steady
-from amp_nova.sim.reproduce.figure import Figure, Paper, Published, Row, between, exactly
+from amp_nova.sim.reproduce.experiment import (
+    Figure,
+    Machine,
+    Paper,
+    Published,
+    Row,
+    between,
+    exactly,
+    guest,
+    percent,
+    run,
+    scenario,
+    steady,
+)
 from amp_nova.sim.scenarios.programs import Io
 
 CLOCKS = 2.3 / 1.15

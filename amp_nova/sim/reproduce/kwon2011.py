@@ -11,17 +11,8 @@ from functools import cache
 
 from amp_nova.sim.reproduce import kwon2011_mixes as mixes
 from amp_nova.sim.reproduce.experiment import (
-    Machine,
-    guest,
-    percent,
-    run,
-    run_slots,
-    scenario,
-    speeds,
-    steady,
-)
-from amp_nova.sim.reproduce.figure import (
     Figure,
+    Machine,
     Paper,
     Published,
     Row,
@@ -29,6 +20,13 @@ from amp_nova.sim.reproduce.figure import (
     at_most,
     between,
     exactly,
+    guest,
+    percent,
+    run,
+    run_slots,
+    scenario,
+    speeds,
+    steady,
 )
 
 FITS = {

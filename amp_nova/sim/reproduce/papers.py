@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
-from amp_nova.sim.reproduce.figure import Figure, Paper, Row
+from amp_nova.sim.reproduce.experiment import Figure, Paper, Row
 
 PAPERS: Mapping[str, Paper] = {
     module.PAPER.name: module.PAPER

@@ -12,15 +12,20 @@ from functools import cache
 
 from amp_nova.accounting.slowdown import unfairness
 from amp_nova.sim.report import Result
-from amp_nova.sim.reproduce.experiment import Machine, guest, percent, run, scenario, steady
-from amp_nova.sim.reproduce.figure import (
+from amp_nova.sim.reproduce.experiment import (
     Figure,
+    Machine,
     Paper,
     Published,
     Row,
     at_least,
     at_most,
     exactly,
+    guest,
+    percent,
+    run,
+    scenario,
+    steady,
 )
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import Phase, Workload

@@ -13,8 +13,19 @@ from functools import cache
 from amp_nova.agent.loop import Settings
 from amp_nova.control.context import Terms
 from amp_nova.sim.report import VmResultWithRequests
-from amp_nova.sim.reproduce.experiment import Machine, guest, run, scenario, speeds, steady
-from amp_nova.sim.reproduce.figure import Figure, Paper, Published, Row, exactly
+from amp_nova.sim.reproduce.experiment import (
+    Figure,
+    Machine,
+    Paper,
+    Published,
+    Row,
+    exactly,
+    guest,
+    run,
+    scenario,
+    speeds,
+    steady,
+)
 from amp_nova.sim.scenarios.programs import Requests
 
 CLOCKS = 2.2 / 1.2

@@ -10,10 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
-from yaml.representer import SafeRepresenter
 
 from amp_nova.exceptions import ScenarioInvalid
 
@@ -119,12 +117,6 @@ class Value:
             raise self.refused(expected)
         return [Value(n, self.file, f"{self.path}[{i}]") for i, n in enumerate(self.node.value)]
 
-    def plain(self) -> Any:
-        """Dictionaries, lists and scalars as they are written; without values that are ``null``."""
-        if self.is_mapping:
-            return {k: v.plain() for k, v in self.entries().items() if not v.is_null}
-        return [item.plain() for item in self.items()] if self.is_list else self.raw()
-
     def raw(self, expected: str = "text") -> str:
         """A scalar as it is written in the file."""
         return str(self._scalar(expected).value)
@@ -181,11 +173,6 @@ def nearest(word: str, known: Collection[str]) -> str:
     """The end of a sentence on an unknown word: the one that it resembles, or all ``known``."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
-
-
-def of_plain(plain: Any, file: str) -> Value:
-    """A document from what ``plain`` returned; it has no line numbers."""
-    return Value(SafeRepresenter().represent_data(plain), file, "")
 
 
 def load(path: Path) -> Value:

@@ -82,25 +82,28 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
         raise host["core_types"].wrong(
             f"core type '{lacking}' has no idle_w and busy_w, and others have: add them"
         )
+    reference = _reference(host["reference"], types) if "reference" in host else None
+    rate = host["memory_bytes_s"].number(1) if "memory_bytes_s" in host else MEMORY_BYTES_S
+    return topology(types, caches, reference), Machine(clocks, power, rate)
+
+
+def topology(
+    types: Mapping[str, CoreType], caches: Sequence[tuple[str, int]], reference: str | None
+) -> Topology:
+    """A host with these core types; by default the slowest is the reference.
+
+    ``caches``: core type and last-level cache of each pCPU, those of one type side by side.
+    Hardware threads of a core are neighbours in the numbering.
+    """
     slowest_first = tuple(sorted(types.values(), key=lambda t: t.coefficient or 0.0))
     first = {llc: number for number, (_, llc) in reversed(list(enumerate(caches)))}
-    threads = _threads(types, [name for name, _ in caches])
-    pcpus = tuple(PCpu(i, name, threads[i], llc=first[llc]) for i, (name, llc) in enumerate(caches))
-    reference = slowest_first[0].name
-    if "reference" in host:
-        reference = _reference(host["reference"], types)
-    rate = host["memory_bytes_s"].number(1) if "memory_bytes_s" in host else MEMORY_BYTES_S
-    return Topology(slowest_first, pcpus, reference, "scenario"), Machine(clocks, power, rate)
-
-
-def _threads(types: Mapping[str, CoreType], names: Sequence[str]) -> list[tuple[int, ...]]:
-    """The hardware threads of each pCPU's core: neighbours in the numbering."""
-    found: list[tuple[int, ...]] = []
-    while len(found) < len(names):
-        threads = types[names[len(found)]].threads_per_core
-        core = tuple(range(len(found), len(found) + threads))
-        found += [core] * threads
-    return found
+    pcpus: list[PCpu] = []
+    for pcpu, (name, llc) in enumerate(caches):
+        core = pcpus[-1].siblings if pcpus else ()
+        if pcpu not in core:
+            core = tuple(range(pcpu, pcpu + types[name].threads_per_core))
+        pcpus.append(PCpu(pcpu, name, core, llc=first[llc]))
+    return Topology(slowest_first, tuple(pcpus), reference or slowest_first[0].name, "scenario")
 
 
 def _clock(value: Value) -> tuple[ClockPhase, ...]:

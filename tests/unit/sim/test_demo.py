@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.sim.demo import ACTS, Show, Verdict
+from amp_nova.sim.commands.show import ACTS, Show, Verdict
 
 
 def whole_show(acts_s=2):

@@ -4,8 +4,15 @@ import math
 
 import pytest
 
-from amp_nova.sim.reproduce.experiment import Machine
-from amp_nova.sim.reproduce.figure import Published, Row, at_least, at_most, between, exactly
+from amp_nova.sim.reproduce.experiment import (
+    Machine,
+    Published,
+    Row,
+    at_least,
+    at_most,
+    between,
+    exactly,
+)
 from amp_nova.sim.reproduce.papers import PAPERS, select
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.programs.requests import percentile
+from amp_nova.sim.programs import percentile
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.programs import Io, Requests
 from amp_nova.sim.scenarios.scenario import Guest

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from amp_nova.cmd import cli
-from amp_nova.sim.demo import Verdict
+from amp_nova.sim.commands.show import Verdict
 
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
 
@@ -50,7 +50,7 @@ def test_the_same_for_programs(capsys):
 def test_a_missed_booking_sets_the_exit_status(capsys, monkeypatch):
     """It is 1 if a booking was not delivered."""
     monkeypatch.setattr(
-        "amp_nova.sim.demo.Show.verdict", lambda self: Verdict(0.5, 2.0, 0.5, 4.0, 2)
+        "amp_nova.sim.commands.show.Show.verdict", lambda self: Verdict(0.5, 2.0, 0.5, 4.0, 2)
     )
 
     assert demo(capsys, "--fast")[0] == 1

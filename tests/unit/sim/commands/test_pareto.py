@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.sim.commands.pareto import TOLERANCE_RATIO, groups, message
+from amp_nova.sim.commands.figure import TOLERANCE_RATIO, groups, message
 
 results = st.lists(
     st.tuples(st.floats(0.5, 3.0), st.floats(1.0, 4.0)), min_size=1, max_size=12

@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from amp_nova.sim.scenarios.turns import turns
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.workload import Phase, Workload, turns
 
 
 def wanted_s(workload, until_s, shift_s=0.0):

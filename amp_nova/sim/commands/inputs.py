@@ -1,16 +1,22 @@
-"""Options of ``[agent]`` in a scenario: names, values and errors as in the configuration."""
+"""What commands read: scenarios with options of ``[agent]``, and the policies to run them with.
 
-from collections.abc import Mapping
+Options have names, values and errors as in the configuration.
+"""
 
-import yaml
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from amp_nova import conf as conf_
+from amp_nova import plugins
 from amp_nova.agent import settings
 from amp_nova.agent.loop import Settings
 from amp_nova.cmd.arguments import nearest
 from amp_nova.conf.agent import GROUP, OPTS
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.policies.api import Policy
+from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.scenario import Scenario
 
 ELSEWHERE = {
     "policy": "give the policy beside 'agent', at the top of the scenario",
@@ -19,7 +25,24 @@ ELSEWHERE = {
 """Options that a scenario gives elsewhere."""
 
 
-def read(given: Mapping[str, Value]) -> Settings:
+def policies(texts: Sequence[str]) -> dict[str, Policy]:
+    """The policies by ``NAME[:KEY=VALUE...]``; ``ConfigInvalid`` if one is given twice."""
+    if len(set(texts)) < len(texts):
+        raise ConfigInvalid(f"--policy {max(texts, key=texts.count)} is given twice: remove one")
+    return {text: plugins.read_policy(text) for text in texts}
+
+
+def load(path: Path) -> Scenario:
+    """The scenario in a file; ``ScenarioInvalid`` names what is wrong, and the line."""
+    return read(document.load(path))
+
+
+def read(whole: Value) -> Scenario:
+    """Like ``load``, for a file that was read."""
+    return scenario.read(whole, Path(whole.file).stem, agent_options)
+
+
+def agent_options(given: Mapping[str, Value]) -> Settings:
     """The loop's settings; ``ScenarioInvalid`` names the place of an invalid option.
 
     Options that only concern a real host are checked, and have no effect.
@@ -33,18 +56,16 @@ def read(given: Mapping[str, Value]) -> Settings:
             hint = nearest(name, known) or ": see the sample configuration"
             raise value.wrong(f"'{name}' is not an option of [agent]{hint}")
         if not value.is_null:
+            text: str | list[str]
+            if not known[name].multi:
+                text = value.raw()
+            else:
+                text = [v.raw() for v in value.items()] if value.is_list else [value.raw()]
             try:
-                conf.set_override(name, _text(value, multiple=known[name].multi), GROUP)
+                conf.set_override(name, text, GROUP)
             except (ConfigInvalid, ValueError) as exc:
                 raise value.wrong(str(exc)) from exc
     try:
         return settings.read(conf)
     except ConfigInvalid as exc:  # an option whose value is checked when it is used
         raise next(iter(given.values())).wrong(str(exc)) from exc
-
-
-def _text(value: Value, *, multiple: bool) -> str | list[str]:
-    """The value as it is written in a configuration file."""
-    if multiple and isinstance(value.node, yaml.SequenceNode):
-        return [item.raw() for item in value.items()]
-    return [value.raw()] if multiple else value.raw()

@@ -16,9 +16,9 @@ from amp_nova.flavor.extra_specs import Booking, best_effort, parse
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.host import SimHost
+from amp_nova.sim.report import WINDOW_S, Windows
 from amp_nova.sim.scenarios.scenario import Guest
 from amp_nova.sim.scenarios.workload import Phase, Workload
-from amp_nova.sim.windows import WINDOW_S, Windows
 
 FAST = CoreType("fast", 2.0, "demo")
 SLOW = CoreType("slow", 1.0, "demo")

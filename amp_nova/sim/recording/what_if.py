@@ -1,0 +1,261 @@
+"""What a scenario would be with another policy, machine or booking, and how sure that is.
+
+The error of a predicted number combines two independent errors: the relative difference between the
+recording and its simulation without changes; and the effect of the standard errors of the speedups,
+with all of them too low or all too high. A speedup that was never measured counts as anything from
+no gain at all to what the coefficients say.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from amp_nova.exceptions import ScenarioInvalid
+from amp_nova.flavor.extra_specs import parse
+from amp_nova.policies.api import Policy
+from amp_nova.sim import run as simulation
+from amp_nova.sim.report import Result
+from amp_nova.sim.scenarios import hosts
+from amp_nova.sim.scenarios.document import Value, nearest
+from amp_nova.sim.scenarios.scenario import Guest, Scenario
+from amp_nova.sim.scenarios.workload import Workload, usual
+
+MEASURES = (
+    "progress_refcores",
+    "fast_share",
+    "slowdown",
+    "delivered_ratio",
+    "delivered_ratio_min",
+    "delivered_ratio_max",
+)
+"""Numbers of the result that are recorded of every VM."""
+TOTALS = ("throughput", "unfairness")
+Numbers = Mapping[tuple[str, str], float | None]
+"""Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedVm:
+    """One VM: ``MEASURES`` by name, ``None`` if unknown.
+
+    ``errors``: standard errors of the speedups of its vCPUs, ``None`` if never measured.
+    """
+
+    measures: Mapping[str, float | None]
+    errors: tuple[float | None, ...]
+
+
+Recorded = Mapping[str, RecordedVm]
+
+
+def recorded(whole: Value) -> Recorded | None:
+    """The VMs of a recording by name; ``None`` if the scenario is not a recording.
+
+    Raises ``ScenarioInvalid`` for a value that ``amp-nova record`` does not write.
+    """
+    value = whole.entries().get("recorded")
+    if value is None or value.is_null:
+        return None
+    keys = value.fields(("lasted_s", "other_cores", "vms"), ("vms",))
+    return {name: _vm(vm) for name, vm in keys["vms"].entries("a mapping of VMs").items()}
+
+
+def _vm(value: Value) -> RecordedVm:
+    keys = value.fields(("instance", *MEASURES, "vcpus"))
+    vcpus = keys["vcpus"].items("a list of vCPUs") if "vcpus" in keys else []
+    measures = {m: keys[m].number(0) if m in keys else None for m in MEASURES}
+    return RecordedVm(measures, tuple(_speedup_error(vcpu) for vcpu in vcpus))
+
+
+def _speedup_error(value: Value) -> float | None:
+    keys = value.fields(("cpu_s", "speedup", "speedup_error", "speedup_source"))
+    if "speedup" in keys:
+        keys["speedup"].number(0, above=True)
+    return keys["speedup_error"].number(0) if "speedup_error" in keys else None
+
+
+def with_cores(made: Scenario, name: str, more: int) -> Scenario:
+    """The scenario with more or fewer cores of a type; a type without cores is removed.
+
+    A new core has all its hardware threads, and shares the last-level cache of the type's last one.
+    """
+    types = {t.name: t for t in made.topology.core_types}
+    if name not in types:
+        raise ScenarioInvalid(f"there is no core type '{name}' here: {nearest(name, types)}")
+    own = [(p.core_type, p.llc or 0) for p in made.topology.pcpus if p.core_type == name]
+    first = min(made.topology.pcpus_of(name))
+    threads = types[name].threads_per_core
+    left = len(own) + more * threads
+    if left < 0:
+        cores = len(own) // threads
+        raise ScenarioInvalid(
+            f"core type '{name}' has {cores} cores, so {more:+d} is too many: take {cores} at most"
+        )
+    others = [(p.core_type, p.llc or 0) for p in made.topology.pcpus if p.core_type != name]
+    caches = [*others[:first], *(own + own[-1:] * left)[:left], *others[first:]]
+    if len(caches) > hosts.PCPUS_MAX:
+        raise ScenarioInvalid(
+            f"with {more:+d} cores of type '{name}' the host has more than {hosts.PCPUS_MAX} pCPUs:"
+            " add fewer"
+        )
+    if not left:
+        made = _without_type(made, name)
+        del types[name]
+    return replace(made, topology=hosts.topology(types, caches, made.topology.reference))
+
+
+def _without_type(made: Scenario, name: str) -> Scenario:
+    """The scenario without what guests and the machine say of a core type."""
+    at = next(i for i, t in enumerate(made.topology.core_types) if t.name == name)
+    if at == 0:
+        raise ScenarioInvalid(
+            f"core type '{name}' is the slowest, to which all speeds are relative: leave one core "
+            "of it"
+        )
+    for guest in made.guests:
+        if guest.booking.core_type == name:
+            raise ScenarioInvalid(
+                f"VM '{guest.name}' has amp:core_type={name}: leave one core of that type"
+            )
+    guests = [
+        replace(
+            guest,
+            workload=_without_speed(guest.workload, at, name),
+            start_on=None if guest.start_on == name else guest.start_on,
+        )
+        for guest in made.guests
+    ]
+    power = {n: p for n, p in made.machine.power.items() if n != name}
+    clocks = {n: c for n, c in made.machine.clocks.items() if n != name}
+    return replace(
+        made,
+        guests=tuple(guests),
+        machine=replace(made.machine, power=power, clocks=clocks),
+    )
+
+
+def _without_speed(workload: Workload, at: int, name: str) -> Workload:
+    phases = [replace(p, speeds=p.speeds[:at] + p.speeds[at + 1 :]) for p in workload.phases]
+    return replace(
+        workload,
+        phases=tuple(phases),
+        ipc={n: ipc for n, ipc in workload.ipc.items() if n != name},
+        vcpus=tuple(_without_speed(own, at, name) for own in workload.vcpus),
+    )
+
+
+def with_booking(made: Scenario, name: str, refcores: str) -> Scenario:
+    """The scenario in which each vCPU of a VM books this much; ``0``: it books nothing."""
+    vms = {guest.name: guest for guest in made.guests}
+    if name not in vms:
+        raise ScenarioInvalid(f"there is no VM '{name}' here: {nearest(name, vms)}")
+    old = vms[name]
+    specs = {k: v for k, v in old.specs.items() if not k.startswith(("amp:pref_core", "amp:ips"))}
+    if refcores != "0":
+        specs["amp:pref_core"] = refcores
+    new = replace(old, specs=specs, booking=parse(specs, len(old.booking.vcpus)))
+    return replace(made, guests=tuple(new if g is old else g for g in made.guests))
+
+
+def shifted(made: Scenario, recorded: Recorded, sign: float) -> Scenario:
+    """The scenario with all speedups lower (``sign=-1``) or higher (1) by their errors."""
+    coefficients = usual(made.topology).phases[0].speeds
+
+    def other(guest: Guest) -> Guest:
+        vm = recorded.get(guest.name)
+        if vm is None or not vm.errors:
+            return guest
+        errors = [None if e is None else sign * e for e in vm.errors]
+        return replace(guest, workload=_shifted(guest.workload, errors, (sign, coefficients)))
+
+    return replace(made, guests=tuple(other(guest) for guest in made.guests))
+
+
+Bounds = tuple[float, Sequence[float]]
+"""What a speedup that was never measured is: least (negative sign) or, else, these speeds."""
+
+
+def _shifted(workload: Workload, errors: Sequence[float | None], bounds: Bounds) -> Workload:
+    """``errors`` of vCPU 0, 1, ...; the last one counts for all after it."""
+    phases = tuple(replace(p, speeds=_speeds(p.speeds, errors[0], bounds)) for p in workload.phases)
+    vcpus = tuple(
+        _shifted(own, errors[min(index, len(errors) - 1) :], bounds)
+        for index, own in enumerate(workload.vcpus)
+    )
+    return replace(workload, phases=phases, vcpus=vcpus)
+
+
+def _speeds(speeds: tuple[float, ...], error: float | None, bounds: Bounds) -> tuple[float, ...]:
+    slowest, *others = speeds
+    sign, coefficients = bounds
+    top = max(others, default=1.0)
+    if error is None:
+        pairs = zip(others, coefficients[1:], strict=True)
+        found = [1.0 if sign < 0 else max(pair) for pair in pairs]
+    elif top == 1.0:
+        found = [speed + error for speed in others]
+    else:
+        factor = (top - 1.0 + error) / (top - 1.0)
+        found = [1.0 + (speed - 1.0) * factor for speed in others]
+    return slowest, *(min(max(s, hosts.RATE_LEAST), hosts.RATE_MOST) for s in found)
+
+
+def totals(recorded: Recorded) -> Mapping[str, float | None]:
+    """The recorded numbers of the whole host; ``None`` if that of a VM is unknown."""
+    progress = [vm.measures["progress_refcores"] for vm in recorded.values()]
+    slowdowns = [vm.measures["slowdown"] for vm in recorded.values()]
+    known = [p for p in progress if p is not None]
+    slowed = [s for s in slowdowns if s]
+    return {
+        "throughput": sum(known) / len(known) if known and len(known) == len(progress) else None,
+        "unfairness": max(slowed) / min(slowed)
+        if slowed and len(slowed) == len(slowdowns)
+        else None,
+    }
+
+
+def _numbers(result: Result) -> Numbers:
+    """The numbers of a result that a recording has as well."""
+    vms = {(name, m): getattr(vm, m) for name, vm in result.vms.items() for m in MEASURES}
+    return {**{("", t): getattr(result, t) for t in TOTALS}, **vms}
+
+
+def model_error(as_is: Result, recorded: Recorded) -> Numbers:
+    """Relative difference between a recording and its simulation without changes."""
+    known: Numbers = {
+        **{("", name): total for name, total in totals(recorded).items()},
+        **{(name, m): vm.measures[m] for name, vm in recorded.items() for m in MEASURES},
+    }
+    return {key: _relative(found, known.get(key)) for key, found in _numbers(as_is).items()}
+
+
+def _relative(simulated: float | None, recorded: float | None) -> float | None:
+    if simulated is None or not recorded:
+        return None
+    return abs(simulated - recorded) / recorded
+
+
+def predict(
+    made: Scenario, policy: Policy, recorded: Recorded | None, model: Numbers | None
+) -> tuple[Result, Numbers]:
+    """The result of a scenario, and its errors; ``model``: that of the simulation, if known."""
+    result = simulation.run(made, policy)
+    others = []
+    if recorded is not None:
+        others = [
+            _numbers(simulation.run(shifted(made, recorded, sign), policy)) for sign in (-1.0, 1.0)
+        ]
+    return result, {
+        key: _combined(found, [other[key] for other in others], model[key] if model else None)
+        for key, found in _numbers(result).items()
+    }
+
+
+def _combined(
+    value: float | None, others: list[float | None], relative: float | None
+) -> float | None:
+    """The standard error of one number; ``None`` if the error of the model is unknown."""
+    if value is None or relative is None:
+        return None
+    spread = max((abs(o - value) for o in others if o is not None), default=0.0)
+    return math.hypot(value * relative, spread)
