@@ -16,7 +16,7 @@ from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuK
 from amp_nova.model.topology import PCpu, Topology
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
-from amp_nova.sim.guest import SimGuest, alone_pcpus
+from amp_nova.sim.guest import SimGuest
 from amp_nova.sim.programs import latencies_s
 from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Machine
 from amp_nova.sim.scenarios.scenario import Guest
@@ -200,18 +200,17 @@ def alone_speeds(
 ) -> tuple[float, float]:
     """Mean speed per vCPU on cores of the slowest type only, and alone on the host.
 
-    Both without SMT and at calibrated clocks. A guest whose vCPUs differ is simulated again.
+    Both are simulated, without SMT and at calibrated clocks. In the first case the guest has a core
+    of the slowest type per vCPU, in the second those of the host that ``amp:core_type`` allows.
     """
-    if guest.alone:
-        for behaviour in guest.behaviours:
-            behaviour.accrue(now_s)
-        slowest, alone = (a.speed for a in guest.alone)
-        return slowest, alone
-    slowest, alone = (
-        _simulated(guest, topology, pcpus, seed, now_s - guest.started_s)
-        for pcpus in alone_pcpus(guest.guest, topology)
+    types, booking = topology.core_types, guest.guest.booking
+    slowest = [len(booking.vcpus), *(0 for _ in types[1:])]
+    host = [len(topology.pcpus_of(t.name)) * (booking.core_type in (None, t.name)) for t in types]
+    lasts_s = now_s - guest.started_s
+    return (
+        _simulated(guest, topology, slowest, seed, lasts_s),
+        _simulated(guest, topology, host, seed, lasts_s),
     )
-    return slowest, alone
 
 
 def _simulated(

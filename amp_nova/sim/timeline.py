@@ -181,7 +181,7 @@ class Timeline:
             if vcpu.counters.runnable:
                 vcpu.accrue(self.now_s)
             self._stale[vcpu] = None
-        behaviour.next(self.now_s)
+        behaviour.next()
         self._expect_turn(behaviour)
 
     def _expect_turn(self, behaviour: Behaviour) -> None:

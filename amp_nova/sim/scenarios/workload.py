@@ -87,12 +87,6 @@ class Workload:
         barriers = any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
         return barriers or self.lock is not None
 
-    @property
-    def even(self) -> bool:
-        """Whether all vCPUs do the same all the time."""
-        waits = len(self.barriers_ref_s) > 1 or self.io or self.requests or self.lock
-        return not self.vcpus and not waits
-
 
 def usual(topology: Topology) -> Workload:
     """A workload that always runs and gains what the coefficients say."""
