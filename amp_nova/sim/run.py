@@ -51,8 +51,9 @@ def _tick_s(loop: Loop, scenario: Scenario) -> float | None:
     return loop.fast.tick_s if counts else None
 
 
-def _settings(scenario: Scenario, given: Settings) -> Settings:
+def _settings(scenario: Scenario) -> Settings:
     """The loop's settings for a scenario."""
+    given = scenario.agent
     return replace(
         given,
         policy=replace(given.policy, seed=scenario.seed),
@@ -61,16 +62,9 @@ def _settings(scenario: Scenario, given: Settings) -> Settings:
     )
 
 
-def run(
-    scenario: Scenario,
-    policy: Policy | None = None,
-    settings: Settings | None = None,
-) -> Result:
-    """Run a scenario with its own policy or another one.
-
-    ``settings`` replace the scenario's ``agent``, but not its seed and Ips controller.
-    """
-    settings = _settings(scenario, settings or scenario.agent)
+def run(scenario: Scenario, policy: Policy | None = None) -> Result:
+    """Run a scenario with its own policy or another one."""
+    settings = _settings(scenario)
     policy = policy or read_policy(scenario.policy)
     host = SimHost(
         scenario.topology,

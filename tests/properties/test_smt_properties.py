@@ -182,7 +182,7 @@ def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient)
 def delivered(host, guests, smt="shared", clocks=None, duration_s=180.0, policy="none"):
     """Delivered over booked capacity of each guest, as the simulated hardware gave it."""
     made = Scenario("made", duration_s, host, tuple(guests), policy, machine=Machine(clocks or {}))
-    result = run(made, settings=Settings(Terms(smt=smt)))
+    result = run(replace(made, agent=Settings(Terms(smt=smt))))
     return {name: vm.delivered_ratio for name, vm in result.vms.items()}
 
 

@@ -353,18 +353,29 @@ def test_exceptions_from_the_sizes_are_needed():
     assert set(LARGE) <= known
 
 
-def test_the_simulator_runs_without_nova_libvirt_and_oslo():
-    """The whole import closure of the simulated host does without what a hypervisor host has."""
-    program = """
+@pytest.mark.parametrize(
+    ("refused", "modules"),
+    [
+        ("nova, libvirt, oslo_config, oslo_log, oslo_messaging", "amp_nova.sim.host"),
+        ("amp_nova.sim, matplotlib, cliff, yaml", "amp_nova.cmd.agent, amp_nova.agent.service"),
+        ("amp_nova.sim, matplotlib, cliff, yaml", "amp_nova.agent.wiring, amp_nova.guard.__main__"),
+        ("amp_nova.sim, matplotlib, libvirt", "amp_nova.scheduling.host_fit, amp_nova.cmd.cli"),
+    ],
+    ids=["simulator", "agent", "host", "scheduler and commands"],
+)
+def test_programs_run_without_what_is_not_theirs(refused, modules):
+    """The whole import closure: the simulator needs no hypervisor, a compute node no simulator."""
+    program = f"""
 import sys
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("nova", "libvirt") or name.startswith("oslo"):
-            raise ImportError(f"the simulator imports {name}")
+        for refused in {refused.split(", ")}:
+            if name == refused or name.startswith(refused + "."):
+                raise ImportError(f"{{name}} is imported")
 
 sys.meta_path.insert(0, Refuse())
-import amp_nova.sim.host
+import {modules}
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

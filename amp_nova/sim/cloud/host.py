@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from amp_nova.admission.packing import Demand, least_refcores, pack
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.hardware.effective_speed import bookable_refcores
@@ -79,7 +81,9 @@ class CloudHost:
             ReportedVcpu(v.index, v.refcores, v.ips, allowed, speedup=self._speedup(v, flavor))
             for v in booking.vcpus
         )
-        self._instances[resource] = _reported(resource, vcpus, booking)
+        self._instances[resource] = ReportedInstance(
+            resource, vcpus, booking.core_type, booking.weight
+        )
         self.vcpus += len(vcpus)
         self._changed(repack=booking.booked)
 
@@ -129,27 +133,10 @@ class CloudHost:
                 vcpus = tuple(
                     _at(v, placed.get((resource, v.index)), topology) for v in instance.vcpus
                 )
-                if vcpus != instance.vcpus:
-                    self._instances[resource] = _reported(resource, vcpus, instance)
+                self._instances[resource] = structs.replace(instance, vcpus=vcpus)
 
 
 def _at(vcpu: ReportedVcpu, pcpu: int | None, topology: Topology) -> ReportedVcpu:
     """The same vCPU, packed on ``pcpu``."""
-    if pcpu == vcpu.pcpu:
-        return vcpu
     found = None if pcpu is None else topology.type_of(pcpu)
-    return ReportedVcpu(
-        vcpu.index,
-        vcpu.refcores,
-        vcpu.ips,
-        vcpu.cpus_allowed_list,
-        None if found is None else found.name,
-        pcpu,
-        speedup=vcpu.speedup,
-    )
-
-
-def _reported(
-    resource: str, vcpus: tuple[ReportedVcpu, ...], like: Booking | ReportedInstance
-) -> ReportedInstance:
-    return ReportedInstance(resource, vcpus, like.core_type, like.weight)
+    return structs.replace(vcpu, core_type=None if found is None else found.name, pcpu=pcpu)

@@ -38,14 +38,11 @@ from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording import file, machine
 from amp_nova.sim.recording.file import Surroundings
 from amp_nova.sim.recording.recorder import BUCKETS_MAX, Recorder, Recording
-from amp_nova.sim.scenarios.scenario import DURATION_MAX_S
 
 if TYPE_CHECKING:
     from amp_nova.host.sensor import LibvirtSensor
 
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-DURATION_LEAST_S = 2.0
-INTERVAL_LEAST_S, INTERVAL_MOST_S = 0.05, 60.0
 OF_THE_HOST = (
     "policy",
     "policy_parameter",
@@ -57,26 +54,21 @@ OF_THE_HOST = (
 """Options of ``[agent]`` that a scenario gives elsewhere, or that are paths of the host."""
 
 
-def _duration_s(text: str) -> float:
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text)
-    found = float(match[1]) * UNITS_S[match[2]] if match else 0.0
-    if not DURATION_LEAST_S <= found <= DURATION_MAX_S:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a time from {DURATION_LEAST_S:g} s to 31 d: write 90s, 10m or 1h"
-        )
-    return found
+def _time(least_s: float, most: str) -> Callable[[str], float]:
+    """The type of an argument that is a time such as 90s, 10m or 0.5, in seconds."""
 
+    def read(text: str) -> float:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text)
+        return float(match[1]) * UNITS_S[match[2]] if match else 0.0
 
-def _interval_s(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not INTERVAL_LEAST_S <= found <= INTERVAL_MOST_S:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a number of seconds from {INTERVAL_LEAST_S:g} to {INTERVAL_MOST_S:g}"
-        )
-    return found
+    def checked(text: str) -> float:
+        if not least_s <= read(text) <= read(most):
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is not a time from {least_s:g} s to {most}: write 90s, 10m or 1h"
+            )
+        return read(text)
+
+    return checked
 
 
 class Record(Command):
@@ -95,7 +87,7 @@ early and writes what was recorded so far.
         add = parser.add_argument
         add(
             "--duration",
-            type=_duration_s,
+            type=_time(2.0, "31d"),
             required=True,
             metavar="TIME",
             help="such as 90s, 10m, 1h",
@@ -103,10 +95,10 @@ early and writes what was recorded so far.
         add("-o", "--output", required=True, metavar="FILE", help="the scenario file")
         add(
             "--interval",
-            type=_interval_s,
+            type=_time(0.05, "60s"),
             default=0.5,
             metavar="S",
-            help="seconds between two readings; default: %(default)s",
+            help="time between two readings; default: %(default)s s",
         )
         add("--force", action="store_true", help="replace FILE if it exists")
         add_config_file(parser)

@@ -1,18 +1,14 @@
 """``amp-nova reproduce``: the papers' figures and tables, published values beside ours."""
 
 import argparse
-import math
-import re
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from amp_nova.cmd.command import Answer, Report, progress
-from amp_nova.exceptions import AmpError
-from amp_nova.sim.commands.figure import empty, save
+from amp_nova.exceptions import ConfigInvalid
 from amp_nova.sim.report import rounded
+from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
 from amp_nova.sim.reproduce.experiment import (
     FITTED,
     NOT_REPRODUCED,
@@ -22,8 +18,11 @@ from amp_nova.sim.reproduce.experiment import (
     Paper,
     Row,
 )
-from amp_nova.sim.reproduce.papers import PAPERS, Found, reproduce, select
 
+PAPERS: Mapping[str, Paper] = {
+    module.PAPER.name: module.PAPER
+    for module in (teabe2017, kwon2011, saez2015, chen2014, kumar2009)
+}
 COLUMNS = (
     "Paper",
     "Figure",
@@ -35,18 +34,26 @@ COLUMNS = (
     "Notes",
 )
 VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
-COLORS = {
-    REPRODUCED: "#2a7f3f",
-    SIGN_ONLY: "#c98a00",
-    NOT_REPRODUCED: "#b3261e",
-    FITTED.rstrip(": "): "#777777",
-}
-PUBLISHED = "black"
-WIDTH_IN, ROW_IN, AROUND_IN = 10.0, 0.36, 1.3
-LABEL_COLUMNS = 62
-"""Characters in a line of a label."""
-BEYOND = 0.08
-"""How far an infinite bound is drawn beyond the values, as a share of their range."""
+
+
+class Found(NamedTuple):
+    """A row, and where it belongs."""
+
+    paper: Paper
+    figure: Figure
+    row: Row
+
+    @property
+    def cause(self) -> str | None:
+        """Why it is not reproduced; ``None`` if it is."""
+        known = self.row.cause and self.row.verdict in (SIGN_ONLY, NOT_REPRODUCED)
+        return self.row.cause if known else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, and the cause."""
+        assumed = tuple(f"assumed: {text}" for text in self.row.assumptions)
+        return assumed if self.cause is None else (*assumed, f"cause: {self.cause}")
 
 
 class Reproduce(Report):
@@ -55,7 +62,7 @@ class Reproduce(Report):
     _epilog = """examples:
   amp-nova reproduce
   amp-nova reproduce kwon2011 --format json
-  amp-nova reproduce kwon2011 --figure "table 3" --plot figures
+  amp-nova reproduce kwon2011 --figure "table 3"
 
 All papers together take about two minutes. A row is reproduced if it is within what the paper
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
@@ -68,44 +75,44 @@ its words.
         add = parser.add_argument
         add("paper", nargs="?", choices=list(PAPERS), metavar="PAPER", help=", ".join(PAPERS))
         add("--figure", metavar="NAME", help="only this figure or table, as in 'table 3'")
-        add(
-            "--plot",
-            metavar="DIR",
-            help="draw every figure, with the published values, into this folder (needs "
-            "matplotlib)",
-        )
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The rows of one paper or of all."""
         figures = select(args.paper, args.figure)
-        drawings = {} if args.plot is None else _drawings(args.plot, figures)
         found = []
-        for result in reproduce(figures):
-            found.append(result)
-            progress(f"{result.paper.name}, {result.figure.name}: {len(found)} rows")
+        for paper, figure in figures:
+            for row in figure.rows():
+                found.append(Found(paper, figure, row))
+                progress(f"{paper.name}, {figure.name}: {len(found)} rows")
         progress("")
-        for (paper, figure), (path, drawing) in zip(figures, drawings.items(), strict=False):
-            rows = [r.row for r in found if (r.paper, r.figure) == (paper, figure)]
-            title = f"{paper.name}, {figure.where}: {figure.title}"
-            _draw(drawing, title, rows, path)
-        notes = list(dict.fromkeys(note for r in found for note in _notes(r)))
-        left_out = _left_out({p.name: p for p, _ in figures})
+        notes = list(dict.fromkeys(note for each in found for note in each.notes))
+        papers = {paper.name: paper for paper, _ in figures}
+        left_out = [f"  {name}: {text}" for name, p in papers.items() for text in p.left_out]
         return Answer(
             COLUMNS,
             _rows(found, notes),
-            rounded([document(r) for r in found]),
-            below=["", counted(found), *_explained(notes), *left_out],
+            rounded([document(each) for each in found]),
+            below=[
+                *("", counted(found)),
+                *("", "Notes", *(f"{i:>3}  {note}" for i, note in enumerate(notes, 1))),
+                *("", "Left out", *left_out),
+            ],
         )
 
 
-def _drawings(folder: str, figures: Iterable[tuple[Paper, Figure]]) -> dict[str, Any]:
-    """Empty drawings by the names of their files; raises ``AmpError`` if they cannot be written."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise AmpError(f"--plot {folder} is not a folder and cannot become one: {exc}") from exc
-    names = ["-".join(re.findall("[a-z0-9]+", f"{p.name} {f.name}")) for p, f in figures]
-    return {path: empty(path) for path in (f"{folder}/{name}.png" for name in names)}
+def select(paper: str | None, figure: str | None) -> list[tuple[Paper, Figure]]:
+    """The figures of one paper or of all, or those with this name.
+
+    Raises:
+        ConfigInvalid: there is no figure of this name.
+    """
+    papers = list(PAPERS.values()) if paper is None else [PAPERS[paper]]
+    every = [(p, f) for p in papers for f in p.figures]
+    chosen = [(p, f) for p, f in every if figure in (None, f.name)]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(f"'{f.name}'" for _, f in every))
+        raise ConfigInvalid(f"--figure '{figure}' is not known: choose one of {known}")
+    return chosen
 
 
 def document(found: Found) -> dict[str, object]:
@@ -122,26 +129,14 @@ def document(found: Found) -> dict[str, object]:
         "difference": row.difference,
         "verdict": row.verdict,
         "assumptions": list(row.assumptions),
-        "cause": _cause(found),
+        "cause": found.cause,
     }
 
 
 def counted(found: Iterable[Found]) -> str:
     """How many rows have each kind of verdict."""
-    kinds = Counter(r.row.verdict.split(":")[0] for r in found)
+    kinds = Counter(each.row.verdict.split(":")[0] for each in found)
     return ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
-
-
-def _cause(found: Found) -> str | None:
-    """Why a row is not reproduced; ``None`` if it is."""
-    known = found.row.cause and found.row.verdict in (SIGN_ONLY, NOT_REPRODUCED)
-    return found.row.cause if known else None
-
-
-def _notes(found: Found) -> tuple[str, ...]:
-    assumed = tuple(f"assumed: {text}" for text in found.row.assumptions)
-    cause = _cause(found)
-    return assumed if cause is None else (*assumed, f"cause: {cause}")
 
 
 def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ...]]:
@@ -149,72 +144,15 @@ def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ..
     number = {note: str(i) for i, note in enumerate(notes, 1)}
     return [
         (
-            result.paper.name,
-            result.figure.name,
-            result.row.quantity,
-            result.row.published.text,
-            f"{result.row.ours:.4g} {result.row.unit}".rstrip(),
-            float(f"{result.row.difference:.3g}"),
-            result.row.verdict,
-            ", ".join(number[text] for text in _notes(result)),
+            paper.name,
+            figure.name,
+            row.quantity,
+            row.published.text,
+            f"{row.ours:.4g} {row.unit}".rstrip(),
+            float(f"{row.difference:.3g}"),
+            row.verdict,
+            ", ".join(number[text] for text in each.notes),
         )
-        for result in found
+        for each in found
+        for paper, figure, row in (each,)
     ]
-
-
-def _explained(notes: Sequence[str]) -> list[str]:
-    return ["", "Notes", *(f"{i:>3}  {note}" for i, note in enumerate(notes, 1))]
-
-
-def _left_out(papers: dict[str, Paper]) -> list[str]:
-    texts = [f"  {name}: {text}" for name, paper in papers.items() for text in paper.left_out]
-    return ["", "Left out", *texts]
-
-
-def _draw(figure: Any, title: str, rows: Sequence[Row], path: str) -> None:
-    """Draw the rows of one figure of a paper, and save it."""
-    panels: dict[str, list[Row]] = {}
-    for row in rows:
-        panels.setdefault(row.unit, []).append(row)
-    lines = [sum(1 + _label(r).count("\n") for r in members) for members in panels.values()]
-    heights = [AROUND_IN + ROW_IN * count for count in lines]
-    figure.set_size_inches(WIDTH_IN, sum(heights) + 0.5)
-    grid = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (unit, members) in zip(grid, panels.items(), strict=True):
-        _panel(axes, members)
-        axes.set_xlabel(unit or "ratio or number")
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-    save(figure, path)
-
-
-def _label(row: Row) -> str:
-    return textwrap.fill(row.quantity, LABEL_COLUMNS)
-
-
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """The least and greatest finite value in a panel, with a margin."""
-    values = [v for r in rows for v in (r.ours, r.published.low, r.published.high)]
-    finite = [v for v in values if math.isfinite(v)]
-    low, high = min(finite), max(finite)
-    margin = BEYOND * ((high - low) or abs(high) or 1.0)
-    return low - margin, high + margin
-
-
-def _panel(axes: Any, rows: Sequence[Row]) -> None:
-    low, high = _limits(rows)
-    ys = range(len(rows))
-    lows = [max(row.published.low, low) for row in rows]
-    highs = [min(row.published.high, high) for row in rows]
-    axes.hlines(ys, lows, highs, color=PUBLISHED, linewidth=5, alpha=0.2)
-    bounds = {"marker": "|", "markersize": 13, "linestyle": "none", "color": PUBLISHED}
-    axes.plot([*lows, *highs], [*ys, *ys], label="published", **bounds)
-    for verdict, color in COLORS.items():
-        ours = [(r.ours, y) for y, r in enumerate(rows) if r.verdict.split(":")[0] == verdict]
-        if ours:
-            label = f"ours: {verdict}"
-            axes.plot(*zip(*ours, strict=True), "o", markersize=7, color=color, label=label)
-    axes.set_yticks(ys, [_label(row) for row in rows], fontsize=8)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(low, high)
-    axes.grid(alpha=0.25)
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, fontsize=8, frameon=False)

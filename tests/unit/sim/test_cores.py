@@ -2,7 +2,6 @@
 
 import pytest
 
-from amp_nova.model.cpu_weight import FLOOR_CORES
 from amp_nova.sim.cores import Cores, share, throttled
 from amp_nova.sim.vcpu import Moves
 
@@ -33,62 +32,37 @@ def gets(cores, vcpu):
 
 
 @pytest.mark.parametrize(
-    ("limits", "shares"),
-    [
-        ([], []),
-        ([1.0], [1.0]),
-        ([1.0, 1.0], [0.5, 0.5]),
-        ([1.0, 0.25], [0.75, 0.25]),
-        ([0.3, 0.3], [0.3, 0.3]),
-        ([0.1, 1.0, 1.0, 0.5], [0.1, 0.3, 0.3, 0.3]),
-    ],
-)
-def test_a_pcpu_is_shared_equally_up_to_the_limits(limits, shares):
-    """No vCPU gets more than its limit, and no time is left while one wants more."""
-    assert share(limits, [100] * len(limits)) == pytest.approx(shares)
-
-
-@pytest.mark.parametrize(
     ("limits", "weights", "shares"),
     [
+        ([], [], []),
+        ([1.0, 1.0], [100, 100], [0.5, 0.5]),
+        ([1.0, 0.25], [100, 100], [0.75, 0.25]),
+        ([0.3, 0.3], [100, 100], [0.3, 0.3]),
         ([1.0, 1.0], [300, 100], [0.75, 0.25]),
-        ([0.5, 1.0], [300, 100], [0.5, 0.5]),
         ([0.5, 1.0, 1.0], [300, 100, 100], [0.5, 0.25, 0.25]),
         ([1.0, 0.1, 1.0], [100, 300, 200], [0.3, 0.1, 0.6]),
         ([0.2, 0.3], [1, 500], [0.2, 0.3]),
     ],
 )
-def test_a_pcpu_is_shared_by_weights(limits, weights, shares):
+def test_a_pcpu_is_shared_by_weights_up_to_the_limits(limits, weights, shares):
     """What a limit leaves of a share goes to the others, by their weights."""
     assert share(limits, weights) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(
-    ("limits", "ratios"),
-    [
-        ([1.0], [0.0]),
-        ([0.25], [0.75]),
-        ([0.25, 1.0], [0.5, 0.0]),  # half speed until the quota is used, then throttled
-        ([0.2, 0.3], [0.6, 0.5]),
-        ([0.8, 0.8], [0.0, 0.0]),  # neither reaches its limit
-    ],
-)
-def test_time_is_throttled_only_after_the_quota_is_used(limits, ratios):
-    """Waiting for other vCPUs is not throttling."""
-    equal = [100] * len(limits)
-    assert throttled(limits, equal, share(limits, equal)) == pytest.approx(ratios)
-
-
-@pytest.mark.parametrize(
     ("limits", "weights", "ratios"),
     [
+        ([1.0], [100], [0.0]),
+        ([0.25], [100], [0.75]),
+        ([0.25, 1.0], [100, 100], [0.5, 0.0]),  # half speed until the quota is used
+        ([0.8, 0.8], [100, 100], [0.0, 0.0]),  # neither reaches its limit
         ([0.75, 1.0], [300, 100], [0.0, 0.0]),  # it has used up its quota as the period ends
         ([0.6, 1.0], [300, 100], [0.2, 0.0]),  # at three quarters of the speed: after 0.8
         ([0.5, 0.2], [300, 100], [1 / 3, 0.3]),  # after 2/3; then 1/30 more alone
     ],
 )
-def test_a_greater_weight_uses_the_quota_sooner(limits, weights, ratios):
-    """So there is more time left to be throttled."""
+def test_time_is_throttled_only_after_the_quota_is_used(limits, weights, ratios):
+    """Waiting for other vCPUs is not throttling; a greater weight uses the quota sooner."""
     assert throttled(limits, weights, share(limits, weights)) == pytest.approx(ratios)
 
 
@@ -191,26 +165,6 @@ def test_a_change_of_limit_counts_at_once():
 
     assert [shares[v].cores for v in vcpus] == [{0: 0.25}, {0: 0.75}]
     assert [shares[v].throttled_ratio for v in vcpus] == [0.5, 0.0]
-
-
-@pytest.mark.parametrize(("limit", "each"), [(0.7, 0.15), (0.98, 0.01), (0.99, 5 / 510)])
-def test_best_effort_runs_in_the_time_that_a_booking_leaves(limit, each):
-    """Two vCPUs share it; beside a booking of nearly everything, each keeps about 1 % of a pCPU."""
-    firm = Vcpu(0, (0,), limit, weight=500)
-    one, two = (Vcpu(order, (0,), weight=5) for order in (1, 2))
-    shares = host(firm, one, two, pcpus=1).reschedule()
-
-    assert shares[firm].cores == {0: pytest.approx(1.0 - 2 * each)}
-    assert shares[one].cores == shares[two].cores == {0: pytest.approx(each)}
-
-
-def test_a_whole_pcpu_leaves_best_effort_its_floor():
-    """A hundredth of what the booking gets."""
-    firm, free = Vcpu(0, (0,), weight=500), Vcpu(1, (0,), weight=5)
-    shares = host(firm, free, pcpus=1).reschedule()
-
-    assert shares[free].cores[0] == pytest.approx(FLOOR_CORES * shares[firm].cores[0])
-    assert shares[free].cores[0] == pytest.approx(1 / 101)
 
 
 def test_a_vcpu_that_wakes_ignores_best_effort():

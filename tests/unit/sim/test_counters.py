@@ -71,17 +71,6 @@ def test_an_ipc_ratio_changes_instructions_only():
     assert low.cache_misses == pytest.approx(usual.cache_misses / 2)
 
 
-def test_phases_change_what_is_counted():
-    """Each phase counts at its own rate, even if it ends between two readings."""
-    phases = (Phase((1.0, 2.0), for_s=0.3), Phase((1.0, 1.0), for_s=0.7))
-    host = SimHost(topology(), [guest(phases=phases)])
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=FAST),)),)))
-
-    host.advance(2.0)
-
-    assert counts(host).instructions == pytest.approx(2 * (0.3 * 4e9 + 0.7 * 2e9), rel=1e-9)
-
-
 def test_running_time_is_counted_by_core_type():
     """A quarter of a second on a fast core, the rest on a slow one."""
     host = SimHost(topology(), [guest()])

@@ -46,16 +46,6 @@ def test_counters_are_those_of_a_real_host():
     assert seen.last_pcpu == 1
 
 
-def test_waiting_for_others_is_not_throttling():
-    """Two on one pCPU run half the time each and wait for the other half."""
-    made = host(guest("a"), guest("b"), fast=0)
-    made.advance(4.0)
-
-    assert [reading(made, n).run_ns for n in "ab"] == [2_000_000_000] * 2
-    assert [reading(made, n).wait_ns for n in "ab"] == [2_000_000_000] * 2
-    assert [reading(made, n).throttled_ns for n in "ab"] == [0, 0]
-
-
 def test_nothing_runs_before_time_advances():
     """A guest that was just started has no pCPU, so it can be limited before it runs."""
     made = host(guest())
@@ -76,31 +66,6 @@ def test_a_guest_starts_where_it_is_told():
 
     sleeper = host(guest(start_on="fast", utilization=0.0))
     assert reading(sleeper).last_pcpu == 0
-
-
-def test_work_ends():
-    """10 s of work take 5 s on a fast core, twice as fast; then the vCPU sleeps."""
-    made = host(guest(work=10.0, start_on="fast"))
-    made.advance(8.0)
-    outcome = made.outcome("vm")
-
-    assert outcome.completion_s == pytest.approx(5.0)
-    assert outcome.speed == pytest.approx(2.0)
-    assert outcome.alone_slowest == pytest.approx(1.0)
-    assert (reading(made).run_ns, reading(made).wait_ns) == (5_000_000_000, 0)
-
-
-def test_barriers_make_the_fast_wait_for_the_slow():
-    """The vCPU on the fast core runs half the time, because the other is half as fast."""
-    made = host(guest(vcpus=2, barrier=0.25, work=3.0))
-    write(made, Step(pcpus=FAST), index=0)
-    write(made, Step(pcpus=SLOW), index=1)
-    made.advance(10.0)
-    outcome = made.outcome("vm")
-
-    assert outcome.completion_s == pytest.approx(3.0)
-    assert [sum(m.run_s) for m in outcome.meters] == pytest.approx([1.5, 3.0])
-    assert [m.wait_s for m in outcome.meters] == pytest.approx([0.0, 0.0])
 
 
 def test_a_phase_changes_the_speed_of_the_work():
@@ -151,11 +116,3 @@ def test_the_turns_of_a_removed_guest_are_dropped():
     made.advance(2.0)
 
     assert reading(made).run_ns == 1_000_000_000
-
-
-def test_utilization_is_met_in_every_second():
-    """A guest with utilization 0.5 runs exactly half of every second."""
-    made = host(guest(utilization=0.5))
-    for second in range(1, 6):
-        made.advance(float(second))
-        assert reading(made).run_ns == pytest.approx(second * 500_000_000, abs=2)

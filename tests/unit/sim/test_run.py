@@ -1,6 +1,7 @@
 """Whole runs, and the numbers of their results."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova.sim import report
 from amp_nova.sim.run import moments, run
+from amp_nova.sim.scenarios.hosts import Machine, Power
 from tests.unit.sim.builders import guest, scenario
 
 
@@ -122,7 +124,7 @@ def test_without_enforcement_bookings_depend_on_the_core():
     """The same flavor gets twice as much on a fast core."""
     twins = [guest(t, start_on=t, pref_core="0.5") for t in ("fast", "slow")]
 
-    result = run(scenario(*twins), settings=Settings(Terms(enforce=False)))
+    result = run(replace(scenario(*twins), agent=Settings(Terms(enforce=False))))
 
     assert [v.delivered_ratio for v in result.vms.values()] == pytest.approx([4.0, 2.0])
 
@@ -134,12 +136,8 @@ def test_an_ips_booking_in_refcores_needs_a_reference():
     assert run(made).vms["vm"].delivered_ratio == pytest.approx(1.0, abs=0.01)
 
 
-def test_equal_seeds_give_equal_bytes():
-    """All randomness comes from the seed."""
-    guests = [guest(f"vm{i}", utilization=0.3 + i / 10) for i in range(5)]
-    texts = [
-        as_json(report.rounded(run(scenario(*guests, policy="credit", seed=seed))))
-        for seed in (1, 1, 2)
-    ]
+def test_nothing_per_nothing_is_unknown():
+    """Without any power there is no performance per watt."""
+    machine = Machine(power={"fast": Power(0.0, 0.0), "slow": Power(0.0, 0.0)})
 
-    assert texts[0] == texts[1] != texts[2]
+    assert run(replace(scenario(guest()), machine=machine)).performance_per_watt is None

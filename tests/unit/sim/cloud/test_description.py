@@ -22,14 +22,10 @@ cloud:
 FAULTS = {
     "no hosts": ("hosts: [{count: 2, core_types: [{name: slow, count: 2, coefficient: 1.0}]}]",
                  "hosts: []", "line 3: cloud.hosts is empty: a cloud has a host"),
-    "too many hosts": ("count: 2, core", "count: 10001, core", "whole number from 1 to 10000"),
     "no flavors": ("[{name: a, share: 2, extra_specs: {amp:pref_core: 0.5}}, {name: b, vcpus: 2}]",
                    "[]", "line 4: cloud.flavors is empty: a cloud has a flavor"),
-    "two of a name": ("name: b", "name: a", "two flavors called 'a': rename one"),
     "bad booking": ("0.5", "-1", "line 4: flavor 'a': amp:pref_core='-1'"),
-    "no share": ("share: 2", "share: 0", "share is '0': give a number above 0"),
     "nobody": ("host: 3", "host: 0", "instances_per_host is '0': give a number above 0"),
-    "for no time": ("_s: 600", "_s: 0", "lifetime_s is '0': give a number of at least 1"),
     "a host as well": ("cloud:", "vms: []\ncloud:", "'vms' is not a key of a scenario"),
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """``amp-nova compare`` as its user sees it."""
 
 import contextlib
+import functools
 import json
 import os
 import pty
@@ -8,7 +9,6 @@ import sys
 
 import pytest
 
-from amp_nova.cmd.cli import main
 from tests.tables import cells
 
 SCENARIO = """
@@ -25,19 +25,11 @@ vms:
 
 
 @pytest.fixture
-def compare(tmp_path, capsys):
+def compare(tmp_path, amp_nova):
     """Runs ``amp-nova compare`` on the scenario; status, output and error."""
     path = tmp_path / "two.yaml"
     path.write_text(SCENARIO)
-
-    def run(*argv):
-        try:
-            status = main(["compare", str(path), *argv])
-        except SystemExit as exc:
-            status = exc.code
-        return status, *capsys.readouterr()
-
-    return run
+    return functools.partial(amp_nova, "compare", path)
 
 
 def test_policies_side_by_side(compare):

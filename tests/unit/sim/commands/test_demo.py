@@ -9,25 +9,31 @@ import urllib.request
 
 import pytest
 
-from amp_nova.cmd import cli
-from amp_nova.sim.commands.show import Verdict
+from amp_nova.sim.commands.show import Show, Verdict
 
 PROGRAM = "import sys; from amp_nova.cmd.cli import main; sys.exit(main())"
 
 
-def demo(capsys, *arguments):
-    """Exit status, standard output, standard error."""
-    try:
-        status = cli.main(["demo", *arguments])
-    except SystemExit as exc:
-        status = exc.code
-    out, err = capsys.readouterr()
-    return status, out, err
+def test_bookings_are_delivered_through_two_moves():
+    """web-1 moves to a slow core and db/1 to a fast one."""
+    show, places = Show(2), []
+    while show.second():
+        if show.ends_act:
+            places.append({key: row.core_type for key, row in show.kept.rows.items()})
+
+    assert [p["web-1", 0] for p in places] == ["fast", "slow", "slow", "slow"]
+    assert [p["db", 1] for p in places] == ["slow", "slow", "fast", "fast"]
+    assert all(r == pytest.approx(1.0) for rs in show.kept.ratios.values() for r in rs)
 
 
-def test_it_ends_with_a_verdict(capsys):
+def test_the_claimed_error_is_rounded_up():
+    """An error of 0.21 % is not claimed to be 0.2 %."""
+    assert "within 0.3 %" in str(Verdict(0.0021, 2.0, 0.5, 4.0, 2))
+
+
+def test_it_ends_with_a_verdict(amp_nova):
     """Without a terminal: one table per act, no escape codes, one last sentence."""
-    status, out, err = demo(capsys, "--fast")
+    status, out, err = amp_nova("demo", "--fast")
 
     assert (status, err) == (0, "")
     assert "\033" not in out
@@ -37,9 +43,9 @@ def test_it_ends_with_a_verdict(capsys):
     assert "2.0 times as fast on a fast core" in last
 
 
-def test_the_same_for_programs(capsys):
+def test_the_same_for_programs(amp_nova):
     """JSON has the verdict, its figures, and every vCPU."""
-    status, out, _ = demo(capsys, "--fast", "--format", "json")
+    status, out, _ = amp_nova("demo", "--fast", "--format", "json")
     found = json.loads(out)
 
     assert (status, found["held"], found["moves"]) == (0, True, 2)
@@ -47,13 +53,15 @@ def test_the_same_for_programs(capsys):
     assert found["vcpus"]["noise/0"]["with"]["booked_refcores"] is None
 
 
-def test_a_missed_booking_sets_the_exit_status(capsys, monkeypatch):
-    """It is 1 if a booking was not delivered."""
-    monkeypatch.setattr(
-        "amp_nova.sim.commands.show.Show.verdict", lambda self: Verdict(0.5, 2.0, 0.5, 4.0, 2)
-    )
+def test_a_missed_booking_sets_the_exit_status(amp_nova, monkeypatch):
+    """It is 1 if a booking was not delivered; one second outside the tolerance is enough."""
+    missed = Verdict(0.042, 2.0, 0.5, 4.0, 2)
+    monkeypatch.setattr("amp_nova.sim.commands.show.Show.verdict", lambda self: missed)
 
-    assert demo(capsys, "--fast")[0] == 1
+    status, out, _ = amp_nova("demo", "--fast")
+
+    assert status == 1
+    assert "NOT delivered: with amp-nova one was missed by 4.2 %" in out
 
 
 def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
@@ -88,52 +96,49 @@ def test_it_keeps_pace_with_real_time_and_serves_a_page_and_metrics():
     ("arguments", "said"),
     [
         (["--duration", "3"], "'3' is not a whole number from 4 to 86400"),
-        (["--duration", "-1"], "'-1'"),
         (["--duration", "1.5"], "'1.5'"),
-        (["--duration", "9" * 50], "whole number"),
         (["--port", "65536"], "'65536' is not a whole number from 0 to 65535"),
-        (["--port", "http"], "'http' is not a whole number"),
     ],
 )
-def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
+def test_bad_input_is_refused_in_a_sentence(amp_nova, arguments, said):
     """Exit status 2 and one line."""
-    status, out, err = demo(capsys, *arguments)
+    status, out, err = amp_nova("demo", *arguments)
 
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert said in err
 
 
-def test_a_port_in_use_is_refused(capsys):
+def test_a_port_in_use_is_refused(amp_nova):
     """The sentence names the port and the option."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
 
-        status, out, err = demo(capsys, "--fast", "--port", str(port))
+        status, out, err = amp_nova("demo", "--fast", "--port", str(port))
 
     assert (status, out) == (2, "")
     assert f"port {port} is not free" in err
 
 
-def test_on_a_terminal_the_table_is_redrawn(capsys, monkeypatch):
+def test_on_a_terminal_the_table_is_redrawn(amp_nova, monkeypatch):
     """Every second replaces the one before."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
 
-    status, out, _ = demo(capsys, "--fast", "--duration", "5")
+    status, out, _ = amp_nova("demo", "--fast", "--duration", "5")
 
     assert status == 0
     assert out.count("s of 4:") == 4
     assert len(re.findall("\033\\[\\d+A\r\033\\[J", out)) == 3  # each over the one before
 
 
-def test_a_plot_has_a_line_for_every_booked_vcpu(capsys, tmp_path):
+def test_a_plot_has_a_line_for_every_booked_vcpu(amp_nova, tmp_path):
     """The figure of the README."""
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     path = tmp_path / "demo.svg"
 
-    assert cli.main(["demo", "--fast", "--duration", "8", "--plot", str(path)]) == 0
+    assert amp_nova("demo", "--fast", "--duration", "8", "--plot", path)[0] == 0
     text = path.read_text()
     assert all(f"<!-- {name} -->" in text for name in ("web-1/0", "db/1", "batch/0", "etl/0"))

@@ -57,7 +57,7 @@ class FakeSensor:
 
 
 @pytest.fixture
-def setup(monkeypatch, tmp_path, capsys):
+def setup(monkeypatch, tmp_path, amp_nova):
     """Runs ``amp-nova record`` without waiting; exit status, output and error."""
     clock = FakeTime()
     sensor = FakeSensor(clock, [guest("a", vcpus=2), guest("b", pref_core="0.5")])
@@ -76,13 +76,7 @@ def setup(monkeypatch, tmp_path, capsys):
 
     def run(*arguments, more=""):
         config.write_text(f"[agent]\nstate_path = {state}\n{more}")
-        try:
-            words = ["record", "--config-file", config, *arguments]
-            status = cli.main([str(word) for word in words])
-        except SystemExit as exc:
-            status = exc.code
-        out, err = capsys.readouterr()
-        return status, out, err
+        return amp_nova("record", "--config-file", config, *arguments)
 
     made = types.SimpleNamespace(run=run, sensor=sensor, clock=clock, state=state)
     return made
@@ -190,10 +184,10 @@ def test_no_instance_is_no_recording(setup, tmp_path):
     ("arguments", "said"),
     [
         (["--duration", "soon"], "'soon' is not a time"),
-        (["--duration", "1s"], "'1s' is not a time from 2 s to 31 d"),
+        (["--duration", "1s"], "'1s' is not a time from 2 s to 31d"),
         (["--duration", "9999d"], "not a time"),
-        (["--duration", "5s", "--interval", "0"], "'0' is not a number of seconds"),
-        (["--duration", "5s", "--interval", "nan"], "'nan' is not a number of seconds"),
+        (["--duration", "5s", "--interval", "0"], "'0' is not a time from 0.05 s to 60s"),
+        (["--duration", "5s", "--interval", "nan"], "'nan' is not a time"),
         (["--duration", "5s", "--interval", "4"], "allows fewer than two readings"),
         (["--duration", "5s", "-o", "/nonexistent/host.yaml"], "cannot be written"),
         (["--duration", "5s", "-o", "/"], "--force"),

@@ -1,5 +1,6 @@
 """``amp-nova simulate`` as its user sees it."""
 
+import functools
 import json
 import os
 import subprocess
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import amp_nova
-from amp_nova.cmd import cli
 from tests.tables import cells
 
 ROOT = Path(amp_nova.__file__).parent.parent
@@ -22,14 +22,10 @@ vms: [{name: a, extra_specs: {amp:pref_core: 0.5}}, {name: b}]
 """
 
 
-def amp_nova_simulate(capsys, *arguments):
-    """Exit status, standard output, standard error."""
-    try:
-        status = cli.main(["simulate", *map(str, arguments)])
-    except SystemExit as exc:
-        status = exc.code
-    out, err = capsys.readouterr()
-    return status, out, err
+@pytest.fixture
+def simulate(amp_nova):
+    """Runs ``amp-nova simulate``."""
+    return functools.partial(amp_nova, "simulate")
 
 
 def run_in_process(*arguments, **environment):
@@ -45,23 +41,23 @@ def run_in_process(*arguments, **environment):
     )
 
 
-def test_a_table_is_for_people_and_json_for_programs(capsys):
+def test_a_table_is_for_people_and_json_for_programs(simulate):
     """Both give the same result, with exit status 0 and nothing on standard error."""
-    status, table, err = amp_nova_simulate(capsys, SCENARIO)
+    status, table, err = simulate(SCENARIO)
     assert (status, err) == (0, "")
     assert "on-fast" in table
 
-    status, text, _ = amp_nova_simulate(capsys, SCENARIO, "--format", "json")
+    status, text, _ = simulate(SCENARIO, "--format", "json")
     assert status == 0
     assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
 
 
-def test_the_table_has_a_line_for_every_guest(capsys, tmp_path):
+def test_the_table_has_a_line_for_every_guest(simulate, tmp_path):
     """Above the figures of the host; unknown numbers are None."""
     path = tmp_path / "s.yaml"
     path.write_text(TWO)
 
-    _, table, _ = amp_nova_simulate(capsys, path)
+    _, table, _ = simulate(path)
 
     assert [row[:3] for row in cells(table)] == [
         ["VM", "Booked", "Delivered"],
@@ -71,29 +67,27 @@ def test_the_table_has_a_line_for_every_guest(capsys, tmp_path):
     assert table.splitlines()[-1].startswith("throughput")
 
 
-def test_policy_seed_and_duration_can_be_set(capsys):
+def test_policy_seed_and_duration_can_be_set(simulate):
     """The command line overrides the file."""
-    status, text, _ = amp_nova_simulate(
-        capsys, SCENARIO, "--policy", "pinned", "--set", "duration_s=20", "--format", "json"
+    status, text, _ = simulate(
+        SCENARIO, "--policy", "pinned", "--set", "duration_s=20", "--format", "json"
     )
     assert status == 0
     assert json.loads(text)["policy"] == "pinned"
     assert json.loads(text)["duration_s"] == 20.0
 
     short = ("--set", "duration_s=30", "--format", "json")
-    texts = [
-        amp_nova_simulate(capsys, CREDIT, "--set", f"seed={seed}", *short)[1] for seed in (1, 1, 2)
-    ]
+    texts = [simulate(CREDIT, "--set", f"seed={seed}", *short)[1] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_the_controller_of_ips_can_be_set(capsys):
+def test_the_controller_of_ips_can_be_set(simulate):
     """The published rules miss the booking, the default controller keeps it."""
     path = ROOT / "tests/scenarios/ips.yaml"
     found = {}
     for name in ("default", "printed", "printed-decay"):
         setting = ("--set", f"ips_controller={name}", "--format", "json")
-        _, text, _ = amp_nova_simulate(capsys, path, *setting)
+        _, text, _ = simulate(path, *setting)
         ratios = (vm["delivered_ratio"] for vm in json.loads(text)["vms"].values())
         found[name] = max(abs(ratio - 1.0) for ratio in ratios if ratio is not None)
 
@@ -101,14 +95,14 @@ def test_the_controller_of_ips_can_be_set(capsys):
     assert found["printed-decay"] not in (found["default"], found["printed"])
 
 
-def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
+def test_a_scheduler_in_slots_gives_the_same_kind_of_result(simulate):
     """``slots=true`` for the policies that have one; the keys are those of any other run."""
     short = ("--set", "duration_s=5", "--format", "json")
     for policy in ("credit", "aash", "integrated"):
         named = (CREDIT, "--policy", policy, *short)
-        status, text, err = amp_nova_simulate(capsys, *named, "--set", "slots=true")
+        status, text, err = simulate(*named, "--set", "slots=true")
         assert (status, err) == (0, "")
-        _, other, _ = amp_nova_simulate(capsys, *named, "--set", "slots=false")
+        _, other, _ = simulate(*named, "--set", "slots=false")
         ours, theirs = json.loads(text), json.loads(other)
         assert ours.keys() == theirs.keys()
         assert ours["policy"] == policy
@@ -122,24 +116,14 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
     ("arguments", "said"),
     [
         ([ROOT / "nothing.yaml"], "No such file"),
-        ([ROOT], "cannot be read"),
         ([ROOT / "tests"], "Is a directory"),
-        ([ROOT / "tox.ini"], "tox.ini"),
         (["\0"], "cannot be read"),
         ([SCENARIO, "--policy", "nonesuch"], "known: a-dwrr, aash, acfs"),
-        ([SCENARIO, "--policy", ""], "known: a-dwrr"),
         ([SCENARIO, "--set", "fair_ratio=1"], "no parameter 'fair_ratio'"),
-        ([SCENARIO, "--set", "name=x"], "no parameter 'name'"),
         ([SCENARIO, "--set", "seed"], "write KEY=VALUE"),
-        ([SCENARIO, "--set", "=1"], "write KEY=VALUE"),
         ([SCENARIO, "--set", "seed=1", "--set", "seed=2"], "given twice"),
         ([SCENARIO, "--set", "seed=-1"], "--set: seed is '-1': give a whole number from 0"),
-        ([SCENARIO, "--set", "seed=1e3"], "seed is '1e3'"),
-        ([SCENARIO, "--set", "seed=" + "9" * 5000], "whole number"),
-        ([SCENARIO, "--set", "duration_s=soon"], "duration_s is 'soon'"),
         ([SCENARIO, "--set", "duration_s=nan"], "give a number above 0"),
-        ([SCENARIO, "--set", "duration_s=inf"], "give a number above 0"),
-        ([SCENARIO, "--set", "duration_s=0"], "give a number above 0"),
         ([SCENARIO, "--set", "slots=1"], "give true or false"),
         (
             [SCENARIO, "--set", "ips_controller=soft"],
@@ -151,38 +135,14 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(capsys):
         ([], "SCENARIO"),
     ],
 )
-def test_bad_input_is_refused_in_a_sentence(capsys, arguments, said):
+def test_bad_input_is_refused_in_a_sentence(simulate, arguments, said):
     """Exit status 2, one line that names the value, nothing on standard output."""
-    status, out, err = amp_nova_simulate(capsys, *arguments)
+    status, out, err = simulate(*arguments)
 
     assert (status, out) == (2, "")
     assert err.startswith("amp-nova")
     assert err.count("\n") == 1
     assert said in err
-
-
-def test_an_unknown_policy_in_the_file_is_refused(capsys, tmp_path):
-    """The scenario's own policy is checked like that of the command line."""
-    path = tmp_path / "s.yaml"
-    path.write_text(SCENARIO.read_text() + "policy: nonesuch\n")
-
-    status, _, err = amp_nova_simulate(capsys, path)
-
-    assert status == 2
-    assert "no policy 'nonesuch' is installed" in err
-
-
-@pytest.mark.parametrize("text", ["", "a: *b\n", "\xff", "{" * 100_000])
-def test_garbage_is_refused_without_a_traceback(tmp_path, text):
-    """In a real process: exit status 2 and one line."""
-    path = tmp_path / "s.yaml"
-    path.write_text(text, encoding="latin-1")
-
-    done = run_in_process(path)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
 
 
 def test_characters_that_the_terminal_lacks_are_escaped(tmp_path):
@@ -223,12 +183,12 @@ cloud:
 """
 
 
-def test_a_cloud_is_simulated_hour_by_hour(capsys, tmp_path):
+def test_a_cloud_is_simulated_hour_by_hour(simulate, tmp_path):
     """Two hosts hold at most four instances of a core each; others are refused."""
     path = tmp_path / "c.yaml"
     path.write_text(CLOUD)
 
-    status, text, err = amp_nova_simulate(capsys, path, "--format", "json")
+    status, text, err = simulate(path, "--format", "json")
     found = json.loads(text)
     assert (status, err) == (0, "")
     assert (found["scenario"], found["hosts"], found["bookable_refcores"]) == ("small", 2, 4.0)
@@ -236,7 +196,7 @@ def test_a_cloud_is_simulated_hour_by_hour(capsys, tmp_path):
     assert all(s["booked_refcores"] == s["instances"] <= 4 for s in found["samples"])
     assert found["arrived"] > found["refused"] > 0
 
-    status, table, _ = amp_nova_simulate(capsys, path, "--policy", "rr", "--set", "duration_s=3600")
+    status, table, _ = simulate(path, "--policy", "rr", "--set", "duration_s=3600")
     assert status == 0
     assert "small: 3600 s of 2 hosts, best-effort policy rr" in table
 
@@ -252,12 +212,12 @@ def test_a_cloud_is_simulated_hour_by_hour(capsys, tmp_path):
         (["--policy", "fairest"], "no policy 'fairest' is installed"),
     ],
 )
-def test_what_a_cloud_does_not_have_is_refused(capsys, tmp_path, options, said):
+def test_what_a_cloud_does_not_have_is_refused(simulate, tmp_path, options, said):
     """In one sentence, with exit status 2."""
     path = tmp_path / "c.yaml"
     path.write_text(CLOUD)
 
-    status, _, err = amp_nova_simulate(capsys, path, *options)
+    status, _, err = simulate(path, *options)
 
     assert status == 2
     assert said in err

@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from amp_nova.cmd import cli
 from tests.tables import cells
 
 RECORDING = {
@@ -45,18 +44,13 @@ PLAIN = {key: value for key, value in RECORDING.items() if key != "recorded"}
 
 
 @pytest.fixture
-def ask(tmp_path, capsys):
+def ask(tmp_path, amp_nova):
     """Runs it on a document; exit status, output, error."""
 
     def ask_(*arguments, document=RECORDING):
         path = tmp_path / "host.yaml"
         path.write_text(yaml.safe_dump(document))
-        try:
-            status = cli.main(["whatif", str(path), *arguments])
-        except SystemExit as exc:
-            status = exc.code
-        out, err = capsys.readouterr()
-        return status, out, err
+        return amp_nova("whatif", path, *arguments)
 
     return ask_
 
@@ -154,15 +148,12 @@ def test_a_booking_that_does_not_fit_is_said(ask):
         (["--core-type", "fsat=+1"], "did you mean 'fast'?"),
         (["--core-type", "fast"], "write KEY=VALUE"),
         (["--core-type", "fast=2"], "write fast=+N or fast=-N"),
-        (["--core-type", "fast=+0"], "write fast=+N or fast=-N"),
         (["--core-type", "fast=+99999999"], "write fast=+N or fast=-N"),
         (["--core-type", "fast=+4096"], "4096"),
         (["--core-type", "fast=-2"], "core type 'fast' has 1 cores"),
         (["--core-type", "slow=-2"], "leave one core of it"),
         (["--book", "wbe=1"], "did you mean 'web'?"),
         (["--book", "web=much"], "--book web=much is not allowed"),
-        (["--book", "web=-1"], "--book web=-1 is not allowed"),
-        (["--book", "web"], "write KEY=VALUE"),
         (["--book", "web=1", "--book", "web=2"], "web is given twice"),
     ],
 )
@@ -179,11 +170,8 @@ def test_bad_input_is_refused_in_a_sentence(ask, arguments, said):
     "recorded",
     [
         "much",
-        {"vm": {}},
         {"vms": []},
-        {"vms": {"web": 1}},
         {"vms": {"web": {"progress": 1}}},
-        {"vms": {"web": {"progress_refcores": "fast"}}},
         {"vms": {"web": {"vcpus": [{"speedup": 0}]}}},
         {"vms": {"web": {"vcpus": {"speedup": 1}}}},
     ],

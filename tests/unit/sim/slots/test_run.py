@@ -2,7 +2,6 @@
 
 import pytest
 
-from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
 from amp_nova.sim.slots import run
 from amp_nova.sim.slots.board import Board
@@ -139,11 +138,3 @@ def test_finished_work_leaves_its_cores_to_others():
 
     assert result.vms["a"].completion_s == pytest.approx(20.0, rel=0.02)
     assert result.vms["b"].progress_refcores == pytest.approx((10 + 10) / 30, rel=0.02)
-
-
-def test_bookings_and_other_policies_are_refused():
-    """Both raise an error instead of giving a wrong result."""
-    with pytest.raises(ConfigInvalid, match="credit, aash or integrated"):
-        run.run(scenario(guest()), load_policy("acfs"))
-    with pytest.raises(ConfigInvalid, match="remove that of VM 'vm'"):
-        run.run(scenario(guest(pref_core="0.5")), load_policy("credit"))

@@ -2,8 +2,6 @@
 
 import pytest
 
-from amp_nova.cmd.cli import main
-
 SCENARIO = """
 name: one
 duration_s: 5
@@ -18,17 +16,14 @@ agent:
 
 
 @pytest.fixture
-def simulate(tmp_path, capsys):
+def simulate(tmp_path, amp_nova):
     """Runs ``amp-nova simulate`` with an option; status and error."""
 
     def run(option):
         path = tmp_path / "one.yaml"
         path.write_text(SCENARIO.format(option=option))
-        try:
-            status = main(["simulate", str(path)])
-        except SystemExit as exc:
-            status = exc.code
-        return status, capsys.readouterr().err
+        status, _, err = amp_nova("simulate", path)
+        return status, err
 
     return run
 
@@ -71,13 +66,3 @@ def test_a_wrong_option_is_a_sentence_with_its_line(simulate, option, says):
     assert (status, err.count("\n")) == (2, 1)
     assert "line 10: " in err
     assert says in err
-
-
-def test_the_mode_takes_effect(tmp_path, capsys):
-    """Where every booking gets a whole core, two of 0.5 take turns on one thread."""
-    path = tmp_path / "one.yaml"
-    path.write_text(SCENARIO.format(option="smt: whole_core"))
-
-    main(["simulate", str(path), "--format", "json"])
-
-    assert '"delivered_ratio": 1.0' in capsys.readouterr().out

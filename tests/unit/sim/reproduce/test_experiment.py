@@ -1,19 +1,14 @@
 """What a difference between a paper and ours is called."""
 
-import math
-
 import pytest
 
 from amp_nova.sim.reproduce.experiment import (
-    Machine,
-    Published,
     Row,
     at_least,
     at_most,
     between,
     exactly,
 )
-from amp_nova.sim.reproduce.papers import PAPERS, select
 
 
 @pytest.mark.parametrize(
@@ -51,27 +46,3 @@ def test_a_fitted_row_is_no_result():
     row = Row("quantity", exactly(1.0), 1.0, fitted="speedup of mcf")
 
     assert row.verdict == "fitted: speedup of mcf"
-
-
-def test_ranges_are_ranges():
-    """The least value is not above the greatest."""
-    assert Published("any", -math.inf, math.inf).side == 0
-    assert at_least(1.0).side == 1
-    assert at_most(-1.0).side == -1
-
-
-def test_figures_are_named_once():
-    """``--figure NAME`` means one figure of a paper."""
-    for name, paper in PAPERS.items():
-        names = [figure.name for _, figure in select(name, None)]
-        assert len(set(names)) == len(names) == len(paper.figures)
-
-
-@pytest.mark.parametrize(("fast", "slow"), [(0, 12), (4, 8), (12, 0)])
-def test_machines_of_the_papers(fast, slow):
-    """All-slow and all-fast machines are machines too; caches are shared across core types."""
-    made = Machine(fast, slow, 2.375, caches=2).topology
-
-    assert [len(made.pcpus_of(t.name)) for t in made.core_types][-1] == (fast or slow)
-    assert len(made.pcpus) == 12
-    assert {p.llc for p in made.pcpus} == {0, 1}

@@ -1,0 +1,282 @@
+"""What guests wait for and what their vCPUs do, against closed forms."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from amp_nova.model.allocation import Change, Changes, Step
+from amp_nova.plugins import load_policy
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.programs import percentile
+from amp_nova.sim.run import run
+from amp_nova.sim.scenarios.hosts import Machine
+from amp_nova.sim.scenarios.programs import Io, Lock, Requests
+from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.slots import run as slots
+from tests.unit.sim.builders import guest, scenario, topology
+
+BUSY = (Phase((1.0, 2.0)),)
+
+
+def doing(vcpus=1, name="vm", specs=None, **workload):
+    """A guest that does this."""
+    return replace(guest(name, vcpus, **(specs or {})), workload=Workload(BUSY, **workload))
+
+
+def differing(*each, vcpus=None):
+    """A guest of one vCPU for each workload, or of more, which do as the last one."""
+    return replace(doing(vcpus or len(each)), workload=Workload(BUSY, vcpus=each))
+
+
+def outcome(made, duration_s, slow=0, fast=0):
+    """What a guest did alone, without an agent; by default on a slow core for each vCPU."""
+    host = SimHost(topology(fast=fast, slow=slow or len(made.booking.vcpus)), (made,))
+    host.advance(duration_s)
+    return host.outcome("vm")
+
+
+def on_slow(made, duration_s):
+    """The result of a guest alone on slow cores."""
+    one = scenario(made, duration_s=duration_s, fast=0, slow=len(made.booking.vcpus))
+    return run(one).vms["vm"]
+
+
+def test_every_vcpu_has_its_own_speed_and_demand():
+    """On slow cores: 1, a quarter of the time, and the last entry again for the third vCPU."""
+    made = differing(Workload(BUSY), Workload((Phase((1.0, 1.5), 0.25),)), vcpus=3)
+
+    found = outcome(made, 100.0)
+
+    assert [m.progress_ref_s for m in found.meters] == pytest.approx([100.0, 25.0, 25.0], rel=1e-3)
+    assert found.speed == pytest.approx(0.5, rel=1e-3)
+
+
+def test_alone_the_serial_section_has_the_fast_core():
+    """0.1 s of work at speed 2, then four vCPUs take turns on one fast and three slow cores."""
+    made = differing(
+        Workload(BUSY, barrier_ref_s=(0.1, 0.1)),
+        Workload(BUSY, barrier_ref_s=(0.0, 0.1)),
+        vcpus=4,
+    )
+    round_s = 0.1 / 2 + 0.1 / ((2 + 3) / 4)
+
+    found = outcome(made, 1000 * round_s, fast=1, slow=3)
+
+    assert found.alone == pytest.approx((0.2 + 3 * 0.1) / 4 / round_s)
+    assert found.alone_slowest == pytest.approx((0.2 + 3 * 0.1) / 4 / 0.2, rel=1e-3)
+
+
+def test_barriers_without_work_for_anybody_cost_no_time():
+    """Two of three barriers are passed at once."""
+    made = differing(
+        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
+        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
+    )
+
+    assert outcome(made, 10.0).completion_s == pytest.approx(5.0)
+
+
+def test_a_vcpu_that_is_done_holds_nobody_up():
+    """The other one goes on alone."""
+    made = differing(Workload(BUSY, 1.0, 0.5), Workload(BUSY, 4.0, 0.5))
+
+    assert outcome(made, 10.0).completion_s == pytest.approx(4.0)
+
+
+def test_a_lock_that_is_free_costs_nothing_in_the_long_run():
+    """Two vCPUs collide once, and then never again."""
+    found = outcome(doing(2, lock=Lock(0.3, 0.1)), 1000.0, slow=2)
+
+    assert [m.progress_ref_s for m in found.meters] == pytest.approx([1000.0, 999.9])
+
+
+def test_spinning_takes_the_time_of_the_holder():
+    """On one core the holder gets half of it, and the one that spins the other half."""
+    found = outcome(doing(2, lock=Lock(0.0, 0.1)), 1000.0, slow=1)
+
+    assert found.speed == pytest.approx(0.5 / 2, rel=1e-3)
+
+
+def test_work_under_a_lock_ends():
+    """20 s of work each, half of it under the lock: they collide once, for 0.1 s."""
+    found = outcome(doing(2, lock=Lock(0.1, 0.1), work_ref_s=20.0), 100.0, slow=2)
+
+    assert found.completion_s == pytest.approx(20.1)
+
+
+@pytest.mark.parametrize(("spins", "busy_s"), [(False, 25.0), (True, 49.95)])
+def test_who_waits_at_a_barrier_sleeps_or_spins(spins, busy_s):
+    """50 s of work on each of a fast and a slow core, in step: the fast one is done in half.
+
+    After the last barrier nobody waits.
+    """
+    made = doing(2, work_ref_s=50.0, barrier_ref_s=0.1, spins=spins)
+    one = scenario(made, duration_s=100.0, policy="pinned")
+
+    found = run(one)
+
+    assert found.vms["vm"].completion_s == pytest.approx(50.0)
+    assert found.fast_idle_ratio == pytest.approx(1.0 - busy_s / 100.0)
+
+
+def test_spinning_slot_by_slot():
+    """A hypervisor's scheduler takes both for running: nothing changes."""
+    results = [
+        slots.run(
+            scenario(doing(2, barrier_ref_s=0.1, spins=spins), guest("b"), duration_s=20.0),
+            load_policy("credit"),
+        )
+        .vms["vm"]
+        .progress_refcores
+        for spins in (False, True)
+    ]
+
+    assert results[0] == pytest.approx(results[1], rel=0.02)
+
+
+@pytest.mark.parametrize(("llc", "lost_s"), [([0, 1], 0.1), ([0, 0], 0.0)])
+def test_a_move_to_another_cache_costs_its_refill(llc, lost_s):
+    """1 GB at 10 GB/s, every second, on cores of one speed."""
+    made = doing(working_set_bytes=1e9)
+    host = SimHost(topology(fast=0, slow=2, llc=llc), (made,))
+    for second in range(100):
+        step = Step(pcpus=frozenset({second % 2}))
+        host.apply(Changes((Change(("vm", 0), (step,)),)))
+        host.advance(second + 1.0)
+        if second == 0:
+            first = host.meters("vm")[0].progress_ref_s
+
+    moved_s = host.meters("vm")[0].progress_ref_s - first
+    assert moved_s == pytest.approx(99 * (1.0 - lost_s))
+    assert sum(host.meters("vm")[0].run_s) == pytest.approx(100.0)
+
+
+def test_a_refill_delays_the_end_of_work():
+    """Exactly by the time it takes at the share of the core that the vCPU has."""
+    made = doing(working_set_bytes=1e9, work_ref_s=5.0)
+    host = SimHost(
+        topology(fast=0, slow=2, llc=[0, 1]),
+        (made, guest("other")),
+        machine=Machine(memory_bytes_s=2e9),
+    )
+    host.advance(1.0)
+    here = host.observe().domains[0].vcpus[0].last_pcpu
+    host.apply(Changes((Change(("vm", 0), (Step(pcpus=frozenset({1 - here})),)),)))
+    other = Change(("other", 0), (Step(pcpus=frozenset({1 - here})),))
+    host.apply(Changes((other,)))
+    host.advance(100.0)
+
+    # 1 s alone, then 0.5 s of refill and 4 s of work on half of a core.
+    assert host.outcome("vm").completion_s == pytest.approx(1.0 + 2 * (0.5 + 4.0))
+
+
+def test_what_a_policy_pays_for_moving():
+    """Throughput falls by the refill at the speed of where each move goes, and by nothing else."""
+    sets = [
+        scenario(
+            doing(name="a", working_set_bytes=size),
+            doing(name="b", working_set_bytes=size),
+            duration_s=600.0,
+            policy="amp-fair",
+            llc=[0, 1],
+        )
+        for size in (0.0, 2e9)
+    ]
+    free, paid = (run(made) for made in sets)
+
+    assert paid.cross_llc_migrations == free.cross_llc_migrations > 100
+    # Two at a time change places, so half of the moves are to the fast core.
+    lost_ref_s = paid.cross_llc_migrations * 0.2 * (2.0 + 1.0) / 2
+    assert 2 * 600.0 * (free.throughput - paid.throughput) == pytest.approx(lost_ref_s, rel=0.02)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
+def test_time_per_byte(overlap, computing):
+    """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s."""
+    found = on_slow(doing(io=Io(computing, 1e9, overlap)), 200.0)
+
+    byte_s = max(1e-9, computing) + (1.0 - overlap) * min(1e-9, computing)
+    assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
+    assert found.combined_usage_ratio == pytest.approx((computing + 1e-9) / byte_s, rel=2e-3)
+
+
+def test_every_vcpu_has_a_line_of_its_own():
+    """Two of three vCPUs transfer, at different speeds; the third computes."""
+    each = (
+        Workload(BUSY, io=Io(0.5e-9, 1e9)),
+        Workload(BUSY, io=Io(4e-9, 1e9)),
+        Workload(BUSY),
+    )
+    made = differing(*each)
+
+    found = on_slow(made, 100.0)
+
+    assert found.io_bytes_s == pytest.approx(1e9 + 0.25e9, rel=1e-3)
+    assert found.progress_refcores == pytest.approx((0.5 + 1.0 + 1.0) / 3, rel=1e-3)
+
+
+def test_latency_grows_where_requests_arrive_faster_than_they_are_served():
+    """Request k arrives at 0.1 k and ends at 0.1 + 0.2 k: the 250th of 499 has waited 25 s."""
+    found = on_slow(doing(requests=Requests(10.0, 0.2, poisson=False, exponential=False)), 100.0)
+
+    assert found.requests_completed == 499
+    assert found.latency_p50_s == pytest.approx(25.1)
+    assert found.latency_p99_s == pytest.approx(0.1 + 0.1 * math.ceil(0.99 * 499))
+
+
+@pytest.mark.parametrize("per_s", [2.0, 5.0])
+def test_a_queue_with_one_server_is_m_m_1(per_s):
+    """Latency is exponential with the rate at which service is faster than arrivals."""
+    found = outcome(doing(requests=Requests(per_s, 0.1)), 6000.0).latencies_s
+
+    for ratio in (0.5, 0.95, 0.99):
+        expected = -math.log(1.0 - ratio) / (10.0 - per_s)
+        assert percentile(found, ratio) == pytest.approx(expected, rel=0.08)
+
+
+def test_two_servers_are_m_m_2():
+    """Half of the time both are busy: the mean is service / (1 - u^2)."""
+    found = outcome(doing(2, requests=Requests(10.0, 0.1)), 3000.0).latencies_s
+
+    assert sum(found) / len(found) == pytest.approx(0.1 / (1.0 - 0.5**2), rel=0.03)
+
+
+def test_a_booking_that_halves_the_speed_shows_in_the_tail():
+    """The same arrivals: at half the speed M/M/1 has 10 - 2 and 5 - 2 to spare, 8 / 3 as slow."""
+    whole = on_slow(doing(requests=Requests(2.0, 0.1)), 3000.0)
+    half = on_slow(doing(requests=Requests(2.0, 0.1), specs={"pref_core": "0.5"}), 3000.0)
+
+    assert abs(half.requests_completed - whole.requests_completed) < 3
+    assert half.latency_p99_s / whole.latency_p99_s == pytest.approx(8 / 3, rel=0.15)
+
+
+def test_no_request_no_latency():
+    """None has ended in the first second."""
+    found = on_slow(doing(requests=Requests(0.5, 0.1, poisson=False)), 1.0)
+
+    assert (found.requests_completed, found.latency_p50_s, found.latency_p99_s) == (0, None, None)
+
+
+def test_who_waits_for_io_leaves_its_core_to_others():
+    """Slot by slot: 0.05 of every 0.1 s is computed, the other guest has the other half."""
+    sender = doing(name="io", io=Io(1e-9, 1e9, 0.0))
+    made = scenario(sender, guest("cpu"), duration_s=60.0, fast=0, slow=1, policy="credit")
+
+    found = slots.run(made, load_policy("credit")).vms
+
+    assert found["io"].progress_refcores + found["cpu"].progress_refcores == pytest.approx(1.0)
+    assert found["io"].progress_refcores > 0.3
+
+
+@pytest.mark.parametrize("program", [{"io": Io(1e-9, 1e9)}, {"requests": Requests(50.0, 0.01)}])
+def test_a_removed_guest_does_nothing_more(program):
+    """Its core is free at once."""
+    host = SimHost(topology(fast=0, slow=1), (doing(**program), guest("other")))
+    host.advance(2.0)
+    host.remove("vm")
+    before = host.meters("other")[0].progress_ref_s
+    host.advance(10.0)
+
+    assert host.meters("other")[0].progress_ref_s - before == pytest.approx(8.0)
