@@ -216,7 +216,7 @@ def surfaces() -> Mapping[str, Surface]:
         ),
         "recording": Surface(_recording, (AmpError,), (yaml.safe_dump(RECORDING),)),
         "cloud": Surface(
-            lambda text: description.read(document.load(_file("cloud.yaml", text)), "cloud", {}),
+            lambda text: description.read(document.load(_file("cloud.yaml", text)), {}),
             (AmpError,),
             (CLOUD.read_text(),),
         ),

@@ -32,7 +32,7 @@ def describes(whole: Value) -> bool:
     return whole.is_mapping and "cloud" in whole.entries()
 
 
-def read(whole: Value, default_name: str, replaced: Mapping[str, Value]) -> CloudScenario:
+def read(whole: Value, replaced: Mapping[str, Value]) -> CloudScenario:
     """The description of a cloud; raises ``ScenarioInvalid`` with one sentence.
 
     ``replaced``: values of ``duration_s`` and ``seed`` that replace those of the file.
@@ -54,7 +54,7 @@ def read(whole: Value, default_name: str, replaced: Mapping[str, Value]) -> Clou
         **more,
     )
     found = CloudScenario(
-        keys["name"].text() if "name" in keys else default_name,
+        keys["name"].text() if "name" in keys else whole.file_stem,
         cloud,
         SETTINGS["duration_s"](keys["duration_s"]),
         SETTINGS["seed"](keys["seed"]) if "seed" in keys else 0,

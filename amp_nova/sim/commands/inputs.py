@@ -39,7 +39,7 @@ def load(path: Path) -> Scenario:
 
 def read(whole: Value) -> Scenario:
     """Like ``load``, for a file that was read."""
-    return scenario.read(whole, Path(whole.file).stem, agent_options)
+    return scenario.read(whole, agent_options)
 
 
 def agent_options(given: Mapping[str, Value]) -> Settings:

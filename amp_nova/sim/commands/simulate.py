@@ -77,7 +77,7 @@ keys of a scenario and defines every number of the result.
         """Run it; raises ``AmpError`` for invalid input."""
         whole = document.load(args.scenario)
         if description.describes(whole):
-            return _cloud(args, whole, args.scenario)
+            return _cloud(args, whole)
         wanted = inputs.read(whole)
         settings = pairs("--set", args.settings)
         in_slots = _boolean("slots", settings.pop("slots", "false"))
@@ -116,7 +116,7 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
     return [head, ""], ["", host]
 
 
-def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> Answer:
+def _cloud(args: argparse.Namespace, whole: Value) -> Answer:
     """What happens in a cloud; raises ``AmpError`` for invalid input."""
     given = pairs("--set", args.settings)
     for key in given:
@@ -124,7 +124,7 @@ def _cloud(args: argparse.Namespace, whole: Value, path: Path) -> Answer:
             allowed = " and ".join(REPLACEABLE)
             raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
     replaced = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
-    wanted = description.read(whole, path.stem, replaced)
+    wanted = description.read(whole, replaced)
     policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)
     cloud = replace(wanted.cloud, policy=policy.name)
 

@@ -71,6 +71,11 @@ class Value:
         return repr(text if len(text) <= 60 else text[:57] + "...")
 
     @property
+    def file_stem(self) -> str:
+        """The name of the file without its ending."""
+        return Path(self.file).stem
+
+    @property
     def is_null(self) -> bool:
         """Whether it is ``null``, ``~`` or empty."""
         return str(self.node.tag).endswith(":null")

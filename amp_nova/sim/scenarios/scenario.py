@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,7 +14,7 @@ from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
-from amp_nova.sim.scenarios import document, hosts
+from amp_nova.sim.scenarios import hosts
 from amp_nova.sim.scenarios import workload as workloads
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.hosts import Machine
@@ -62,21 +61,11 @@ class Scenario:
 AgentOptions = Callable[[Mapping[str, Value]], Settings]
 
 
-def load(path: Path, agent_options: AgentOptions = lambda _given: Settings()) -> Scenario:
-    """Read a scenario file; raises ``ScenarioInvalid`` with one sentence.
+def read(whole: Value, agent_options: AgentOptions) -> Scenario:
+    """The scenario in a document; raises ``ScenarioInvalid`` with one sentence.
 
-    ``agent_options`` reads the options under ``agent``, except ``ips_controller``; without it they
-    are ignored.
-    """
-    return read(document.load(path), path.stem, agent_options)
-
-
-def read(
-    whole: Value, default_name: str, agent_options: AgentOptions = lambda _given: Settings()
-) -> Scenario:
-    """Like ``load``, for a scenario that is in memory.
-
-    The key ``recorded``, which only recordings have, is not read here.
+    ``agent_options`` reads the options under ``agent``, except ``ips_controller``. The key
+    ``recorded``, which only recordings have, is not read here.
     """
     keys = whole.fields(
         ("name", "duration_s", "seed", "host", "vms", "policy", "agent", "recorded"),
@@ -95,7 +84,7 @@ def read(
         vcpus_left -= len(guest.booking.vcpus)
         guests[guest.name] = guest
     return Scenario(
-        name=keys["name"].text() if "name" in keys else default_name,
+        name=keys["name"].text() if "name" in keys else whole.file_stem,
         topology=topology,
         guests=tuple(guests.values()),
         policy=keys["policy"].text() if "policy" in keys else "none",

@@ -36,7 +36,7 @@ def read(tmp_path, text, **replaced):
     path.write_text(text)
     whole = document.load(path)
     assert description.describes(whole)
-    return description.read(whole, "made", replaced)
+    return description.read(whole, replaced)
 
 
 def test_a_cloud_is_read(tmp_path):
@@ -53,7 +53,7 @@ def test_a_cloud_is_read(tmp_path):
 
 def test_the_example_of_the_guide_is_read():
     """A thousand hosts of three kinds."""
-    found = description.read(document.load(EXAMPLE), "cloud", {})
+    found = description.read(document.load(EXAMPLE), {})
 
     assert len(found.cloud.hosts) == 1000
     assert {len(topology.pcpus) for topology in found.cloud.hosts} == {20, 24}

@@ -58,13 +58,6 @@ def test_a_table_for_people(compare):
     assert lines[3].startswith("front: * if no other policy is better")
 
 
-def test_policies_with_the_same_result_are_named_together(compare):
-    """On one fast core, pinned and amp-vm do the same."""
-    _, out, _ = compare("--policy", "amp-vm", "--policy", "acfs", "--policy", "pinned")
-
-    assert "The most throughput: amp-vm, pinned (1.500); the least unfairness: acfs (1.0" in out
-
-
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

@@ -14,8 +14,8 @@ from amp_nova.agent.operator import control_socket
 from amp_nova.cmd import cli
 from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.sim.commands import record
+from amp_nova.sim.commands.inputs import load
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.scenario import load
 from tests.fakehost import Node
 from tests.unit.sim.builders import guest, topology
 

@@ -15,12 +15,12 @@ from amp_nova.plugins import read_policy
 from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim import run as simulation
+from amp_nova.sim.commands.inputs import load
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.recording import file, machine
 from amp_nova.sim.recording.file import Surroundings
 from amp_nova.sim.recording.phases import Bucket, phases
 from amp_nova.sim.recording.recorder import Recorder
-from amp_nova.sim.scenarios.scenario import load
 from tests.unit.sim.builders import guest, scenario, topology
 
 AROUND = Surroundings("made")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from amp_nova.exceptions import ScenarioInvalid
-from amp_nova.sim.scenarios import scenario
+from amp_nova.sim.commands import inputs
 
 HOST = """\
 duration_s: 10
@@ -22,7 +22,7 @@ def load(tmp_path, text):
     """The scenario in a file of that text."""
     path = tmp_path / "made.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return scenario.load(path)
+    return inputs.load(path)
 
 
 def refusal(tmp_path, text):
@@ -259,6 +259,6 @@ def test_a_missing_speed_is_an_error(tmp_path):
 def test_an_unreadable_file_is_an_error(tmp_path):
     """It gives the system's reason."""
     with pytest.raises(ScenarioInvalid, match="cannot be read: No such file"):
-        scenario.load(tmp_path / "nothing.yaml")
+        inputs.load(tmp_path / "nothing.yaml")
     with pytest.raises(ScenarioInvalid, match="cannot be read: Is a directory"):
-        scenario.load(tmp_path)
+        inputs.load(tmp_path)

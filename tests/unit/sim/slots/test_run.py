@@ -119,16 +119,6 @@ def test_the_flavor_says_what_is_parallel():
     assert speed(parallel="false") < 0.9 * speed()
 
 
-@pytest.mark.parametrize("barrier", [None, 0.005, 0.02])
-def test_equal_instances_end_together(barrier):
-    """Section 4.2.2: five instances of two vCPUs share 9.6 slow cores: 0.96 for each vCPU."""
-    guests = [guest(f"vm{i}", 2, speed=1.8, barrier=barrier) for i in range(5)]
-
-    found = progress(run.run(scenario(*guests, **PAPER), load_policy("integrated")))
-
-    assert found == pytest.approx([0.96] * 5, rel=0.02)
-
-
 def test_finished_work_leaves_its_cores_to_others():
     """10 s of work beside an endless neighbour take 20 s; then the neighbour has all cores."""
     guests = (guest("a", 2, speed=1.0, work=10.0), guest("b", 2, speed=1.0))
