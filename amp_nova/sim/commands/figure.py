@@ -5,7 +5,7 @@ The largest shows which policies are worth choosing: groups with equal results t
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,26 +63,24 @@ def groups(rows: Sequence[Row]) -> list[Group]:
         for group in found
     ]
     made.sort(key=lambda g: (-g.throughput, g.unfairness))
-    return [
-        Group(g.policies, g.throughput, g.unfairness, not any(_beats(o, g) for o in made))
-        for g in made
-    ]
+    return [replace(g, front=not any(_beats(other, g) for other in made)) for g in made]
 
 
 def _same(one: Row, other: Row) -> bool:
-    return all(_close(one[key], other[key]) for key in ("throughput", "unfairness"))
-
-
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= TOLERANCE_RATIO * max(abs(one), abs(other))
+    return not any(_compared(one[key], other[key]) for key in ("throughput", "unfairness"))
 
 
 def _beats(one: Group, other: Group) -> bool:
-    more = one.throughput > other.throughput and not _close(one.throughput, other.throughput)
-    fairer = one.unfairness < other.unfairness and not _close(one.unfairness, other.unfairness)
-    as_much = more or _close(one.throughput, other.throughput)
-    as_fair = fairer or _close(one.unfairness, other.unfairness)
-    return as_much and as_fair and (more or fairer)
+    throughput = _compared(one.throughput, other.throughput)
+    fairness = _compared(other.unfairness, one.unfairness)
+    return min(throughput, fairness) >= 0 and max(throughput, fairness) > 0
+
+
+def _compared(one: float, other: float) -> int:
+    """1 if it is greater, -1 if it is less, 0 if both count as equal."""
+    if abs(one - other) <= TOLERANCE_RATIO * max(abs(one), abs(other)):
+        return 0
+    return 1 if one > other else -1
 
 
 def message(found: Sequence[Group]) -> str:

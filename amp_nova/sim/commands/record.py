@@ -113,14 +113,14 @@ early and writes what was recorded so far.
             )
         conf = options.load(files=args.config_file)
         with _target(args.output, force=args.force) as target:
-            sensor, busy = _sensor(conf), _busy_cores(conf)
+            sensor, before = _sensor(conf), _ticks(conf)
             recorder, recording = _record(args, conf, sensor)
             progress("")
             if recording is None or not recorder.instances:
                 raise AnswerIsNo(
                     "no instance ran here, so nothing was recorded: start one, then record again"
                 )
-            text = file.text(recording, _surroundings(conf, recording, busy()))
+            text = file.text(recording, _surroundings(conf, recording, _busy_cores(conf, before)))
             _check_new(args.output, force=args.force)
             replace_file(target, text.encode())
         count = len(recording.instances)
@@ -203,27 +203,19 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
     return replace(seen, topology=topology, domains=tuple(domains))
 
 
-def _busy_cores(conf: cfg.ConfigOpts) -> Callable[[], float | None]:
-    """Tells how many of the pCPUs that instances may use were busy on average since this call.
+def _ticks(conf: cfg.ConfigOpts) -> dict[int, list[int]]:
+    """What the kernel has counted of each pCPU's time; empty if it does not report it."""
+    with contextlib.suppress(CalibrationInvalid):
+        return idleness.ticks(conf.topology.root)
+    return {}
 
-    ``None`` if the kernel does not report it.
-    """
-    shared = shared_pcpus(conf.nova.cpu_shared_set)
 
-    def ticks() -> dict[int, list[int]]:
-        with contextlib.suppress(CalibrationInvalid):
-            return idleness.ticks(conf.topology.root)
-        return {}
-
-    before = ticks()
-
-    def cores() -> float | None:
-        if not (before and (after := ticks())):
-            return None
-        found = idleness.load_between(before, after)
-        return math.fsum(x.busy_ratio for p, x in found.items() if shared is None or p in shared)
-
-    return cores
+def _busy_cores(conf: cfg.ConfigOpts, before: dict[int, list[int]]) -> float | None:
+    """How many of the pCPUs that instances may use were busy on average since ``before``."""
+    if not (before and (after := _ticks(conf))):
+        return None
+    shared, found = shared_pcpus(conf.nova.cpu_shared_set), idleness.load_between(before, after)
+    return math.fsum(x.busy_ratio for p, x in found.items() if shared is None or p in shared)
 
 
 def _surroundings(

@@ -4,8 +4,6 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import yaml
-
 from amp_nova import plugins
 from amp_nova.cmd.arguments import pairs
 from amp_nova.cmd.command import Answer, Report, progress, short
@@ -123,8 +121,7 @@ def _cloud(args: argparse.Namespace, whole: Value) -> Answer:
         if key not in REPLACEABLE:
             allowed = " and ".join(REPLACEABLE)
             raise ScenarioInvalid(f"--set {key} is not allowed for a cloud: set only {allowed}")
-    replaced = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
-    wanted = description.read(whole, replaced)
+    wanted = description.read(whole, document.of_pairs("--set", given))
     policy = plugins.load_policy(wanted.cloud.policy if args.policy is None else args.policy)
     cloud = replace(wanted.cloud, policy=policy.name)
 

@@ -7,7 +7,7 @@ and accepts numbers as people write them (YAML 1.1 takes ``2.0e9`` for a string)
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,6 +167,11 @@ class Value:
         if not short or not low <= int(node.value) <= high:
             raise self.refused(expected)
         return int(node.value)
+
+
+def of_pairs(option: str, pairs: Mapping[str, str]) -> dict[str, Value]:
+    """The values of an option of the command line, by key."""
+    return {key: Value(yaml.ScalarNode("", text), option, key) for key, text in pairs.items()}
 
 
 def _wrong(file: str, line: int | None, sentence: str) -> ScenarioInvalid:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
-
 from amp_nova.agent.loop import Settings
 from amp_nova.control.ips_controller import CONTROLLERS
 from amp_nova.exceptions import BookingInvalid
@@ -16,7 +14,7 @@ from amp_nova.flavor.extra_specs import Booking, parse
 from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import hosts
 from amp_nova.sim.scenarios import workload as workloads
-from amp_nova.sim.scenarios.document import Value
+from amp_nova.sim.scenarios.document import Value, of_pairs
 from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.workload import Workload
 
@@ -97,9 +95,8 @@ def read(whole: Value, agent_options: AgentOptions) -> Scenario:
 
 def override(scenario: Scenario, texts: dict[str, str]) -> Scenario:
     """The scenario with other ``SETTINGS``, which are removed from ``texts``."""
-    given = {key: texts.pop(key) for key in SETTINGS if key in texts}
-    values = {k: Value(yaml.ScalarNode("", text), "--set", k) for k, text in given.items()}
-    return replace(scenario, **{key: SETTINGS[key](value) for key, value in values.items()})
+    given = of_pairs("--set", {key: texts.pop(key) for key in SETTINGS if key in texts})
+    return replace(scenario, **{key: SETTINGS[key](value) for key, value in given.items()})
 
 
 def read_booking(
