@@ -66,7 +66,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS,),
     "sim": (*SHARED, "amp_nova.sim", *(f"amp_nova.{part}" for part in LOOP), "yaml"),
-    "sim/commands": ("amp_nova", "matplotlib", "oslo_config", VALUES, "yaml"),
+    "sim/commands": ("amp_nova", "matplotlib", "oslo_config", VALUES),
 }
 
 # The first module is imported by files under these paths and by no other.
