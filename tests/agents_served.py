@@ -16,8 +16,7 @@ from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.metrics import Calibrated
+from amp_nova.agent.publish.host_info import Calibrated, HostInfo
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost

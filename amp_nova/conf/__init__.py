@@ -1,4 +1,4 @@
-"""The options of ``/etc/amp-nova/amp-nova.conf``: one module per group, as in Placement.
+"""Reads ``/etc/amp-nova/amp-nova.conf``, and declares its options but those of ``[agent]``.
 
 Configuration is passed as a ``ConfigOpts``; there is no global configuration.
 """
@@ -15,18 +15,219 @@ from typing import Any
 
 from oslo_config import cfg
 
-from amp_nova.conf import agent, counters, exporter, nova, placement, reports, topology
+from amp_nova.conf import agent
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.private_files import check_private
 
 PROJECT = "amp-nova"
 _CREDENTIALS = re.compile(r"(?mi)^(transport_url|\w*password|\w*secret|token)[ \t]*=[ \t]*\S")
-_GROUPS = (agent, counters, exporter, nova, placement, reports, topology)
+
+NOVA: list[cfg.Opt] = [
+    cfg.StrOpt(
+        "hypervisor_hostname",
+        help="""
+Name of this host in ``openstack hypervisor list``. By default it is what libvirt reports, as in
+Nova.
+""",
+    ),
+    cfg.StrOpt(
+        "cpu_shared_set",
+        help="""
+pCPUs that new instances may use. Copy ``[compute] cpu_shared_set`` from nova.conf if it is set
+there; otherwise the agent reports capacity that Nova cannot use. By default all online pCPUs, as
+in Nova.
+""",
+    ),
+]
+"""``[nova]``: what the agent has to know about Nova's configuration on this host."""
+
+TOPOLOGY: list[cfg.Opt] = [
+    cfg.MultiStrOpt(
+        "core_type",
+        default=[],
+        help="""
+A core type of this host: its name, its pCPUs and, if known, its coefficient (speed over the
+reference core), for example ``core_type = fast 0-7,16-23 1.85``. Write a line per type, naming
+every online pCPU once. Set it only if ``amp-nova topology`` cannot determine the core types or is
+wrong: these lines override everything that is detected.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "siblings",
+        default=[],
+        help="""
+The pCPUs of one core with several hardware threads, for example ``siblings = 0-1``, one line for
+each such core. Set it if the machine does not report siblings, as most virtual machines do not, and
+calibrate afterwards.
+""",
+    ),
+    cfg.MultiStrOpt(
+        "smt_busy_factor",
+        default=[],
+        help="""
+Speed of a hardware thread whose sibling is busy, relative to its speed beside an idle sibling, as
+core type and factor, for example ``smt_busy_factor = fast 0.55``. It replaces the factor that
+``amp-nova calibrate`` measures, the mean over its kernels; give the lowest one measured if bookings
+must hold beside any work.
+""",
+    ),
+    cfg.StrOpt(
+        "reference",
+        help="""
+Name of the reference core type, whose coefficient is 1. By default it is the slowest core type of
+this host. In a cloud of several hardware generations, name the slowest type of the whole cloud on
+every host, and calibrate the others with ``amp-nova calibrate --reference FILE``.
+""",
+    ),
+    cfg.StrOpt(
+        "calibration_file",
+        default="/var/lib/amp-nova/calibration.json",
+        help="File written by ``amp-nova calibrate``: coefficients and nominal Ips per core type.",
+    ),
+    cfg.StrOpt(
+        "root",
+        default="/",
+        help="Directory that holds ``/sys`` and ``/proc``; set it to read a recorded machine.",
+    ),
+]
+"""``[topology]``: core types and coefficients of this host."""
+
+COUNTERS: list[cfg.Opt] = [
+    cfg.StrOpt(
+        "source",
+        default="auto",
+        choices=[
+            ("auto", "perf for guests under KVM, tcg for emulated ones"),
+            ("perf", "hardware counters of vCPU threads, for guests under KVM"),
+            ("tcg", "the QEMU plugin, for emulated guests"),
+            ("none", "nothing; bookings of instructions per second cannot be verified"),
+        ],
+        help="""
+What counts the instructions of vCPUs. ``auto`` suits every host; ``none`` keeps the agent from
+opening performance counters, for example while you profile the host yourself.
+""",
+    ),
+    cfg.FloatOpt(
+        "retry_s",
+        default=30.0,
+        min=0.1,
+        max=86400.0,
+        help="Seconds between attempts to count the instructions of a vCPU after a failure.",
+    ),
+]
+"""``[counters]``: what counts the instructions of vCPUs."""
+
+EXPORTER: list[cfg.Opt] = [
+    cfg.BoolOpt("enabled", default=True, help="Serve Prometheus metrics over HTTP."),
+    cfg.HostAddressOpt(
+        "address",
+        default="127.0.0.1",
+        help="""
+Address to serve metrics on. Set the host's management address so that Prometheus can reach it, and
+with it ``cert_file``, ``key_file`` and ``client_ca_file``: metrics name instances and projects, so
+do not serve them to everybody.
+""",
+    ),
+    cfg.PortOpt("port", default=9178, help="Port to serve metrics on; 0 takes any free port."),
+    cfg.ListOpt(
+        "allowed_hosts",
+        default=[],
+        help="""
+Names under which metrics are served, besides IP addresses, ``localhost`` and the host's own names:
+those that Prometheus' targets and browsers use. A request for any other name gets status 421, so
+that no web site can read metrics through a browser on the same network (DNS rebinding).
+""",
+    ),
+    cfg.StrOpt(
+        "cert_file",
+        regex="^/",
+        help="""
+PEM file with the certificate, and the chain to its authority, to serve metrics with TLS. It is read
+again every minute, as are ``key_file`` and ``client_ca_file``. By default there is no TLS.
+""",
+    ),
+    cfg.StrOpt(
+        "key_file",
+        regex="^/",
+        help="PEM file with the key of ``cert_file``. Its mode has to be 0640 or stricter.",
+    ),
+    cfg.StrOpt(
+        "client_ca_file",
+        regex="^/",
+        help="""
+PEM file with certificate authorities. If it is set, only clients with a certificate that one of
+these signed are served. By default everybody who can reach the address is.
+""",
+    ),
+    cfg.StrOpt(
+        "web_config_file",
+        help="""
+No longer supported: the agent does not start with it. Use ``cert_file``, ``key_file`` and
+``client_ca_file`` instead, or a reverse proxy if clients have passwords.
+""",
+    ),
+]
+"""``[exporter]``: the Prometheus endpoint."""
+
+REPORTS: list[cfg.Opt] = [
+    cfg.StrOpt(
+        "transport_url",
+        secret=True,
+        help="""
+Message bus of Nova's schedulers; copy ``transport_url`` from their nova.conf. The agent reports
+this host's free capacity there, and sends no reports without it. Options of the messaging driver,
+such as TLS, go into the same sections as in nova.conf.
+""",
+    ),
+    cfg.FloatOpt(
+        "interval_s",
+        default=60.0,
+        min=1.0,
+        max=86400.0,
+        help="""
+Seconds between two reports while nothing changes; a change is reported at once. Keep it below a
+third of the scheduler's ``[amp_scheduler] stale_after_s``.
+""",
+    ),
+    cfg.FloatOpt(
+        "answer_spread_s",
+        default=1.0,
+        min=0.0,
+        max=3600.0,
+        help="""
+When a scheduler starts, it asks every agent for a report, and each answers after a random delay
+of up to this many seconds. Use 30 or more with 10,000 hosts.
+""",
+    ),
+]
+"""``[reports]``: what the agent tells Nova's schedulers."""
+
+PLACEMENT: list[cfg.Opt] = [
+    cfg.BoolOpt(
+        "enabled",
+        default=False,
+        help="""
+Keep a resource provider per core type in Placement, so that flavors that request
+``CUSTOM_AMP_MREFCORE`` are claimed without races. It needs the credentials of nova.conf's
+``[placement]`` in this section: ``auth_type``, ``auth_url``, ``username``, ``password``,
+``project_name``, ``user_domain_name``, ``project_domain_name``, ``region_name``.
+""",
+    ),
+]
+"""``[placement]``: resource providers per core type."""
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """All options by group, for oslo-config-generator."""
-    return [(module.GROUP, module.OPTS) for module in _GROUPS]
+    return [
+        (agent.GROUP, agent.OPTS),
+        ("counters", COUNTERS),
+        ("exporter", EXPORTER),
+        ("nova", NOVA),
+        ("placement", PLACEMENT),
+        ("reports", REPORTS),
+        ("topology", TOPOLOGY),
+    ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -80,12 +281,7 @@ def load(
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            conf(
-                list(argv),
-                project=PROJECT,
-                default_config_files=named,
-                default_config_dirs=folders,
-            )
+            conf(list(argv), PROJECT, default_config_files=named, default_config_dirs=folders)
     except (cfg.Error, OSError, UnicodeError, SystemExit) as exc:
         # oslo.config prints and exits if a file has a bad value for a command-line option (debug).
         text = said.getvalue() if isinstance(exc, SystemExit) else str(exc)

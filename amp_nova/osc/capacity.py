@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_nova.flavor.extra_specs import Booking, examine
-from amp_nova.model import cpulist
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
-from amp_nova.osc.cloud import Flavor, Server
+from amp_nova.osc.cloud import Flavor, by_host
 from amp_nova.osc.command import Lister, add_prometheus, prometheus
-from amp_nova.osc.host import COEFFICIENT, NO_HOSTS
-from amp_nova.osc.hosts import Host, Offer, read_hosts
-from amp_nova.osc.prometheus import by_host
-from amp_nova.scheduling.demands import request_of
+from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, Offer, read_hosts
+from amp_nova.scheduling.demands import Request, request_of
 from amp_nova.scheduling.host_fit import servers_that_fit
-from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu
+from amp_nova.wire.host_report import HostReport, Origin
 
 CAPACITY = "reference cores"
 FRAGMENTS = "reference cores of one pCPU"
 UNLIMITED = 1 << 30
+Booked = Mapping[str, Request]
+"""What the servers on a host book, by their ids."""
 
 
 class ShowCapacity(Lister):
@@ -54,26 +53,33 @@ class ShowCapacity(Lister):
         measured = prometheus(self.cloud, parsed_args, self.log) if hosts else None
         coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
         servers = self.cloud.servers(all_projects=True) if hosts else []
-        known = {host.node: report_of(host, coefficients, servers) for host in hosts}
-        if missing := [node for node, report in known.items() if report is None]:
+        booked: dict[str, dict[str, Request]] = {host.node: {} for host in hosts}
+        for server in servers:
+            booking = bookings.in_refcores(server.flavor)
+            if booking is not None and server.node in booked:
+                booked[server.node][server.id] = request_of(booking)
+        reports = {host.node: report_of(host, coefficients) for host in hosts}
+        if missing := [node for node, report in reports.items() if report is None]:
             self.log.warning(
                 "the pCPUs of %s are not known, so fragments count as free: "
                 "Prometheus has no %s of its agent",
                 ", ".join(missing),
                 COEFFICIENT,
             )
-        rows = [self._row(flavor, [(h, known[h.node]) for h in hosts]) for flavor in flavors]
+        seen = [(host, reports[host.node], booked[host.node]) for host in hosts]
+        rows = [_row(flavor, seen) for flavor in flavors]
         return ("Flavor", "VCPUs", "Booking", "Fits", "Limited By"), rows
 
-    def _row(self, flavor: Flavor, hosts: Sequence[tuple[Host, HostReport | None]]) -> Any:
-        booking, errors = examine(flavor.specs, flavor.vcpus)
-        words = bookings.words(booking, errors)
-        if booking is None:
-            return flavor.name, flavor.vcpus, words, 0, "its extra specs"
-        found = [fits(flavor, booking, host, report) for host, report in hosts]
-        limits = Counter(fit.limit for fit in found).most_common(1)
-        total = sum(fit.servers for fit in found)
-        return flavor.name, flavor.vcpus, words, total, limits[0][0] if limits else None
+
+def _row(flavor: Flavor, hosts: Sequence[tuple[Host, HostReport | None, Booked]]) -> Any:
+    booking, errors = examine(flavor.specs, flavor.vcpus)
+    words = bookings.words(booking, errors)
+    if booking is None:
+        return flavor.name, flavor.vcpus, words, 0, "its extra specs"
+    found = [fits(flavor, booking, *host) for host in hosts]
+    limits = Counter(fit.limit for fit in found).most_common(1)
+    total = sum(fit.servers for fit in found)
+    return flavor.name, flavor.vcpus, words, total, limits[0][0] if limits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,9 @@ class Fits:
     limit: str
 
 
-def fits(flavor: Flavor, booking: Booking, host: Host, report: HostReport | None) -> Fits:
+def fits(
+    flavor: Flavor, booking: Booking, host: Host, report: HostReport | None, booked: Booked
+) -> Fits:
     """How many more servers of a flavor a host takes: by Placement, and by the filter's packing.
 
     Without a ``report`` the host's pCPUs are unknown, and fragmentation is ignored.
@@ -106,7 +114,7 @@ def fits(flavor: Flavor, booking: Booking, host: Host, report: HostReport | None
     in_refcores = bookings.in_refcores(flavor)
     if report is None or in_refcores is None or not booking.booked:
         return fewest
-    packed = servers_that_fit(report, request_of(in_refcores), fewest.servers)
+    packed = servers_that_fit(report, request_of(in_refcores), fewest.servers, booked)
     return fewest if packed == fewest.servers else Fits(packed, FRAGMENTS)
 
 
@@ -116,10 +124,8 @@ def _may_claim(flavor: Flavor, booking: Booking, offer: Offer) -> bool:
     return counted and booking.core_type in (None, offer.core_type)
 
 
-def report_of(
-    host: Host, coefficients: Mapping[tuple[str, str], float], servers: Sequence[Server]
-) -> HostReport | None:
-    """The host as its agent would report it, from what Placement and Nova know.
+def report_of(host: Host, coefficients: Mapping[tuple[str, str], float]) -> HostReport | None:
+    """The host as its agent would report it without instances, from what Placement knows.
 
     ``None`` if the coefficient of a core type is unknown, as inventories are sums over pCPUs.
     """
@@ -133,22 +139,10 @@ def report_of(
         count = round(offer.total / (1000 * coefficient))
         pcpus += [PCpu(len(pcpus) + n, offer.core_type) for n in range(count)]
     core_types.sort(key=lambda t: t.coefficient or 0.0)
-    bookable = frozenset(p.id for p in pcpus)
     total = sum(o.total for o in host.offers)
     return HostReport(
         Origin(host.node, "", 0, 0.0, 0.0),
         Topology(tuple(core_types), tuple(pcpus), core_types[0].name, "Placement"),
-        bookable,
+        frozenset(p.id for p in pcpus),
         sum(o.reserved for o in host.offers) / total if total else 0.0,
-        tuple(_reported(s, cpulist.show(bookable)) for s in servers if s.node == host.node),
-    )
-
-
-def _reported(server: Server, cpus: str) -> ReportedInstance:
-    booking = bookings.in_refcores(server.flavor)
-    vcpus = () if booking is None else request_of(booking).vcpus
-    return ReportedInstance(
-        server.id,
-        tuple(ReportedVcpu(v.index, refcores=v.refcores, cpus_allowed_list=cpus) for v in vcpus),
-        booking.core_type if booking else None,
     )

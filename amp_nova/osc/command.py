@@ -7,8 +7,7 @@ from typing import Any
 from osc_lib.command import command
 
 from amp_nova.cmd.command import AmpCommand
-from amp_nova.osc.cloud import Cloud
-from amp_nova.osc.prometheus import Prometheus
+from amp_nova.osc.cloud import Cloud, Prometheus
 
 ADDRESS = "AMP_PROMETHEUS_URL"
 

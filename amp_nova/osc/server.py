@@ -7,9 +7,9 @@ from osc_lib.cli.format_columns import DictColumn
 
 from amp_nova.flavor.extra_specs import examine
 from amp_nova.osc import bookings
+from amp_nova.osc.cloud import by_label
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
-from amp_nova.osc.hosts import claimed_by
-from amp_nova.osc.prometheus import by_label
+from amp_nova.osc.host import claimed_by
 
 DELIVERED_REFCORES = "sum by (resource) (amp_vcpu_delivered_refcores)"
 DELIVERED_IPS = "sum by (resource) (amp_vcpu_delivered_ips)"

@@ -326,15 +326,21 @@ def fit(headroom: Headroom, request: Request) -> HostFit:
     return quick_fit(headroom, request) or repacked_fit(headroom, request)
 
 
-def servers_that_fit(report: HostReport, request: Request, most: int) -> int:
+def servers_that_fit(
+    report: HostReport,
+    request: Request,
+    most: int,
+    present: Mapping[str, Request] = MappingProxyType({}),
+) -> int:
     """How many servers with this request fit a host one after the other, at most ``most``.
 
+    ``present``: instances on the host that the report does not have.
     Found by bisection: a host that fits some number of servers normally fits any smaller number.
     """
     fewest = 0
     while fewest < most:
         count = (fewest + most + 1) // 2
-        before = {f"new {n}": request for n in range(count - 1)}
+        before = {**present, **{f"new {n}": request for n in range(count - 1)}}
         if fit(headroom_of(report, pending=before), request).refused is None:
             fewest = count
         else:

@@ -28,7 +28,7 @@ from msgspec import structs
 
 from amp_nova import conf
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.publish import message_bus
+from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.host_reports import host_report
 from amp_nova.wire.encoding import encode
@@ -73,8 +73,8 @@ class Cloud:
         config = folder / "agent.conf"
         config.write_text(f"[reports]\ntransport_url = {url}\n")
         config.chmod(0o600)
-        self._transport = message_bus.connect(conf.load(files=[str(config)]))
-        self._bus = message_bus.MessageBus(self._transport, "all-hosts")
+        self._transport = host_reports.connect(conf.load(files=[str(config)]))
+        self._bus = host_reports.MessageBus(self._transport, "all-hosts")
         self._kinds = [simulated(number) for number in range(KINDS)]
         self._instances = {}
         self._due = collections.deque(

@@ -8,7 +8,7 @@ import pytest
 from nova.tests.fixtures.nova import UnifiedLimitsFixture
 from nova.tests.functional.api.client import OpenStackApiException
 
-from amp_nova.agent.publish.capacity import unclaimed_refcores
+from amp_nova.agent.publish.host_info import unclaimed_refcores
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, placement, provider_uuid, providers

@@ -86,7 +86,7 @@ ONLY_BY = {
     "nova": ("nova_plugins",),
     "keystoneauth1": ("agent/publish/placement.py", "osc"),
     "osc_lib": ("osc",),
-    "oslo_messaging": ("nova_plugins", "agent/publish/message_bus.py"),
+    "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),
     "stevedore": ("plugins.py",),
 }
 

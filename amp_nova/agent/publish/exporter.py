@@ -2,7 +2,6 @@
 
 import logging
 import platform
-import re
 import threading
 import time
 import zlib
@@ -21,9 +20,8 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.metrics import AgentStatus, families
-from amp_nova.agent.publish.rows import Distribution
+from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
+from amp_nova.agent.publish.metrics import families
 from amp_nova.agent.publish.web_server import Page, Route, Settings, WebServer
 from amp_nova.exceptions import ConfigInvalid
 
@@ -31,8 +29,6 @@ _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 _END = b"# EOF\n"
 """The last line of OpenMetrics."""
-_COMMENT = re.compile(rb"^# .*\n", re.MULTILINE)
-_SAMPLES_AT_ONCE = 250
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +54,7 @@ class Exporter:
         """What is served under each path."""
         self._reuse_s = reuse_s
         self._cycle: Cycle | None = None
-        self._history = History()
+        self._history: History | None = History()
         self._rendered: dict[object, tuple[float, Page]] = {}
         self._rendering = threading.Lock()
         self.registry.register(self)
@@ -77,13 +73,13 @@ class Exporter:
         self.changed()
 
     def _advance(self, cycle: Cycle) -> None:
-        """Add a cycle to the page's history; if that fails, log it once and start a new history."""
-        try:
-            self._history = history.advance(self._history, cycle, self.agent.clock())
-        except Exception as exc:  # control does not depend on what the page shows
-            if repr(exc) != self._history.failure:
-                LOG.exception("the page's history starts again; the same error is not logged again")
-            self._history = History(failure=repr(exc))
+        """Add a cycle to the page's history; after a failure, the page has none."""
+        if self._history is not None:
+            try:
+                self._history = history.advance(self._history, cycle, self.agent.clock())
+            except Exception:  # control does not depend on what the page shows
+                LOG.exception("the page has no history until the agent is restarted")
+                self._history = None
 
     def changed(self) -> None:
         """Discard what was rendered, so that the next request renders it again."""
@@ -140,7 +136,7 @@ class Exporter:
             version("amp-nova"),
             self.agent.clock(),
             self._cycle,
-            self._history,
+            self._history or History(),
             self.agent.last_success_s,
             self.agent.hypervisor_up,
             self.admits,
@@ -148,26 +144,14 @@ class Exporter:
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
     def _render(self, *, as_openmetrics: bool) -> Page:
-        """Compressed part by part: uncompressed, the metrics of a large host take several MiB."""
+        """Compressed family by family: as a whole, those of a large host take several MiB."""
         generate = openmetrics.generate_latest if as_openmetrics else generate_latest
         out = zlib.compressobj(wbits=31)  # the format of gzip
-        parts = [
-            out.compress(text)
-            for family in self.registry.collect()
-            for text in _in_parts(family, generate)
-        ]
+        families = self.registry.collect()
+        parts = [out.compress(generate(_Only(f)).removesuffix(_END)) for f in families]
         parts += [out.compress(_END if as_openmetrics else b""), out.flush()]
         content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
         return Page(b"".join(parts), content_type, gzipped=True)
-
-
-def _in_parts(family: Metric, generate: Callable[[Collector], bytes]) -> Iterator[bytes]:
-    """The text of a family; comments, which are those of the family, only in the first part."""
-    samples = family.samples
-    for at in range(0, max(1, len(samples)), _SAMPLES_AT_ONCE):
-        family.samples = samples[at : at + _SAMPLES_AT_ONCE]
-        text = generate(_Only(family)).removesuffix(_END)
-        yield _COMMENT.sub(b"", text) if at else text
 
 
 class _Only(Collector):

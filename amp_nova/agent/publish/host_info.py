@@ -1,8 +1,28 @@
-"""What may be booked on a host, and what else an agent publishes besides the record of a cycle."""
+"""What a host offers and has left to book, which bookings are not enforced, and its agent's state.
 
-from dataclasses import dataclass
+Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sentences.
+"""
 
-from amp_nova.model.topology import Topology
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from amp_nova.accounting.slowdown import Shared, slowdown
+from amp_nova.admission import free_cores
+from amp_nova.admission.free_cores import FreeCores, Option
+from amp_nova.admission.packing import least_refcores
+from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.guarding import LeaseStatus
+from amp_nova.agent.helper_threads import ThreadStatus
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.flavor.extra_specs import examine
+from amp_nova.flavor.placement_resources import claims
+from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
+from amp_nova.model import cpulist
+from amp_nova.model.topology import CoreType, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +45,150 @@ class HostInfo:
         """The online pCPUs that new instances may use."""
         online = frozenset(p.id for p in topology.pcpus)
         return online if self.bookable is None else online & self.bookable
+
+
+class Calibrated(NamedTuple):
+    """When the calibration in use was made, in seconds since the epoch, and how exact it is.
+
+    ``errors``: half the width of the confidence interval of each coefficient, by core type.
+    """
+
+    made_s: float | None
+    errors: Mapping[str, float]
+
+
+NOT_CALIBRATED = Calibrated(None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A summary or histogram. ``buckets``: upper bound and cumulative count of each bucket."""
+
+    count: float
+    total: float
+    buckets: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(slots=True)
+class AgentStatus:
+    """What the agent knows about itself; times are in seconds since the epoch.
+
+    ``counters``: how many vCPUs each source counts, by source and remark.
+    """
+
+    clock: Callable[[], float] = time.time
+    last_success_s: float | None = None
+    lateness_s: float | None = None
+    hypervisor_up: bool | None = None
+    libvirt_calls: int | None = None
+    calibration: Calibrated = NOT_CALIBRATED
+    counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stages: Mapping[str, Distribution] = field(default_factory=dict)
+    threads: tuple[ThreadStatus, ...] = ()
+    lease: LeaseStatus | None = None
+
+
+def shared_pcpus(text: str | None) -> frozenset[int] | None:
+    """The pCPUs that Nova gives to instances (``[nova] cpu_shared_set``); ``None`` for all.
+
+    Raises:
+        ConfigInvalid: the text is not a list of CPUs.
+    """
+    if text is None:
+        return None
+    try:
+        return cpulist.parse_cpuset(text) if text.strip() else frozenset()
+    except ValueError as exc:
+        raise ConfigInvalid(
+            f"[nova] cpu_shared_set = {text} is not valid: {exc}; copy the value from nova.conf"
+        ) from exc
+
+
+def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
+    """Unbooked capacity by core type, in reference cores, without the operator's reserve.
+
+    A core type whose coefficient is unknown is left out. The capacity of over-booked vCPUs is not
+    subtracted, because they have no place. Free threads count by what they are worth next to a busy
+    sibling, as in ``bookable_refcores``.
+    """
+    topology = for_admission(cycle.topology, info.smt)
+    free = free_cores.empty(topology, info.reserve_ratio)
+    for home in (e.home for e in cycle.entitlements.values()):
+        if home.pcpu in free.cores and home.cores is not None:
+            shared = math.inf if home.whole_core else home.cores
+            free.take(Option(home.cores, shared, frozenset({home.pcpu})), home.pcpu)
+    found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
+    for pcpu in info.bookable_of(topology):
+        core_type = topology.type_of(pcpu)
+        if core_type is not None and core_type.name in found:
+            found[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
+    return found
+
+
+def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
+    """What instances without a claim in Placement book, by the core type that they are on.
+
+    Instances that do not run count on the core type that they require, else on the slowest.
+    """
+    topology, found = cycle.topology, defaultdict[str, float](float)
+    usual = next((t.name for t in topology.core_types if t.coefficient is not None), "")
+    for reading in (*cycle.observation.domains, *cycle.observation.inactive):
+        domain, known = reading.domain, cycle.bookings.get(reading.domain.resource)
+        booking = known.booking if known else examine(domain.specs, domain.vcpus)[0]
+        if booking is None or claims(domain.specs):
+            continue
+        for vcpu in booking.vcpus:
+            entitlement = cycle.entitlements.get((domain.resource, vcpu.index))
+            on = entitlement.home.core_type if entitlement else None
+            refcores = vcpu.refcores if vcpu.ips is None else least_refcores(vcpu.ips, topology)
+            found[on or booking.core_type or usual] += refcores or 0.0
+    return found
+
+
+def _worth(core_type: CoreType, pcpu: int, free: FreeCores) -> float:
+    """What all of a pCPU's time is worth to further bookings, in reference cores."""
+    siblings = () if pcpu in free.whole else free.siblings.get(pcpu, ())
+    if free.core_is_empty(pcpu):
+        return thread_of_empty_core(core_type, 1 + len(siblings))
+    return effective_speed(core_type, 1.0 if siblings else 0.0) or 0.0
+
+
+def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
+    """The reasons why a booking is not enforced as booked, each with value 1; empty if it is.
+
+    ``failed``: the vCPU could not be changed; ``excluded``: it is paused, or somebody else sets its
+    limits; ``unverifiable``: its instructions are not counted; ``no_core_type``: no core type of
+    the host can serve it, or its coefficient is unknown; ``over_booked``: it found no capacity;
+    ``below_minimum``: the kernel accepts no limit as low as the booking.
+    """
+    entitlement = vcpu.entitlement
+    booking, home = entitlement.booking, entitlement.home
+    if booking.kind == "best_effort":
+        return {}
+    found = ["failed"] if vcpu.failure else []
+    if entitlement.note is not None and entitlement.governed_by == "excluded":
+        found.append("excluded")
+    elif entitlement.note is not None:
+        uncounted = booking.ips is not None and vcpu.reading.counts is None
+        found += ["unverifiable"] if uncounted else []
+        if home.cores is not None and home.pcpu is None:
+            found.append("over_booked")
+        elif home.cores is None and not uncounted:
+            found.append("no_core_type")
+        elif not uncounted:
+            found.append("below_minimum")
+    return dict.fromkeys(found, 1)
+
+
+def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
+    """The slowdown of a best-effort instance; ``None`` if unknown, or if it has a booking.
+
+    What the limit of a booking takes is not a slowdown.
+    """
+    if any(v.entitlement.booking.kind != "best_effort" for v in record.vcpus):
+        return None
+    speedups = [(v.profile.sampled or v.profile.speedup, v.account.recent) for v in record.vcpus]
+    shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in speedups]
+    usable = frozenset[int]().union(*(v.entitlement.allowed for v in record.vcpus))
+    pcpus = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
+    return slowdown(shared, topology.core_types, pcpus)

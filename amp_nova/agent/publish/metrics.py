@@ -8,63 +8,69 @@ sample) if the value is unknown. The section adds the labels that name the recor
 Families are built at every scrape, so a series ends when its instance does.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
 
 from prometheus_client.core import Metric
 
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
-from amp_nova.accounting.slowdown import Shared
 from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
-from amp_nova.agent.guarding import LeaseStatus
-from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.io_work import IoDomain, IoReport
-from amp_nova.agent.publish import capacity
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.rows import Distribution, Labels, Row
+from amp_nova.agent.publish import host_info
+from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo, slowdown_of
 from amp_nova.control.foreign_changes import CAUSES as CHANGED
 from amp_nova.flavor import scs
 
+T = TypeVar("T")
+Labels = tuple[str, ...]
+
+
+Number = float | Distribution
+Value = Number | Mapping[Any, Number] | None
+"""What an accessor returns; the keys of a mapping are a label value or a tuple of label values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[T]):
+    """One metric. ``name``: as scraped; ``labels``: those in addition to the section's labels."""
+
+    kind: str
+    name: str
+    help: str
+    read: Callable[[T], Value]
+    labels: Labels = ()
+
+    def family(self, labels: Labels, records: Iterable[tuple[Labels, T]]) -> Metric:
+        """The metric's samples; ``records`` come with the values of the section's ``labels``."""
+        suffix = {"counter": "_total", "info": "_info"}.get(self.kind, "")
+        family = Metric(self.name.removesuffix(suffix), self.help, self.kind)
+        names = (*labels, *self.labels)
+        for values, record in records:
+            found = self.read(record)
+            for own, number in found.items() if isinstance(found, Mapping) else [((), found)]:
+                own = (own,) if isinstance(own, str) else own
+                if number is not None:
+                    _add(family, self.name, dict(zip(names, (*values, *own), strict=True)), number)
+        return family
+
+
+def _add(family: Metric, name: str, labels: dict[str, str], number: Number) -> None:
+    if not isinstance(number, Distribution):
+        family.add_sample(name, labels, number)
+        return
+    for bound, count in number.buckets:
+        family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    family.add_sample(f"{name}_count", labels, number.count)
+    family.add_sample(f"{name}_sum", labels, number.total)
+
+
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
-
-
-class Calibrated(NamedTuple):
-    """When the calibration in use was made, in seconds since the epoch, and how exact it is.
-
-    ``errors``: half the width of the confidence interval of each coefficient, by core type.
-    """
-
-    made_s: float | None
-    errors: Mapping[str, float]
-
-
-NOT_CALIBRATED = Calibrated(None, {})
-
-
-@dataclass(slots=True)
-class AgentStatus:
-    """What the agent knows about itself; times are in seconds since the epoch.
-
-    ``counters``: how many vCPUs each source counts, by source and remark.
-    """
-
-    clock: Callable[[], float] = time.time
-    last_success_s: float | None = None
-    lateness_s: float | None = None
-    hypervisor_up: bool | None = None
-    libvirt_calls: int | None = None
-    calibration: Calibrated = NOT_CALIBRATED
-    counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    stages: Mapping[str, Distribution] = field(default_factory=dict)
-    threads: tuple[ThreadStatus, ...] = ()
-    lease: LeaseStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +94,8 @@ def snapshot(cycle: Cycle, admits: HostInfo | None = None) -> Snapshot:
 
 
 def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
-    """Slowdown of best-effort instances; what a booking's limit takes is not a slowdown."""
-    found, topology = {}, seen.cycle.topology
-    for labels, domain in seen.instances:
-        if any(v.entitlement.booking.kind != "best_effort" for v in domain.vcpus):
-            continue
-        known = ((v.profile.sampled or v.profile.speedup, v.account.recent) for v in domain.vcpus)
-        shared = [Shared(speedup.value if speedup else None, recent) for speedup, recent in known]
-        usable = frozenset[int]().union(*(v.entitlement.allowed for v in domain.vcpus))
-        pcpus = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
-        if (ratio := slowdown.slowdown(shared, topology.core_types, pcpus)) is not None:
-            found[labels] = ratio
-    return found
+    found = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
+    return {labels: ratio for labels, ratio in found if ratio is not None}
 
 
 def _measurable(vcpu: VcpuRecord) -> bool:
@@ -216,7 +212,7 @@ CYCLE: tuple[Row[Cycle], ...] = (
 )
 ALL: tuple[Row[Snapshot], ...] = (
     Row("gauge", "amp_host_headroom_refcores", "Capacity that can still be booked.",
-        lambda s: capacity.headroom_refcores(s.cycle, s.admits) if s.admits else None,
+        lambda s: host_info.headroom_refcores(s.cycle, s.admits) if s.admits else None,
         ("core_type",)),
     Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not enforced.",
         _problems, (*INSTANCE, "reason")),
@@ -249,7 +245,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
     Row("gauge", "amp_vcpu_quota_cores", "Limit in force, as a wall-time share of one pCPU.",
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
     Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
-        capacity.unenforced, ("reason",)),
+        host_info.unenforced, ("reason",)),
     Row("gauge", "amp_vcpu_delivered_refcores", "Reference cores delivered in the last window.",
         lambda v: v.account.last.refcores),
     Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",

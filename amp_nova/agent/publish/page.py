@@ -1,7 +1,6 @@
 """The agent's page: a host at a glance, as one self-contained HTML document.
 
-It is a plain function of the last cycle and the last ten minutes. The page has no script; the
-browser reloads it every few seconds.
+It is a plain function of the last cycle and the last ten minutes, and has no script.
 """
 
 import math
@@ -9,30 +8,27 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from html import escape
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
-from amp_nova.agent.publish import capacity, history
-from amp_nova.agent.publish.charts import chart, figure, text
-from amp_nova.agent.publish.history import FLOATS, SPAN_S, History
+from amp_nova.agent.publish import history, host_info
+from amp_nova.agent.publish.history import FLOATS, SPAN_S, History, chart
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.page_style import STYLE
 from amp_nova.model import cpulist
 from amp_nova.model.topology import PCpu
 
-REFRESH_S = 5
 STALE_S = 30.0
 SHORT_RATIO = 0.95
 """Below this, a booking is reported as not delivered."""
-NAMED_MAX = 5
-"""Number of instances that the banner names."""
-WORDS = dict(
-    zip(
-        CAUSES,
-        ("limit too low", "other threads ran", "core type too slow", "low clock", "busy sibling"),
-        strict=True,
-    )
-)
+NAMED_MAX = 5  # instances in the banner
+WORDS = {
+    "throttle": "throttle (limit too low)",
+    "contention": "contention (other threads ran)",
+    "core_type": "core type (too slow)",
+    "frequency": "frequency (low clock)",
+    "smt": "SMT (busy sibling)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +56,13 @@ class Instance:
     ``complaints``: what is wrong with it, in sentences without a full stop.
     """
 
+    name: str
     record: DomainRecord
     booked: float
     delivered: float
     rows: Sequence[Sequence[float]]
     lost_ref_s: Sequence[float]
     complaints: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        """The name shown for it."""
-        return self.record.domain.display_name or self.record.domain.name
 
     @property
     def is_booked(self) -> bool:
@@ -103,9 +95,10 @@ def _instances(cycle: Cycle, past: History) -> list[Instance]:
     found = []
     for record, reading in zip(cycle.domains, cycle.observation.domains, strict=True):
         booked, delivered, _ = history.in_refcores(cycle, reading)
+        name = record.domain.display_name or record.domain.name
         rows = past.rows(record.domain.resource)
         lost = [sum(r[2] * r[i] for r in rows) for i in range(3, FLOATS)]
-        found.append(Instance(record, booked, delivered, rows, lost, _complaints(record)))
+        found.append(Instance(name, record, booked, delivered, rows, lost, _complaints(record)))
     found.sort(key=lambda i: (not i.complaints, -round(sum(i.lost_ref_s), 1), i.name))
     return found
 
@@ -114,7 +107,7 @@ def _complaints(record: DomainRecord) -> list[str]:
     by_reason: dict[str, list[int]] = defaultdict(list)
     for vcpu in record.vcpus:
         ratio, index = vcpu.account.last.ratio, vcpu.reading.index
-        if capacity.unenforced(vcpu):
+        if host_info.unenforced(vcpu):
             by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(index)
         elif ratio is not None and ratio < SHORT_RATIO:
             by_reason[f"gets {ratio:.0%} of the booked capacity that it wants"].append(index)
@@ -125,17 +118,25 @@ def _complaints(record: DomainRecord) -> list[str]:
 def render(view: View) -> str:
     """The page, as HTML."""
     instances = _instances(view.cycle, view.history) if view.cycle else []
-    title = f"amp-nova on {text(view.host)}"
+    title = f"amp-nova on {escape(view.host)}"
     body = _body(view, view.cycle, instances) if view.cycle else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="refresh" content="{REFRESH_S}">'
+        '<meta http-equiv="refresh" content="5">'
         f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
         f"{_banner(view, instances)}{body}"
-        f'<footer class="quiet">amp-nova {text(view.version)} · {clock(view.now_s)} UTC · '
+        f'<footer class="quiet">amp-nova {escape(view.version)} · {clock(view.now_s)} UTC · '
         '<a href="/metrics">metrics</a></footer></body></html>\n'
     )
+
+
+def figure(number: float) -> str:
+    """A number in at most three significant digits, with a prefix above 10,000."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            return f"{number / (1e3 if prefix == 'k' else size):.3g} {prefix}"
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
 def clock(time_s: float) -> str:
@@ -155,9 +156,9 @@ def _banner(view: View, instances: Sequence[Instance]) -> str:
         said = f"The last control cycle succeeded at {clock(view.last_success_s)}."
     elif short:
         said = f"Bookings of {len(short)} of {booked} instances are not kept."
-        for instance in short[:NAMED_MAX]:
-            why = f"; lost mostly to {_words(instance.main_cause)}" if instance.main_cause else ""
-            more += f"<li><b>{text(instance.name)}</b>: {text(instance.complaints[0] + why)}.</li>"
+        for i in short[:NAMED_MAX]:
+            why = f"; lost mostly to {WORDS[i.main_cause]}" if i.main_cause else ""
+            more += f"<li><b>{escape(i.name)}</b>: {escape(i.complaints[0] + why)}.</li>"
         more += f"<li>and {len(short) - NAMED_MAX} more</li>" if len(short) > NAMED_MAX else ""
     else:
         said = "All bookings are kept." if booked else "There is no booking on this host."
@@ -171,15 +172,20 @@ def _body(view: View, cycle: Cycle, instances: Sequence[Instance]) -> str:
     span_s = min(SPAN_S, max(60.0, view.now_s - times_s[0])) if times_s else SPAN_S
     xs = [max(0.0, 1.0 - (view.now_s - t) / span_s) for t in times_s]
     past = f"last {span_s / 60.0:.0f} min"
+    marks = {"booked": "booked", "delivered": "delivered"}
+    for i, cause in enumerate(CAUSES):
+        if any(instance.lost_ref_s[i] for instance in instances):
+            marks[cause] = f"not delivered: {WORDS[cause]}"
+    key = "".join(f'<span><i class="{css}"></i>{said}</span>' for css, said in marks.items())
     rows = "".join(_row(i, xs[len(xs) - len(i.rows) :]) for i in instances)
-    heads = ("Instance", past.capitalize(), "Delivered now", "Not delivered", "Cores")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    titles = ("Instance", past.capitalize(), "Delivered now", "Not delivered", "Cores")
+    head = "".join(f"<th>{title}</th>" for title in titles)
     return (
-        f"{_tiles(view, cycle, instances, past)}{_together(instances, xs, past)}"
-        '<h2>Instances, worst first</h2><section class="card"><table>'
+        f"{_tiles(view, cycle, instances, past)}<h2>Instances, worst first</h2>"
+        f'<p class="key">{key}</p><section class="card"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>"
         f"<h2>Cores, and who runs on them</h2>{_cores(cycle, instances)}"
-        f'<p class="quiet">Best-effort policy: {text(cycle.policy)}</p>'
+        f'<p class="quiet">Best-effort policy: {escape(cycle.policy)}</p>'
     )
 
 
@@ -198,56 +204,31 @@ def _tiles(view: View, cycle: Cycle, instances: Sequence[Instance], past: str) -
         ("Not delivered", lost, owed, f"refcore s booked, {past}"),
     ]
     if view.admits is not None:
-        whole = capacity.headroom_refcores(replace(cycle, entitlements={}), view.admits)
-        left = capacity.headroom_refcores(cycle, view.admits)
+        whole = host_info.headroom_refcores(replace(cycle, entitlements={}), view.admits)
+        left = host_info.headroom_refcores(cycle, view.admits)
         parts = ", ".join(f"{figure(left[name])} {name}" for name in reversed([*left]))
         tiles.append(("Booked", refcores, sum(whole.values()), f"refcores; left: {parts or '-'}"))
     shown = (
         f'<div class="card">{name}<b>{figure(part)} of {figure(total)}</b>'
-        f'<span class="quiet">{text(unit)}</span></div>'
+        f'<span class="quiet">{escape(unit)}</span></div>'
         for name, part, total, unit in tiles
     )
     return f'<section class="tiles">{"".join(shown)}</section>'
 
 
-def _together(instances: Sequence[Instance], xs: Sequence[float], past: str) -> str:
-    """The chart of all bookings, and what its colours mean."""
-    totals: list[Sequence[float]] = []
-    for at in range(-len(xs), 0):
-        rows = [i.rows[at] for i in instances if len(i.rows) >= -at]
-        measured = [r for r in rows if r[0] and not math.isnan(r[1])]
-        totals.append([sum(column) for column in zip(*measured, strict=True)])
-    if not any(totals):
-        return ""
-    marks = {"booked": "booked", "delivered": "delivered"}
-    for i, cause in enumerate(CAUSES, start=3):
-        if any(t[i] for t in totals if t):
-            marks[cause] = f"not delivered: {_words(cause)}"
-    key = "".join(f'<span><i class="{css}"></i>{said}</span>' for css, said in marks.items())
-    svg, top = chart(f"All bookings, {past}", xs, totals)
-    return (
-        f'<h2>All bookings, {past}</h2><section class="card"><p class="key">{key}</p>'
-        f'<p class="quiet">0 to {figure(top)} refcores</p>{svg}</section>'
-    )
-
-
-def _words(cause: str) -> str:
-    return f"{cause.replace('_', ' ')} ({WORDS[cause]})"
-
-
 def _row(instance: Instance, xs: Sequence[float]) -> str:
     record, cause, short = instance.record, instance.main_cause, ""
-    wrong = "".join(f'<p class="bad">✗ {text(c)}.</p>' for c in instance.complaints)
-    svg, _ = chart(f"{instance.name}: {instance.summary}", xs, instance.rows)
+    wrong = "".join(f'<p class="bad">✗ {escape(c)}.</p>' for c in instance.complaints)
+    svg = chart(f"{instance.name}: {instance.summary}", xs, instance.rows)
     if cause:
         lost = figure(sum(instance.lost_ref_s))
-        short = f'<i class="{cause}"></i>{lost} refcore s, mostly {_words(cause)}'
+        short = f'<i class="{cause}"></i>{lost} refcore s, mostly {WORDS[cause]}'
     types = Counter(v.entitlement.core_type or "any core type" for v in record.vcpus)
     where = ", ".join(f"{n} on {name}" for name, n in types.items())
     return (
-        f"<tr><td><b>{text(instance.name)}</b> "
-        f'<span class="quiet">{text(record.domain.flavor)}</span>{wrong}</td><td>{svg}</td>'
-        f"<td>{text(instance.summary)}</td><td>{short}</td><td>{text(where)}</td></tr>"
+        f"<tr><td><b>{escape(instance.name)}</b> "
+        f'<span class="quiet">{escape(record.domain.flavor)}</span>{wrong}</td><td>{svg}</td>'
+        f"<td>{escape(instance.summary)}</td><td>{short}</td><td>{escape(where)}</td></tr>"
     )
 
 
@@ -261,13 +242,13 @@ def _cores(cycle: Cycle, instances: Sequence[Instance]) -> str:
             place = next((p for p in (vcpu.reading.last_pcpu, home.pcpu) if p in places), None)
             share = "best effort" if home.cores is None else f"{home.cores:.0%}"
             on[place].append(vcpu)
-            names[place].append(text(f"{instance.name}/{vcpu.reading.index} {share}"))
+            names[place].append(escape(f"{instance.name}/{vcpu.reading.index} {share}"))
     parts = []
     for core_type in reversed(cycle.topology.core_types):
         pcpus = [p for p in cycle.topology.pcpus if p.core_type == core_type.name]
         coefficient = core_type.coefficient
         said = "" if coefficient is None else f", coefficient {coefficient:g}"
-        parts.append(f"<p><b>{text(core_type.name)}</b>, {len(pcpus)} pCPUs{said}</p>")
+        parts.append(f"<p><b>{escape(core_type.name)}</b>, {len(pcpus)} pCPUs{said}</p>")
         parts.append(f'<p class="quiet">{_why_shared(pcpus, on)}</p><div class="pcpus">')
         for pcpu in pcpus:
             others = cpulist.show(s for s in pcpu.siblings if s != pcpu.id)
@@ -290,3 +271,60 @@ def _why_shared(pcpus: Sequence[PCpu], on: Mapping[int | None, Sequence[VcpuReco
     if all(len(v.reading.pcpus) == 1 for vcpus in shared.values() for v in vcpus):
         why = "bookings fill one pCPU before the next, to keep whole pCPUs for larger bookings"
     return f"Bookings share pCPU {cpulist.show(shared)} while {cpulist.show(free)} is free: {why}."
+
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --page: light-dark(#f6f7f9, #14171b); --card: light-dark(#fff, #1d2127);
+  --text: light-dark(#1b1f24, #e7eaee); --quiet: light-dark(#5a6572, #9aa6b4);
+  --rule: light-dark(#dde2e8, #333a43); --delivered: #8593a3;
+  --good: light-dark(#1a7f45, #56c98a); --bad: light-dark(#b3261e, #ff8a80);
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; max-width: 90rem; padding: 1rem clamp(.75rem, 2vw, 2rem) 3rem;
+  background: var(--page); color: var(--text);
+  font: 15px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+  font-variant-numeric: tabular-nums; overflow-wrap: anywhere;
+}
+h1, h2 { font-size: 1.15rem; margin: 1.2rem 0 .5rem; }
+p, ul { margin: .2rem 0; }
+a { color: inherit; }
+.quiet, th { color: var(--quiet); font-weight: 400; }
+.bad { color: var(--bad); } .good { color: var(--good); }
+.banner, .card {
+  background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: .6rem .8rem;
+}
+.banner { border-left: .5rem solid; }
+.banner > b { font-size: 1.15rem; }
+.banner ul { color: var(--text); }
+.tiles, .pcpus { display: grid; gap: .5rem; }
+.tiles { grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); margin-top: .6rem; }
+.tiles b { display: block; font-size: 1.4rem; }
+.pcpus { grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); font-size: .8rem; }
+svg { display: block; width: 100%; height: 2rem; shape-rendering: crispEdges; }
+path { fill: var(--cause); vector-effect: non-scaling-stroke; }
+path.delivered { fill: none; stroke: var(--delivered); stroke-width: 2.5; }
+path.booked { fill: none; stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; }
+.throttle { --cause: #e69f00; } .contention { --cause: #d55e00; } .core_type { --cause: #009e73; }
+.frequency { --cause: #f0e442; } .smt { --cause: #56b4e9; } .none { --cause: var(--rule); }
+.key { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; }
+i { display: inline-block; width: 1.1em; height: .8em; margin-right: .35em; }
+i { background: var(--cause); }
+i.delivered { height: .2em; margin-bottom: .25em; background: var(--delivered); }
+i.booked { height: 0; margin-bottom: .3em; border-top: 2px dashed var(--text); }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; text-align: left; }
+td, th { padding: .3rem .8rem .3rem 0; vertical-align: top; border-top: 1px solid var(--rule); }
+td:nth-child(2) { width: 18rem; }
+@media (max-width: 45rem) {
+  table, tbody, tr, td, td:nth-child(2) { display: block; width: auto; }
+  thead { display: none; }
+  td { border: 0; padding: .05rem 0; }
+  td:nth-child(3)::before { content: "Delivered: "; }
+  td:nth-child(4):not(:empty)::before { content: "Not delivered: "; }
+  tr { border-top: 1px solid var(--rule); padding: .5rem 0; }
+}
+"""
+"""For light and dark, phones and wide screens. The colours of causes are those of Okabe and Ito,
+which colour-blind people can tell apart; the page names each cause beside its colour."""

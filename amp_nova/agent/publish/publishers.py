@@ -1,9 +1,10 @@
 """Passes cycles to everyone who uses them: Prometheus, the schedulers, and Placement."""
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Protocol
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oslo_config import cfg
 
@@ -11,11 +12,21 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.metrics import Calibrated
-from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.agent.publish.host_info import (
+    Calibrated,
+    HostInfo,
+    shared_pcpus,
+    unclaimed_refcores,
+)
 from amp_nova.agent.publish.web_server import Server, Settings, WebServer
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
+from amp_nova.flavor.placement_resources import providers
+from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model.topology import Topology
+from amp_nova.policies.parameters import PER_VCPU
+
+if TYPE_CHECKING:
+    from amp_nova.agent.publish.host_reports import Publisher
 
 LOG = logging.getLogger(__name__)
 NOT_COUNTED = "none"
@@ -150,3 +161,101 @@ class Publishers:
         self.exporter.io = io
         self.exporter.update(cycle)
         self.outbound.publish(cycle, self._source)
+
+
+class Outbound:
+    """Sends every cycle to schedulers and Placement, from the first in which the host has a name.
+
+    Both are optional, and run in threads of their own. Only what is configured is imported:
+    oslo.messaging and keystoneauth need not be installed, and an agent that sends nothing uses less
+    memory.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, hostname: Callable[[], str]) -> None:
+        self._conf = conf
+        self._hostname = hostname
+        bookable, agent = shared_pcpus(conf.nova.cpu_shared_set), conf.agent
+        self.admits = HostInfo("", bookable, agent.reserve_ratio, smt=agent.smt)
+        """What may be booked on this host, without the host's name, which is not known yet."""
+        self._transport: Any = None
+        self._placement: Any = None
+        self._info: HostInfo | None = None
+        self._publisher: Publisher | None = None
+        self._inventory: Any = None
+        if conf.reports.transport_url:
+            with warnings.catch_warnings():
+                # Deprecation warnings of the bus libraries are of no use to operators.
+                warnings.simplefilter("ignore")
+                from amp_nova.agent.publish import host_reports
+
+            self._transport = host_reports.connect(conf)
+        if conf.placement.enabled:
+            from amp_nova.agent.publish import placement
+
+            self._placement = placement.connect(conf)
+
+    def publish(self, cycle: Cycle, counters: str | None = None) -> None:
+        """Publish a cycle; ``counters``: what counts instructions. Does not block."""
+        known = self._info or self._start()
+        if known is None:
+            return
+        policy = _policy(self._conf.agent, cycle.policy)
+        self._info = info = replace(known, counters=counters, policy=policy)
+        if self._publisher is not None:
+            self._publisher.offer(cycle, info)
+        if self._inventory is not None:
+            topology = for_admission(cycle.topology, info.smt)
+            capacity = bookable_refcores(topology, info.bookable_of(topology))
+            self._inventory.offer(
+                providers(
+                    info.node,
+                    capacity,
+                    info.reserve_ratio,
+                    counters is not None,
+                    unclaimed_refcores(cycle),
+                )
+            )
+
+    def mark_unhealthy(self) -> None:
+        """Report that the hypervisor does not answer, so that the last report may be outdated."""
+        if self._publisher is not None:
+            self._publisher.mark_unhealthy()
+
+    @property
+    def threads(self) -> list[HelperThread]:
+        """The publishing threads that have been started."""
+        return [part.thread for part in (self._publisher, self._inventory) if part is not None]
+
+    def stop(self) -> None:
+        """Stop publishing; schedulers and Placement keep what they have."""
+        for part in (self._publisher, self._inventory):
+            if part is not None:
+                part.stop()
+
+    def _start(self) -> HostInfo | None:
+        """Start what is configured, once the host's name is known."""
+        if self._transport is None and self._placement is None:
+            return None
+        try:
+            node = self._conf.nova.hypervisor_hostname or self._hostname()
+        except HypervisorUnavailable:
+            return None
+        if self._transport is not None:
+            from amp_nova.agent.publish.host_reports import MessageBus, Publisher
+
+            bus = MessageBus(self._transport, node)
+            self._publisher = Publisher(self._conf.reports, node, bus)
+            self._publisher.start()
+        if self._placement is not None:
+            from amp_nova.agent.publish.placement import Inventory
+
+            self._inventory = Inventory(self._placement, node)
+            self._inventory.start()
+        return replace(self.admits, node=node)
+
+
+def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
+    """The policy in force, with the parameter that matters to schedulers."""
+    given = {line.replace(" ", "").lower() for line in options.policy_parameter}
+    compares_vcpus = in_force == options.policy and PER_VCPU in given
+    return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force

@@ -19,7 +19,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
-from amp_nova.agent.publish.outbound import shared_pcpus
+from amp_nova.agent.publish.host_info import shared_pcpus
 from amp_nova.agent.settings import read as read_settings
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.cmd.arguments import add_config_file

@@ -14,7 +14,7 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.agent.publish.host_reports import Publisher, host_report
-from amp_nova.agent.publish.outbound import Outbound
+from amp_nova.agent.publish.publishers import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
 from amp_nova.profiling.speedup import Estimate
@@ -131,9 +131,8 @@ def test_an_unhealthy_agent_reports_its_last_state(publisher, bus):
 @pytest.mark.parametrize(("in_force", "said"), [("acfs", "acfs:per_vcpu=true"), ("none", "none")])
 def test_a_policy_that_compares_vcpus_says_so(tmp_path, monkeypatch, bus, in_force, said):
     """Schedulers divide fast cores as the policy in force does, also after it was dropped."""
-    message_bus = pytest.importorskip("amp_nova.agent.publish.message_bus")
-    monkeypatch.setattr(message_bus, "connect", lambda conf: object())
-    monkeypatch.setattr(message_bus, "MessageBus", lambda transport, node: bus)
+    monkeypatch.setattr(host_reports, "connect", lambda conf: object())
+    monkeypatch.setattr(host_reports, "MessageBus", lambda transport, node: bus)
     path = tmp_path / "amp-nova.conf"
     lines = ["[agent]", "policy = acfs", "policy_parameter = per_vcpu = True", "[reports]"]
     path.write_text("\n".join([*lines, "transport_url = fake://"]))

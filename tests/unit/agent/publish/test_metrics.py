@@ -18,7 +18,7 @@ from amp_nova.accounting.delivery import RATIO_BUCKETS
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
-from amp_nova.agent.publish import exporter, metrics
+from amp_nova.agent.publish import host_info, metrics
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
@@ -84,7 +84,7 @@ def full():
             writes=6,
         ),
     )
-    scrape.exporter.agent.calibration = metrics.Calibrated(900.0, {"fast": 0.04})
+    scrape.exporter.agent.calibration = host_info.Calibrated(900.0, {"fast": 0.04})
     scrape.exporter.admits = HostInfo("host", reserve_ratio=0.1)
     scrape.exporter.agent.hypervisor_up = True
     scrape.exporter.agent.lateness_s = 0.002
@@ -184,7 +184,7 @@ def test_every_documented_metric_exists():
 def test_every_section_is_served():
     """No row of the table is left out, also where it has no sample."""
     found = metrics.families(
-        metrics.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0), HostInfo("host")
+        host_info.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0), HostInfo("host")
     )
     suffix = {"counter": "_total", "info": "_info"}
 
@@ -272,12 +272,8 @@ def test_any_instance_name_is_exported_unchanged(text):
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-@pytest.mark.parametrize("at_once", [1, 2, 250])
-def test_what_is_served_is_what_the_library_makes_of_all_families(
-    full, accept, at_once, monkeypatch
-):
-    """Although it is rendered a few samples at a time; but for the metrics of this process."""
-    monkeypatch.setattr(exporter, "_SAMPLES_AT_ONCE", at_once)
+def test_what_is_served_is_what_the_library_makes_of_all_families(full, accept):
+    """Although it is rendered family by family; but for the metrics of this process."""
     served = gzip.decompress(full.exporter.metrics(accept).body)
     generate = openmetrics.generate_latest if accept else generate_latest
 

@@ -7,8 +7,7 @@ from msgspec import structs
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
-from amp_nova.agent.publish.capacity import headroom_refcores, unenforced
-from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
 from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
