@@ -226,7 +226,7 @@ def surfaces() -> Mapping[str, Surface]:
             (settings,),
         ),
         "core_type": Surface(operator_types.parse, (AmpError,), ("fast 0-7,16-23 1.85",)),
-        "question": Surface(_question, (), ('{"ask": "explain", "instance": "web"}',)),
+        "question": Surface(_question, (), ('{"command": "explain", "instance": "web"}',)),
         "command": Surface(
             _command, (), ("0\n--vcpus\n2\namp:pref_core=0.5", "1\nnone.yaml", "3\nstatus")
         ),

@@ -227,7 +227,7 @@ class Service:
         cycle = self.last
         if cycle is None:
             return {"error": "the agent has not finished a cycle yet: see its log"}
-        if question.get("ask") == "explain":
+        if question.get("command") == "explain":
             here = {
                 d.domain.resource: (d.domain.name, d.domain.display_name)
                 for d in cycle.observation.domains

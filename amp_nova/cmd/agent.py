@@ -134,7 +134,7 @@ def _started(conf: cfg.ConfigOpts) -> "Service":
     def failed(state: RetryCallState) -> None:
         problem = str(state.outcome.exception()) if state.outcome else ""
         log = LOG.error if state.attempt_number == 1 else LOG.debug
-        log("%s; it is tried again until it succeeds", problem)
+        log("%s; retrying", problem)
         systemd.report(f"cannot start yet: {problem}", alive=True)
 
     retrying = Retrying(

@@ -47,15 +47,15 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """The values by key of ``KEY=VALUE``; ``ConfigInvalid`` names the ``option``."""
+def pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
+    """The values by key of ``KEY=VALUE``; ``ConfigInvalid`` begins with ``name``, what they are."""
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigInvalid(f"{option} '{text}' is not allowed: write KEY=VALUE")
+            raise ConfigInvalid(f"{name} '{text}' is not allowed: write KEY=VALUE")
         if key in values:
-            raise ConfigInvalid(f"{option} {key} is given twice: remove one")
+            raise ConfigInvalid(f"{name} {key} is given twice: remove one")
         values[key] = value
     return values
 

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from amp_nova.cmd.arguments import whole
+from amp_nova.cmd.arguments import pairs, whole
 from amp_nova.cmd.command import Answer, Report, short
-from amp_nova.exceptions import BookingInvalid
+from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
 from amp_nova.flavor.placement_resources import placement
 
@@ -38,14 +38,8 @@ extra specs:
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The booking; all errors are one sentence, and a document has them too."""
-        specs, errors = _pairs(args.specs)
-        vcpus = args.vcpus or vcpus_named(specs)
         reference_ips = _reference_ips(args.reference_ips)
-        if vcpus > VCPUS_MAX:
-            errors += (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
-        booking = None
-        if not errors:
-            booking, errors = examine(specs, vcpus)
+        booking, errors = _booking(args)
         if booking is None:
             wrong = BookingInvalid("; ".join(errors))
             if args.formatter not in ("json", "yaml"):
@@ -62,6 +56,17 @@ extra specs:
         return Answer(columns, rows, document, below=_below(properties))
 
 
+def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]:
+    try:
+        specs = pairs("extra spec", args.specs)
+    except ConfigInvalid as exc:
+        return None, (str(exc),)
+    vcpus = args.vcpus or vcpus_named(specs)
+    if vcpus > VCPUS_MAX:
+        return None, (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
+    return examine(specs, vcpus)
+
+
 def _document(
     errors: Sequence[str], vcpus: list[dict[str, Any]], properties: dict[str, str]
 ) -> dict[str, Any]:
@@ -71,21 +76,6 @@ def _document(
         "vcpus": vcpus,
         "placement": properties,
     }
-
-
-def _pairs(texts: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The extra specs, and one sentence for each malformed argument."""
-    specs: dict[str, str] = {}
-    errors = []
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            errors.append(f"{text!r} is not an extra spec: write KEY=VALUE")
-        elif key in specs:
-            errors.append(f"{key!r} is given twice: keep one of them")
-        else:
-            specs[key] = value
-    return specs, tuple(dict.fromkeys(errors))
 
 
 def _reference_ips(text: str | None) -> float | None:

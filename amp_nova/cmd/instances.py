@@ -104,14 +104,14 @@ class Explain(Report):
     def answer(self, args: argparse.Namespace) -> Answer:
         """The reasons for its allocation; ``AnswerIsNo`` if it is not on this host."""
         state_path = Path(options.load(files=args.config_file).agent.state_path)
-        found = _answer(state_path, {"ask": "explain", "instance": args.instance})["explain"]
+        found = _answer(state_path, {"command": "explain", "instance": args.instance})["explain"]
         name = f"{found['domain']} ({found['instance']})"
         return Answer(("Reason",), [(line,) for line in found["because"]], found, above=[name])
 
 
 def _status(state_path: Path) -> Answer:
     """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
-    instances = _answer(state_path, {"ask": "status"})["status"]
+    instances = _answer(state_path, {"command": "status"})["status"]
     rows: list[tuple[object, ...]] = []
     for instance in instances:
         rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]

@@ -6,6 +6,7 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
+from amp_nova.cmd.arguments import pairs
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, fault, parse
 from amp_nova.flavor.placement_resources import placement
@@ -85,7 +86,11 @@ class SetFlavor(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """The flavor as it is afterwards."""
         flavor = self.cloud.flavor(parsed_args.flavor)
-        given = _pairs(parsed_args.specs)
+        given = pairs("extra spec", parsed_args.specs)
+        if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
+            raise BookingInvalid(
+                f"extra spec {foreign[0]!r} is not allowed: write {NAMESPACE}:NAME"
+            )
         return _write(
             self.cloud, flavor, {**bookings.own_specs(flavor.specs), **given}, parsed_args
         )
@@ -125,18 +130,6 @@ def add_claim(parser: argparse.ArgumentParser) -> None:
         metavar="IPS",
         help="Ips of the reference core, to claim amp:ips, such as 2.5G (amp-nova topology)",
     )
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.startswith(f"{NAMESPACE}:"):
-            raise BookingInvalid(f"{text!r} is not an extra spec: write {NAMESPACE}:NAME=VALUE")
-        if key in given:
-            raise BookingInvalid(f"{key!r} is given twice: keep one of them")
-        given[key] = value
-    return given
 
 
 def _write(

@@ -59,6 +59,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         EXCEPTIONS,
         "amp_nova.osc",
         "amp_nova.cmd.command",
+        "amp_nova.cmd.arguments",
         "osc_lib",
         "keystoneauth1",
     ),

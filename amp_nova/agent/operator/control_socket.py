@@ -116,5 +116,5 @@ def query(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise AmpError(f"the agent at {where} gave no answer that can be read: see its log")
+        raise AmpError(f"the agent at {where} returned an invalid reply: see its log")
     return answer

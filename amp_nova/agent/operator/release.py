@@ -18,8 +18,8 @@ from amp_nova.exceptions import AmpError
 from amp_nova.guard import record
 from amp_nova.guard.restore import found, restore
 from amp_nova.model import cpu_weight
-from amp_nova.model.allocation import Failure
 from amp_nova.model.observation import DomainReading
+from amp_nova.ports import IoPort
 
 WHY = f"{record.RELEASED}; 'amp-nova resume' lets the agent manage it again"
 
@@ -44,12 +44,6 @@ class _Writer(Protocol):
     def release(self, reading: DomainReading) -> tuple[str, ...]: ...
 
 
-class _IoHost(Protocol):
-    """Moves I/O threads."""
-
-    def move(self, resource: str, wanted: Mapping[int, frozenset[int]]) -> Failure | None: ...
-
-
 @dataclass(slots=True)
 class _Host:
     """What is known of this host: its records and, if libvirt answers, its domains.
@@ -61,7 +55,7 @@ class _Host:
     recorded: dict[str, record.Domain] = field(default_factory=dict)
     here: dict[str, DomainReading] = field(default_factory=dict)
     writer: _Writer | None = None
-    io_host: _IoHost | None = None
+    io_host: IoPort | None = None
     moved: Mapping[str, Mapping[int, frozenset[int]]] = field(default_factory=dict)
     absent: str = ""
 

@@ -159,12 +159,12 @@ class WebServer:
         path = request["PATH_INFO"]
         route = self._routes.get(path)
         if route is None:
-            return _plain(HTTPStatus.NOT_FOUND, f"not here; see {', '.join(sorted(self._routes))}")
+            return _plain(HTTPStatus.NOT_FOUND, f"not found; try {', '.join(sorted(self._routes))}")
         try:
             return route(request.get("HTTP_ACCEPT", ""))
         except Exception:  # the last resort: a defect of one page is its client's alone
-            LOG.exception("%s cannot be shown", path)
-            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "it cannot be shown: see the log")
+            LOG.exception("cannot serve %s", path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the agent's log")
 
 
 def _is_allowed(host: str, names: Collection[str]) -> bool:

@@ -224,7 +224,7 @@ def _surroundings(
     """What the agent knows, if one runs here, and how busy the host was."""
     answer: Mapping[str, Any] | None
     try:
-        answer = control_socket.query(Path(conf.agent.state_path), {"ask": "status"})
+        answer = control_socket.query(Path(conf.agent.state_path), {"command": "status"})
     except AmpError as exc:
         print(f"amp-nova: {exc}; recording without the agent's speedups", file=sys.stderr)
         answer = None

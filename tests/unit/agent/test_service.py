@@ -54,7 +54,8 @@ def test_service_runs_until_a_signal(setup):
     running = Service(setup.conf())
 
     run_until(
-        running, lambda: "status" in (control_socket.query(setup.state, {"ask": "status"}) or {})
+        running,
+        lambda: "status" in (control_socket.query(setup.state, {"command": "status"}) or {}),
     )
 
     assert setup.node.host.limit().split()[0] != "max"
@@ -238,7 +239,7 @@ def test_without_control_nothing_is_written(setup, monkeypatch):
 
 def test_a_question_before_the_first_cycle_is_answered(setup):
     """By an agent that has just started."""
-    answer = Service(setup.conf())._answer({"ask": "status"})
+    answer = Service(setup.conf())._answer({"command": "status"})
 
     assert answer == {"error": "the agent has not finished a cycle yet: see its log"}
 
@@ -250,10 +251,10 @@ def test_an_instance_is_explained_by_any_of_its_names(setup):
     running.once()
 
     for name in (resource(NAME), NAME, "web & shop"):
-        answer = running._answer({"ask": "explain", "instance": name})
+        answer = running._answer({"command": "explain", "instance": name})
         assert answer["explain"]["domain"] == NAME
     with pytest.raises(AmpError, match="no instance 'x' on this host"):
-        running._answer({"ask": "explain", "instance": "x"})
+        running._answer({"command": "explain", "instance": "x"})
 
 
 def test_an_invalid_policy_is_refused_at_the_start(setup):

@@ -302,6 +302,6 @@ def test_the_control_socket_answers_beside_a_hung_client(agent):
         hung.connect(path)
         asking.settimeout(PATIENCE_S)
         asking.connect(path)
-        asking.sendall(b'{"ask": "status"}\n')
+        asking.sendall(b'{"command": "status"}\n')
         with asking.makefile("rb") as answer:
             assert "status" in json.loads(answer.readline())

@@ -49,7 +49,7 @@ def serve(tmp_path, monkeypatch):
         def answer(question):
             if error:
                 return {"error": error}
-            if question["ask"] == "explain":
+            if question["command"] == "explain":
                 return {"explain": status_.explain(cycle, question["instance"])}
             return {"status": status_.status(cycle)}
 

@@ -40,7 +40,9 @@ def test_question_is_answered(serve, tmp_path):
     """An object goes in, an object comes back."""
     serve()
 
-    assert control_socket.query(tmp_path, {"ask": "status"}) == {"you asked": {"ask": "status"}}
+    assert control_socket.query(tmp_path, {"command": "status"}) == {
+        "you asked": {"command": "status"}
+    }
 
 
 def test_large_answer_arrives_whole(serve, tmp_path):
@@ -175,7 +177,7 @@ def test_unreadable_answer_is_one_sentence(tmp_path, reply):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(AmpError, match="gave no answer that can be read: see its log"):
+        with pytest.raises(AmpError, match="returned an invalid reply: see its log"):
             control_socket.query(tmp_path, {})
         thread.join()
 

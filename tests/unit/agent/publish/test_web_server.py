@@ -81,7 +81,7 @@ def test_a_route_is_served_and_others_are_named():
 
     assert (status, body) == (200, b"hello\n")
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert missing[::2] == (404, b"not here; see /hello\n")
+    assert missing[::2] == (404, b"not found; try /hello\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert head.endswith(b"\r\n\r\n")
     assert post.startswith(b"HTTP/1.1 405 ")
@@ -92,9 +92,9 @@ def test_a_page_that_fails_is_an_error_and_the_next_is_served(caplog):
     with serving({"/bad": lambda _accept: {}["a fault"], "/hello": hello}) as url:
         bad, good = get(f"{url}/bad"), get(f"{url}/hello")
 
-    assert (bad[0], bad[2]) == (500, b"it cannot be shown: see the log\n")
+    assert (bad[0], bad[2]) == (500, b"internal error: see the agent's log\n")
     assert good[0] == 200
-    assert "/bad cannot be shown" in caplog.text
+    assert "cannot serve /bad" in caplog.text
 
 
 @pytest.mark.parametrize(
