@@ -299,8 +299,8 @@ a { color: inherit; }
 .banner { border-left: .5rem solid; }
 .banner > b { font-size: 1.15rem; }
 .banner ul { color: var(--text); }
-.tiles, .pcpus { display: grid; gap: .5rem; }
-.tiles { grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); margin-top: .6rem; }
+.tiles, .pcpus { display: grid; gap: .5rem; margin: .6rem 0; }
+.tiles { grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); }
 .tiles b { display: block; font-size: 1.4rem; }
 .pcpus { grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); font-size: .8rem; }
 svg { display: block; width: 100%; height: 2rem; shape-rendering: crispEdges; }

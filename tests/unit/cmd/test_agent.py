@@ -52,8 +52,7 @@ def run(config, capsys):
 
     def run_(*argv, **agent):
         status = main(["--config-file", str(config(**agent)), *argv])
-        out, err = capsys.readouterr()
-        return status, out, err
+        return status, *capsys.readouterr()
 
     return run_
 
@@ -84,6 +83,7 @@ def test_once_changes_and_reports(node, run):
         ),
         f"{NAME}: CPU weight 1000",
     ]
+    assert run("--once") == (0, "nothing to change\n", "")
 
 
 def test_once_has_a_lease_like_the_service(node, run, tmp_path):
@@ -106,31 +106,14 @@ def test_once_writes_nothing_while_another_process_changes_limits(node, run, tmp
     assert f"process {os.getpid()}" in out
 
 
-def test_dry_run_needs_no_lease(node, run, tmp_path):
-    """It works beside a service, and leaves no trace."""
+def test_dry_run_changes_nothing_and_needs_no_lease(node, run, tmp_path):
+    """It prints the lines of --once, works beside a service, and leaves no trace."""
     node.start(specs=HALF)
     with locked(tmp_path / "state", "agent.lock"):
-        status, out, _ = run("--dry-run")
+        dry = run("--dry-run")
 
-    assert (status, out.count("quota")) == (0, 2)
-    assert not (tmp_path / "state" / "lease").exists()
-
-
-def test_second_run_has_nothing_to_change(node, run):
-    """A repeated cycle changes nothing."""
-    node.start(specs=HALF)
-    run("--once")
-
-    assert run("--once") == (0, "nothing to change\n", "")
-
-
-def test_dry_run_changes_nothing(node, run):
-    """The same lines as --once, and no write."""
-    node.start(specs=HALF)
-
-    dry = run("--dry-run")
     assert node.kernel.written == []
-
+    assert not (tmp_path / "state" / "lease").exists()
     assert run("--once") == dry
 
 
@@ -149,44 +132,19 @@ def test_dry_run_shows_what_the_policy_would_change(node, run):
     assert node.kernel.affinity != before
 
 
-def test_a_failed_change_is_the_answer_no(node, run):
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("cpu.max", "vCPU 0 cannot be changed"), ("cpu.weight", "its CPU weight cannot be changed")],
+)
+def test_a_failed_change_is_the_answer_no(node, run, file, said):
     """Exit status 1, and the line has the kernel's error."""
     node.start(specs=HALF)
-    node.kernel.refuse = {"cpu.max": 30}
+    node.kernel.refuse = {file: 30}
 
     status, out, _ = run("--once")
 
     assert status == 1
-    assert out.count("FAILED: vCPU 0 cannot be changed: Read-only file system") == 1
-
-
-def test_a_failed_change_of_a_cpu_weight_is_the_answer_no(node, run):
-    """Exit status 1, although every limit was written."""
-    node.start(specs=HALF)
-    node.start("other", pid=4100)
-    node.kernel.refuse = {"cpu.weight": 30}
-
-    status, out, _ = run("--once")
-
-    assert status == 1
-    why = "FAILED: its CPU weight cannot be changed: Read-only file system"
-    assert {f"instance-00000001: CPU weight 1000 {why}", f"other: CPU weight 10 {why}"} <= {
-        *out.splitlines()
-    }
-    assert out.count("FAILED") == 2
-
-
-def test_an_option_of_an_older_agent_does_not_stop_it(node, run):
-    """Nor does it keep best effort from having the least weight."""
-    node.start(specs=HALF)
-    node.start("other", pid=4100)
-    node.host.enter_idle_class("other")
-
-    status, out, err = run("--once", best_effort_yields="false")
-
-    assert (status, err) == (0, "")
-    assert "other: CPU weight 10" in out.splitlines()
-    assert node.host.weight("other").read_text() == "10\n"
+    assert out.count(f"FAILED: {said}: Read-only file system") == 1
 
 
 def test_problems_are_reported(node, run):
@@ -221,7 +179,6 @@ def test_second_agent_cannot_run_now(node, run, tmp_path, arguments):
     ("agent", "said"),
     [
         ({"cycle_s": "x"}, "[agent] cycle_s = x is not allowed: could not convert string to"),
-        ({"cycle_s": "0"}, "[agent] cycle_s = 0 is not allowed: Should be greater than or"),
         ({"state_path": "/proc/self/x"}, "[agent] state_path /proc/self/x cannot be written"),
     ],
 )
@@ -235,12 +192,6 @@ def test_bad_configuration_is_bad_input(node, run, agent, said):
     assert err.startswith(f"amp-nova-agent: {said}")
     assert err.count("\n") == 1
     assert node.kernel.writes == 0
-
-
-def test_a_missing_configuration_is_bad_input(capsys):
-    """The message names the file."""
-    assert main(["--config-file", "/not/there.conf", "--once"]) == 2
-    assert "/not/there.conf" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -317,21 +268,10 @@ def test_missing_libvirt_binding_is_one_sentence(config, machine):
     assert err.endswith("): install amp-nova[agent]\n")
 
 
-def test_machine_whose_core_types_are_unknown_is_one_sentence(config, tmp_path):
-    """The message names the root."""
-    (tmp_path / "empty").mkdir()
-
-    status, _, err = real("--config-file", own(config, tmp_path / "empty"), "--once")
-
-    assert (status, err.count("\n")) == (2, 1)
-    assert os.fspath(tmp_path / "empty") in err
-
-
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
         ("debug = perhaps", "the configuration cannot be read: argument --debug: Invalid Boolean"),
-        ("log_config_append = /not/there", "logging cannot be set up from [DEFAULT]"),
         ("log_file = /not/there/agent.log", "logging cannot be set up from [DEFAULT]"),
     ],
 )

@@ -38,18 +38,10 @@ class Example(Report):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the example; exit status, output and error."""
+def run(monkeypatch, amp):
+    """Runs the example."""
     monkeypatch.setitem(cli.COMMANDS, "topology", (f"{__name__}:Example", "an example"))
-
-    def run_(*arguments):
-        try:
-            status = cli.main(["topology", *arguments])
-        except SystemExit as exc:
-            status = exc.code
-        return status, *capsys.readouterr()
-
-    return run_
+    return lambda *words: amp("topology", *words)
 
 
 def test_a_table_has_lines_around_it(run):
@@ -156,11 +148,12 @@ def test_a_reader_that_quits_is_no_error():
         ("reproduce kumar2009", "Paper,Figure,Quantity,Published,Ours,Difference,Verdict"),
     ],
 )
-def test_every_table_as_csv(words, columns, capsys):
+def test_every_table_as_csv(words, columns, amp):
     """A heading of names, and as many values in every row."""
-    assert cli.main([*words.split(), "-f", "csv"]) == 0
+    status, out, _ = amp(*words.split(), "-f", "csv")
 
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.reader(io.StringIO(out)))
+    assert status == 0
     assert ",".join(rows[0]).startswith(columns)
     assert {len(row) for row in rows} == {len(rows[0])}
     assert len(rows) > 1

@@ -6,23 +6,13 @@ import sys
 
 import pytest
 
-from amp_nova.cmd import cli
 from tests.tables import cells
 
 
 @pytest.fixture
-def check(capsys):
-    """Runs ``amp-nova flavor check``; exit status, output and error."""
-
-    def check_(*argv):
-        try:
-            status = cli.main(["flavor", "check", *argv])
-        except SystemExit as exc:
-            status = exc.code
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return check_
+def check(amp):
+    """Runs ``amp-nova flavor check``."""
+    return lambda *words: amp("flavor", "check", *words)
 
 
 def test_json_is_the_contract(check):
@@ -32,27 +22,11 @@ def test_json_is_the_contract(check):
     )
 
     assert (status, err) == (0, "")
+    vcpu = {"kind": "pref_core", "ips": None, "limit": "hard", "core_type": None}
     assert json.loads(out) == {
         "valid": True,
         "errors": [],
-        "vcpus": [
-            {
-                "index": 0,
-                "kind": "pref_core",
-                "refcores": 0.5,
-                "ips": None,
-                "limit": "hard",
-                "core_type": None,
-            },
-            {
-                "index": 1,
-                "kind": "pref_core",
-                "refcores": 1.5,
-                "ips": None,
-                "limit": "hard",
-                "core_type": None,
-            },
-        ],
+        "vcpus": [{"index": 0, "refcores": 0.5, **vcpu}, {"index": 1, "refcores": 1.5, **vcpu}],
         "placement": {"resources_AMP:CUSTOM_AMP_MREFCORE": "2000"},
     }
 
@@ -147,14 +121,6 @@ def test_a_booking_excludes_dedicated_cpus(check, own):
     assert check("amp:weight=2", own)[0] == 0
 
 
-def test_a_bad_flavor_prints_no_table(check):
-    """Standard output is empty."""
-    status, out, err = check("amp:pref_core=0")
-
-    assert (status, out) == (2, "")
-    assert "amp:pref_core='0' is not allowed: give a decimal above 0" in err
-
-
 def test_vcpus_default_to_those_named(check):
     """One, or as many as the highest index requires."""
     _, out, _ = check("amp:pref_core=1", "--format=json")
@@ -181,16 +147,13 @@ def test_other_keys_are_ignored(check):
         (["amp:ips=1G", "amp:ips=2G"], "extra spec amp:ips is given twice: remove one"),
         (["amp:pref_core.9999=1"], "vCPU 9999 is named: use 0 to 4095"),
         (["amp:pref_core.1=1", "--vcpus=1"], "use 0 to 0"),
-        (["amp:pref_core="], "amp:pref_core='' is not allowed"),
+        (["amp:pref_core=0"], "amp:pref_core='0' is not allowed: give a decimal above 0"),
+        (["amp:core_type=\udcff"], r"'\udcff'"),
         (["amp:pref_core=1", "quota:cpu_quota=5"], "keep one of them"),
         (["amp:x=1", "--vcpus=0"], "'0' is not a whole number from 1 to 4096"),
-        (["amp:x=1", "--vcpus=-1"], "'-1' is not a whole number from 1 to 4096"),
-        (["amp:x=1", "--vcpus=x"], "'x' is not a whole number"),
-        (["amp:x=1", "--vcpus="], "'' is not a whole number"),
         (["amp:x=1", "--vcpus=1.5"], "'1.5' is not a whole number"),
         (["amp:x=1", "--vcpus=٣"], "is not a whole number"),
         (["amp:x=1", "--vcpus=4097"], "'4097' is not a whole number"),
-        (["amp:x=1", "--vcpus=00000199999999"], "is not a whole number"),
         (["amp:x=1", "--vcpus=" + "9" * 5000], "is not a whole number"),
         (["amp:ips=1", "--reference-ips=fast"], "--reference-ips 'fast' is not allowed"),
         (["amp:ips=1", "--reference-ips=0"], "--reference-ips '0' is not allowed"),
@@ -206,14 +169,6 @@ def test_bad_input_gets_one_sentence(check, argv, said):
     assert out == ""
     assert said in err
     assert len(err.strip().splitlines()) == 1
-
-
-def test_undecodable_bytes_are_bad_input(check):
-    """A shell may pass bytes that are not text."""
-    status, _, err = check("amp:core_type=\udcff")
-
-    assert status == 2
-    assert r"'\udcff'" in err
 
 
 def test_help_has_an_example_and_the_grammar(check):

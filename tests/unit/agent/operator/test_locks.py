@@ -9,16 +9,6 @@ from amp_nova.agent.operator.locks import holder, locked
 from amp_nova.exceptions import ConfigInvalid, Locked
 
 
-def test_second_agent_is_refused(tmp_path):
-    """Two agents would fight over the same limits."""
-    with (
-        locked(tmp_path, "agent.lock"),
-        pytest.raises(ConfigInvalid, match="another amp-nova-agent runs here"),
-        locked(tmp_path, "agent.lock"),
-    ):
-        pass
-
-
 def test_lock_is_free_again_after_a_failure(tmp_path):
     """No descriptor is left open, and an error of the code inside is not taken for the lock's."""
     with pytest.raises(BlockingIOError), locked(tmp_path, "x"):

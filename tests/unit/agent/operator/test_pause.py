@@ -31,13 +31,10 @@ def pauses(tmp_path, clock):
     return Pauses(tmp_path, clock)
 
 
-def test_nothing_is_paused_at_first(pauses):
-    """An empty state folder, or a missing one, pauses nothing."""
-    assert pauses.current() == {}
-
-
 def test_pause_ends_after_its_time(pauses, clock):
-    """A pause with a time to live ends by itself."""
+    """A pause with a time to live ends by itself, and replaces one without."""
+    assert pauses.current() == {}
+    pauses.pause(UUID, "released")
     pauses.pause(UUID, "paused", 60)
     clock.now_s += 59.9
     assert pauses.current() == {UUID: "paused"}
@@ -56,10 +53,6 @@ def test_pause_without_an_end_lasts_until_it_is_resumed(pauses, clock):
     assert pauses.resume(UUID)
 
     assert pauses.current() == {}
-
-
-def test_resume_reports_that_nothing_was_paused(pauses):
-    """It is neither an error nor a success."""
     assert not pauses.resume(UUID)
 
 
@@ -80,15 +73,6 @@ def test_pause_by_another_process_is_seen(pauses, tmp_path, clock):
         assert pauses.current() == {UUID: f"paused {i}"}
         command.resume(UUID)
         assert pauses.current() == {}
-
-
-def test_later_pause_replaces_an_earlier_one(pauses, clock):
-    """Even if it is shorter."""
-    pauses.pause(UUID, "released")
-    pauses.pause(UUID, "paused", 10)
-    clock.now_s += 11
-
-    assert pauses.current() == {}
 
 
 @pytest.mark.parametrize(

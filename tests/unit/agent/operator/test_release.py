@@ -73,19 +73,6 @@ def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy,
     assert setup.paused() == dict.fromkeys((resource(n) for n in names), WHY)
 
 
-def test_release_lists_its_changes(setup):
-    """A line for the CPU weight and for each vCPU."""
-    setup.node.start(specs=HALF)
-    Service(setup.conf()).once()
-
-    done = release(setup.conf(), [NAME])
-
-    assert done.changes == (
-        f"{NAME}: weight 100",
-        *(f"{NAME} vCPU {i}: pCPUs 0-3, no quota" for i in range(2)),
-    )
-
-
 def test_dry_run_lists_the_same_and_changes_nothing(setup, io_host):
     """Neither limits, affinities and I/O threads nor CPU weights; and nothing is paused."""
     setup.node.start("booked", pid=4100, specs=HALF)
@@ -124,13 +111,6 @@ def test_release_of_all_restores_the_weights(setup):
     assert done.changes[-1] == "other: weight 100"
     assert list(setup.paused()) == [resource(NAME)]
     assert not running.once().changes
-
-
-def test_an_instance_given_twice_is_released_once(setup):
-    """By two of its names."""
-    setup.node.start(specs=HALF)
-
-    assert release(setup.conf(), [NAME, resource(NAME)]).names == (NAME,)
 
 
 def test_an_unknown_name_releases_nothing(setup):
@@ -205,20 +185,6 @@ def test_a_damaged_record_does_not_keep_others_from_being_released(setup, monkey
     assert len(done.left) == 1
     assert done.left[0].startswith(f"{resource(NAME)}: its record cannot be used: ")
     assert path.read_text() == poison
-
-
-def test_a_damaged_record_is_kept_although_the_definition_says_what_to_restore(setup):
-    """It may say more, to another version."""
-    setup.node.start(specs=HALF)
-    Service(setup.conf()).once()
-    path = setup.state / "records" / f"{resource(NAME)}.json"
-    path.write_text("{")
-
-    done = release(setup.conf(), None)
-
-    assert setup.node.host.limit().split()[0] == "max"
-    assert done.left[0].startswith(f"{resource(NAME)}: its record cannot be used: ")
-    assert path.read_text() == "{"
 
 
 def test_an_instance_that_cannot_be_restored_does_not_keep_others(setup):

@@ -37,6 +37,8 @@ def test_a_speedup_comes_with_its_error():
 
     expected = {"ratio": 1.5, "error": 0.02, "source": "sampling"}
     assert found["vcpus"][0]["speedup"] == expected
+    said = "Its own work is 1.50 +- 0.02 times as fast on the fastest core type as on the slowest"
+    assert f"{said} (it ran on both)." in explained(vcpu)
 
 
 def test_status_has_every_figure_of_a_vcpu():

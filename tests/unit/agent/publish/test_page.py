@@ -4,14 +4,13 @@ import html.parser
 import itertools
 import math
 import re
-import urllib.request
 from dataclasses import replace
 
 import pytest
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.publish import history, web_server
+from amp_nova.agent.publish import history
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.history import HEIGHT, WIDTH, History, chart
 from amp_nova.agent.publish.host_info import HostInfo
@@ -123,6 +122,7 @@ def test_it_says_why_bookings_share_a_pcpu_while_another_is_free(pcpus, why):
 
     assert f"Bookings share pCPU 2 while 3 is free: {why}." in document(of_cycle(*two)).words
     assert "Bookings share" not in document(of_cycle(two[0])).words
+    assert "There is no booking on this host." in document(of_cycle()).words
 
 
 def test_a_guest_that_wants_less_is_not_short():
@@ -206,13 +206,6 @@ def test_trouble_of_the_agent_itself_comes_first(said, expected):
     found = replace(view(guest(pref_core="0.5"), seconds=4), **said)
 
     assert expected in document(found).words
-
-
-def test_a_host_without_instances():
-    """Nothing is wrong with it."""
-    words = document(of_cycle()).words
-
-    assert "There is no booking on this host." in words
 
 
 def test_best_effort_that_is_not_measured_has_no_figure():
@@ -304,13 +297,3 @@ class TestServed:
 
         assert caplog.text.count("the page has no history until the agent is restarted") == 1
         assert b"my instance-00000001" in exporter.front("").body
-
-    def test_it_is_at_the_root(self, exporter):
-        """As HTML that may load nothing; metrics stay where they were."""
-        address, port = exporter.start_http("127.0.0.1", 0)
-        with urllib.request.urlopen(f"http://{address}:{port}/", timeout=10) as answer:
-            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-            assert answer.headers["Content-Security-Policy"] == web_server.POLICY
-            assert answer.read().startswith(b"<!doctype html>")
-        with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
-            assert b"amp_build_info" in answer.read()

@@ -195,12 +195,17 @@ def test_formats_and_compression_are_negotiated():
     exporter = Exporter()
     exporter.update(reports.cycle(instance(booked())))
     with serving(exporter.routes) as url:
+        page = get(f"{url}/")
         plain = get(f"{url}/metrics")
         accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.4"
         zipped = get(f"{url}/metrics", **{"Accept": accept, "Accept-Encoding": "gzip"})
         unzipped = get(f"{url}/metrics", Accept=accept)
 
+    assert page[1]["Content-Type"] == "text/html; charset=utf-8"
+    assert page[1]["Content-Security-Policy"] == web_server.POLICY
+    assert page[2].startswith(b"<!doctype html>")
     assert plain[1]["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert b"process_resident_memory_bytes" in plain[2]
     assert b"amp_vcpu_delivered_ratio{" in plain[2]
     assert zipped[1]["Content-Type"].startswith("application/openmetrics-text")
     assert gzip.decompress(zipped[2]).endswith(b"# EOF\n")
@@ -291,9 +296,8 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path, certificate, 
     [
         ({"key_file": None}, "cert_file and key_file have to be set together"),
         ({"cert_file": "/no/such.pem"}, "No such file or directory"),
-        ({"client_ca_file": "/no/such.pem"}, "No such file or directory"),
         ({"client_ca_file": "/dev/null"}, "client_ca_file = /dev/null cannot be used: "),
-        ({"cert_file": "/dev/null"}, "cert_file = /dev/null, "),
+        ({"key_file": "/etc/passwd"}, "/etc/passwd holds credentials and is open to others"),
     ],
 )
 def test_a_wrong_certificate_is_one_sentence(certificate, changed, said):
@@ -305,15 +309,6 @@ def test_a_wrong_certificate_is_one_sentence(certificate, changed, said):
     assert said in str(caught.value)
     assert "remove all three to serve without TLS" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_key_open_to_others_is_refused(certificate, tmp_path):
-    """The message says what to run."""
-    for name in ("cert.pem", "key.pem"):
-        (tmp_path / name).write_bytes((certificate / name).read_bytes())
-    (tmp_path / "key.pem").chmod(0o644)
-    with pytest.raises(ConfigInvalid, match=r"key\.pem holds credentials and is open to others"):
-        WebServer({}, Settings(**settings_of(tmp_path)))
 
 
 def test_only_known_host_names_are_served():
@@ -338,26 +333,3 @@ def test_a_body_is_not_read():
         received = raw(url, b"POST /hello HTTP/1.1\r\n" + HOST + length + b"\r\n")
 
     assert received.startswith((b"HTTP/1.1 405 ", b"HTTP/1.1 413 "))
-
-
-def test_a_burst_of_clients_leaves_the_process_responsive():
-    """Hundreds of clients at once: each is answered or closed, none waits for ever."""
-    with serving({"/hello": hello}) as url:
-        outcomes = []
-
-        def ask():
-            try:
-                outcomes.append(get(f"{url}/hello")[0])
-            except OSError:
-                outcomes.append(0)
-
-        began = time.monotonic()
-        threads = [threading.Thread(target=ask) for _ in range(200)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert time.monotonic() - began < 60
-
-    assert len(outcomes) == 200
-    assert 200 in outcomes
