@@ -18,7 +18,7 @@ def sentence(text: str) -> str:
     keeps its beginning and its end: they say what is wrong and what to do.
     """
     text = text.replace("\n", " ")
-    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return text if len(text) <= SENTENCE_MAX else f"{text[:_HEAD]} [...] {text[-_TAIL:]}"
 
 

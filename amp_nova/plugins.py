@@ -17,15 +17,15 @@ POLICIES = "amp_nova.policies"
 @functools.cache
 def _factory(name: str) -> Any:
     """A policy's factory; the exception if it fails to import, ``None`` if it is not installed."""
-    found: list[Any] = []
+    failures: list[Any] = []
 
     def broken(_manager: object, _entry_point: object, exc: BaseException) -> None:
-        found.append(exc)
+        failures.append(exc)
 
     manager: NamedExtensionManager[Any] = NamedExtensionManager(
         POLICIES, [name], on_load_failure_callback=broken, on_missing_entrypoints_callback=None
     )
-    return next((extension.plugin for extension in manager), found[0] if found else None)
+    return next((extension.plugin for extension in manager), failures[0] if failures else None)
 
 
 def policies() -> tuple[str, ...]:
@@ -80,8 +80,8 @@ def load_policy(name: str, /, **params: object) -> Policy:
 def _value(name: str, key: str, value: object, types: Mapping[str, Any]) -> object:
     """The value of one parameter; text is parsed as the type of the field."""
     if key not in types:
-        known = f"it has {', '.join(types)}" if types else "it has none"
-        raise ConfigInvalid(f"policy '{name}' has no parameter '{key}': {known}")
+        parameters = f"it has {', '.join(types)}" if types else "it has none"
+        raise ConfigInvalid(f"policy '{name}' has no parameter '{key}': {parameters}")
     if not isinstance(value, str):
         return value
     kind = getattr(types[key], "__name__", str(types[key]))

@@ -2,8 +2,7 @@
 
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import host_report
+from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.state import bookings
 from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.context import Context, Terms

@@ -1,6 +1,7 @@
 """Arguments of the programs: errors in one sentence, and values within bounds."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -47,6 +48,32 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def number(low: float, high: float) -> Callable[[str], float]:
+    """The type of an argument that is a number from ``low`` to ``high``."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def ips(text: str) -> float:
+    """The type of an argument in instructions per second, written as in ``amp:ips``."""
+    from amp_nova.flavor.extra_specs import examine
+
+    booking, _ = examine({"amp:ips": text}, 1)
+    value = booking.vcpus[0].ips if booking else None
+    if value is None or value < 1.0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a decimal from 1 to 1000T, such as 2.5G")
+    return value
+
+
 def pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
     """The values by key of ``KEY=VALUE``; ``ConfigInvalid`` begins with ``name``, what they are."""
     values: dict[str, str] = {}
@@ -60,9 +87,9 @@ def pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence: the known word that ``word`` resembles, or nothing."""
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of a sentence: the one of ``words`` that ``word`` resembles, or nothing."""
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(words), n=1)
     return f": did you mean '{near[0]}'?" if near else ""

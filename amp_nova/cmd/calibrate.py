@@ -29,17 +29,17 @@ TRIES = 3
 
 
 def _kernels(text: str) -> tuple[Kernel, ...]:
-    known = {k.name: k for k in stress_ng.KERNELS}
+    kernels = {k.name: k for k in stress_ng.KERNELS}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in known:
+        if name not in kernels:
             raise argparse.ArgumentTypeError(
-                f"no kernel '{name}'; the kernels are {', '.join(known)}"
+                f"no kernel '{name}'; the kernels are {', '.join(kernels)}"
             )
-    if not any(known[name].cpu_bound for name in names):
+    if not any(kernels[name].cpu_bound for name in names):
         bound = ", ".join(k.name for k in stress_ng.KERNELS if k.cpu_bound)
         raise argparse.ArgumentTypeError(f"'{text}' has no CPU-bound kernel; add one of {bound}")
-    return tuple(known[name] for name in names)
+    return tuple(kernels[name] for name in names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ def _foreign(
     args: argparse.Namespace, generator: StressNg, types: Sequence[str]
 ) -> tuple[Reference, str]:
     """The reference core of another host, and the name of that host."""
-    path, found = args.reference, file.read(args.reference)
-    made = found.provenance
-    if found.reference_host is not None:
+    path, other = args.reference, file.read(args.reference)
+    made = other.provenance
+    if other.reference_host is not None:
         raise CalibrationInvalid(
-            f"{path} is itself relative to '{found.reference}' of host '{found.reference_host}';"
+            f"{path} is itself relative to '{other.reference}' of host '{other.reference_host}';"
             " pass the calibration of that host"
         )
     if made.stress_ng_version != generator.version:
@@ -160,17 +160,17 @@ def _foreign(
             f" {generator.version}, which counts differently; install the same version on both"
         )
     for kernel in args.kernels:
-        if kernel not in found.kernels:
+        if kernel not in other.kernels:
             raise CalibrationInvalid(
                 f"{path} has no kernel '{kernel.name}' ({kernel.arguments}); pass --kernels with"
-                f" some that it has: {','.join(k.name for k in found.kernels)}"
+                f" some that it has: {','.join(k.name for k in other.kernels)}"
             )
     samples = tuple(
         # Different cores of two hosts may have the same name.
         dataclasses.replace(s, core_type=_distinct(s.core_type, types, made.host))
-        for s in found.samples
+        for s in other.samples
     )
-    return Reference(_distinct(found.reference, types, made.host), samples, foreign=True), made.host
+    return Reference(_distinct(other.reference, types, made.host), samples, foreign=True), made.host
 
 
 def _distinct(name: str, types: Sequence[str], host: str) -> str:
@@ -275,38 +275,38 @@ def _own_reference(
     return Reference(task.configured or slowest, tuple(samples))
 
 
-def _table(found: Calibration, end: str) -> Answer:
+def _table(result: Calibration, end: str) -> Answer:
     """A row for every core type, with a column for every kernel; ``end``: the last line below."""
-    kernels = [k.name for k in found.kernels]
+    kernels = [k.name for k in result.kernels]
     # Without the samples, which are thousands of lines.
-    document = dataclasses.asdict(dataclasses.replace(found, samples=()))
+    document = dataclasses.asdict(dataclasses.replace(result, samples=()))
     return Answer(
         ["Core Type", "pCPUs", "Coefficient", "Interval", *kernels, "Nominal Ips", "SMT Busy"],
-        [_row(result) for result in found.core_types],
+        [_row(t) for t in result.core_types],
         document,
-        below=[*_notes(found), end],
+        below=[*_notes(result), end],
     )
 
 
-def _notes(found: Calibration) -> list[str]:
+def _notes(result: Calibration) -> list[str]:
     """The lines below the table."""
-    confidence = min(r.coefficient.confidence_ratio for r in found.core_types)
-    host = f" of host '{found.reference_host}'" if found.reference_host else ""
-    bound = ", ".join(k.name for k in found.kernels if k.cpu_bound)
-    made = found.provenance
+    confidence = min(r.coefficient.confidence_ratio for r in result.core_types)
+    host = f" of host '{result.reference_host}'" if result.reference_host else ""
+    bound = ", ".join(k.name for k in result.kernels if k.cpu_bound)
+    made = result.provenance
     lines = [
         "",
-        f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
+        f"reference core: '{result.reference}'{host}; coefficient: geometric mean of {bound}",
         f"interval: contains the true coefficient with {confidence:.0%} confidence",
         f"measured: {made.repeat} rounds of {made.run_s} s with stress-ng {made.stress_ng_version}",
     ]
-    if any(result.smt_busy_factor for result in found.core_types):
+    if any(t.smt_busy_factor for t in result.core_types):
         lines.append(
             "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
         )
-    if found.nominal_ips_missing:
-        lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
-    return [*lines, *(f"warning: {w}" for w in found.warnings)]
+    if result.nominal_ips_missing:
+        lines.append(f"no nominal Ips: {result.nominal_ips_missing}")
+    return [*lines, *(f"warning: {w}" for w in result.warnings)]
 
 
 def _row(result: TypeResult) -> list[object]:

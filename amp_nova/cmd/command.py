@@ -123,7 +123,9 @@ class Report(_Quick, lister.Lister):
             print(as_json(answer.document, None if parsed_args.noindent else 2), file=out)
             return 0
         if form == "yaml":
-            print(as_yaml(answer.document), end="", file=out)
+            import yaml
+
+            yaml.safe_dump(answer.document, out, sort_keys=False, allow_unicode=True)
             return 0
         print(*answer.above, sep="\n", end="\n" * bool(answer.above), file=out)
         if answer.rows:
@@ -137,14 +139,6 @@ def as_json(document: object, indent: int | None = 2) -> str:
     import json
 
     return json.dumps(document, indent=indent, allow_nan=False)
-
-
-def as_yaml(document: object) -> str:
-    """Plain data as YAML."""
-    import yaml
-
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    return text
 
 
 def short(value: T) -> T | float:

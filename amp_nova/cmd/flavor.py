@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from amp_nova.cmd.arguments import pairs, whole
+from amp_nova.cmd.arguments import ips, pairs, whole
 from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
@@ -32,13 +32,13 @@ extra specs:
         )
         parser.add_argument(
             "--reference-ips",
+            type=ips,
             metavar="IPS",
             help="Ips of the reference core, to convert amp:ips for Placement, such as 2.5G",
         )
 
     def answer(self, args: argparse.Namespace) -> Answer:
         """The booking; all errors are one sentence, and a document has them too."""
-        reference_ips = _reference_ips(args.reference_ips)
         booking, errors = _booking(args)
         if booking is None:
             wrong = BookingInvalid("; ".join(errors))
@@ -47,8 +47,8 @@ extra specs:
             self.log.error("%s", wrong)
             self.status = 2
             return Answer((), (), _document(errors, [], {}))
-        properties = placement(booking, reference_ips)
-        vcpu_rows = _vcpus(booking, reference_ips)
+        properties = placement(booking, args.reference_ips)
+        vcpu_rows = _vcpus(booking, args.reference_ips)
         chosen = any("coefficient" in row for row in vcpu_rows)
         columns = [*COLUMNS, *(["Coefficient"] if chosen else [])]
         rows = [_row(row)[: len(columns)] for row in vcpu_rows]
@@ -76,18 +76,6 @@ def _document(
         "vcpus": vcpus,
         "placement": properties,
     }
-
-
-def _reference_ips(text: str | None) -> float | None:
-    if text is None:
-        return None
-    booking, _ = examine({"amp:ips": text}, 1)
-    value = booking.vcpus[0].ips if booking else None
-    if value is None or value < 1.0:
-        raise BookingInvalid(
-            f"--reference-ips {text!r} is not allowed: give a decimal from 1 to 1000T, such as 2.5G"
-        )
-    return value
 
 
 def _vcpus(booking: Booking, reference_ips: float | None) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket, locks
 from amp_nova.agent.operator.pause import Pauses
-from amp_nova.cmd.arguments import add_config_file
+from amp_nova.cmd.arguments import add_config_file, number
 from amp_nova.cmd.command import Answer, Command, Report, Screen, short
 from amp_nova.exceptions import AmpError, AnswerIsNo, ConfigInvalid
 
@@ -104,9 +104,11 @@ class Explain(Report):
     def answer(self, args: argparse.Namespace) -> Answer:
         """The reasons for its allocation; ``AnswerIsNo`` if it is not on this host."""
         state_path = Path(options.load(files=args.config_file).agent.state_path)
-        found = _answer(state_path, {"command": "explain", "instance": args.instance})["explain"]
-        name = f"{found['domain']} ({found['instance']})"
-        return Answer(("Reason",), [(line,) for line in found["because"]], found, above=[name])
+        question = {"command": "explain", "instance": args.instance}
+        explained = _answer(state_path, question)["explain"]
+        name = f"{explained['domain']} ({explained['instance']})"
+        rows = [(line,) for line in explained["because"]]
+        return Answer(("Reason",), rows, explained, above=[name])
 
 
 def _status(state_path: Path) -> Answer:
@@ -144,16 +146,6 @@ def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
-    return value
-
-
 def _find(conf: Any, instance: str) -> str:
     try:
         from amp_nova.agent.operator.instances import resolve
@@ -172,7 +164,7 @@ class Pause(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``pause``."""
         parser.add_argument(
-            "--ttl", type=_seconds, required=True, metavar="S", help="for how many seconds"
+            "--ttl", type=number(0.1, 1e9), required=True, metavar="S", help="for how many seconds"
         )
         parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
         add_config_file(parser)

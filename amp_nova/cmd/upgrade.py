@@ -40,8 +40,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def check_names(self) -> Result:
         """Every option in amp-nova's sections exists in this version."""
-        if found := [sentence for file in self._files for sentence in _unknown(file)]:
-            return Result(Code.WARNING, "; ".join(found))
+        if problems := [sentence for file in self._files for sentence in _unknown(file)]:
+            return Result(Code.WARNING, "; ".join(problems))
         return Result(Code.SUCCESS)
 
     def check_machine(self) -> Result:
@@ -92,17 +92,17 @@ class Checks(upgradecheck.UpgradeCommands):
 
 def _unknown(file: str) -> Iterator[str]:
     """A sentence for each option in a file that no longer exists or never did."""
-    known = {group: {opt.name for opt in opts} for group, opts in options.list_opts()}
+    names_by_section = {group: {opt.name for opt in opts} for group, opts in options.list_opts()}
     sections: dict[str, dict[str, list[str]]] = {}
     with contextlib.suppress(cfg.Error, OSError, UnicodeError):  # ``check_values`` reports these
         cfg.ConfigParser(file, sections).parse()
     for section, values in sections.items():
-        if section not in known:
-            if hint := nearest(section, known):
+        if section not in names_by_section:
+            if hint := nearest(section, names_by_section):
                 yield f"{file} has a section [{section}]{hint}"
         elif section != "placement":  # keystoneauth has options there that depend on others
-            for name in sorted(values.keys() - known[section]):
-                hint = nearest(name, known[section]) or ": delete it"
+            for name in sorted(values.keys() - names_by_section[section]):
+                hint = nearest(name, names_by_section[section]) or ": delete it"
                 yield f"{file} sets [{section}] {name}, which does not exist{hint}"
 
 

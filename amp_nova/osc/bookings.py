@@ -49,8 +49,8 @@ def in_refcores(flavor: Flavor) -> Booking | None:
     if not units.isdecimal():
         return None
     ips = sum(v.ips or 0.0 for v in booking.vcpus)
-    known = sum(v.refcores or 0.0 for v in booking.vcpus)
-    ratio = max(0.0, int(units) / 1000 - known) / ips
+    refcores = sum(v.refcores or 0.0 for v in booking.vcpus)
+    ratio = max(0.0, int(units) / 1000 - refcores) / ips
     vcpus = (
         v if v.ips is None else VcpuBooking(v.index, "pref_core", refcores=v.ips * ratio)
         for v in booking.vcpus
@@ -67,21 +67,21 @@ def problems(flavor: Flavor) -> list[str]:
 
 
 def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
-    found, in_ips = claim_specs(flavor.specs), any(v.ips is not None for v in booking.vcpus)
+    claim, in_ips = claim_specs(flavor.specs), any(v.ips is not None for v in booking.vcpus)
     wanted = placement(booking)
-    if found == wanted:
+    if claim == wanted:
         if in_ips:
             return ["it claims nothing in Placement: set it with --reference-ips"]
         return []
-    if in_ips and CLAIM_KEY in found:  # the Ips of the reference core are not known here
-        ips, refcores = sum(v.ips or 0.0 for v in booking.vcpus), int(found[CLAIM_KEY]) / 1000
+    if in_ips and CLAIM_KEY in claim:  # the Ips of the reference core are not known here
+        ips, refcores = sum(v.ips or 0.0 for v in booking.vcpus), int(claim[CLAIM_KEY]) / 1000
         as_claimed = placement(booking, ips / max(refcores, 1e-3))
-        wanted = {**as_claimed, CLAIM_KEY: found[CLAIM_KEY]}
-    if not found:
+        wanted = {**as_claimed, CLAIM_KEY: claim[CLAIM_KEY]}
+    if not claim:
         return ["it claims nothing in Placement: two schedulers may give its capacity twice"]
-    different = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    different = sorted(k for k in {*claim, *wanted} if claim.get(k) != wanted.get(k))
     return [
-        f"{key} is {found.get(key, 'missing')}, its booking needs {wanted.get(key, 'none')}"
+        f"{key} is {claim.get(key, 'missing')}, its booking needs {wanted.get(key, 'none')}"
         for key in different
     ]
 

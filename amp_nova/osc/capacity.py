@@ -76,9 +76,9 @@ def _row(flavor: Flavor, hosts: Sequence[tuple[Host, HostReport | None, Booked]]
     words = bookings.words(booking, errors)
     if booking is None:
         return flavor.name, flavor.vcpus, words, 0, "its extra specs"
-    found = [fits(flavor, booking, *host) for host in hosts]
-    limits = Counter(fit.limit for fit in found).most_common(1)
-    total = sum(fit.servers for fit in found)
+    results = [fits(flavor, booking, *host) for host in hosts]
+    limits = Counter(fit.limit for fit in results).most_common(1)
+    total = sum(fit.servers for fit in results)
     return flavor.name, flavor.vcpus, words, total, limits[0][0] if limits else None
 
 
@@ -98,7 +98,7 @@ def fits(
     Without a ``report`` the host's pCPUs are unknown, and fragmentation is ignored.
     """
     needs = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mib, "DISK_GB": flavor.disk_gb}
-    found = [
+    limits = [
         Fits(max(0, host.free[name]) // need, name)
         for name, need in needs.items()
         if need and name in host.free
@@ -107,10 +107,10 @@ def fits(
         units = bookings.claimed(flavor)
         offers = [o for o in host.offers if _may_claim(flavor, booking, o)]
         if units:
-            found.append(Fits(sum(o.free // units for o in offers), CAPACITY))
+            limits.append(Fits(sum(o.free // units for o in offers), CAPACITY))
         elif not offers:
-            found.append(Fits(0, CAPACITY))
-    fewest = min(found, key=lambda fit: fit.servers, default=Fits(UNLIMITED, ""))
+            limits.append(Fits(0, CAPACITY))
+    fewest = min(limits, key=lambda fit: fit.servers, default=Fits(UNLIMITED, ""))
     in_refcores = bookings.in_refcores(flavor)
     if report is None or in_refcores is None or not booking.booked:
         return fewest

@@ -62,8 +62,8 @@ class Prometheus:
                 timeout=TIMEOUT_S,
                 raise_exc=False,
             )
-            found = answer.json()["data"]["result"]
-            return [(series["metric"], float(series["value"][1])) for series in found]
+            vector = answer.json()["data"]["result"]
+            return [(series["metric"], float(series["value"][1])) for series in vector]
         except (ClientException, ValueError, LookupError, TypeError) as exc:
             self._failed = True
             LOG.warning("no measured values: Prometheus at %s failed: %s", self._url, exc)
@@ -84,8 +84,8 @@ class Cloud:
 
     def flavors(self) -> list[Flavor]:
         """All flavors that the caller may see, by name."""
-        found = self._pages("/flavors/detail", {"is_public": "None"}, "flavors")
-        return sorted((_flavor(f) for f in found), key=lambda f: f.name)
+        flavors = self._pages("/flavors/detail", {"is_public": "None"}, "flavors")
+        return sorted((_flavor(f) for f in flavors), key=lambda f: f.name)
 
     def flavor(self, name: str) -> Flavor:
         """The flavor of this name or id."""
@@ -94,8 +94,8 @@ class Cloud:
     def servers(self, *, all_projects: bool = False) -> list[Server]:
         """The servers of the caller's project, or of all projects, by name."""
         wanted = {"all_tenants": "1"} if all_projects else {}
-        found = self._pages("/servers/detail", wanted, "servers")
-        return sorted((_server(s) for s in found), key=lambda s: (s.name, s.id))
+        servers = self._pages("/servers/detail", wanted, "servers")
+        return sorted((_server(s) for s in servers), key=lambda s: (s.name, s.id))
 
     def server(self, name: str, *, all_projects: bool = False) -> Server:
         """The server of this name or id."""
@@ -130,12 +130,12 @@ class Cloud:
                     f"--prometheus {url!r} is not an address: write http://HOST:PORT"
                 )
             return Prometheus(session, url.rstrip("/"), authenticated=False)
-        found = session.get_endpoint(
+        endpoint = session.get_endpoint(
             service_type="prometheus",
             interface=config.get_interface("prometheus"),
             region_name=config.get_region_name("prometheus"),
         )
-        return Prometheus(session, found.rstrip("/"), authenticated=True) if found else None
+        return Prometheus(session, endpoint.rstrip("/"), authenticated=True) if endpoint else None
 
     def _nova(self, method: str, path: str, **more: Any) -> Any:
         answer = getattr(self._connection.compute, method)(path, microversion=NOVA_VERSION, **more)
@@ -143,21 +143,21 @@ class Cloud:
 
     def _pages(self, path: str, query: Mapping[str, str], key: str) -> list[dict[str, Any]]:
         """All items of a list that Nova returns in pages."""
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         marker: dict[str, str] = {}
         while page := self._nova("get", f"{path}?{urlencode({**query, **marker})}")[key]:
-            found += page
+            items += page
             marker = {"marker": page[-1]["id"]}
-        return found
+        return items
 
 
 def _named(name: str, candidates: Sequence[Named], kind: str, remedy: str) -> Named:
     """The one candidate of this id or name; ``ConfigInvalid`` if there is not exactly one."""
-    found = [c for c in candidates if c.id == name] or [c for c in candidates if c.name == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigInvalid(f"{len(found)} {kind}s are named {name!r}: give the id of one")
+    matches = [c for c in candidates if c.id == name] or [c for c in candidates if c.name == name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigInvalid(f"{len(matches)} {kind}s are named {name!r}: give the id of one")
     raise ConfigInvalid(f"there is no {kind} {name!r}: see '{remedy}'")
 
 
@@ -193,19 +193,19 @@ def _server(data: Mapping[str, Any]) -> Server:
 
 def by_label(prometheus: Prometheus | None, label: str, expression: str) -> dict[str, float]:
     """Values by the value of one label."""
-    found = prometheus.query(expression) if prometheus else []
-    return {labels[label]: value for labels, value in found if label in labels}
+    series = prometheus.query(expression) if prometheus else []
+    return {labels[label]: value for labels, value in series if label in labels}
 
 
 def by_host(
     prometheus: Prometheus | None, nodes: Iterable[str], expression: str, label: str = ""
 ) -> dict[tuple[str, str], float]:
     """Values by host and by the value of ``label``."""
-    found: dict[tuple[str, str], float] = {}
-    known = {name: node for node in nodes for name in (node.split(".")[0], node)}
+    values: dict[tuple[str, str], float] = {}
+    nodes_by_name = {name: node for node in nodes for name in (node.split(".")[0], node)}
     for labels, value in prometheus.query(expression) if prometheus else []:
         # The label that the scrape job sets, else the address that is scraped.
         name = labels.get("host") or labels.get("instance", "").rpartition(":")[0]
-        if node := known.get(name) or known.get(name.split(".")[0]):
-            found[node, labels.get(label, "")] = value
-    return found
+        if node := nodes_by_name.get(name) or nodes_by_name.get(name.split(".")[0]):
+            values[node, labels.get(label, "")] = value
+    return values

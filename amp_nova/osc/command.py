@@ -43,10 +43,10 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 def prometheus(cloud: Cloud, args: argparse.Namespace, log: Any) -> Prometheus | None:
     """The Prometheus to ask for measured values; logs a warning if there is none (``None``)."""
-    found = cloud.prometheus(args.prometheus)
-    if found is None:
+    source = cloud.prometheus(args.prometheus)
+    if source is None:
         log.warning("no measured values: give --prometheus URL, or register it in the catalogue")
-    return found
+    return source
 
 
 def rounded(value: float | None, digits: int = 3) -> float | None:

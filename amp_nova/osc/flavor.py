@@ -6,9 +6,9 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
-from amp_nova.cmd.arguments import pairs
+from amp_nova.cmd.arguments import ips, pairs
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, fault, parse
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, parse
 from amp_nova.flavor.placement_resources import placement
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
@@ -88,9 +88,7 @@ class SetFlavor(ShowOne):
         flavor = self.cloud.flavor(parsed_args.flavor)
         given = pairs("extra spec", parsed_args.specs)
         if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
-            raise BookingInvalid(
-                f"extra spec {foreign[0]!r} is not allowed: write {NAMESPACE}:NAME"
-            )
+            raise BookingInvalid(f"{foreign[0]!r} is not allowed: write {NAMESPACE}:NAME=VALUE")
         return _write(
             self.cloud, flavor, {**bookings.own_specs(flavor.specs), **given}, parsed_args
         )
@@ -127,6 +125,7 @@ def add_claim(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-claim", action="store_true", help="claim nothing in Placement")
     parser.add_argument(
         "--reference-ips",
+        type=ips,
         metavar="IPS",
         help="Ips of the reference core, to claim amp:ips, such as 2.5G (amp-nova topology)",
     )
@@ -176,12 +175,7 @@ def _claim(specs: Mapping[str, str], vcpus: int, args: argparse.Namespace) -> di
     booking = parse(specs, vcpus)
     if args.no_claim or not booking.booked:
         return {}
-    reference_ips = None
-    if (text := args.reference_ips) is not None:
-        if fault(f"{NAMESPACE}:ips", text):
-            raise BookingInvalid(f"--reference-ips {text!r} is not allowed: give Ips such as 2.5G")
-        reference_ips = parse({f"{NAMESPACE}:ips": text}, 1).vcpus[0].ips
-    if not (claim := placement(booking, reference_ips)):
+    if not (claim := placement(booking, args.reference_ips)):
         raise BookingInvalid(
             "a booking in Ips is claimed in reference cores: give --reference-ips IPS, the Ips of "
             "the reference core ('amp-nova topology' on a host that has it), or --no-claim"

@@ -68,9 +68,9 @@ def read_hosts(cloud: Cloud) -> list[Host]:
     for provider in providers:
         children.setdefault(provider["parent_provider_uuid"], []).append(provider)
     roots = [
-        (root, found)
+        (root, own)
         for root in providers
-        if (found := _own(root["name"], children.get(root["uuid"], ())))
+        if (own := _own(root["name"], children.get(root["uuid"], ())))
     ]
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         hosts = pool.map(lambda each: _host(cloud, *each), roots)
@@ -80,8 +80,8 @@ def read_hosts(cloud: Cloud) -> list[Host]:
 def _own(node: str, children: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """UUIDs of the agent's providers, by core type."""
     prefix = provider_name(node, "")
-    found = {c["name"]: c["uuid"] for c in children if c["name"].startswith(prefix)}
-    return {name.removeprefix(prefix): uuid for name, uuid in sorted(found.items())}
+    uuids = {c["name"]: c["uuid"] for c in children if c["name"].startswith(prefix)}
+    return {name.removeprefix(prefix): uuid for name, uuid in sorted(uuids.items())}
 
 
 def _host(cloud: Cloud, root: Mapping[str, Any], own: Mapping[str, str]) -> Host:
@@ -96,9 +96,9 @@ def _host(cloud: Cloud, root: Mapping[str, Any], own: Mapping[str, str]) -> Host
 
 def _offer(cloud: Cloud, core_type: str, uuid: str) -> Offer:
     inventories, usages, traits = _provider(cloud, uuid)
-    found = inventories.get(PLACEMENT_CLASS, {"total": 0, "reserved": 0})
+    inventory = inventories.get(PLACEMENT_CLASS, {"total": 0, "reserved": 0})
     claimed = usages.get(PLACEMENT_CLASS, 0)
-    return Offer(core_type, found["total"], found["reserved"], claimed, IPS_TRAIT in traits)
+    return Offer(core_type, inventory["total"], inventory["reserved"], claimed, IPS_TRAIT in traits)
 
 
 def _provider(cloud: Cloud, uuid: str) -> tuple[dict[str, Any], dict[str, int], set[str]]:
@@ -113,8 +113,8 @@ def _provider(cloud: Cloud, uuid: str) -> tuple[dict[str, Any], dict[str, int], 
 
 def claimed_by(cloud: Cloud, server: str) -> dict[str, float]:
     """What a server claims, in reference cores, by the name of the provider."""
-    found = cloud.placement(f"/allocations/{server}")["allocations"]
-    claims = {u: a["resources"].get(PLACEMENT_CLASS, 0) / 1000 for u, a in found.items()}
+    allocations = cloud.placement(f"/allocations/{server}")["allocations"]
+    claims = {u: a["resources"].get(PLACEMENT_CLASS, 0) / 1000 for u, a in allocations.items()}
     names = {u: cloud.placement(f"/resource_providers/{u}")["name"] for u, c in claims.items() if c}
     return {names[uuid]: claims[uuid] for uuid in names}
 
@@ -171,13 +171,13 @@ class ShowHost(ShowOne):
         hosts = {host.node: host for host in read_hosts(self.cloud)}
         host = hosts.get(parsed_args.host)
         if host is None:
-            known = ", ".join(hosts) or NO_HOSTS
-            raise ConfigInvalid(f"no host {parsed_args.host!r} has an agent's providers: {known}")
+            others = ", ".join(hosts) or NO_HOSTS
+            raise ConfigInvalid(f"no host {parsed_args.host!r} has an agent's providers: {others}")
         measured = prometheus(self.cloud, parsed_args, self.log)
 
         def value(expression: str, label: str = "") -> dict[str, float]:
-            found = by_host(measured, [host.node], expression, label)
-            return {name: number for (_, name), number in found.items()}
+            values = by_host(measured, [host.node], expression, label)
+            return {name: number for (_, name), number in values.items()}
 
         shortfall = value(
             "sum by (host, instance, cause) "
@@ -201,13 +201,13 @@ class ShowHost(ShowOne):
 
     def _bookings(self, host: Host) -> list[dict[str, str]]:
         """Servers on the host that book capacity."""
-        found = []
+        rows = []
         for server in self.cloud.servers(all_projects=True):
             booking, _ = examine(server.flavor.specs, server.flavor.vcpus)
             if server.node == host.node and booking is not None and booking.booked:
                 words = bookings.described(booking)
-                found.append({"id": server.id, "name": server.name, "booking": words})
-        return found
+                rows.append({"id": server.id, "name": server.name, "booking": words})
+        return rows
 
 
 def _core_types(host: Host, coefficients: dict[str, float]) -> list[dict[str, object]]:

@@ -1,9 +1,9 @@
 """``openstack amp flavor scs``: bookings that keep what Sovereign Cloud Stack flavors promise."""
 
 import argparse
-import math
 from typing import Any
 
+from amp_nova.cmd.arguments import number
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor import scs
 from amp_nova.flavor.extra_specs import parse
@@ -13,6 +13,7 @@ from amp_nova.osc.cloud import Flavor
 from amp_nova.osc.command import Lister
 from amp_nova.osc.flavor import add_claim, with_claim, write
 
+_refcores = number(0.01, 1000.0)
 HEADINGS = ("Flavor", "VCPUs", "CPU Type", "Booking", "Result", "Reason")
 
 
@@ -82,16 +83,6 @@ class ScsFlavor(Lister):
 def _promises(flavor: Flavor) -> bool:
     """Whether a flavor is one of Sovereign Cloud Stack, even if its CPU type is not valid."""
     return scs.CPU_TYPE in flavor.specs or scs.cpu_type(flavor.name, flavor.specs) is not None
-
-
-def _refcores(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.01 <= value <= 1000.0 or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000")
-    return value
 
 
 def _whole(text: str) -> Whole:

@@ -79,8 +79,8 @@ class ShowServer(ShowOne):
         this = f'{{resource="{server.id}"}}'
 
         def value(metric: str, label: str) -> DictColumn:
-            found = by_label(measured, label, f"sum by ({label}) ({metric})")
-            return DictColumn({name: round(number, 3) for name, number in sorted(found.items())})
+            values = by_label(measured, label, f"sum by ({label}) ({metric})")
+            return DictColumn({name: round(number, 3) for name, number in sorted(values.items())})
 
         fields = {
             "id": server.id,

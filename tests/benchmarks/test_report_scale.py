@@ -29,8 +29,7 @@ from msgspec import structs
 from amp_nova import conf
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import host_report
+from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 from tests import broker, hosts

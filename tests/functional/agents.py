@@ -12,8 +12,8 @@ from oslo_config import cfg
 
 from amp_nova import conf as agent_conf
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import MessageBus, Publisher, host_report
+from amp_nova.agent.publish.host_info import HostInfo, host_report
+from amp_nova.agent.publish.host_reports import MessageBus, Publisher
 from amp_nova.control.context import Terms
 from amp_nova.wire.host_report import Origin
 from tests import hosts

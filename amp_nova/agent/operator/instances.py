@@ -21,9 +21,9 @@ def resolve(instance: str, here: dict[str, tuple[str, str]]) -> str:
         if position and RESERVED.fullmatch(instance):
             break
         # The Nova name of a domain that is not Nova's is empty, and must not match.
-        found = [uuid for uuid, names in here.items() if "" != names[position] == instance]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        matches = [uuid for uuid, names in here.items() if "" != names[position] == instance]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise AmpError(f"several instances here are named '{instance}': give the UUID")
     raise AmpError(f"no instance '{instance}' on this host: 'amp-nova status' lists its instances")

@@ -40,7 +40,7 @@ class Pauses:
         }
 
     def _load(self) -> dict[str, tuple[float | None, str]]:
-        found = {}
+        pauses = {}
         for path in self._folder.glob("*.json"):
             # An unreadable file pauses as well, to be on the safe side.
             until, why = None, "its pause file cannot be read; use 'amp-nova resume'"
@@ -48,8 +48,8 @@ class Pauses:
                 content = json.loads(path.read_text())
                 until = None if content["until_s"] is None else float(content["until_s"])
                 why = str(content["why"])
-            found[path.stem] = (until, why)
-        return found
+            pauses[path.stem] = (until, why)
+        return pauses
 
     def pause(self, resource: str, why: str, ttl_s: float | None = None) -> None:
         """Pause the instance with this UUID for ``ttl_s`` seconds, or until it is resumed.

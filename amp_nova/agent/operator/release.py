@@ -78,11 +78,11 @@ def release(
     changes: list[str] = []
     with locks.locked(state_path, locks.CYCLE, wait_s=locks.WAIT_S):
         host, left = _observe(conf)
-        known = host.names()
+        known_names = host.names()
         for uuid in _chosen(instances, host):
             made, failed, managed = _restore(host, uuid, dry_run=True)
             if managed or instances is not None:
-                names.append(known[uuid][0])
+                names.append(known_names[uuid][0])
                 # Pause first: libvirt sends a running agent an event for every change.
                 left += [] if dry_run else _exclude(state_path, uuid, host)
             if not dry_run:

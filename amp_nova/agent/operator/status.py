@@ -51,10 +51,10 @@ def _vcpu(vcpu: VcpuRecord) -> dict[str, Any]:
 
 def _speedup(vcpu: VcpuRecord) -> dict[str, Any] | None:
     """The vCPU's own speedup on the fastest core type over the slowest; ``None`` if unknown."""
-    known = vcpu.profile.speedup
-    if known is None:
+    speedup = vcpu.profile.speedup
+    if speedup is None:
         return None
-    return {"ratio": known.value, "error": known.se, "source": known.source}
+    return {"ratio": speedup.value, "error": speedup.se, "source": speedup.source}
 
 
 def explain(cycle: Cycle, resource: str) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def advance(before: History, cycle: Cycle, now_s: float) -> History:
     for domain in cycle.observation.domains:
         resource = domain.domain.resource
         booked, delivered, total = in_refcores(cycle, domain)
-        known = before.short_ref_s.get(resource, total)
-        short = (max(0.0, a - b) / (span_s or 1.0) for a, b in zip(total, known, strict=True))
+        last_total = before.short_ref_s.get(resource, total)
+        short = (max(0.0, a - b) / (span_s or 1.0) for a, b in zip(total, last_total, strict=True))
         row = array("f", (booked, delivered, span_s, *short))
         values[resource] = (before.values.get(resource, array("f")) + row)[-len(times_s) * FLOATS :]
         totals[resource] = total

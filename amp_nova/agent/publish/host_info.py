@@ -1,4 +1,4 @@
-"""What a host offers and has left to book, which bookings are not enforced, and its agent's state.
+"""What a host offers and has left to book, its host report, and what its agent knows of itself.
 
 Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sentences.
 """
@@ -6,8 +6,9 @@ Reasons are short words for metrics and alerts; ``amp-nova explain`` has the sen
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from amp_nova.accounting.slowdown import Shared, slowdown
@@ -18,11 +19,13 @@ from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.flavor.extra_specs import examine
+from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.flavor.placement_resources import claims
 from amp_nova.hardware.effective_speed import effective_speed, for_admission, thread_of_empty_core
 from amp_nova.model import cpulist
+from amp_nova.model.observation import Domain, DomainReading, Observation
 from amp_nova.model.topology import CoreType, Topology
+from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,12 @@ def headroom_refcores(cycle: Cycle, info: HostInfo) -> Mapping[str, float]:
         if home.pcpu in free.cores and home.cores is not None:
             shared = math.inf if home.whole_core else home.cores
             free.take(Option(home.cores, shared, frozenset({home.pcpu})), home.pcpu)
-    found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
+    refcores = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
     for pcpu in info.bookable_of(topology):
         core_type = topology.type_of(pcpu)
-        if core_type is not None and core_type.name in found:
-            found[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
-    return found
+        if core_type is not None and core_type.name in refcores:
+            refcores[core_type.name] += max(0.0, free.cores[pcpu]) * _worth(core_type, pcpu, free)
+    return refcores
 
 
 def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
@@ -130,19 +133,19 @@ def unclaimed_refcores(cycle: Cycle) -> Mapping[str, float]:
 
     Instances that do not run count on the core type that they require, else on the slowest.
     """
-    topology, found = cycle.topology, defaultdict[str, float](float)
+    topology, by_type = cycle.topology, defaultdict[str, float](float)
     usual = next((t.name for t in topology.core_types if t.coefficient is not None), "")
     for reading in (*cycle.observation.domains, *cycle.observation.inactive):
-        domain, known = reading.domain, cycle.bookings.get(reading.domain.resource)
-        booking = known.booking if known else examine(domain.specs, domain.vcpus)[0]
+        domain, state = reading.domain, cycle.bookings.get(reading.domain.resource)
+        booking = state.booking if state else examine(domain.specs, domain.vcpus)[0]
         if booking is None or claims(domain.specs):
             continue
         for vcpu in booking.vcpus:
             entitlement = cycle.entitlements.get((domain.resource, vcpu.index))
             on = entitlement.home.core_type if entitlement else None
             refcores = vcpu.refcores if vcpu.ips is None else least_refcores(vcpu.ips, topology)
-            found[on or booking.core_type or usual] += refcores or 0.0
-    return found
+            by_type[on or booking.core_type or usual] += refcores or 0.0
+    return by_type
 
 
 def _worth(core_type: CoreType, pcpu: int, free: FreeCores) -> float:
@@ -165,19 +168,19 @@ def unenforced(vcpu: VcpuRecord) -> dict[str, float]:
     booking, home = entitlement.booking, entitlement.home
     if booking.kind == "best_effort":
         return {}
-    found = ["failed"] if vcpu.failure else []
+    reasons = ["failed"] if vcpu.failure else []
     if entitlement.note is not None and entitlement.governed_by == "excluded":
-        found.append("excluded")
+        reasons.append("excluded")
     elif entitlement.note is not None:
         uncounted = booking.ips is not None and vcpu.reading.counts is None
-        found += ["unverifiable"] if uncounted else []
+        reasons += ["unverifiable"] if uncounted else []
         if home.cores is not None and home.pcpu is None:
-            found.append("over_booked")
+            reasons.append("over_booked")
         elif home.cores is None and not uncounted:
-            found.append("no_core_type")
+            reasons.append("no_core_type")
         elif not uncounted:
-            found.append("below_minimum")
-    return dict.fromkeys(found, 1)
+            reasons.append("below_minimum")
+    return dict.fromkeys(reasons, 1)
 
 
 def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
@@ -192,3 +195,86 @@ def slowdown_of(record: DomainRecord, topology: Topology) -> float | None:
     usable = frozenset[int]().union(*(v.entitlement.allowed for v in record.vcpus))
     pcpus = [len(usable & topology.pcpus_of(t.name)) for t in topology.core_types]
     return slowdown(shared, topology.core_types, pcpus)
+
+
+def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
+    """The host report of a cycle."""
+    bookable = info.bookable_of(cycle.topology)
+    return HostReport(
+        origin,
+        for_admission(cycle.topology, info.smt),
+        bookable,
+        info.reserve_ratio,
+        (
+            *map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains),
+            *_inactive(cycle.observation, bookable),
+        ),
+        info.policy,
+        info.counters,
+        healthy,
+        tuple(f"{d.domain.name}: {d.problem}" for d in cycle.domains if d.problem),
+    )
+
+
+def _instance(
+    cycle: Cycle, bookable: frozenset[int], seen: DomainReading, record: DomainRecord
+) -> ReportedInstance:
+    domain = seen.domain
+    # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
+    booking = cycle.bookings[domain.resource].booking
+    # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
+    read = _booked(booking, seen, bookable) | {v.reading.index: _vcpu(v) for v in record.vcpus}
+    return _reported(domain, booking, read)
+
+
+def _inactive(seen: Observation, bookable: frozenset[int]) -> Iterator[ReportedInstance]:
+    """Instances with a booking that do not run: Nova may start them at any time, without asking."""
+    running = {d.domain.resource for d in seen.domains}
+    for reading in seen.inactive:
+        domain = reading.domain
+        booking, _ = examine(domain.specs, domain.vcpus)
+        if booking is not None and booking.booked and domain.resource not in running:
+            yield _reported(domain, booking, _booked(booking, reading, bookable))
+
+
+def _booked(
+    booking: Booking, seen: DomainReading, bookable: frozenset[int]
+) -> dict[int, ReportedVcpu]:
+    """What is known of booked vCPUs, by index, even if nothing of them can be read."""
+    return {
+        v.index: ReportedVcpu(
+            v.index, v.refcores, v.ips, cpulist.show(seen.allowed.get(v.index) or bookable)
+        )
+        for v in booking.vcpus
+        if v.kind != "best_effort"
+    }
+
+
+def _reported(
+    domain: Domain, booking: Booking, read: Mapping[int, ReportedVcpu]
+) -> ReportedInstance:
+    return ReportedInstance(
+        domain.resource,
+        tuple(read[index] for index in sorted(read)),
+        booking.core_type,
+        booking.weight,
+        booking.efficiency,
+        domain.flavor_id,
+        domain.image,
+    )
+
+
+def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
+    entitlement, reading, profile = vcpu.entitlement, vcpu.reading, vcpu.profile
+    utilization = profile.score / profile.ipc if profile.score is not None and profile.ipc else None
+    speedup = profile.speedup
+    return ReportedVcpu(
+        reading.index,
+        entitlement.booking.refcores,
+        entitlement.booking.ips,
+        cpulist.show(reading.allowed),
+        entitlement.core_type,
+        entitlement.home.pcpu,
+        utilization and round(utilization, 4),
+        Speedup(round(speedup.value, 4), round(speedup.se, 4)) if speedup else None,
+    )

@@ -9,113 +9,25 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import oslo_messaging as messaging
 from msgspec.structs import replace
 from oslo_config import cfg
 
-from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.helper_threads import WAIT_MAX_S, Heartbeat, HelperThread
-from amp_nova.agent.publish.host_info import HostInfo
+from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.flavor.extra_specs import Booking, examine
-from amp_nova.hardware.effective_speed import for_admission
-from amp_nova.model import cpulist
-from amp_nova.model.observation import Domain, DomainReading, Observation
 from amp_nova.wire import topics
 from amp_nova.wire.encoding import encode
-from amp_nova.wire.host_report import HostReport, Origin, ReportedInstance, ReportedVcpu, Speedup
+from amp_nova.wire.host_report import Origin
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0
 GAP_LEAST_S = 1.0
 """Shortest time between two reports: a burst of changes causes one report per second."""
-
-
-def host_report(cycle: Cycle, info: HostInfo, origin: Origin, healthy: bool = True) -> HostReport:
-    """The host report of a cycle."""
-    bookable = info.bookable_of(cycle.topology)
-    return HostReport(
-        origin,
-        for_admission(cycle.topology, info.smt),
-        bookable,
-        info.reserve_ratio,
-        (
-            *map(partial(_instance, cycle, bookable), cycle.observation.domains, cycle.domains),
-            *_inactive(cycle.observation, bookable),
-        ),
-        info.policy,
-        info.counters,
-        healthy,
-        tuple(f"{d.domain.name}: {d.problem}" for d in cycle.domains if d.problem),
-    )
-
-
-def _instance(
-    cycle: Cycle, bookable: frozenset[int], seen: DomainReading, record: DomainRecord
-) -> ReportedInstance:
-    domain = seen.domain
-    # If it is invalid, the agent treats it as best effort, and the scheduler must do the same.
-    booking = cycle.bookings[domain.resource].booking
-    # A vCPU that cannot be read keeps its booking: its capacity must not be offered again.
-    read = _booked(booking, seen, bookable) | {v.reading.index: _vcpu(v) for v in record.vcpus}
-    return _reported(domain, booking, read)
-
-
-def _inactive(seen: Observation, bookable: frozenset[int]) -> Iterator[ReportedInstance]:
-    """Instances with a booking that do not run: Nova may start them at any time, without asking."""
-    running = {d.domain.resource for d in seen.domains}
-    for reading in seen.inactive:
-        domain = reading.domain
-        booking, _ = examine(domain.specs, domain.vcpus)
-        if booking is not None and booking.booked and domain.resource not in running:
-            yield _reported(domain, booking, _booked(booking, reading, bookable))
-
-
-def _booked(
-    booking: Booking, seen: DomainReading, bookable: frozenset[int]
-) -> dict[int, ReportedVcpu]:
-    """What is known of booked vCPUs, by index, even if nothing of them can be read."""
-    return {
-        v.index: ReportedVcpu(
-            v.index, v.refcores, v.ips, cpulist.show(seen.allowed.get(v.index) or bookable)
-        )
-        for v in booking.vcpus
-        if v.kind != "best_effort"
-    }
-
-
-def _reported(
-    domain: Domain, booking: Booking, read: Mapping[int, ReportedVcpu]
-) -> ReportedInstance:
-    return ReportedInstance(
-        domain.resource,
-        tuple(read[index] for index in sorted(read)),
-        booking.core_type,
-        booking.weight,
-        booking.efficiency,
-        domain.flavor_id,
-        domain.image,
-    )
-
-
-def _vcpu(vcpu: VcpuRecord) -> ReportedVcpu:
-    entitlement, reading, profile = vcpu.entitlement, vcpu.reading, vcpu.profile
-    utilization = profile.score / profile.ipc if profile.score is not None and profile.ipc else None
-    speedup = profile.speedup
-    return ReportedVcpu(
-        reading.index,
-        entitlement.booking.refcores,
-        entitlement.booking.ips,
-        cpulist.show(reading.allowed),
-        entitlement.core_type,
-        entitlement.home.pcpu,
-        utilization and round(utilization, 4),
-        Speedup(round(speedup.value, 4), round(speedup.se, 4)) if speedup else None,
-    )
 
 
 def connect(conf: cfg.ConfigOpts) -> Any:

@@ -51,8 +51,8 @@ class Row(Generic[T]):
         family = Metric(self.name.removesuffix(suffix), self.help, self.kind)
         names = (*labels, *self.labels)
         for values, record in records:
-            found = self.read(record)
-            for own, number in found.items() if isinstance(found, Mapping) else [((), found)]:
+            value = self.read(record)
+            for own, number in value.items() if isinstance(value, Mapping) else [((), value)]:
                 own = (own,) if isinstance(own, str) else own
                 if number is not None:
                     _add(family, self.name, dict(zip(names, (*values, *own), strict=True)), number)
@@ -88,14 +88,14 @@ class Snapshot:
 
 def snapshot(cycle: Cycle, admits: HostInfo | None = None) -> Snapshot:
     """The instances and vCPUs of a cycle."""
-    found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
-    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
-    return Snapshot(cycle, found, vcpus, admits)
+    records = [((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains]
+    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in records for v in d.vcpus)
+    return Snapshot(cycle, tuple(records), vcpus, admits)
 
 
 def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
-    found = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
-    return {labels: ratio for labels, ratio in found if ratio is not None}
+    ratios = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
+    return {labels: ratio for labels, ratio in ratios if ratio is not None}
 
 
 def _measurable(vcpu: VcpuRecord) -> bool:
@@ -107,13 +107,13 @@ def _measurable(vcpu: VcpuRecord) -> bool:
 def _shortfall(seen: Snapshot) -> dict[Labels, float]:
     """Shortfall by cause; a cause that cannot be measured on this core type has no sample."""
     types = {t.name: t for t in seen.cycle.topology.core_types}
-    found = {}
+    samples = {}
     for labels, vcpu in seen.vcpus:
-        known = measured(types.get(vcpu.entitlement.core_type or ""), vcpu.reading)
+        measurable = measured(types.get(vcpu.entitlement.core_type or ""), vcpu.reading)
         for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
-            if _measurable(vcpu) and (short_ref_s or known.get(cause, True)):
-                found[*labels, cause] = short_ref_s
-    return found
+            if _measurable(vcpu) and (short_ref_s or measurable.get(cause, True)):
+                samples[*labels, cause] = short_ref_s
+    return samples
 
 
 def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
@@ -128,9 +128,9 @@ def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
 
 def _problems(seen: Snapshot) -> dict[Labels, float]:
     """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
-    invalid = {r for r, known in seen.cycle.bookings.items() if known.problem}
-    found = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
-    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in found}
+    invalid = {r for r, state in seen.cycle.bookings.items() if state.problem}
+    problems = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
+    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in problems}
 
 
 def _source(name: str) -> str:

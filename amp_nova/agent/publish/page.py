@@ -82,25 +82,25 @@ class Instance:
         unit, amount = ("Ips", ips) if ips else ("refcores", self.booked)
         scale = amount / self.booked if self.booked else math.nan if ips else 1.0
         got = self.delivered * scale
-        known = "?" if math.isnan(got) else figure(got)
+        now = "?" if math.isnan(got) else figure(got)
         if not self.is_booked:
-            return "best effort" if known == "?" else f"{known} {unit}, best effort"
+            return "best effort" if now == "?" else f"{now} {unit}, best effort"
         ratios = [r for v in self.record.vcpus if (r := v.account.last.ratio) is not None]
         content = got < SHORT_RATIO * amount and ratios and min(ratios) >= SHORT_RATIO
-        return f"{known} of {figure(amount)} {unit}{', all it wanted' if content else ''}"
+        return f"{now} of {figure(amount)} {unit}{', all it wanted' if content else ''}"
 
 
 def _instances(cycle: Cycle, past: History) -> list[Instance]:
     """Every instance, the worst first."""
-    found = []
+    instances = []
     for record, reading in zip(cycle.domains, cycle.observation.domains, strict=True):
         booked, delivered, _ = history.in_refcores(cycle, reading)
         name = record.domain.display_name or record.domain.name
         rows = past.rows(record.domain.resource)
         lost = [sum(r[2] * r[i] for r in rows) for i in range(3, FLOATS)]
-        found.append(Instance(name, record, booked, delivered, rows, lost, _complaints(record)))
-    found.sort(key=lambda i: (not i.complaints, -round(sum(i.lost_ref_s), 1), i.name))
-    return found
+        instances.append(Instance(name, record, booked, delivered, rows, lost, _complaints(record)))
+    instances.sort(key=lambda i: (not i.complaints, -round(sum(i.lost_ref_s), 1), i.name))
+    return instances
 
 
 def _complaints(record: DomainRecord) -> list[str]:
@@ -111,8 +111,8 @@ def _complaints(record: DomainRecord) -> list[str]:
             by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(index)
         elif ratio is not None and ratio < SHORT_RATIO:
             by_reason[f"gets {ratio:.0%} of the booked capacity that it wants"].append(index)
-    found = [record.problem] if record.problem else []
-    return [*found, *(f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())]
+    problems = [record.problem] if record.problem else []
+    return [*problems, *(f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())]
 
 
 def render(view: View) -> str:

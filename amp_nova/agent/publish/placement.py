@@ -139,13 +139,13 @@ class Inventory:
 
     def _root(self) -> str:
         url = f"/resource_providers?name={self._node}"
-        found = self._request("get", url)["resource_providers"]
-        if not found:
+        roots = self._request("get", url)["resource_providers"]
+        if not roots:
             raise PlacementUnavailable(
                 f"there is no provider '{self._node}' yet, which nova-compute creates; if it has "
                 "another name, set [nova] hypervisor_hostname"
             )
-        return str(found[0]["uuid"])
+        return str(roots[0]["uuid"])
 
     def _declare(self, url: str) -> None:
         if url not in self._declared:
@@ -154,9 +154,9 @@ class Inventory:
 
     def _children(self, root: str) -> dict[str, str]:
         """UUIDs of the agent's providers below the host's provider, by name."""
-        found = self._request("get", f"/resource_providers?in_tree={root}")["resource_providers"]
+        in_tree = self._request("get", f"/resource_providers?in_tree={root}")["resource_providers"]
         prefix = provider_name(self._node, "")
-        return {p["name"]: p["uuid"] for p in found if p["name"].startswith(prefix)}
+        return {p["name"]: p["uuid"] for p in in_tree if p["name"].startswith(prefix)}
 
     def _create(self, provider: Provider, root: str) -> str:
         body = {"uuid": provider.uuid, "name": provider.name, "parent_provider_uuid": root}

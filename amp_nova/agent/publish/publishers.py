@@ -149,8 +149,8 @@ class Publishers:
             if about:
                 LOG.warning("counters of vCPUs (%s): %s", source, about)
         if counting:
-            found = sorted({source for source, _ in counting} - {NOT_COUNTED})
-            self._source = "+".join(found) or None
+            sources = sorted({source for source, _ in counting} - {NOT_COUNTED})
+            self._source = "+".join(sources) or None
         agent.counters = counting
         agent.hypervisor_up, agent.libvirt_calls = (
             self._hypervisor.available,
@@ -196,11 +196,11 @@ class Outbound:
 
     def publish(self, cycle: Cycle, counters: str | None = None) -> None:
         """Publish a cycle; ``counters``: what counts instructions. Does not block."""
-        known = self._info or self._start()
-        if known is None:
+        before = self._info or self._start()
+        if before is None:
             return
         policy = _policy(self._conf.agent, cycle.policy)
-        self._info = info = replace(known, counters=counters, policy=policy)
+        self._info = info = replace(before, counters=counters, policy=policy)
         if self._publisher is not None:
             self._publisher.offer(cycle, info)
         if self._inventory is not None:

@@ -155,9 +155,11 @@ def test_other_keys_are_ignored(check):
         (["amp:x=1", "--vcpus=٣"], "is not a whole number"),
         (["amp:x=1", "--vcpus=4097"], "'4097' is not a whole number"),
         (["amp:x=1", "--vcpus=" + "9" * 5000], "is not a whole number"),
-        (["amp:ips=1", "--reference-ips=fast"], "--reference-ips 'fast' is not allowed"),
-        (["amp:ips=1", "--reference-ips=0"], "--reference-ips '0' is not allowed"),
-        (["amp:ips=1", f"--reference-ips=0.{'0' * 310}1"], "is not allowed"),
+        (
+            ["amp:ips=1", "--reference-ips=fast"],
+            "--reference-ips: 'fast' is not a decimal from 1",
+        ),
+        (["amp:ips=1", "--reference-ips=0"], "'0' is not a decimal"),
         ([], "KEY=VALUE"),
     ],
 )

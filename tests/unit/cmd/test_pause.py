@@ -90,7 +90,7 @@ def test_time_to_live_is_a_number_of_seconds(run, excluded, ttl):
     status, _, err = run("pause", NAME, "--ttl", ttl)
 
     assert status == 2
-    assert f"'{ttl}' is not a number of seconds above 0" in err
+    assert f"'{ttl}' is not a number from 0.1 to 1e+09" in err
     assert excluded() == {}
 
 

@@ -117,75 +117,63 @@ def test_banked_time_is_explained():
     assert not [line for line in explained(reports.booked()) if "banked" in line]
 
 
-def test_unenforced_ips_booking_has_its_reason():
-    """The instance is told what keeps its instructions from being counted."""
-    assert explained(reports.ips(note="unverifiable: no counter")) == [
-        "vCPU 0 books 2.5e+09 instructions per second.",
-        "It has no CPU quota.",
-        "Unverifiable: no counter.",
-    ]
+def altered(vcpu, reading=None, **entitlement):
+    """The vCPU with another entitlement, and another reading if one is given."""
+    other = structs.replace(vcpu.entitlement, **entitlement)
+    return replace(vcpu, entitlement=other, reading=reading or vcpu.reading)
 
 
-def test_quota_of_the_ips_controller_is_the_present_one():
-    """It changes many times a second, so it is a share rather than a quota and a period."""
-    vcpu = reports.ips()
-    entitlement = structs.replace(
-        vcpu.entitlement,
-        quota=Quota(reports.HALF),
-        governed_by="ips",
-        reason="2.5e+09 Ips, as counted",
-    )
-    vcpu = replace(vcpu, reading=reports.reading(), entitlement=entitlement)
-
-    said = "Its quota is 25.00% of a pCPU at the moment: 2.5e+09 Ips, as counted."
-    assert said in explained(vcpu)
+FROM_FLAVOR = {
+    "allowed": frozenset({2, 3}),
+    "governed_by": "flavor",
+    "reason": "amp:core_type=fast",
+    "home": Home("fast"),
+}
+IPS = {"quota": Quota(reports.HALF), "governed_by": "ips", "reason": "2.5e+09 Ips, as counted"}
 
 
-def test_best_effort_is_explained():
-    """A vCPU that books nothing."""
-    assert explained(reports.best_effort()) == [
-        "vCPU 0 is best effort: it books nothing.",
-        "It has no CPU quota.",
-    ]
+@pytest.mark.parametrize(
+    ("vcpu", "text"),
+    [
+        (
+            reports.ips(note="unverifiable: no counter"),
+            """\
+vCPU 0 books 2.5e+09 instructions per second.
+It has no CPU quota.
+Unverifiable: no counter.""",
+        ),
+        (  # it changes many times a second, so it is a share rather than a quota and a period
+            altered(reports.ips(), reports.reading(), **IPS),
+            """\
+vCPU 0 books 2.5e+09 instructions per second.
+Its quota is 25.00% of a pCPU at the moment: 2.5e+09 Ips, as counted.""",
+        ),
+        (
+            altered(reports.best_effort(), **FROM_FLAVOR),
+            """\
+vCPU 0 is best effort: it books nothing.
+It is kept on core type fast (pCPUs 2, 3), coefficient 2 (calibration).
+It has no CPU quota.""",
+        ),
+        (  # a limit that amp-nova did not set has no reason
+            altered(reports.best_effort(), reports.reading(), cpu_weight=5),
+            """\
+vCPU 0 is best effort: it books nothing.
+Its quota is 25000 us in every 100000 us (25.00%).
+Its CPU weight is 5.""",
+        ),
+    ],
+    ids=["not counted", "Ips", "core type alone", "limit of others"],
+)
+def test_other_vcpus_are_explained(vcpu, text):
+    """What they book, where they are kept, and what limits them."""
+    assert explained(vcpu) == text.splitlines()
 
 
-def test_core_type_of_the_flavor_alone_is_explained():
-    """``amp:core_type`` without a booking: where the vCPU is kept, and no reason for a quota."""
-    vcpu = reports.best_effort()
-    entitlement = structs.replace(
-        vcpu.entitlement,
-        allowed=frozenset({2, 3}),
-        governed_by="flavor",
-        reason="amp:core_type=fast",
-        home=Home("fast"),
-    )
-
-    assert explained(replace(vcpu, entitlement=entitlement)) == [
-        "vCPU 0 is best effort: it books nothing.",
-        "It is kept on core type fast (pCPUs 2, 3), coefficient 2 (calibration).",
-        "It has no CPU quota.",
-    ]
-
-
-def test_cpu_weight_is_explained():
-    """The last sentence: its limit alone does not explain how little it gets."""
-    vcpu = reports.best_effort()
-    weighted = replace(vcpu, entitlement=structs.replace(vcpu.entitlement, cpu_weight=5))
-
-    assert explained(weighted)[-1] == "Its CPU weight is 5."
-    assert not any("weight" in line for line in explained(vcpu))
-
-
-def test_quota_of_others_has_no_reason():
-    """A limit that amp-nova did not set is shown as it is."""
-    limited = replace(reports.best_effort(), reading=reports.reading())
-
-    assert "Its quota is 25000 us in every 100000 us (25.00%)." in explained(limited)
-
-
-def test_problem_comes_first():
-    """Why a booking is not enforced as a whole is the first thing to know."""
-    lines = explained(reports.booked(), problem="amp:limit='x' is not allowed")
+@pytest.mark.parametrize("vcpus", [[], [reports.booked()]])
+def test_a_problem_comes_first(vcpus):
+    """Why a booking is not enforced is the first thing to know, also if no vCPU can be read."""
+    lines = explained(*vcpus, problem="amp:limit='x' is not allowed")
 
     assert lines[0] == "Its booking is not enforced: amp:limit='x' is not allowed."
 
@@ -196,13 +184,6 @@ def test_failure_or_note_comes_last(said):
     (text,) = said.values()
 
     assert explained(reports.booked(**said))[-1] == f"{text[0].upper()}{text[1:]}."
-
-
-def test_instance_without_readable_vcpus_is_explained_by_its_problem():
-    """No vCPU, one sentence."""
-    assert explained(problem="its threads cannot be read") == [
-        "Its booking is not enforced: its threads cannot be read."
-    ]
 
 
 def test_changes_are_described_for_people():

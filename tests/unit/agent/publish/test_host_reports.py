@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("oslo_config")
+pytest.importorskip("oslo_messaging")
 
 from amp_nova import conf
 from amp_nova.agent import helper_threads
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_reports
-from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.agent.publish.host_reports import Publisher, host_report
+from amp_nova.agent.publish.host_info import HostInfo, host_report
+from amp_nova.agent.publish.host_reports import Publisher
 from amp_nova.agent.publish.publishers import Outbound
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.profiling.profiles import VcpuProfile
