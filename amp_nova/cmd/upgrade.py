@@ -71,7 +71,7 @@ class Checks(upgradecheck.UpgradeCommands):
         if major < BOOKINGS_SINCE:
             return Result(
                 Code.FAILURE,
-                f"Nova {version} does not tell the agent what a flavor books: upgrade it to"
+                f"Nova {version} does not pass extra specs to the agent: upgrade it to"
                 f" {BOOKINGS_SINCE}.0 or newer, or set [agent] booking",
             )
         if major != SCHEDULER:

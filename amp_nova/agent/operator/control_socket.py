@@ -42,7 +42,7 @@ class Control:
 
             def handle_error(self, _request: object, _address: object) -> None:
                 # A client that does not wait for the answer is not worth a warning.
-                LOG.debug("a question was not answered", exc_info=True)
+                LOG.debug("a request was not answered", exc_info=True)
 
         where = path(state_path)
         try:
@@ -76,16 +76,16 @@ def _reply(line: bytes, answer: Answer) -> dict[str, Any]:
     try:
         question = json.loads(line)
     except (ValueError, RecursionError):
-        return {"error": f"the question is not JSON of at most {_QUESTION_BYTES} bytes"}
+        return {"error": f"the request is not JSON of at most {_QUESTION_BYTES} bytes"}
     if not isinstance(question, dict):
-        return {"error": "the question is not an object"}
+        return {"error": "the request is not a JSON object"}
     try:
         return answer(question)
     except AmpError as exc:
         return {"error": str(exc)}
     except Exception:  # the last resort: one bad answer must not stop the socket
-        LOG.exception("a question could not be answered")
-        return {"error": "the agent could not answer: see its log"}
+        LOG.exception("a request failed")
+        return {"error": "the agent failed to answer: see its log"}
 
 
 def query(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
@@ -96,7 +96,7 @@ def query(state_path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
     where = path(state_path)
     line = json.dumps(question).encode() + b"\n"
     if len(line) > _QUESTION_BYTES:
-        raise AmpError("the question is too long for the agent: name an instance by its UUID")
+        raise AmpError("the request is too long: name an instance by its UUID")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as conn:
         conn.settimeout(_TIMEOUT_S)
         try:

@@ -148,7 +148,9 @@ class WebServer:
 
     def _page(self, request: Mapping[str, Any]) -> Page:
         if request["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", Allow="GET, HEAD")
+            return _plain(
+                HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", Allow="GET, HEAD"
+            )
         host = request.get("HTTP_HOST", "")
         if not _is_allowed(host, self._names):
             return _plain(

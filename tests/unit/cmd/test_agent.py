@@ -208,16 +208,6 @@ def own(config, machine, **agent):
     return path
 
 
-def test_an_invalid_booking_line_is_bad_input(config, machine):
-    """The message names the line; libvirt is not contacted."""
-    path = own(config, machine, booking="web-* amp:pref_cor=1")
-
-    status, _, err = real("--config-file", path, "--once")
-
-    assert (status, err.count("\n")) == (2, 1)
-    assert "[agent] booking = web-* amp:pref_cor=1: " in err
-
-
 def test_real_libvirt_binding_is_driven_once(config, machine):
     """The domain of libvirt's test driver has no QEMU process, which the agent reports.
 

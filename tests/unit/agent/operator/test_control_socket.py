@@ -94,10 +94,10 @@ def test_nobody_waits_for_a_silent_client(tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\n", "the question is not JSON of at most 4096 bytes"),
-        (b"\xff\xfe\n", "the question is not JSON of at most 4096 bytes"),
-        (b"[" * 3000 + b"\n", "the question is not JSON of at most 4096 bytes"),
-        (b"[1]\n", "the question is not an object"),
+        (b"\n", "the request is not JSON of at most 4096 bytes"),
+        (b"\xff\xfe\n", "the request is not JSON of at most 4096 bytes"),
+        (b"[" * 3000 + b"\n", "the request is not JSON of at most 4096 bytes"),
+        (b"[1]\n", "the request is not a JSON object"),
     ],
 )
 def test_broken_question_is_answered_with_an_error(serve, tmp_path, data, said):
@@ -111,7 +111,7 @@ def test_oversized_question_is_refused(serve, tmp_path):
     """Both sides of the socket limit its size."""
     serve()
 
-    with pytest.raises(AmpError, match="the question is too long for the agent"):
+    with pytest.raises(AmpError, match="the request is too long"):
         control_socket.query(tmp_path, {"instance": "x" * 4096})
     with contextlib.suppress(OSError):  # it hangs up while the question is sent
         raw(tmp_path, b"x" * 1_000_000)
@@ -129,7 +129,7 @@ def test_errors_of_the_agent_are_answered(serve, tmp_path):
 
     assert control_socket.query(tmp_path, {}) == {"error": "no instance 'x'"}
     assert control_socket.query(tmp_path, {}) == {
-        "error": "the agent could not answer: see its log"
+        "error": "the agent failed to answer: see its log"
     }
 
 

@@ -66,25 +66,20 @@ def test_headroom_in_each_smt_mode(smt, left):
     assert headroom_refcores(found, HostInfo("host", smt=smt)) == pytest.approx({"fast": left})
 
 
-def test_an_over_booked_host_is_told_from_a_full_one():
-    """The vCPU that found no capacity has the reason, its neighbour has none."""
-    found = reasons(cycle(guest("first", pref_core="2"), guest("second", pref_core="2")))
+@pytest.mark.parametrize(
+    ("booked", "reason"),
+    [
+        ({"pref_core": "1.9"}, {"over_booked"}),
+        ({"pref_core": "1", "core_type": "medium"}, {"no_core_type"}),
+        ({"pref_core": "0.0001"}, {"below_minimum"}),
+        ({}, set()),
+    ],
+)
+def test_what_cannot_be_enforced_has_a_reason(booked, reason):
+    """Its neighbour, whose booking fits the host, has none."""
+    found = reasons(cycle(guest("fits", pref_core="2"), guest(**booked)))
 
-    assert sorted(map(tuple, found.values())) == [(), ("over_booked",)]
-
-
-def test_a_booking_that_no_core_type_can_serve():
-    """The host has no such core type."""
-    found = reasons(cycle(guest(pref_core="1", core_type="medium")))
-
-    assert found == {("vm", 0): {"no_core_type"}}
-
-
-def test_a_booking_too_small_for_the_kernel():
-    """Its limit is the least that the kernel accepts."""
-    found = reasons(cycle(guest(pref_core="0.0001")))
-
-    assert found == {("vm", 0): {"below_minimum"}}
+    assert found == {("fits", 0): set(), ("vm", 0): reason}
 
 
 @pytest.mark.parametrize("core_type", [None, "fast"])
@@ -116,11 +111,6 @@ def test_a_paused_instance_is_excluded():
 def test_a_failed_change_is_a_reason_of_its_own():
     """It says that a limit in force is not the one decided on."""
     assert unenforced(reports.booked(failure="Permission denied")) == {"failed": 1}
-
-
-def test_best_effort_has_nothing_to_enforce():
-    """A vCPU without a booking is never counted."""
-    assert reasons(cycle(guest())) == {("vm", 0): set()}
 
 
 def test_invalid_bookings_are_told_from_unreadable_instances():

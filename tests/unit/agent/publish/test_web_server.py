@@ -77,7 +77,8 @@ def test_a_route_is_served_and_others_are_named():
         status, headers, body = get(f"{url}/hello?x=1")
         missing = get(f"{url}/other")
         head = raw(url, b"HEAD /hello HTTP/1.1\r\n" + HOST + b"\r\n")
-        post = raw(url, b"POST /hello HTTP/1.1\r\n" + HOST + b"\r\n")
+        length = b"Content-Length: 16000\r\n\r\n"  # its body is not read
+        post = raw(url, b"POST /hello HTTP/1.1\r\n" + HOST + length)
 
     assert (status, body) == (200, b"hello\n")
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -324,12 +325,3 @@ def test_only_known_host_names_are_served():
     assert served == dict.fromkeys(own, (200, b"hello\n"))
     remedy = "is not allowed: add it to [exporter] allowed_hosts, or use the IP address\n"
     assert refused == {h: (421, f"host name {h!r} {remedy}".encode()) for h in foreign}
-
-
-def test_a_body_is_not_read():
-    """However long it says it is."""
-    with serving({"/hello": hello}) as url:
-        length = b"Content-Length: 1000000000\r\n"
-        received = raw(url, b"POST /hello HTTP/1.1\r\n" + HOST + length + b"\r\n")
-
-    assert received.startswith((b"HTTP/1.1 405 ", b"HTTP/1.1 413 "))
