@@ -16,7 +16,7 @@ from amp_nova.agent.guarding import LeaseStatus
 from amp_nova.agent.helper_threads import ThreadStatus
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish.exporter import Exporter
-from amp_nova.agent.publish.host_info import Calibrated, HostInfo
+from amp_nova.agent.publish.host_info import CalibrationStatus, HostInfo
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
@@ -59,7 +59,7 @@ class Agent:
         self.exporter = Exporter()
         self.exporter.admits = HostInfo("host")
         status = self.exporter.agent
-        status.calibration = Calibrated(time.time() - 86400.0, {"slow": 0.01, "fast": 0.03})
+        status.calibration = CalibrationStatus(time.time() - 86400.0, {"slow": 0.01, "fast": 0.03})
         status.hypervisor_up, status.libvirt_calls, status.lateness_s = True, 12, 0.001
         status.counters = {("perf", ""): 1}
         status.lease = LeaseStatus(9.5, 0)

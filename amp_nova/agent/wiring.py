@@ -12,7 +12,7 @@ from oslo_config import cfg
 from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
 from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.pause import Pauses
-from amp_nova.agent.publish.host_info import NOT_CALIBRATED, Calibrated
+from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
@@ -129,7 +129,7 @@ def io_marker(conf: cfg.ConfigOpts) -> Path:
     return Path(conf.agent.state_path) / "io.moved"
 
 
-def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
+def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> CalibrationStatus:
     """When the calibration in use was made, and the half-width of each coefficient's interval.
 
     ``NOT_CALIBRATED`` if no calibration is in use.
@@ -143,7 +143,7 @@ def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> Calibrated:
     used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
     intervals = {t.name: t.coefficient for t in found.core_types if t.name in used}
     errors = {name: (i.high - i.low) / 2.0 for name, i in intervals.items()}
-    return Calibrated(file.date(found.provenance).timestamp(), errors)
+    return CalibrationStatus(file.date(found.provenance).timestamp(), errors)
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:

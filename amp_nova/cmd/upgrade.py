@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"amp-nova-status {importlib.metadata.version('amp-nova')}")
         return 0
     conf = cfg.ConfigOpts()
-    files, folders = options.default_files(), options.default_folders()
+    files, folders = options.defaults()
     upgradecheck.register_cli_options(conf, Checks([], []))
     try:
         conf(

@@ -239,23 +239,15 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
             conf.register_opt(registered, group)
 
 
-def default_files() -> list[str]:
-    """The configuration file that every command and the agent read, if it exists."""
-    return _once(cfg.find_config_files(PROJECT, PROJECT))
+def defaults() -> tuple[list[str], list[str]]:
+    """What every command and the agent read: the configuration file, and the folder of more files.
 
-
-def default_folders() -> list[str]:
-    """The folder of further configuration files, ``amp-nova.conf.d``, if it exists."""
-    return _once(cfg.find_config_dirs(PROJECT, PROJECT))
-
-
-def _once(paths: Sequence[str]) -> list[str]:
-    """The paths without repetition.
-
-    oslo.config looks for a file named after the project and for one named after the program. As
-    these are the same, it would read the file twice, and list options would have every line twice.
+    Each list is empty if there is none.
     """
-    return list(dict.fromkeys(paths))
+    files, folders = cfg.find_config_files(PROJECT, PROJECT), cfg.find_config_dirs(PROJECT, PROJECT)
+    # oslo.config looks for what is named after the project and after the program. As these are the
+    # same, it would read each file twice, and list options would have every line twice.
+    return list(dict.fromkeys(files)), list(dict.fromkeys(folders))
 
 
 def load(
@@ -267,7 +259,7 @@ def load(
 
     Args:
         argv: command-line arguments.
-        files: the only files to read; ``None`` reads ``default_files()``.
+        files: the only files to read; ``None`` reads ``defaults()``.
         register: registers options of other libraries, before the files are read.
 
     Raises:
@@ -276,8 +268,7 @@ def load(
     conf = cfg.ConfigOpts()
     register_opts(conf)
     register(conf)
-    named = default_files() if files is None else list(files)
-    folders = default_folders() if files is None else []
+    named, folders = defaults() if files is None else (list(files), [])
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

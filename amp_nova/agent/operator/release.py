@@ -25,7 +25,7 @@ WHY = f"{record.RELEASED}; 'amp-nova resume' lets the agent manage it again"
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleaseResult:
     """Names of the released instances, a line for each change, a sentence for each leftover."""
 
     names: tuple[str, ...]
@@ -67,7 +67,7 @@ class _Host:
 
 def release(
     conf: cfg.ConfigOpts, instances: list[str] | None, *, dry_run: bool = False
-) -> Released:
+) -> ReleaseResult:
     """Restore instances; ``dry_run`` only lists what would be changed.
 
     ``instances=None`` means every instance that is recorded, has an ``amp:*`` key, or was placed by
@@ -91,7 +91,7 @@ def release(
             left += failed
             if not (dry_run or failed) and uuid in host.recorded:  # else it was not used
                 _forget(state_path, uuid)
-    return Released(tuple(names), tuple(changes), tuple(left))
+    return ReleaseResult(tuple(names), tuple(changes), tuple(left))
 
 
 def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:

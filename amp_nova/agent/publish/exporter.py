@@ -148,13 +148,13 @@ class Exporter:
         generate = openmetrics.generate_latest if as_openmetrics else generate_latest
         out = zlib.compressobj(wbits=31)  # the format of gzip
         families = self.registry.collect()
-        parts = [out.compress(generate(_Only(f)).removesuffix(_END)) for f in families]
+        parts = [out.compress(generate(_OneFamily(f)).removesuffix(_END)) for f in families]
         parts += [out.compress(_END if as_openmetrics else b""), out.flush()]
         content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
         return Page(b"".join(parts), content_type, gzipped=True)
 
 
-class _Only(Collector):
+class _OneFamily(Collector):
     """One metric family, to be rendered by itself."""
 
     def __init__(self, family: Metric) -> None:

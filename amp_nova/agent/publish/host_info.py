@@ -50,7 +50,7 @@ class HostInfo:
         return online if self.bookable is None else online & self.bookable
 
 
-class Calibrated(NamedTuple):
+class CalibrationStatus(NamedTuple):
     """When the calibration in use was made, in seconds since the epoch, and how exact it is.
 
     ``errors``: half the width of the confidence interval of each coefficient, by core type.
@@ -60,7 +60,7 @@ class Calibrated(NamedTuple):
     errors: Mapping[str, float]
 
 
-NOT_CALIBRATED = Calibrated(None, {})
+NOT_CALIBRATED = CalibrationStatus(None, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class AgentStatus:
     lateness_s: float | None = None
     hypervisor_up: bool | None = None
     libvirt_calls: int | None = None
-    calibration: Calibrated = NOT_CALIBRATED
+    calibration: CalibrationStatus = NOT_CALIBRATED
     counters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     stages: Mapping[str, Distribution] = field(default_factory=dict)
     threads: tuple[ThreadStatus, ...] = ()

@@ -49,7 +49,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceRow:
     """An instance: what it books and gets now in reference cores, and in the last ten minutes.
 
     ``rows``: as in ``History.rows``; ``lost_ref_s``: what it did not get then, by cause;
@@ -90,17 +90,17 @@ class Instance:
         return f"{now} of {figure(amount)} {unit}{', all it wanted' if content else ''}"
 
 
-def _instances(cycle: Cycle, past: History) -> list[Instance]:
+def _instances(cycle: Cycle, past: History) -> list[InstanceRow]:
     """Every instance, the worst first."""
-    instances = []
+    rows = []
     for record, reading in zip(cycle.domains, cycle.observation.domains, strict=True):
         booked, delivered, _ = history.in_refcores(cycle, reading)
         name = record.domain.display_name or record.domain.name
-        rows = past.rows(record.domain.resource)
-        lost = [sum(r[2] * r[i] for r in rows) for i in range(3, FLOATS)]
-        instances.append(Instance(name, record, booked, delivered, rows, lost, _complaints(record)))
-    instances.sort(key=lambda i: (not i.complaints, -round(sum(i.lost_ref_s), 1), i.name))
-    return instances
+        series = past.rows(record.domain.resource)
+        lost = [sum(r[2] * r[i] for r in series) for i in range(3, FLOATS)]
+        why = _complaints(record)
+        rows.append(InstanceRow(name, record, booked, delivered, series, lost, why))
+    return sorted(rows, key=lambda r: (not r.complaints, -round(sum(r.lost_ref_s), 1), r.name))
 
 
 def _complaints(record: DomainRecord) -> list[str]:
@@ -111,8 +111,8 @@ def _complaints(record: DomainRecord) -> list[str]:
             by_reason[vcpu.failure or vcpu.entitlement.note or ""].append(index)
         elif ratio is not None and ratio < SHORT_RATIO:
             by_reason[f"gets {ratio:.0%} of the booked capacity that it wants"].append(index)
-    problems = [record.problem] if record.problem else []
-    return [*problems, *(f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())]
+    of_vcpus = (f"vCPU {cpulist.show(i)}: {why}" for why, i in by_reason.items())
+    return [*([record.problem] if record.problem else []), *of_vcpus]
 
 
 def render(view: View) -> str:
@@ -144,7 +144,7 @@ def clock(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%H:%M:%S")
 
 
-def _banner(view: View, instances: Sequence[Instance]) -> str:
+def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
     """The verdict; then which instances are short and why."""
     short = [i for i in instances if i.complaints]
     booked, more = sum(i.is_booked for i in instances), ""
@@ -166,7 +166,7 @@ def _banner(view: View, instances: Sequence[Instance]) -> str:
     return f'<div class="banner bad"><b>✗ {said}</b><ul>{more}</ul></div>'
 
 
-def _body(view: View, cycle: Cycle, instances: Sequence[Instance]) -> str:
+def _body(view: View, cycle: Cycle, instances: Sequence[InstanceRow]) -> str:
     times_s = view.history.times_s
     # While the history is short, it fills the charts.
     span_s = min(SPAN_S, max(60.0, view.now_s - times_s[0])) if times_s else SPAN_S
@@ -189,7 +189,7 @@ def _body(view: View, cycle: Cycle, instances: Sequence[Instance]) -> str:
     )
 
 
-def _tiles(view: View, cycle: Cycle, instances: Sequence[Instance], past: str) -> str:
+def _tiles(view: View, cycle: Cycle, instances: Sequence[InstanceRow], past: str) -> str:
     """A few figures, each with what it is a part of."""
     booked = [i for i in instances if i.is_booked]
     short = sum(bool(i.complaints) for i in booked)
@@ -216,7 +216,7 @@ def _tiles(view: View, cycle: Cycle, instances: Sequence[Instance], past: str) -
     return f'<section class="tiles">{"".join(shown)}</section>'
 
 
-def _row(instance: Instance, xs: Sequence[float]) -> str:
+def _row(instance: InstanceRow, xs: Sequence[float]) -> str:
     record, cause, short = instance.record, instance.main_cause, ""
     wrong = "".join(f'<p class="bad">✗ {escape(c)}.</p>' for c in instance.complaints)
     svg = chart(f"{instance.name}: {instance.summary}", xs, instance.rows)
@@ -232,7 +232,7 @@ def _row(instance: Instance, xs: Sequence[float]) -> str:
     )
 
 
-def _cores(cycle: Cycle, instances: Sequence[Instance]) -> str:
+def _cores(cycle: Cycle, instances: Sequence[InstanceRow]) -> str:
     """Every online pCPU, the fastest core type first, and who runs on it."""
     on: dict[int | None, list[VcpuRecord]] = defaultdict(list)
     names: dict[int | None, list[str]] = defaultdict(list)

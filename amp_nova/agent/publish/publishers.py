@@ -13,7 +13,7 @@ from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import (
-    Calibrated,
+    CalibrationStatus,
     HostInfo,
     shared_pcpus,
     unclaimed_refcores,
@@ -57,7 +57,7 @@ class Publishers:
         self,
         conf: cfg.ConfigOpts,
         hypervisor: Hypervisor,
-        calibrated: Callable[[Topology], Calibrated],
+        calibrated: Callable[[Topology], CalibrationStatus],
         source: str | None,
     ) -> None:
         """Build all publishers; raises ``ConfigInvalid`` if one is not configured correctly.

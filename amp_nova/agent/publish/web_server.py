@@ -200,13 +200,13 @@ def _parts(body: bytes, *, unzip: bool) -> Iterator[bytes]:
 
 class _Request(HTTPRequest):
     def respond(self) -> None:
-        self.conn.asked = True
+        self.conn.received = True
         super().respond()
 
 
 class _Connection(HTTPConnection):
     RequestHandlerClass = _Request
-    asked = False
+    received = False
     """Whether the whole request has been received."""
 
     def communicate(self) -> bool:
@@ -258,7 +258,7 @@ class Server(wsgi.Server):
             super().process_conn(conn)
             return
         while len(opened := list(self.opened)) >= CONNECTIONS_MAX:
-            oldest = next((c for c in opened if not c.asked), opened[0])
+            oldest = next((c for c in opened if not c.received), opened[0])
             self.opened.pop(oldest, None)
             oldest.abort()
         self.opened[conn] = time.monotonic()

@@ -84,7 +84,7 @@ def full():
             writes=6,
         ),
     )
-    scrape.exporter.agent.calibration = host_info.Calibrated(900.0, {"fast": 0.04})
+    scrape.exporter.agent.calibration = host_info.CalibrationStatus(900.0, {"fast": 0.04})
     scrape.exporter.admits = HostInfo("host", reserve_ratio=0.1)
     scrape.exporter.agent.counters = {("tcg", ""): 3, ("none", "no PMU"): 1}
     scrape.exporter.agent.hypervisor_up = True
