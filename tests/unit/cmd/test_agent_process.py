@@ -64,7 +64,7 @@ class Agent:
             assert time.monotonic() < end, f"{what} did not happen: {self.log}"
             time.sleep(0.02)
 
-    def until_told(self, *lines):
+    def until_notified(self, *lines):
         """Wait until one message to systemd has these lines."""
         self.until(
             lambda: any(set(lines) <= set(message) for message in self.notified.all()),
@@ -96,13 +96,13 @@ def agent(tmp_path):
     found.notified.socket.close()
 
 
-def test_systemd_is_told_the_whole_life(agent):
+def test_systemd_is_notified_from_start_to_end(agent):
     """Ready after the first cycle, alive after every cycle, and that it ends on purpose."""
     agent.configure()
     agent.start()
 
-    agent.until_told("READY=1", "WATCHDOG=1", "STATUS=1 instances")
-    agent.until_told("WATCHDOG=1", "STATUS=1 instances")
+    agent.until_notified("READY=1", "WATCHDOG=1", "STATUS=1 instances")
+    agent.until_notified("WATCHDOG=1", "STATUS=1 instances")
     assert agent.stop() == 0
     assert ["STOPPING=1"] in agent.notified.all()
     assert "stopping on signal 15; limits stay in force" in agent.log
@@ -113,7 +113,7 @@ def test_a_stopped_agent_does_not_feed_the_watchdog(agent):
     """Here by SIGSTOP; systemd then ends it. It goes on if it is continued before."""
     agent.configure()
     agent.start()
-    agent.until_told("WATCHDOG=1")
+    agent.until_notified("WATCHDOG=1")
 
     agent.process.send_signal(signal.SIGSTOP)
     time.sleep(0.3)
@@ -121,14 +121,14 @@ def test_a_stopped_agent_does_not_feed_the_watchdog(agent):
     time.sleep(0.5)
     assert agent.notified.all() == []
     agent.process.send_signal(signal.SIGCONT)
-    agent.until_told("WATCHDOG=1")
+    agent.until_notified("WATCHDOG=1")
 
 
 def test_the_watchdogs_signal_leaves_the_stacks(agent):
     """systemd sends SIGABRT; the journal then says where every thread was."""
     agent.configure()
     agent.start()
-    agent.until_told("READY=1")
+    agent.until_notified("READY=1")
 
     agent.process.send_signal(signal.SIGABRT)
 
@@ -139,7 +139,7 @@ def test_the_watchdogs_signal_leaves_the_stacks(agent):
 
 @pytest.mark.fault("every cycle fails", "the watchdog is not fed, so systemd restarts it")
 def test_a_failing_cycle_does_not_feed_the_watchdog(agent):
-    """A fault that persists is systemd's to end: it starts the agent afresh."""
+    """A fault that persists is systemd's to end: it restarts the agent."""
     agent.configure()
     agent.start(
         "from amp_nova.agent.loop import Loop\nLoop.cycle = lambda self: {}['a fault']\n" + CODE
@@ -157,7 +157,7 @@ def test_a_port_in_use_costs_only_the_metrics(agent):
         port = taken.getsockname()[1]
         agent.configure(exporter=f"port = {port}")
         agent.start()
-        agent.until_told("READY=1", "WATCHDOG=1")
+        agent.until_notified("READY=1", "WATCHDOG=1")
         said = f"no metrics: cannot serve metrics on 127.0.0.1:{port} (Address already in use)"
         agent.until(lambda: said in agent.log, "the message")
 
@@ -174,9 +174,9 @@ def test_a_half_written_calibration_is_read_again(agent):
     agent.start()
 
     agent.until(lambda: f"{path} is damaged" in agent.log, "the message about the file")
-    agent.until_told("READY=1", "WATCHDOG=1")
+    agent.until_notified("READY=1", "WATCHDOG=1")
     path.unlink()
-    agent.until_told("STATUS=1 instances")
+    agent.until_notified("STATUS=1 instances")
     assert agent.log.count("is damaged") == 1
     assert agent.stop() == 0
 
@@ -199,7 +199,7 @@ def test_libvirt_that_is_down_is_waited_for(agent):
     agent.configure(libvirt_uri="qemu+unix:///system?socket=/no/such")
     agent.start()
 
-    agent.until_told("WATCHDOG=1", "STATUS=waiting for libvirt")
+    agent.until_notified("WATCHDOG=1", "STATUS=waiting for libvirt")
     assert "amp_hypervisor_up 0.0" in agent.metrics()
     assert agent.log.count("it is tried again until it answers") == 1
     assert agent.stop() == 0
@@ -215,7 +215,7 @@ def test_a_libvirtd_that_hangs_leaves_the_agent_alive(agent):
         uri = f"qemu+unix:///system?socket={path}"
         agent.configure(libvirt_uri=uri, libvirt_timeout_s=0.5)
         agent.start()
-        agent.until_told("WATCHDOG=1", "STATUS=waiting for libvirt")
+        agent.until_notified("WATCHDOG=1", "STATUS=waiting for libvirt")
         assert "libvirt did not answer within 0.5 s" in agent.log
         assert agent.stop() == 0
 

@@ -75,7 +75,7 @@ def test_host_show_names_the_bookings_on_the_host(cloud, monkeypatch):
     assert shown["calibration_age_s"] is None
 
 
-def test_a_cloud_without_claims_is_told_what_to_set(caplog):
+def test_a_warning_says_what_to_set_in_a_cloud_without_claims(caplog):
     """An empty table alone would not help."""
     assert FakeCloud().rows(ListHost) == []
     assert "set [placement] enabled" in caplog.text

@@ -113,7 +113,7 @@ def test_a_failed_change_is_a_reason_of_its_own():
     assert unenforced(reports.booked(failure="Permission denied")) == {"failed": 1}
 
 
-def test_invalid_bookings_are_told_from_unreadable_instances():
+def test_invalid_bookings_and_unreadable_instances_have_different_reasons():
     """The first is for whoever made the flavor, the second for whoever runs the host."""
     host = SimHost(topology(), [guest("a"), guest("b"), guest("c")])
     seen = host.observe()
@@ -131,5 +131,5 @@ def test_invalid_bookings_are_told_from_unreadable_instances():
 
     rows = {row.name: row for row in metrics.ALL}
     family = rows["amp_instance_problem_info"].family((), [((), metrics.snapshot(found))])
-    told = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
-    assert told == {"a": "booking", "b": "host"}
+    reason_of = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
+    assert reason_of == {"a": "booking", "b": "host"}

@@ -89,7 +89,7 @@ def test_a_route_is_served_and_others_are_named():
 
 
 def test_a_page_that_fails_is_an_error_and_the_next_is_served(caplog):
-    """The client is told; the reason is in the log."""
+    """The client gets status 500; the reason is in the log."""
     with serving({"/bad": lambda _accept: {}["a fault"], "/hello": hello}) as url:
         bad, good = get(f"{url}/bad"), get(f"{url}/hello")
 
