@@ -109,30 +109,23 @@ def test_this_host_has_a_topology(run, tmp_path):
     assert json.loads(out)["core_types"]
 
 
-@pytest.mark.parametrize("make", [False, True])
-def test_a_root_without_a_machine_is_bad_input(run, tmp_path, make):
-    """A missing directory, or one without CPUs: the message names it."""
-    root = tmp_path / "nothing"
-    if make:
-        root.mkdir()
+UNKNOWN = machines.without(machines.intel_hybrid(), "highest_perf", "max_freq_khz", "base_freq_khz")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [(None, "{root}"), (UNKNOWN, "name the core types in [topology] core_type")],
+)
+def test_a_root_without_core_types_is_bad_input(run, tmp_path, facts, said):
+    """It is missing, or has files that do not tell core types apart."""
+    root = tmp_path / "root"
+    if facts is not None:
+        trees.write(root, facts)
 
     status, _, err = run("--root", root)
 
     assert status == 2
-    assert str(root) in err
-
-
-def test_an_unknown_topology_is_bad_input(run, tmp_path):
-    """If the core types are unknown, the message asks to declare them."""
-    facts = machines.without(
-        machines.intel_hybrid(), "highest_perf", "max_freq_khz", "base_freq_khz"
-    )
-    root = trees.write(tmp_path / "root", facts)
-
-    status, _, err = run("--root", root)
-
-    assert status == 2
-    assert "name the core types in [topology] core_type" in err
+    assert said.format(root=root) in err
 
 
 def test_the_configuration_of_this_host_does_not_apply_to_another(
@@ -179,14 +172,6 @@ def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
 
     assert status == 2
     assert named in err
-
-
-def test_a_missing_configuration_is_bad_input(run, hybrid, tmp_path):
-    """The message names the file."""
-    status, _, err = run("--root", hybrid, "--config-file", tmp_path / "none.conf")
-
-    assert status == 2
-    assert "none.conf" in err
 
 
 def test_host_services_are_recommended_slow_cores(run, hybrid, tmp_path):
