@@ -69,7 +69,7 @@ class Publishers:
         self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
-        self.exporter = Exporter(reuse_s=conf.agent.cycle_s)
+        self.exporter = Exporter(reuse_s=conf.agent.cycle_s, detail=conf.exporter.detail)
         self.outbound = Outbound(conf, hypervisor.hostname)
         self.exporter.admits = self.outbound.admits
         if conf.exporter.web_config_file:  # or metrics would be served without its protection
