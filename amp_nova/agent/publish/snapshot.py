@@ -4,7 +4,8 @@ The keys of values are the values of labels: ``domain``, ``resource``, ``project
 those of the metric.
 """
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -157,44 +158,40 @@ def problems(seen: Snapshot) -> Values:
     return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in found}
 
 
-def _minutes(counts: Sequence[float], ratios: float, bounds: Sequence[float]) -> Distribution:
+def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:
     """The histogram of delivered ratios, of which only the buckets up to ``bounds`` are served."""
-    below = dict(zip((*RATIO_BUCKETS, float("inf")), accumulate(counts), strict=True))
-    buckets = tuple((str(b), below[b]) for b in bounds)
-    total = below[float("inf")]
-    return Distribution(total, ratios, (*buckets, ("+Inf", total)))
+    below = dict(zip((*RATIO_BUCKETS, math.inf), accumulate(counts), strict=True))
+    buckets = [(str(bound), below[bound]) for bound in bounds]
+    return Distribution(below[math.inf], ratios, (*buckets, ("+Inf", below[math.inf])))
 
 
 def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
     """The histogram of delivered ratios of an instance, with one bucket; ``None`` if empty."""
-    ratios = domain.ratios
-    return _minutes(ratios.counts, ratios.total, (KEPT,)) if any(ratios.counts) else None
+    counts = domain.ratios.counts
+    return _minutes(counts, domain.ratios.total, KEPT) if any(counts) else None
 
 
 def minutes_of_host(seen: Snapshot) -> Distribution:
     """The histogram of delivered ratios of all vCPUs."""
     counts = seen.totals.of("minutes")
-    found = [counts.get((str(bucket),), 0.0) for bucket in range(len(RATIO_BUCKETS) + 1)]
-    return _minutes(found, seen.totals.of("ratios").get((), 0.0), RATIO_BUCKETS)
+    ordered = [counts.get((str(bucket),), 0.0) for bucket in range(len(RATIO_BUCKETS) + 1)]
+    return _minutes(ordered, seen.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS)
 
 
-def delivered_by_kind(seen: Snapshot) -> dict[str, float]:
+def delivered_by_kind(seen: Snapshot) -> Mapping[str, float]:
     """Reference cores delivered to ``booked`` and ``best_effort`` vCPUs."""
-    found: dict[str, float] = {}
+    refcores = defaultdict[str, float](float)
     for _, vcpu in seen.vcpus:
-        if (refcores := vcpu.account.last.refcores) is not None:
+        if vcpu.account.last.refcores is not None:
             best_effort = vcpu.entitlement.booking.kind == "best_effort"
-            kind = "best_effort" if best_effort else "booked"
-            found[kind] = found.get(kind, 0.0) + refcores
-    return found
+            refcores["best_effort" if best_effort else "booked"] += vcpu.account.last.refcores
+    return refcores
 
 
-def unenforced_by_reason(seen: Snapshot) -> dict[str, float]:
+def unenforced_by_reason(seen: Snapshot) -> Mapping[str, float]:
     """vCPUs whose booking is not enforced, by reason; a problem of an instance affects all."""
-    found = Counter[str]()
-    for _, vcpu in seen.vcpus:
-        found.update(unenforced(vcpu).keys())
+    reasons = Counter(reason for _, vcpu in seen.vcpus for reason in unenforced(vcpu))
     vcpus = {labels: domain.domain.vcpus for labels, domain in seen.instances}
     for *labels, reason in problems(seen):
-        found[reason] += vcpus[*labels]
-    return dict(found)
+        reasons[reason] += vcpus[*labels]
+    return reasons

@@ -125,7 +125,7 @@ def test_the_writer_is_the_configured_one(setup, writer, in_definition):
 def test_a_state_folder_that_cannot_be_read_is_one_sentence(setup):
     """As for a dry run by somebody who has no right to."""
     conf = setup.conf()
-    (Path(conf.agent.state_path) / "records").write_text("not a folder")
+    Path(conf.agent.state_path).write_text("not a folder")
 
     with pytest.raises(
         ConfigInvalid, match=r"state_path .* cannot be read \(Not a directory\): run"
