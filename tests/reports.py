@@ -102,7 +102,7 @@ def best_effort(index=0):
 
 def instance(*vcpus, name="instance-00000001", problem=None, **said):
     """A domain with these vCPUs."""
-    found = domain(name, **{"vcpus": max(1, len(vcpus)), **said})
+    found = domain(name, **said)
     keyed = tuple(
         replace(
             v, entitlement=structs.replace(v.entitlement, key=(found.resource, v.reading.index))

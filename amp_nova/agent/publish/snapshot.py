@@ -102,13 +102,12 @@ def by_instance(read: Callable[[Snapshot], Any], seen: Snapshot) -> Values:
 
     While a vCPU cannot be read, the sum is unknown: a counter must not fall.
     """
-    whole = {labels for labels, d in seen.instances if len(d.vcpus) == d.domain.vcpus}
-    found: Values = {}
+    unread = {d.domain.resource for d in seen.cycle.observation.domains if d.failure}
+    sums = defaultdict[Labels, float](float)
     for labels, number in read(seen).items():
-        if labels[:3] in whole:
-            key = (*labels[:3], *labels[4:])
-            found[key] = found.get(key, 0.0) + number
-    return found
+        if labels[1] not in unread:
+            sums[*labels[:3], *labels[4:]] += number
+    return sums
 
 
 def measurable(vcpu: VcpuRecord) -> bool:

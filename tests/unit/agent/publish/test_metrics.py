@@ -74,8 +74,12 @@ def full():
     counted = booked(account=WINDOWS, reading=reading)
     scrape = Scrape(
         reports.cycle(
-            instance(counted, problem="vCPU 1 has no CPU cgroup of its own"),
-            instance(ips(note="unverifiable: no counter"), name="instance-00000002"),
+            instance(counted),
+            instance(
+                ips(note="unverifiable: no counter"),
+                name="instance-00000002",
+                problem="vCPU 1 has no CPU cgroup of its own",
+            ),
             instance(best_effort(), name="instance-00000003"),
             migrations={("slow", "fast"): 3},
             drift={"quota": 2},
@@ -125,7 +129,12 @@ def full():
         ),
         (
             "amp_instance_problem_info",
-            {**INSTANCE, "reason": "host"},
+            {
+                **INSTANCE,
+                "domain": "instance-00000002",
+                "resource": "uuid-of-instance-00000002",
+                "reason": "host",
+            },
             1.0,
         ),
         ("amp_core_type_coefficient_ratio", {"core_type": "fast", "source": "calibration"}, 2.0),
@@ -289,7 +298,7 @@ def test_the_sums_of_a_host_never_fall():
         return sum(value for _, value in scrape.samples("amp_host_cpu_seconds_total"))
 
     leaves, stays = instance(booked(), name="leaves"), instance(booked(), booked(1), name="stays")
-    unread = instance(booked(), name="stays", vcpus=2)
+    unread = instance(booked(), name="stays", problem="vCPU 1 has no CPU cgroup of its own")
     scrape = Scrape(reports.cycle(leaves, stays))
     assert cpu_s(scrape) == 30.0
 
