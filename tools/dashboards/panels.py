@@ -58,7 +58,7 @@ def at_most(warn: float, bad: float) -> tuple[tuple[float | None, str], ...]:
     return ((None, GOOD), (warn, WARN), (bad, BAD))
 
 
-NONE_WANTED = at_most(1, 1)
+NONE_WANTED = ((None, GOOD), (1, BAD))
 
 
 @dataclass(frozen=True)
