@@ -186,7 +186,7 @@ SUMMED: tuple[Row[Snapshot], ...] = (
         of_each(lambda v: v.account.last.ips), VCPU),
     Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
         "Booked capacity that was in demand but not delivered.",
-        snapshot.notable_shortfall, (*VCPU, "cause")),
+        snapshot.shortfall, (*VCPU, "cause")),
     Row("counter", "amp_vcpu_cpu_seconds_total", "CPU time by core type.",
         snapshot.cpu_seconds, (*VCPU, "core_type")),
     Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",

@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import Any
 
 from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
-from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
 
@@ -22,7 +21,7 @@ KEPT = 0.95
 """An instance has the one bucket that the service level needs: minutes below this ratio."""
 SUDDEN = ("throttle", "contention")
 """Causes of a shortfall that come and go: their series start at 0, or a single event would not show
-in rates. The series of other causes start with the first loss."""
+in rates. Other causes last, and some cannot be measured: their series start with the first loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +116,14 @@ def measurable(vcpu: VcpuRecord) -> bool:
 
 
 def shortfall(seen: Snapshot) -> Values:
-    """Shortfall by cause; a cause that cannot be measured on this core type has no value."""
-    types = {t.name: t for t in seen.cycle.topology.core_types}
-    found = {}
-    for labels, vcpu in seen.vcpus:
-        known = measured(types.get(vcpu.entitlement.core_type or ""), vcpu.reading)
-        for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
-            if measurable(vcpu) and (short_ref_s or known.get(cause, True)):
-                found[*labels, cause] = short_ref_s
-    return found
-
-
-def notable_shortfall(seen: Snapshot) -> Values:
-    """Shortfall by cause, without causes that have taken nothing unless they are ``SUDDEN``."""
-    return {key: n for key, n in shortfall(seen).items() if n or key[-1] in SUDDEN}
+    """Shortfall by cause; one that has taken nothing has no value unless it is ``SUDDEN``."""
+    return {
+        (*labels, cause): short_ref_s
+        for labels, vcpu in seen.vcpus
+        if measurable(vcpu)
+        for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True)
+        if short_ref_s or cause in SUDDEN
+    }
 
 
 def cpu_seconds(seen: Snapshot) -> Values:

@@ -21,7 +21,6 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
-from amp_nova.model.topology import CoreType
 from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.profiles import VcpuProfile
@@ -115,7 +114,7 @@ def full():
         ("amp_host_booked_refcores", {}, 0.5),
         ("amp_host_delivered_refcores", {"kind": "booked"}, 0.4875),
         ("amp_host_shortfall_refcore_seconds_total", {"cause": "contention"}, 0.25),
-        ("amp_host_shortfall_refcore_seconds_total", {"cause": "core_type"}, 0.0),
+        ("amp_host_shortfall_refcore_seconds_total", {"cause": "throttle"}, 0.0),
         ("amp_host_cpu_seconds_total", {"core_type": "slow"}, 7.5),
         ("amp_host_delivered_ratio_bucket", {"le": "0.95"}, 1.0),
         ("amp_host_delivered_ratio_count", {}, 4.0),
@@ -430,15 +429,17 @@ def test_slowdown_and_unfairness_match_the_simulation():
     assert scrape.value("amp_host_unfairness_ratio") == pytest.approx(most)
 
 
-def test_cause_that_cannot_be_measured_has_no_sample():
-    """Frequency needs cycles and a nominal clock; SMT needs a calibration that measured it."""
-    types = (CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6))
-    found = reports.cycle(instance(booked()), of=replace(reports.topology(), core_types=types))
+def test_causes_that_come_and_go_start_at_0():
+    """The others with the first loss: whether they can be measured depends on the host."""
     name = "amp_host_shortfall_refcore_seconds_total"
+    slow = reports.account(shortfall_ref_s=(0.0, 0.0, 0.0, 0.0, 0.5))
 
-    causes = {labels["cause"] for labels, _ in Scrape(found).samples(name)}
+    def values(*vcpus):
+        scrape = Scrape(reports.cycle(instance(*vcpus)))
+        return {labels["cause"]: value for labels, value in scrape.samples(name)}
 
-    assert causes == {"throttle", "contention", "core_type", "smt"}
+    assert values(booked()) == {"throttle": 0.0, "contention": 0.25}
+    assert values(booked(account=slow)) == {"throttle": 0.0, "contention": 0.0, "smt": 0.5}
 
 
 @pytest.mark.parametrize(
