@@ -83,6 +83,7 @@ function _configure_amp_nova_agent {
     iniset "$AMP_NOVA_CONF" reports transport_url "$(get_transport_url)"
     iniset "$AMP_NOVA_CONF" exporter address "$AMP_NOVA_METRICS_ADDRESS"
     iniset "$AMP_NOVA_CONF" exporter port "$AMP_NOVA_METRICS_PORT"
+    iniset "$AMP_NOVA_CONF" exporter detail vcpu
     local shared
     shared=$(iniget "$NOVA_CPU_CONF" compute cpu_shared_set)
     if [[ -n "$shared" ]]; then

@@ -56,7 +56,7 @@ class Agent:
     def __init__(self, *guests) -> None:
         self.host = Host(HOST, guests)
         self.loop = Loop(self.host, self.host, policy=load_policy("amp-vm"))
-        self.exporter = Exporter()
+        self.exporter = Exporter(detail="vcpu")
         self.exporter.admits = HostInfo("host")
         status = self.exporter.agent
         status.calibration = CalibrationStatus(time.time() - 86400.0, {"slow": 0.01, "fast": 0.03})

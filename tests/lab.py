@@ -220,7 +220,7 @@ class Agent:
         self.config.write_text(
             f"[topology]\ncore_type = fast {FAST} {coefficient}\ncore_type = slow {SLOW} 1.0\n"
             f"calibration_file = {folder}/none.json\n"
-            f"[exporter]\nport = 0\n[agent]\nstate_path = {self.state_path}\n"
+            f"[exporter]\nport = 0\ndetail = vcpu\n[agent]\nstate_path = {self.state_path}\n"
             f"cycle_s = {CYCLE_S}\n{more}"
         )
 

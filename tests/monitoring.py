@@ -13,7 +13,7 @@ PROMETHEUS = ROOT / "etc/amp-nova/prometheus"
 
 
 def program(name):
-    """The path of ``prometheus`` or ``promtool``; skips the test where there is none."""
+    """The path of one of Prometheus' programs; skips the test where there is none."""
     own = ROOT / ".prometheus/usr/bin"
     found = shutil.which(name) or shutil.which(name, path=own)
     if found is None:

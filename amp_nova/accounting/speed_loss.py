@@ -56,15 +56,6 @@ def losses(used: Usage, coefficient: float, core_type: CoreType) -> Losses:
     return Losses(worth - by_clock, by_clock - kept)
 
 
-def measured(core_type: CoreType | None, reading: VcpuReading) -> Mapping[str, bool]:
-    """Whether each of these causes of shortfall can be measured for a vCPU on a core type."""
-    counted = reading.counts is not None and reading.counts.cycles is not None
-    return {
-        "frequency": core_type is not None and counted and core_type.clock_hz is not None,
-        "smt": core_type is not None and core_type.smt_busy_factor is not None,
-    }
-
-
 def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dict[VcpuKey, float]:
     """The probability that a sibling of its pCPU was busy, for every vCPU whose pCPU is known.
 

@@ -24,10 +24,14 @@ LOCK_WAIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseStatus:
-    """Seconds that were left when the lease was last renewed, and how often it has expired."""
+    """Seconds that were left when the lease was last renewed, and how often it has expired.
+
+    ``guarded``: whether a guard was running then.
+    """
 
     left_s: float
     expirations: int
+    guarded: bool = True
 
 
 def blocked(cycle: Cycle) -> str | None:
@@ -106,7 +110,8 @@ class Guarding:
             if problem is None:
                 try:
                     left_s = self._lease.renew()
-                    self.status = LeaseStatus(left_s or 0.0, self._lease.expirations)
+                    expirations, guarded = self._lease.expirations, self._lease.guarded()
+                    self.status = LeaseStatus(left_s or 0.0, expirations, guarded)
                 except OSError as exc:
                     problem = f"the lease cannot be renewed ({exc.strerror}): a guard takes over"
             self._report(problem)

@@ -65,6 +65,17 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
     return found
 
 
+def check(conf: cfg.ConfigOpts) -> None:
+    """Raise ``AmpError`` if a value that is allowed by itself keeps the agent from starting."""
+    policy(conf)
+    fallbacks(conf.agent.booking)
+    if conf.exporter.web_config_file:  # or metrics would be served without its protection
+        raise ConfigInvalid(
+            f"[exporter] web_config_file = {conf.exporter.web_config_file} is not supported: "
+            "remove it, and set cert_file, key_file and client_ca_file"
+        )
+
+
 def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSensor:
     """The sensor of this machine, as configured; ``wake`` is set at life-cycle events."""
     agent = conf.agent
@@ -92,7 +103,13 @@ def make_writer(
     """The writer for the domains of ``sensor``; it respects pauses, the cycle lock and a lease."""
     state_path = Path(conf.agent.state_path)
     lock = functools.partial(locks.locked, state_path, locks.CYCLE)
-    paused, records = Pauses(state_path).current, Records(state_path, sensor)
+    try:
+        paused, records = Pauses(state_path).current, Records(state_path, sensor)
+    except OSError as exc:
+        raise ConfigInvalid(
+            f"[agent] state_path {state_path} cannot be read ({exc.strerror}): "
+            "run this as root, or as the agent's user"
+        ) from exc
     conditions = Conditions(paused, lambda wait_s: lock(wait_s=wait_s), records, lost)
     return Writer(sensor, conditions, BACKENDS[conf.agent.writer](sensor.hypervisor))
 

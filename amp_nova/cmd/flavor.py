@@ -1,14 +1,14 @@
 """``amp-nova flavor check``: the booking that extra specs express, or what is wrong with them."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from amp_nova.cmd.arguments import ips, pairs, whole
 from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
-from amp_nova.flavor.placement_resources import placement
+from amp_nova.flavor.placement_resources import PLACEMENT_GROUP, placement, remarks
 
 VCPUS_MAX = 4096
 COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type")
@@ -48,6 +48,8 @@ extra specs:
             self.status = 2
             return Answer((), (), _document(errors, [], {}))
         properties = placement(booking, args.reference_ips)
+        for remark in (*remarks(booking), *_of_claim(args.specs, booking, properties)):
+            self.log.warning("%s", remark)
         vcpu_rows = _vcpus(booking, args.reference_ips)
         chosen = any("coefficient" in row for row in vcpu_rows)
         columns = [*COLUMNS, *(["Coefficient"] if chosen else [])]
@@ -65,6 +67,16 @@ def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]
     if vcpus > VCPUS_MAX:
         return None, (f"vCPU {vcpus - 1} is named: use 0 to {VCPUS_MAX - 1}",)
     return examine(specs, vcpus)
+
+
+def _of_claim(texts: Sequence[str], booking: Booking, wanted: dict[str, str]) -> Iterator[str]:
+    """What is missing for a claim, or wrong with the one that is given."""
+    if not wanted and booking.booked:
+        yield "amp:ips claims nothing in Placement without --reference-ips ('amp-nova topology')"
+        return
+    for key, value in pairs("extra spec", texts).items():
+        if key.startswith(f"resources_{PLACEMENT_GROUP}:") and wanted.get(key) != value:
+            yield f"{key} is {value}, but its booking needs {wanted.get(key, 'none')}"
 
 
 def _document(

@@ -31,9 +31,13 @@ class Checks(upgradecheck.UpgradeCommands):
         self._files = [*files, *(str(f) for d in folders for f in sorted(Path(d).glob("*.conf")))]
 
     def check_values(self) -> Result:
-        """Every value in the configuration is allowed."""
+        """The agent would start with every value in the configuration."""
         try:
-            options.load(files=self._files)
+            conf = options.load(files=self._files)
+            with contextlib.suppress(ImportError):  # there is no libvirt, so no agent runs here
+                from amp_nova.agent.wiring import check
+
+                check(conf)
         except AmpError as exc:
             return Result(Code.FAILURE, str(exc))
         return Result(Code.SUCCESS)
@@ -125,8 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             default_config_files=files,
             default_config_dirs=folders,
         )
-    except cfg.Error as exc:
-        print(f"amp-nova-status: {' '.join(str(exc).split())}", file=sys.stderr)
+    except (cfg.Error, OSError, UnicodeError) as exc:
+        why = f"a file is not UTF-8 text: {exc}" if isinstance(exc, UnicodeError) else str(exc)
+        print(f"amp-nova-status: {' '.join(why.split())}", file=sys.stderr)
         return 2
     if conf.command.check != "check":  # oslo.upgradecheck accepts any word
         print(f"amp-nova-status: upgrade {conf.command.check}: write 'check'", file=sys.stderr)

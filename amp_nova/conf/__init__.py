@@ -129,6 +129,12 @@ do not serve them to everybody.
 """,
     ),
     cfg.PortOpt("port", default=9178, help="Port to serve metrics on; 0 takes any free port."),
+    cfg.StrOpt(
+        "detail",
+        default="instance",
+        choices=["host", "instance", "vcpu"],
+        help="What has series of its own: the host, also instances (about 15 each), also vCPUs.",
+    ),
     cfg.ListOpt(
         "allowed_hosts",
         default=[],
@@ -161,10 +167,7 @@ these signed are served. By default everybody who can reach the address is.
     ),
     cfg.StrOpt(
         "web_config_file",
-        help="""
-No longer supported: the agent does not start with it. Use ``cert_file``, ``key_file`` and
-``client_ca_file`` instead, or a reverse proxy if clients have passwords.
-""",
+        help="No longer supported: use ``cert_file`` and ``client_ca_file``, or a reverse proxy.",
     ),
 ]
 """``[exporter]``: the Prometheus endpoint."""

@@ -85,7 +85,7 @@ TABLE: tuple[ExtraSpec, ...] = (
     ExtraSpec(
         "pref_core",
         True,
-        "a decimal above 0 and up to 1e15, such as 0.5",
+        "a decimal above 0 and up to 10^15 without exponent, such as 0.5",
         "capacity of each vCPU, in reference cores",
         _number(0.0, _MAX, above=True),
     ),
@@ -120,7 +120,7 @@ TABLE: tuple[ExtraSpec, ...] = (
     ExtraSpec(
         "efficiency",
         False,
-        "a decimal from 1 to 1e15, or low, medium or high",
+        "a decimal from 1 to 10^15 without exponent, or low, medium or high",
         "expected speedup on fast cores, until it is measured",
         _efficiency,
     ),

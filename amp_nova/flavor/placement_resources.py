@@ -8,7 +8,7 @@ over-booking a host.
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,6 +18,8 @@ PLACEMENT_GROUP = "AMP"
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
 IPS_TRAIT = "CUSTOM_AMP_IPS"
 """Trait of the providers of hosts that count instructions."""
+REFCORES_MAX, IPS_MAX = 100.0, 1e12
+"""More than any core gives."""
 AMOUNT_MAX = 0x7FFFFFFF
 """The greatest inventory that Placement accepts."""
 
@@ -44,6 +46,17 @@ def placement(booking: Booking, reference_ips: float | None = None) -> dict[str,
     if any(v.kind == "ips" for v in booking.vcpus):
         properties[f"trait_{PLACEMENT_GROUP}:{IPS_TRAIT}"] = "required"
     return properties
+
+
+def remarks(booking: Booking) -> Iterator[str]:
+    """A sentence for each thing that is allowed in a flavor but cannot be meant."""
+    if booking.burst_s and not booking.booked:
+        yield "amp:burst_s has no effect without a booking: add amp:pref_core or amp:ips"
+    if any((v.refcores or 0.0) > REFCORES_MAX or (v.ips or 0.0) > IPS_MAX for v in booking.vcpus):
+        yield (
+            f"a vCPU runs on one core at a time, and no core gives more than {REFCORES_MAX:g} "
+            "reference cores or 1T Ips: no host will take it"
+        )
 
 
 def claims(specs: Mapping[str, str]) -> bool:

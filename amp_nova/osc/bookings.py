@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
-from amp_nova.flavor.placement_resources import PLACEMENT_CLASS, PLACEMENT_GROUP, placement
+from amp_nova.flavor.placement_resources import (
+    PLACEMENT_CLASS,
+    PLACEMENT_GROUP,
+    placement,
+    remarks,
+)
 from amp_nova.osc.cloud import Flavor
 
 CLAIM_KEY = f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}"
@@ -63,7 +68,7 @@ def problems(flavor: Flavor) -> list[str]:
     booking, errors = examine(flavor.specs, flavor.vcpus)
     if booking is None:
         return list(errors)
-    return _claim_problems(flavor, booking)
+    return [*remarks(booking), *_claim_problems(flavor, booking)]
 
 
 def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:

@@ -80,13 +80,22 @@ class SetFlavor(ShowOne):
         """Add the arguments of ``flavor set``."""
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
-        parser.add_argument("specs", metavar="KEY=VALUE", nargs="+", help=f"KEY is one of {keys}")
+        parser.add_argument("specs", metavar="KEY=VALUE", nargs="*", help=f"KEY is one of {keys}")
+        parser.add_argument(
+            "--property",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="the same, as in 'openstack flavor set'; may be repeated",
+        )
         add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """The flavor as it is afterwards."""
         flavor = self.cloud.flavor(parsed_args.flavor)
-        given = pairs("extra spec", parsed_args.specs)
+        given = pairs("extra spec", [*parsed_args.specs, *parsed_args.property])
+        if not given:
+            raise BookingInvalid("nothing is set: give KEY=VALUE, such as amp:pref_core=0.5")
         if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
             raise BookingInvalid(f"{foreign[0]!r} is not allowed: write {NAMESPACE}:NAME=VALUE")
         return _write(

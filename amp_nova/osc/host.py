@@ -22,7 +22,7 @@ NO_HOSTS = (
 )
 COEFFICIENT = "amp_core_type_coefficient_ratio"
 LAST_CYCLE = "amp_cycle_last_success_timestamp_seconds"
-DELIVERED = "sum by (host, instance) (amp_vcpu_delivered_refcores)"
+DELIVERED = "sum by (host, instance) (amp_host_delivered_refcores)"
 DISABLED = "COMPUTE_STATUS_DISABLED"
 REQUESTS_AT_ONCE = 8
 
@@ -181,7 +181,7 @@ class ShowHost(ShowOne):
 
         shortfall = value(
             "sum by (host, instance, cause) "
-            "(increase(amp_vcpu_shortfall_refcore_seconds_total[1h]))",
+            "(increase(amp_host_shortfall_refcore_seconds_total[1h]))",
             "cause",
         )
         last_s = value(LAST_CYCLE).get("")
@@ -194,7 +194,9 @@ class ShowHost(ShowOne):
             "shortfall_refcore_seconds_last_hour": DictColumn(
                 {cause: round(short, 3) for cause, short in sorted(shortfall.items())}
             ),
-            "calibration_age_s": rounded(value("amp_calibration_age_seconds").get(""), 0),
+            "calibration_age_s": rounded(
+                value("time() - amp_calibration_timestamp_seconds").get(""), 0
+            ),
             "last_cycle_age_s": None if last_s is None else round(time.time() - last_s, 1),
         }
         return tuple(fields), tuple(fields.values())

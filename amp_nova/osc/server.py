@@ -11,9 +11,12 @@ from amp_nova.osc.cloud import by_label
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
 from amp_nova.osc.host import claimed_by
 
-DELIVERED_REFCORES = "sum by (resource) (amp_vcpu_delivered_refcores)"
-DELIVERED_IPS = "sum by (resource) (amp_vcpu_delivered_ips)"
-DELIVERED_RATIO = "min by (resource) (amp_vcpu_delivered_ratio)"
+DELIVERED_REFCORES = "sum by (resource) (amp_instance_delivered_refcores)"
+DELIVERED_IPS = "sum by (resource) (amp_instance_delivered_ips)"
+DELIVERED_RATIO = (
+    "sum by (resource) (increase(amp_instance_delivered_ratio_sum[5m])) / "
+    "(sum by (resource) (increase(amp_instance_delivered_ratio_count[5m])) > 0)"
+)
 
 
 class ListServer(Lister):
@@ -97,10 +100,10 @@ class ShowServer(ShowOne):
             "delivered_ips_by_vcpu": value(f"amp_vcpu_delivered_ips{this}", "vcpu"),
             "delivered_ratio_by_vcpu": value(f"amp_vcpu_delivered_ratio{this}", "vcpu"),
             "shortfall_refcore_seconds_last_hour": value(
-                f"increase(amp_vcpu_shortfall_refcore_seconds_total{this}[1h])", "cause"
+                f"increase(amp_instance_shortfall_refcore_seconds_total{this}[1h])", "cause"
             ),
             "cpu_seconds_last_hour": value(
-                f"increase(amp_vcpu_cpu_seconds_total{this}[1h])", "core_type"
+                f"increase(amp_instance_cpu_seconds_total{this}[1h])", "core_type"
             ),
         }
         return tuple(fields), tuple(fields.values())

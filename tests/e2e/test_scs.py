@@ -103,4 +103,4 @@ def test_shared_cores_get_a_fifth_of_a_core_on_a_crowded_host(cloud, image, figu
     assert not any(missed[resource] for resource in shared)
     for server in servers[:EACH]:
         labels = {"resource": server.id, "cpu_type": "shared-core"}
-        assert metric(SLOW, "amp_instance_scs_info", **labels) == 1
+        assert metric(SLOW, "amp_instance_scs_vcpus", **labels) == 1

@@ -43,7 +43,7 @@ class ValidatorsTest(CloudTestCase):
         """Nova answers 400 with a helpful message."""
         for key, value, message in (
             ("amp:pref_core", "0", "amp:pref_core='0' is not allowed: give a decimal above 0"),
-            ("amp:pref_core", "half", "give a decimal above 0 and up to 1e15, such as 0.5"),
+            ("amp:pref_core", "half", "give a decimal above 0 and up to 10^15 without exponent"),
             ("amp:pref_core", "-1", "is not allowed"),
             ("amp:ips", "2.5X", "an optional k, M, G or T, such as 2.5G"),
             ("amp:ips.0", "inf", "is not allowed"),

@@ -113,6 +113,6 @@ def test_a_misspelt_aggregation_is_refused():
 
     found = yaml.safe_load(METRICS.read_text())
     assert len(PrometheusCollector.check_configuration(found)) == 3
-    found["metrics"]["amp_vcpu_cpu_seconds_total"]["extra_args"]["range_function"] = "rates"
+    found["metrics"]["amp_instance_cpu_seconds_total"]["extra_args"]["range_function"] = "rates"
     with pytest.raises(Invalid):
         PrometheusCollector.check_configuration(found)

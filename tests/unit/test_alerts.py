@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import partial
 
 import pytest
 import yaml
@@ -17,17 +18,22 @@ RUNBOOKS = ROOT / "doc/source/admin/runbooks"
 BASE = "https://docs.openstack.org/amp-nova/latest/admin/runbooks/"
 ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
 CASES = [
-    (re.search('alertname="([^"]+)"', check["expr"])[1], check["exp_samples"][0]["value"])
+    (found[1], check["exp_samples"][0]["value"])
     for path in sorted(PROMETHEUS.glob("tests*.yaml"))
     for case in yaml.safe_load(path.read_text())["tests"]
     for check in case["promql_expr_test"]
+    if (found := re.search('alertname="([^"]+)"', check["expr"]))
 ]
+ALERTMANAGER = PROMETHEUS / "alertmanager.yaml"
 
 
-def promtool(*arguments, **more):
+def run(name, *arguments, **more):
     return subprocess.run(
-        [program("promtool"), *arguments], capture_output=True, text=True, check=False, **more
+        [program(name), *arguments], capture_output=True, text=True, check=False, **more
     )
+
+
+promtool = partial(run, "promtool")
 
 
 def slug(alert):
@@ -42,10 +48,14 @@ def test_rules_are_valid(name):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_alerts_fire_when_they_should_and_only_then():
-    """Every case of every file."""
-    files = sorted(path.name for path in PROMETHEUS.glob("tests*.yaml"))
-    done = promtool("test", "rules", *files, cwd=PROMETHEUS)
+@pytest.mark.parametrize("more", ["", r', host="\1", rack="rack-of-\1", region="north"'])
+def test_alerts_fire_when_they_should_and_only_then(more, tmp_path):
+    """Every case of every file, also if an operator's targets have more labels."""
+    for path in PROMETHEUS.glob("*.yaml"):
+        text = re.sub(r'instance="(c\d+):9178"', rf"\g<0>{more}", path.read_text())
+        (tmp_path / path.name).write_text(text)
+    files = sorted(path.name for path in tmp_path.glob("tests*.yaml"))
+    done = promtool("test", "rules", *files, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -74,6 +84,31 @@ def test_every_alert_has_both_kinds_of_cases(alert):
 def test_every_case_is_about_an_alert():
     """A renamed alert would make its cases pass without a meaning."""
     assert {name for name, _ in CASES} == set(ALERTS)
+
+
+def test_the_example_for_alertmanager_is_valid():
+    """Its syntax, and the alerts that it names."""
+    done = run("amtool", "check-config", str(ALERTMANAGER))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(re.findall(r"Amp\w+", ALERTMANAGER.read_text())) <= set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_only_critical_alerts_page(alert):
+    """By the routes of the example."""
+    severity = ALERTS[alert]["labels"]["severity"]
+    labels = [f"alertname={alert}", f"severity={severity}", "job=amp-nova"]
+    done = run("amtool", "config", "routes", "test", f"--config.file={ALERTMANAGER}", *labels)
+
+    assert done.stdout.strip() == ("page" if severity == "critical" else "ticket")
+
+
+def test_one_host_pages_only_if_its_tenants_notice():
+    """Everything else that pages is about many hosts."""
+    critical = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] == "critical"}
+
+    assert critical == {"AmpServiceLevelBurnsFast", "AmpManyHostsUnattended"}
 
 
 @pytest.mark.parametrize("alert", ALERTS)
@@ -119,7 +154,7 @@ def test_rules_name_metrics_that_exist(rule):
 
 def test_metrics_follow_prometheus_conventions():
     """``promtool check metrics`` has nothing to say about what an agent serves."""
-    exporter, show = Exporter(), Show(1)
+    exporter, show = Exporter(detail="vcpu"), Show(1)
     exporter.admits = HostInfo("demo")
     while show.second():
         exporter.update(show.kept.cycles[-1])

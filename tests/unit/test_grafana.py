@@ -50,19 +50,80 @@ def test_a_changed_dashboard_is_noticed(tmp_path):
     ]
 
 
+def panels(path):
+    """The panels of a dashboard, each with the title of its row."""
+    row = ""
+    for panel in json.loads(path.read_text())["panels"]:
+        if panel["type"] == "row":
+            row = panel["title"]
+        else:
+            yield row, panel
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_dashboard_explains_itself(path):
     """A question, and for every panel a description, a unit and a legend."""
     found = json.loads(path.read_text())
-    panels = [p for p in found["panels"] if p["type"] != "row"]
 
     assert found["description"].endswith("?")
     assert found["uid"] == path.stem
-    for panel in panels:
+    for _, panel in panels(path):
         assert panel["description"].endswith("."), panel["title"]
-        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] not in ("", "short"), panel["title"]
         assert panel["datasource"]["uid"] == "${datasource}"
         assert all(t["legendFormat"] for t in panel["targets"]), panel["title"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_the_verdict_comes_first(path):
+    """In the first row, a single value that is coloured as good or bad."""
+    first = next(row for row, _ in panels(path))
+    coloured = [
+        panel["title"]
+        for row, panel in panels(path)
+        if row == first and "thresholds" in panel["fieldConfig"]["defaults"]
+    ]
+
+    assert coloured
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_colours_are_those_that_colour_blind_people_can_tell_apart(path):
+    """The palette of Okabe and Ito, and shades of its blue; never one that Grafana chooses."""
+    colours = set(re.findall(r'"(?:color|fixedColor)": "([^"]*)"', path.read_text()))
+    modes = {p["fieldConfig"]["defaults"]["color"]["mode"] for _, p in panels(path)}
+
+    assert colours <= {
+        "#0072B2",
+        "#56B4E9",
+        "#E69F00",
+        "#F0E442",
+        "#009E73",
+        "#D55E00",
+        "#CC79A7",
+        "#999999",
+    }
+    assert modes <= {"fixed", "shades", "thresholds"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_query_selects_the_job(path):
+    """By the variable, so that each of several clouds has its own figures."""
+    for _, panel in panels(path):
+        for target in panel["targets"]:
+            assert 'job="$job"' in target["expr"], panel["title"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_panels_have_data_at_the_default_level_of_detail(path):
+    """But for those in rows that say otherwise."""
+    sections = (metrics.SUMMED, metrics.VCPUS, metrics.IO_INSTANCES)
+    detailed = {row.name for section in sections for row in section}
+    for row, panel in panels(path):
+        if "detail = vcpu" in row:
+            continue
+        for target in panel["targets"]:
+            assert not detailed & set(re.findall(r"amp_[a-z_]+", target["expr"])), panel["title"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
@@ -77,7 +138,7 @@ def test_links_lead_to_dashboards_and_their_variables(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_queries_name_metrics_that_exist(path):
     """In the table of the agent's metrics, or recorded by a rule."""
-    kinds = {"histogram": ("_bucket", "_count"), "summary": ("_count", "_sum")}
+    kinds = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
     known = {r.name + s for r in metrics.rows() for s in kinds.get(r.kind, ("",))}
     recorded = {rule["record"] for rule in rules("rules.yaml")}
     for panel in json.loads(path.read_text())["panels"]:

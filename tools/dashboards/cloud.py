@@ -1,9 +1,181 @@
 """All hosts: are bookings kept, and where is capacity left?"""
 
-from panels import HOSTS, PROJECTS, REFCORES, Dashboard, Panel, Query, Row, shortfall
+from panels import (
+    COUNT,
+    HOSTS,
+    NONE_WANTED,
+    OF_JOB,
+    ON_HOSTS,
+    PCPUS,
+    PROJECTS,
+    REFCORES,
+    SHARE,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    at_least,
+    at_most,
+    shortfall,
+)
 
-ON = 'instance=~"$host"'
-OF = f'{ON}, project=~"$project"'
+OF = f'{ON_HOSTS}, project=~"$project"'
+VERDICT = (
+    Panel(
+        "Service level, 30 days",
+        "Share of the minutes with demand that delivered at least 95 % of the booking. "
+        "The objective is 99 %.",
+        SHARE,
+        (Query(f"cloud:amp_minutes_kept:ratio30d{{{OF_JOB}}}", "kept"),),
+        "stat",
+        6,
+        steps=at_least(0.99),
+    ),
+    Panel(
+        "Hosts below the service level",
+        "In the last hour.",
+        COUNT,
+        (
+            Query(
+                f"count(host:amp_minutes_missed:ratio1h{{{ON_HOSTS}}} > 0.01) or vector(0)", "hosts"
+            ),
+        ),
+        "stat",
+        6,
+        steps=NONE_WANTED,
+    ),
+    Panel(
+        "vCPUs without their booking",
+        "Bookings that are not enforced, without those that an operator paused.",
+        COUNT,
+        (
+            Query(
+                f'sum(amp_host_unenforced_vcpus{{{ON_HOSTS}, reason!="excluded"}}) or vector(0)',
+                "vCPUs",
+            ),
+        ),
+        "stat",
+        6,
+        steps=NONE_WANTED,
+    ),
+    Panel(
+        "Unattended hosts",
+        "Their agent cannot be scraped, completes no control cycle or has no libvirt.",
+        COUNT,
+        (Query(f"cloud:amp_hosts_unattended:count{{{OF_JOB}}} or vector(0)", "hosts"),),
+        "stat",
+        6,
+        steps=NONE_WANTED,
+    ),
+)
+BOOKINGS = (
+    Panel(
+        "Booked and delivered",
+        "Delivered is below booked if instances want less than they book; what they wanted and did "
+        "not get is the shortfall.",
+        REFCORES,
+        (
+            Query(f"sum(amp_host_booked_refcores{{{ON_HOSTS}}})", "booked", dashed=True),
+            Query(
+                f'sum(amp_host_delivered_refcores{{{ON_HOSTS}, kind="booked"}})',
+                "delivered",
+            ),
+        ),
+    ),
+    shortfall("amp_host_shortfall_refcore_seconds_total", ON_HOSTS),
+    Panel(
+        "Hosts that miss the most minutes",
+        "Share of the minutes with demand, in the last hour, that delivered less than 95 % of the "
+        "booking. 1 % is allowed; at 14.4 %, somebody is paged. Each series links to its host.",
+        SHARE,
+        (Query(f"topk(10, host:amp_minutes_missed:ratio1h{{{ON_HOSTS}}})", "{{instance}}"),),
+        link=("amp-nova-host", "instance"),
+        steps=at_most(0.01, 0.144),
+    ),
+    Panel(
+        "Bookings not enforced",
+        "vCPUs by reason. 'amp-nova explain' on the host gives details.",
+        COUNT,
+        (
+            Query(
+                f"sum by (reason) (amp_host_unenforced_vcpus{{{ON_HOSTS}}}) "
+                'or label_replace(vector(0), "reason", "none", "", "")',
+                "{{reason}}",
+            ),
+        ),
+        "stacked",
+    ),
+)
+CAPACITY = (
+    Panel(
+        "Booked",
+        "Without bookings in instructions per second.",
+        REFCORES,
+        (Query(f"sum(amp_host_booked_refcores{{{ON_HOSTS}}})", "booked"),),
+        "stat",
+        8,
+    ),
+    Panel(
+        "Can be booked",
+        "On all core types.",
+        REFCORES,
+        (Query(f"sum(amp_host_headroom_refcores{{{ON_HOSTS}}})", "headroom"),),
+        "stat",
+        8,
+    ),
+    Panel(
+        "Hosts",
+        "Agents that are scraped.",
+        COUNT,
+        (Query(f"count(up{{{ON_HOSTS}}})", "hosts"),),
+        "stat",
+        8,
+    ),
+    Panel(
+        "Headroom by core type",
+        "Reference cores that can still be booked.",
+        REFCORES,
+        (Query(f"sum by (core_type) (amp_host_headroom_refcores{{{ON_HOSTS}}})", "{{core_type}}"),),
+        "stacked",
+    ),
+    Panel(
+        "Hosts with the least headroom",
+        "Reference cores that can still be booked, on all core types of a host.",
+        REFCORES,
+        (
+            Query(
+                f"bottomk(10, sum by (job, instance) (amp_host_headroom_refcores{{{ON_HOSTS}}}))",
+                "{{instance}}",
+            ),
+        ),
+        link=("amp-nova-host", "instance"),
+    ),
+)
+
+
+def by_project(metric: str) -> tuple[Query, ...]:
+    """The rate of a counter of instances."""
+    rate = f"rate({metric}{{{OF}}}[$__rate_interval])"
+    return (Query(f"sum by (project) ({rate})", "{{project}}"),)
+
+
+CHARGEBACK = (
+    Panel(
+        "CPU time by project",
+        "CPU seconds per second. Time counts the same on every core type.",
+        PCPUS,
+        by_project("amp_instance_cpu_seconds_total"),
+        "stacked",
+    ),
+    Panel(
+        "Reference CPU time by project",
+        "CPU seconds times the coefficient, per second. The same work counts the same on every "
+        "host.",
+        REFCORES,
+        by_project("amp_instance_reference_cpu_seconds_total"),
+        "stacked",
+    ),
+)
 
 DASHBOARD = Dashboard(
     "amp-nova-cloud",
@@ -11,144 +183,9 @@ DASHBOARD = Dashboard(
     "Are bookings kept, and where is capacity left?",
     (HOSTS, PROJECTS),
     (
-        Row(
-            "At a glance",
-            (
-                Panel(
-                    "Service level, 30 days",
-                    "Share of the minutes with demand that delivered at least 95 % of the booking. "
-                    "The objective is 99 %.",
-                    "percentunit",
-                    (Query("min(cloud:amp_minutes_kept:ratio30d)", "kept"),),
-                    "stat",
-                    6,
-                ),
-                Panel(
-                    "Booked",
-                    "Booked reference cores, without bookings in instructions per second.",
-                    REFCORES,
-                    (Query(f"sum(host:amp_booked_refcores:sum{{{ON}}})", "refcores"),),
-                    "stat",
-                    6,
-                ),
-                Panel(
-                    "Can be booked",
-                    "Reference cores that can still be booked, on all core types.",
-                    REFCORES,
-                    (Query(f"sum(amp_host_headroom_refcores{{{ON}}})", "refcores"),),
-                    "stat",
-                    6,
-                ),
-                Panel(
-                    "Hosts",
-                    "Agents that answer scrapes, and agents that do not.",
-                    "none",
-                    (
-                        Query(f'sum(up{{job="amp-nova", {ON}}})', "up"),
-                        Query(f'count(up{{job="amp-nova", {ON}}} == 0) or vector(0)', "down"),
-                    ),
-                    "stat",
-                    6,
-                ),
-            ),
-        ),
-        Row(
-            "Bookings",
-            (
-                Panel(
-                    "Booked and delivered",
-                    "Reference cores. Delivered is below booked if instances want less than they "
-                    "book; what they wanted and did not get is the shortfall.",
-                    REFCORES,
-                    (
-                        Query(f"sum(host:amp_booked_refcores:sum{{{ON}}})", "booked", dashed=True),
-                        Query(f"sum(host:amp_delivered_refcores:sum{{{ON}}})", "delivered"),
-                    ),
-                ),
-                shortfall(OF),
-                Panel(
-                    "Hosts that miss the most minutes",
-                    "Share of the minutes with demand, in the last hour, that delivered less than "
-                    "95 % of the booking. Each series links to its host.",
-                    "percentunit",
-                    (Query(f"topk(10, host:amp_minutes_missed:ratio1h{{{ON}}})", "{{instance}}"),),
-                    link=("amp-nova-host", "instance"),
-                ),
-                Panel(
-                    "Bookings not enforced",
-                    "vCPUs by reason. 'amp-nova explain' on the host gives details.",
-                    "none",
-                    (
-                        Query(
-                            f"sum by (reason) (amp_vcpu_unenforced_info{{{OF}}}) "
-                            'or label_replace(vector(0), "reason", "none", "", "")',
-                            "{{reason}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
-            ),
-        ),
-        Row(
-            "Capacity",
-            (
-                Panel(
-                    "Headroom by core type",
-                    "Reference cores that can still be booked.",
-                    REFCORES,
-                    (
-                        Query(
-                            f"sum by (core_type) (amp_host_headroom_refcores{{{ON}}})",
-                            "{{core_type}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
-                Panel(
-                    "Hosts with the least headroom",
-                    "Reference cores that can still be booked, on all core types of a host.",
-                    REFCORES,
-                    (
-                        Query(
-                            f"bottomk(10, sum by (instance) (amp_host_headroom_refcores{{{ON}}}))",
-                            "{{instance}}",
-                        ),
-                    ),
-                    link=("amp-nova-host", "instance"),
-                ),
-            ),
-        ),
-        Row(
-            "Chargeback",
-            (
-                Panel(
-                    "CPU time by project",
-                    "CPU seconds per second. Time counts the same on every core type.",
-                    "short",
-                    (
-                        Query(
-                            "sum by (project) (rate(amp_vcpu_cpu_seconds_total"
-                            f"{{{OF}}}[$__rate_interval]))",
-                            "{{project}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
-                Panel(
-                    "Reference CPU time by project",
-                    "CPU seconds times the coefficient, per second. The same work counts the same "
-                    "on every host.",
-                    "short",
-                    (
-                        Query(
-                            "sum by (project) (rate(amp_vcpu_reference_cpu_seconds_total"
-                            f"{{{OF}}}[$__rate_interval]))",
-                            "{{project}}",
-                        ),
-                    ),
-                    "stacked",
-                ),
-            ),
-        ),
+        Row("Are bookings kept?", VERDICT),
+        Row("Bookings", BOOKINGS),
+        Row("Capacity", CAPACITY),
+        Row("Chargeback", CHARGEBACK),
     ),
 )

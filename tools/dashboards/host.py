@@ -1,8 +1,25 @@
 """One host: does it keep its bookings, and does its agent work?"""
 
-from panels import HOST, REFCORES, Dashboard, Panel, Query, Row, core_time, shortfall
+from panels import (
+    COUNT,
+    HOST,
+    NONE_WANTED,
+    PER_MINUTE,
+    REFCORES,
+    SHARE,
+    TIMES,
+    YES_NO,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    at_least,
+    at_most,
+    core_time,
+    shortfall,
+)
+from panels import ON_HOST as ON
 
-ON = 'instance="$host"'
 RATE = "[$__rate_interval]"
 
 
@@ -11,17 +28,72 @@ def per_minute(metric: str, by: str) -> str:
     return f"60 * sum by ({by}) (rate({metric}{{{ON}}}{RATE}))"
 
 
+VERDICT = (
+    Panel(
+        "Minutes kept, last hour",
+        "Share of the minutes with demand that delivered at least 95 % of the booking. There is no "
+        "value while nothing with a booking wants CPU time.",
+        SHARE,
+        (Query(f"1 - host:amp_minutes_missed:ratio1h{{{ON}}}", "kept"),),
+        "stat",
+        6,
+        steps=at_least(0.99),
+    ),
+    Panel(
+        "vCPUs without their booking",
+        "Bookings that are not enforced, without those that an operator paused.",
+        COUNT,
+        (
+            Query(
+                f'sum(amp_host_unenforced_vcpus{{{ON}, reason!="excluded"}}) or vector(0)', "vCPUs"
+            ),
+        ),
+        "stat",
+        6,
+        steps=NONE_WANTED,
+    ),
+    Panel(
+        "Since the last control cycle",
+        "If it is more than a minute, the agent is stuck.",
+        "s",
+        (Query(f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}", "age"),),
+        "stat",
+        4,
+        steps=at_most(15, 60),
+    ),
+    Panel(
+        "libvirt answers",
+        "Whether the last call was answered.",
+        COUNT,
+        (Query(f"amp_hypervisor_up{{{ON}}}", "libvirt"),),
+        "stat",
+        4,
+        steps=at_least(1),
+        states=YES_NO,
+    ),
+    Panel(
+        "A guard runs",
+        "It applies the safe state if the agent's lease expires.",
+        COUNT,
+        (Query(f"amp_guard_up{{{ON}}}", "guard"),),
+        "stat",
+        4,
+        steps=at_least(1),
+        states=YES_NO,
+    ),
+)
 BOOKINGS = (
     Panel(
         "Booked and delivered",
         "Reference cores. Delivered is below booked if instances want less than they book.",
         REFCORES,
         (
-            Query(f"host:amp_booked_refcores:sum{{{ON}}}", "booked", dashed=True),
-            Query(f"host:amp_delivered_refcores:sum{{{ON}}}", "delivered"),
+            Query(f"amp_host_booked_refcores{{{ON}}}", "booked", dashed=True),
+            Query(f'amp_host_delivered_refcores{{{ON}, kind="booked"}}', "delivered"),
+            Query(f'amp_host_delivered_refcores{{{ON}, kind="best_effort"}}', "best effort"),
         ),
     ),
-    shortfall(ON),
+    shortfall("amp_host_shortfall_refcore_seconds_total", ON),
     Panel(
         "Instances with the greatest shortfall",
         "Reference cores that were booked and wanted, but not delivered. Each series links to its "
@@ -30,7 +102,7 @@ BOOKINGS = (
         (
             Query(
                 "topk(10, sum by (domain, resource) "
-                f"(instance:amp_shortfall_refcores:rate5m{{{ON}}}))",
+                f"(rate(amp_instance_shortfall_refcore_seconds_total{{{ON}}}{RATE})))",
                 "{{domain}}",
             ),
         ),
@@ -45,18 +117,23 @@ BOOKINGS = (
     ),
 )
 CORES = (
-    core_time(ON, "CPU time by core type", "How many pCPUs of each core type vCPUs keep busy."),
+    core_time(
+        "amp_host_cpu_seconds_total",
+        ON,
+        "CPU time by core type",
+        "How many pCPUs of each core type vCPUs keep busy.",
+    ),
     Panel(
         "Moves between core types, per minute",
         "Moves of vCPUs. After each move, a guest's caches are cold.",
-        "short",
+        PER_MINUTE,
         (Query(per_minute("amp_migrations_total", "from, to"), "{{from}} to {{to}}"),),
     ),
     Panel(
         "Coefficients",
         "Speed of each core type over the reference core. The dashed lines are the limits of the "
         "calibration's confidence interval.",
-        "short",
+        TIMES,
         (
             Query(f"amp_core_type_coefficient_ratio{{{ON}}}", "{{core_type}} ({{source}})"),
             Query(
@@ -76,68 +153,52 @@ CORES = (
     Panel(
         "Coefficient drift",
         "Measured speedup of guests over the speedup by the coefficients; 1 is no drift.",
-        "short",
+        TIMES,
         (Query(f"amp_coefficient_drift_ratio{{{ON}}}", "{{core_type}}"),),
     ),
     Panel(
         "Age of the calibration",
         "Calibrate again after changes of firmware, microcode or cooling.",
         "s",
-        (Query(f"amp_calibration_age_seconds{{{ON}}}", "age"),),
+        (Query(f"time() - amp_calibration_timestamp_seconds{{{ON}}}", "age"),),
         "stat",
+        steps=at_most(90 * 86400, 180 * 86400),
     ),
     Panel(
         "Counters",
         "What counts the instructions of vCPUs.",
-        "none",
+        COUNT,
         (Query(f"amp_counters_info{{{ON}}}", "{{source}}"),),
-        "stat",
+        "name",
     ),
 )
 AGENT = (
     Panel(
-        "Since the last control cycle",
-        "If it is more than a minute, the agent is stuck.",
-        "s",
-        (Query(f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}", "age"),),
-        "stat",
-        6,
-    ),
-    Panel(
-        "libvirt answers",
-        "1 if it does, otherwise 0.",
-        "none",
-        (Query(f"amp_hypervisor_up{{{ON}}}", "up"),),
-        "stat",
-        6,
-    ),
-    Panel(
         "Version",
         "Version of the agent.",
-        "none",
+        COUNT,
         (Query(f"amp_build_info{{{ON}}}", "{{version}}"),),
-        "stat",
-        6,
+        "name",
     ),
     Panel(
         "Warnings about the topology",
         "'amp-nova topology' prints the warnings.",
-        "none",
+        COUNT,
         (Query(f"amp_topology_warnings{{{ON}}}", "warnings"),),
         "stat",
-        6,
+        steps=at_most(1, 1000),
     ),
     Panel(
         "Cost: CPU time of the agent",
         "Share of one pCPU.",
-        "percentunit",
-        (Query(f'rate(process_cpu_seconds_total{{job="amp-nova", {ON}}}{RATE})', "CPU"),),
+        SHARE,
+        (Query(f"rate(process_cpu_seconds_total{{{ON}}}{RATE})", "CPU"),),
     ),
     Panel(
         "Cost: memory of the agent",
         "Resident memory.",
         "bytes",
-        (Query(f'process_resident_memory_bytes{{job="amp-nova", {ON}}}', "resident"),),
+        (Query(f"process_resident_memory_bytes{{{ON}}}", "resident"),),
     ),
     Panel(
         "Duration of control cycles by stage",
@@ -161,7 +222,7 @@ AGENT = (
     Panel(
         "Writes, failures and foreign changes, per minute",
         "Limits and affinities that the agent wrote, could not write, or found changed.",
-        "short",
+        PER_MINUTE,
         (
             Query(per_minute("amp_writes_total", "instance"), "written"),
             Query(per_minute("amp_actuation_failures_total", "reason"), "failed: {{reason}}"),
@@ -178,8 +239,9 @@ AGENT = (
     Panel(
         "Expired leases",
         "How often the guard applied the safe state in the time range.",
-        "none",
+        COUNT,
         (Query(f"increase(amp_lease_expirations_total{{{ON}}}[$__range])", "expired"),),
+        steps=NONE_WANTED,
     ),
     Panel(
         "Since helper threads last did their work",
@@ -195,13 +257,13 @@ AGENT = (
     Panel(
         "Restarts of helper threads, per minute",
         "Restarts of threads that ended or hung.",
-        "short",
+        PER_MINUTE,
         (Query(per_minute("amp_thread_restarts_total", "thread"), "{{thread}}"),),
     ),
     Panel(
         "Calls to libvirt, per minute",
         "There are few calls while nothing changes.",
-        "short",
+        PER_MINUTE,
         (Query(per_minute("amp_libvirt_calls_total", "instance"), "calls"),),
     ),
 )
@@ -211,5 +273,10 @@ DASHBOARD = Dashboard(
     "amp-nova / Host",
     "Does this host keep its bookings, and does its agent work?",
     (HOST,),
-    (Row("Bookings", BOOKINGS), Row("Cores", CORES), Row("The agent", AGENT)),
+    (
+        Row("Does it work?", VERDICT),
+        Row("Bookings", BOOKINGS),
+        Row("Cores", CORES),
+        Row("The agent", AGENT),
+    ),
 )

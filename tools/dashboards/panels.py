@@ -1,11 +1,15 @@
 """Panels and dashboards as plain values, and the JSON that Grafana loads."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
+    BigValueTextMode,
     GraphDrawStyle,
+    GraphThresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
     LineInterpolation,
@@ -15,14 +19,46 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardLinkType,
     DataSourceRef,
     DynamicConfigValue,
+    FieldColorModeId,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
     VariableRefresh,
     VariableSort,
 )
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
-WIDTH = 24
-REFCORES = "short"
-"""Reference cores are a number without a unit of Grafana's."""
+REFCORES, PCPUS, TIMES = "suffix: refcores", "suffix: pCPUs", "suffix: x"
+PER_MINUTE, IPS, SHARE, COUNT = "cpm", "si:ins/s", "percentunit", "none"
+
+# The palette of Okabe and Ito: people with any kind of colour blindness can tell its colours apart.
+BLUE, SKY, ORANGE, YELLOW = "#0072B2", "#56B4E9", "#E69F00", "#F0E442"
+GREEN, VERMILION, PURPLE, GREY = "#009E73", "#D55E00", "#CC79A7", "#999999"
+GOOD, WARN, BAD = GREEN, ORANGE, VERMILION
+CAUSES = {
+    "throttle": ORANGE,
+    "contention": VERMILION,
+    "core_type": PURPLE,
+    "frequency": YELLOW,
+    "smt": SKY,
+}
+COLOURS = {"booked": GREY, "delivered": BLUE, "best effort": SKY}
+"""Of series that have the same name everywhere. All others are shades of blue."""
+YES_NO = {"1": ("yes", GOOD), "0": ("no", BAD)}
+
+
+def at_least(good: float) -> tuple[tuple[float | None, str], ...]:
+    """Steps of a value that is bad below ``good``."""
+    return ((None, BAD), (good, GOOD))
+
+
+def at_most(warn: float, bad: float) -> tuple[tuple[float | None, str], ...]:
+    """Steps of a value that is good below ``warn``, and bad from ``bad`` on."""
+    return ((None, GOOD), (warn, WARN), (bad, BAD))
+
+
+NONE_WANTED = ((None, GOOD), (1, BAD))
 
 
 @dataclass(frozen=True)
@@ -36,7 +72,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. ``kind``: ``lines``, ``stacked`` or ``stat``; ``link``: uid and label to go to."""
+    """One panel.
+
+    ``kind``: ``lines``, ``stacked``, ``stat`` (the last value) or ``name`` (the legend alone);
+    ``link``: uid and label to go to; ``steps``: colours from which value on; ``states``: words and
+    colours of values.
+    """
 
     title: str
     description: str
@@ -45,6 +86,8 @@ class Panel:
     kind: str = "lines"
     width: int = 12
     link: tuple[str, str] | None = None
+    steps: tuple[tuple[float | None, str], ...] = ()
+    states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,14 +119,18 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-HOSTS = Variable("host", "Host", 'label_values(amp_build_info{job="amp-nova"}, instance)')
+JOB = Variable("job", "Job", "label_values(amp_build_info, job)", several=False)
+HOSTS = Variable("host", "Host", 'label_values(amp_build_info{job="$job"}, instance)')
 HOST = Variable("host", "Host", HOSTS.query, several=False)
-PROJECTS = Variable("project", "Project", "label_values(amp_instance_info, project)")
+PROJECTS = Variable("project", "Project", 'label_values(amp_instance_info{job="$job"}, project)')
+OF_JOB = 'job="$job"'
+ON_HOST = f'{OF_JOB}, instance="$host"'
+ON_HOSTS = f'{OF_JOB}, instance=~"$host"'
 
 
-def shortfall(selector: str) -> Panel:
+def shortfall(metric: str, selector: str) -> Panel:
     """What the selected instances wanted, had booked and did not get."""
-    rate = f"rate(amp_vcpu_shortfall_refcore_seconds_total{{{selector}}}[$__rate_interval])"
+    rate = f"rate({metric}{{{selector}}}[$__rate_interval])"
     return Panel(
         "Shortfall by cause",
         "Reference cores that were booked and wanted, but not delivered.",
@@ -93,11 +140,11 @@ def shortfall(selector: str) -> Panel:
     )
 
 
-def core_time(selector: str, title: str, description: str) -> Panel:
+def core_time(metric: str, selector: str, title: str, description: str) -> Panel:
     """Where the selected instances' vCPUs run."""
-    rate = f"rate(amp_vcpu_cpu_seconds_total{{{selector}}}[$__rate_interval])"
+    rate = f"rate({metric}{{{selector}}}[$__rate_interval])"
     query = Query(f"sum by (core_type) ({rate})", "{{core_type}}")
-    return Panel(title, description, "short", (query,), "stacked")
+    return Panel(title, description, PCPUS, (query,), "stacked")
 
 
 def to_json(found: Dashboard) -> str:
@@ -116,8 +163,12 @@ def to_json(found: Dashboard) -> str:
             dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
     )
-    for variable in found.variables:
+    for variable in (JOB, *found.variables):
         built = built.with_variable(_variable(variable))
+    # Any other labels of the targets, such as rack or region, can be chosen here.
+    built = built.with_variable(
+        dashboard.AdHocVariable("filters").label("Filters").datasource(SOURCE)
+    )
     for row in found.rows:
         built = built.with_row(dashboard.Row(row.title))
         for panel in row.panels:
@@ -151,15 +202,17 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
 
 
 def _panel(panel: Panel) -> timeseries.Panel | stat.Panel:
-    built = _stat() if panel.kind == "stat" else _timeseries(panel)
+    single = panel.kind in ("stat", "name")
+    built = _stat(panel) if single else _timeseries(panel)
     built = (
         built.title(panel.title)
         .description(panel.description)
         .datasource(SOURCE)
         .unit(panel.unit)
         .span(panel.width)
-        .height(4 if panel.kind == "stat" else 8)
+        .height(4 if single else 8)
     )
+    built = _coloured(built, panel)
     for number, query in enumerate(panel.queries):
         target = (
             prometheus.Dataquery()
@@ -167,7 +220,7 @@ def _panel(panel: Panel) -> timeseries.Panel | stat.Panel:
             .legend_format(query.legend)
             .ref_id(chr(ord("A") + number))
         )
-        built = built.with_target(target.instant() if panel.kind == "stat" else target.range())
+        built = built.with_target(target.instant() if single else target.range())
     if panel.link is not None:
         uid, label = panel.link
         name = {"amp-nova-host": "host", "amp-nova-instance": "resource"}[uid]
@@ -179,8 +232,31 @@ def _panel(panel: Panel) -> timeseries.Panel | stat.Panel:
     return built
 
 
-def _stat() -> stat.Panel:
-    return stat.Panel().reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+def _coloured(built: Any, panel: Panel) -> Any:
+    """The panel with its steps and states, or else with the colours of its series' names."""
+    colour = dashboard.FieldColor()
+    if panel.steps:
+        steps = [Threshold(value, colour) for value, colour in panel.steps]
+        limits = dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+        built = built.thresholds(limits).color_scheme(colour.mode(FieldColorModeId.THRESHOLDS))
+    else:
+        mode = FieldColorModeId.FIXED if panel.kind in ("stat", "name") else FieldColorModeId.SHADES
+        built = built.color_scheme(colour.mode(mode).fixed_color(BLUE))
+    if panel.states:
+        states = {v: ValueMappingResult(text, colour) for v, (text, colour) in panel.states.items()}
+        built = built.mappings([ValueMap(states)])
+    legends = {query.legend for query in panel.queries}
+    named = CAUSES if "{{cause}}" in legends else COLOURS.keys() & legends
+    for name in sorted(named):
+        fixed = {"mode": "fixed", "fixedColor": (CAUSES | COLOURS)[name]}
+        built = built.override_by_name(name, [DynamicConfigValue("color", fixed)])
+    return built
+
+
+def _stat(panel: Panel) -> stat.Panel:
+    calculated = common.ReduceDataOptions().calcs(["lastNotNull"])
+    mode = BigValueTextMode.NAME if panel.kind == "name" else BigValueTextMode.AUTO
+    return stat.Panel().reduce_options(calculated).text_mode(mode)
 
 
 def _timeseries(panel: Panel) -> timeseries.Panel:
@@ -198,6 +274,9 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
         .min(0)
         .legend(legend)
     )
+    if panel.steps:
+        style = common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+        built = built.thresholds_style(style)
     if panel.kind == "stacked":
         stacking = common.StackingConfig().mode(StackingMode.NORMAL).group("A")
         built = built.fill_opacity(60).stacking(stacking)

@@ -1,8 +1,20 @@
 """Best effort: how does the policy divide the capacity that bookings leave?"""
 
-from panels import HOST, Dashboard, Panel, Query, Row
+from panels import (
+    COUNT,
+    HOST,
+    NONE_WANTED,
+    PCPUS,
+    PER_MINUTE,
+    TIMES,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    at_most,
+)
+from panels import ON_HOST as ON
 
-ON = 'instance="$host"'
 RATE = "[$__rate_interval]"
 
 DASHBOARD = Dashboard(
@@ -17,31 +29,32 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Policy",
                     "The value of [agent] policy on the host.",
-                    "none",
+                    COUNT,
                     (Query(f"amp_policy_info{{{ON}}}", "{{policy}}"),),
-                    "stat",
+                    "name",
                     12,
                 ),
                 Panel(
                     "Unfairness",
                     "Greatest over least slowdown; 1 is fair.",
-                    "short",
+                    TIMES,
                     (Query(f"amp_host_unfairness_ratio{{{ON}}}", "unfairness"),),
                     "stat",
                     12,
+                    steps=at_most(1.5, 2),
                 ),
                 Panel(
                     "Slowdown",
                     "Speed alone on this host over the recent speed. Each series links to its "
                     "instance.",
-                    "short",
+                    TIMES,
                     (Query(f"amp_instance_slowdown_ratio{{{ON}}}", "{{domain}}"),),
                     link=("amp-nova-instance", "resource"),
                 ),
                 Panel(
                     "Unfairness over time",
                     "Greatest over least slowdown.",
-                    "short",
+                    TIMES,
                     (Query(f"amp_host_unfairness_ratio{{{ON}}}", "unfairness"),),
                 ),
             ),
@@ -52,12 +65,13 @@ DASHBOARD = Dashboard(
                 Panel(
                     "CPU time of best effort by core type",
                     "How many pCPUs of each core type best effort keeps busy.",
-                    "short",
+                    PCPUS,
                     (
                         Query(
-                            "sum by (core_type) (rate(amp_vcpu_cpu_seconds_total"
-                            f"{{{ON}}}{RATE}) unless on (instance, resource, vcpu) "
-                            f"(amp_vcpu_booked_refcores{{{ON}}} or amp_vcpu_booked_ips{{{ON}}}))",
+                            "sum by (core_type) (rate(amp_instance_cpu_seconds_total"
+                            f"{{{ON}}}{RATE}) unless on (instance, resource) "
+                            f"(amp_instance_booked_refcores{{{ON}}} "
+                            f"or amp_instance_booked_ips{{{ON}}}))",
                             "{{core_type}}",
                         ),
                     ),
@@ -66,7 +80,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Moves between core types, per minute",
                     "Moves of all vCPUs. Best-effort vCPUs move most often.",
-                    "short",
+                    PER_MINUTE,
                     (
                         Query(
                             f"60 * sum by (from, to) (rate(amp_migrations_total{{{ON}}}{RATE}))",
@@ -77,24 +91,25 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Invalid plans",
                     "Plans of the policy that were not applied.",
-                    "none",
+                    COUNT,
                     (Query(f"increase(amp_plans_rejected_total{{{ON}}}{RATE})", "rejected"),),
+                    steps=NONE_WANTED,
                 ),
             ),
         ),
         Row(
-            "What the policy knows",
+            "What the policy knows (with [exporter] detail = vcpu)",
             (
                 Panel(
                     "Fast-core efficiency",
                     "Instructions per cycle times utilization; only the order is meaningful.",
-                    "short",
+                    COUNT,
                     (Query(f"amp_vcpu_efficiency_ratio{{{ON}}}", "{{domain}}/{{vcpu}}"),),
                 ),
                 Panel(
                     "Speedup on fast cores",
                     "Estimated speed on the fastest core type over the slowest, for each vCPU.",
-                    "short",
+                    TIMES,
                     (
                         Query(
                             f"amp_vcpu_speedup_ratio{{{ON}}}",

@@ -1,10 +1,29 @@
 """Sovereign Cloud Stack: do shared-core servers get 20 % of a core in 99 % of the time?"""
 
-from panels import PROJECTS, Dashboard, Panel, Query, Row
+from panels import (
+    COUNT,
+    OF_JOB,
+    PROJECTS,
+    REFCORES,
+    SHARE,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    at_least,
+    at_most,
+)
 
-OF = 'project=~"$project"'
-SHARED = f'amp_instance_scs_info{{cpu_type="shared-core", {OF}}}'
-ON_SERVER = "* on (job, instance, domain, resource, project) group_left ()"
+OF = f'{OF_JOB}, project=~"$project"'
+SERVER = "on (job, instance, domain, resource, project)"
+
+
+def recent(part: str) -> str:
+    """What was counted of the delivered ratio of shared-core servers in the last five minutes."""
+    counted = f"increase(amp_instance_delivered_ratio_{part}{{{OF}}}[5m])"
+    shared = f'amp_instance_scs_vcpus{{cpu_type="shared-core", {OF}}}'
+    return f"sum by (resource) ({counted} and {SERVER} {shared})"
+
 
 DASHBOARD = Dashboard(
     "amp-nova-scs",
@@ -19,35 +38,38 @@ DASHBOARD = Dashboard(
                     "Promises kept",
                     "Share of the servers with scs:cpu-type=shared-core that missed at most 432 "
                     "minutes, which is 1 % of a month.",
-                    "percentunit",
-                    (Query("min(cloud:amp_scs_promises_kept:ratio30d)", "kept"),),
+                    SHARE,
+                    (Query(f"cloud:amp_scs_promises_kept:ratio30d{{{OF_JOB}}}", "kept"),),
                     "stat",
                     6,
+                    steps=at_least(1),
                 ),
                 Panel(
                     "Minutes kept by the worst server",
                     "Share of the minutes with demand that delivered at least 20 % of a core. "
                     "Stricter than the promise, which counts minutes without demand as kept.",
-                    "percentunit",
+                    SHARE,
                     (Query(f"min(resource:amp_scs_minutes_kept:ratio30d{{{OF}}})", "kept"),),
                     "stat",
                     6,
+                    steps=at_least(0.99),
                 ),
                 Panel(
                     "Minutes missed by the worst server",
                     "The promise allows 432.",
-                    "short",
+                    "m",
                     (Query(f"max(resource:amp_scs_minutes_missed:sum30d{{{OF}}})", "missed"),),
                     "stat",
                     6,
+                    steps=at_most(216, 432),
                 ),
                 Panel(
                     "Servers by promise",
                     "Number of servers by the CPU type of their flavor.",
-                    "none",
+                    COUNT,
                     (
                         Query(
-                            f"count by (cpu_type) (amp_instance_scs_info{{{OF}}})", "{{cpu_type}}"
+                            f"count by (cpu_type) (amp_instance_scs_vcpus{{{OF}}})", "{{cpu_type}}"
                         ),
                     ),
                     "stat",
@@ -57,7 +79,7 @@ DASHBOARD = Dashboard(
                     "Servers that missed the most minutes",
                     "Minutes of the last 30 days in which a server wanted 20 % of a core and got "
                     "less. Each series links to its server.",
-                    "short",
+                    "m",
                     (
                         Query(
                             f"topk(10, resource:amp_scs_minutes_missed:sum30d{{{OF}}})",
@@ -66,6 +88,7 @@ DASHBOARD = Dashboard(
                     ),
                     width=24,
                     link=("amp-nova-instance", "resource"),
+                    steps=at_most(216, 432),
                 ),
             ),
         ),
@@ -74,25 +97,26 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Delivered over promised, while in demand",
-                    "The ten vCPUs that get least. 1 is 20 % of a core, or 95 % of the booking.",
-                    "short",
+                    "Mean of the last five minutes, for the ten servers that get least. 100 % is "
+                    "20 % of a core for each vCPU, or 95 % of the booking.",
+                    SHARE,
                     (
                         Query(
-                            f"bottomk(10, amp_vcpu_delivered_ratio {ON_SERVER} {SHARED} / 0.95)",
-                            "{{domain}}/{{vcpu}}",
+                            f"bottomk(10, {recent('sum')} / ({recent('count')} > 0) / 0.95)",
+                            "{{resource}}",
                         ),
                     ),
                     link=("amp-nova-instance", "resource"),
+                    steps=at_least(1),
                 ),
                 Panel(
                     "Delivered to servers by promise",
                     "Reference cores, including what crowded-core servers get of the rest.",
-                    "short",
+                    REFCORES,
                     (
                         Query(
-                            "sum by (cpu_type) (instance:amp_delivered_refcores:sum "
-                            "* on (job, instance, domain, resource, project) group_left (cpu_type) "
-                            f"amp_instance_scs_info{{{OF}}})",
+                            f"sum by (cpu_type) (amp_instance_delivered_refcores * {SERVER} "
+                            f"group_left (cpu_type) (amp_instance_scs_vcpus{{{OF}}} > bool 0))",
                             "{{cpu_type}}",
                         ),
                     ),

@@ -21,7 +21,7 @@ from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
-from amp_nova.agent.publish.metrics import families
+from amp_nova.agent.publish.metrics import Series
 from amp_nova.agent.publish.web_server import Page, Route, Settings, WebServer
 from amp_nova.exceptions import ConfigInvalid
 
@@ -45,20 +45,26 @@ class Exporter:
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.time,
         reuse_s: float = 1.0,
+        detail: str = "instance",
     ) -> None:
+        """``detail``: the level of ``metrics.DETAILS`` up to which there are series."""
         self.registry = registry or CollectorRegistry()
         self.agent = AgentStatus(clock)
         self.io: IoReport | None = None
         self.admits: HostInfo | None = None
-        self.routes: dict[str, Route] = {"/": self.front, "/metrics": self.metrics}
-        """What is served under each path."""
         self._reuse_s = reuse_s
+        self._series = Series(detail)
         self._cycle: Cycle | None = None
         self._history: History | None = History()
         self._rendered: dict[object, tuple[float, Page]] = {}
         self._rendering = threading.Lock()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
+
+    @property
+    def routes(self) -> dict[str, Route]:
+        """What is served under each path."""
+        return {"/": self.front, "/metrics": self.metrics}
 
     def update(self, cycle: Cycle) -> None:
         """Count a successful cycle, and serve its record from now on."""
@@ -128,7 +134,7 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
-        return families(self.agent, self._cycle, self.io, self.admits)
+        return self._series.families(self.agent, self._cycle, self.io, self.admits)
 
     def _page(self) -> Page:
         view = page.View(

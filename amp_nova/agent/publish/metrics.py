@@ -1,7 +1,8 @@
 """Every Prometheus metric of the agent, one row each: type, name, help, accessor and labels.
 
-The table has a section per kind of record: the agent itself, the last cycle, all instances, an
-instance, a vCPU, all I/O work, and the I/O work of an instance. A row's accessor reads the record
+The table has a section per kind of record: the agent itself, the last cycle, the host, instances,
+vCPUs, all I/O work, and the I/O work of an instance. ``SUMS`` are those of ``SUMMED``, added up by
+instance. A row's accessor reads the record
 and returns a number, a mapping from values of the row's own labels to numbers, or ``None`` (no
 sample) if the value is unknown. The section adds the labels that name the record.
 
@@ -10,25 +11,22 @@ Families are built at every scrape, so a series ends when its instance does.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from prometheus_client.core import Metric
 
 from amp_nova.accounting import slowdown
-from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
-from amp_nova.accounting.speed_loss import measured
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
 from amp_nova.agent.io_work import IoDomain, IoReport
-from amp_nova.agent.publish import host_info
-from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo, slowdown_of
+from amp_nova.agent.publish import host_info, snapshot
+from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
+from amp_nova.agent.publish.snapshot import Labels, Snapshot, Totals, of_each
 from amp_nova.control.foreign_changes import CAUSES as CHANGED
 from amp_nova.flavor import scs
 
 T = TypeVar("T")
-Labels = tuple[str, ...]
-
 
 Number = float | Distribution
 Value = Number | Mapping[Any, Number] | None
@@ -71,79 +69,13 @@ def _add(family: Metric, name: str, labels: dict[str, str], number: Number) -> N
 
 INSTANCE = ("domain", "resource", "project")
 VCPU = (*INSTANCE, "vcpu")
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All instances and vCPUs of a cycle, each with the values of its labels.
-
-    ``admits``: what may be booked on this host, if that is known.
-    """
-
-    cycle: Cycle
-    instances: tuple[tuple[Labels, DomainRecord], ...]
-    vcpus: tuple[tuple[Labels, VcpuRecord], ...]
-    admits: HostInfo | None = None
-
-
-def snapshot(cycle: Cycle, admits: HostInfo | None = None) -> Snapshot:
-    """The instances and vCPUs of a cycle."""
-    records = [((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains]
-    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in records for v in d.vcpus)
-    return Snapshot(cycle, tuple(records), vcpus, admits)
-
-
-def _slowdowns(seen: Snapshot) -> dict[Labels, float]:
-    ratios = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
-    return {labels: ratio for labels, ratio in ratios if ratio is not None}
-
-
-def _measurable(vcpu: VcpuRecord) -> bool:
-    """Whether delivery can be compared with the booking, which in Ips needs a counter."""
-    booking = vcpu.entitlement.booking
-    return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
-
-
-def _shortfall(seen: Snapshot) -> dict[Labels, float]:
-    """Shortfall by cause; a cause that cannot be measured on this core type has no sample."""
-    types = {t.name: t for t in seen.cycle.topology.core_types}
-    samples = {}
-    for labels, vcpu in seen.vcpus:
-        measurable = measured(types.get(vcpu.entitlement.core_type or ""), vcpu.reading)
-        for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True):
-            if _measurable(vcpu) and (short_ref_s or measurable.get(cause, True)):
-                samples[*labels, cause] = short_ref_s
-    return samples
-
-
-def _cpu_seconds(seen: Snapshot) -> dict[Labels, float]:
-    names = [t.name for t in seen.cycle.topology.core_types]
-    return {
-        (*labels, name): cpu_s
-        for labels, v in seen.vcpus
-        if len(v.account.cpu_s) == len(names)
-        for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
-    }
-
-
-def _problems(seen: Snapshot) -> dict[Labels, float]:
-    """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
-    invalid = {r for r, state in seen.cycle.bookings.items() if state.problem}
-    problems = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
-    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in problems}
+DETAILS = ("host", "instance", "vcpu")
+"""Levels of detail; each adds series to those of the level before it."""
 
 
 def _source(name: str) -> str:
     """A source of facts without its explanation: ``configuration ([topology] core_type)``."""
     return name.partition(" (")[0]
-
-
-def _delivered_ratios(domain: DomainRecord) -> Distribution | None:
-    counts = list(accumulate(domain.ratios.counts))
-    if not any(counts):
-        return None
-    bounds = (*map(str, RATIO_BUCKETS), "+Inf")
-    return Distribution(counts[-1], domain.ratios.total, tuple(zip(bounds, counts, strict=True)))
 
 
 # One row per metric: type, name and help, then accessor and labels.
@@ -158,14 +90,14 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.lateness_s),
     Row("gauge", "amp_hypervisor_up", "Whether the hypervisor answers.",
         lambda a: a.hypervisor_up),
-    Row("gauge", "amp_calibration_age_seconds", "Age of the calibration in use.",
-        lambda a: None if (made_s := a.calibration.made_s) is None else a.clock() - made_s),
+    Row("gauge", "amp_calibration_timestamp_seconds", "When the calibration in use was made.",
+        lambda a: a.calibration.made_s),
     Row("gauge", "amp_core_type_coefficient_error_ratio",
         "Half the width of the confidence interval of a calibrated coefficient.",
         lambda a: a.calibration.errors, ("core_type",)),
     Row("counter", "amp_libvirt_calls_total", "Calls made to libvirt.",
         lambda a: a.libvirt_calls),
-    Row("gauge", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
+    Row("info", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
         lambda a: {source: 1 for source, _ in a.counters}, ("source",)),
     Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended or hung.",
         lambda a: {t.name: t.restarts for t in a.threads}, ("thread",)),
@@ -179,6 +111,8 @@ AGENT: tuple[Row[AgentStatus], ...] = (
     Row("counter", "amp_lease_expirations_total",
         "Times that the guard applied the safe state because no cycle had renewed the lease.",
         lambda a: a.lease.expirations if a.lease else None),
+    Row("gauge", "amp_guard_up", "Whether a guard is running, which acts if the lease expires.",
+        lambda a: a.lease.guarded if a.lease else None),
     Row("summary", "amp_cycle_duration_seconds", "Duration of control cycles by stage.",
         lambda a: a.stages, ("stage",)),
 )
@@ -210,51 +144,77 @@ CYCLE: tuple[Row[Cycle], ...] = (
     Row("counter", "amp_writes_total", "Limits, affinities and CPU weights written.",
         lambda r: r.totals.writes),
 )
-ALL: tuple[Row[Snapshot], ...] = (
+HOST: tuple[Row[Snapshot], ...] = (
     Row("gauge", "amp_host_headroom_refcores", "Capacity that can still be booked.",
         lambda s: host_info.headroom_refcores(s.cycle, s.admits) if s.admits else None,
         ("core_type",)),
-    Row("gauge", "amp_instance_problem_info", "Why the booking of an instance is not enforced.",
-        _problems, (*INSTANCE, "reason")),
+    Row("gauge", "amp_host_booked_refcores", "Booked capacity, in reference cores.",
+        lambda s: sum(v.entitlement.booking.refcores or 0.0 for _, v in s.vcpus)),
+    Row("gauge", "amp_host_delivered_refcores", "Reference cores delivered in the last window.",
+        snapshot.delivered_by_kind, ("kind",)),
+    Row("histogram", "amp_host_delivered_ratio",
+        "Delivered over booked capacity of each vCPU, in minutes with demand.",
+        snapshot.minutes_of_host),
+    Row("counter", "amp_host_shortfall_refcore_seconds_total",
+        "Booked capacity that was in demand but not delivered.",
+        lambda s: s.totals.of("shortfall"), ("cause",)),
+    Row("counter", "amp_host_cpu_seconds_total", "CPU time of vCPUs by core type.",
+        lambda s: s.totals.of("cpu"), ("core_type",)),
+    Row("gauge", "amp_host_unenforced_vcpus", "vCPUs whose booking is not enforced as booked.",
+        snapshot.unenforced_by_reason, ("reason",)),
     Row("gauge", "amp_host_unfairness_ratio", "Greatest over least slowdown of best effort.",
-        lambda s: slowdown.unfairness(list(_slowdowns(s).values()))),
+        lambda s: slowdown.unfairness(list(snapshot.slowdowns(s).values()))),
+)
+ALL: tuple[Row[Snapshot], ...] = (
+    Row("info", "amp_instance_problem_info", "Why the booking of an instance is not enforced.",
+        snapshot.problems, (*INSTANCE, "reason")),
+    Row("info", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
+        lambda s: {(*labels, why): 1 for labels, v in s.vcpus for why in host_info.unenforced(v)},
+        (*VCPU, "reason")),
     Row("gauge", "amp_instance_slowdown_ratio",
         "Speed that a best-effort instance would have alone on this host over its recent speed.",
-        _slowdowns, INSTANCE),
+        snapshot.slowdowns, INSTANCE),
+)
+SUMMED: tuple[Row[Snapshot], ...] = (
+    Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
+        of_each(lambda v: v.entitlement.booking.refcores), VCPU),
+    Row("gauge", "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.",
+        of_each(lambda v: v.entitlement.booking.ips), VCPU),
+    Row("gauge", "amp_vcpu_delivered_refcores", "Reference cores delivered in the last window.",
+        of_each(lambda v: v.account.last.refcores), VCPU),
+    Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
+        of_each(lambda v: v.account.last.ips), VCPU),
     Row("counter", "amp_vcpu_shortfall_refcore_seconds_total",
         "Booked capacity that was in demand but not delivered.",
-        _shortfall, (*VCPU, "cause")),
+        snapshot.shortfall, (*VCPU, "cause")),
     Row("counter", "amp_vcpu_cpu_seconds_total", "CPU time by core type.",
-        _cpu_seconds, (*VCPU, "core_type")),
+        snapshot.cpu_seconds, (*VCPU, "core_type")),
+    Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
+        of_each(lambda v: v.account.ref_s if v.account.cpu_s else None), VCPU),
+)
+SUMS: tuple[Row[Snapshot], ...] = tuple(
+    Row(row.kind, row.name.replace("vcpu", "instance"), row.help,
+        partial(snapshot.by_instance, row.read), (*INSTANCE, *row.labels[len(VCPU):]))
+    for row in SUMMED
 )
 INSTANCES: tuple[Row[DomainRecord], ...] = (
     Row("info", "amp_instance_info", "Name and flavor of an instance.",
         lambda d: {(d.domain.display_name, d.domain.flavor): 1}, ("name", "flavor")),
-    Row("info", "amp_instance_scs_info", "CPU type that its flavor promises (scs-0103).",
-        lambda d: {kind: 1} if (kind := scs.cpu_type(d.domain.flavor, d.domain.specs)) else None,
+    Row("gauge", "amp_instance_scs_vcpus",
+        "vCPUs of an instance, by the CPU type that its flavor promises (scs-0103).",
+        lambda d: {kind: d.domain.vcpus}
+        if (kind := scs.cpu_type(d.domain.flavor, d.domain.specs)) else None,
         ("cpu_type",)),
     Row("histogram", "amp_instance_delivered_ratio",
         "Delivered over booked capacity of each vCPU, in minutes with demand.",
-        _delivered_ratios),
+        snapshot.minutes_of_instance),
 )
 VCPUS: tuple[Row[VcpuRecord], ...] = (
-    Row("gauge", "amp_vcpu_booked_refcores", "Booked capacity, in reference cores.",
-        lambda v: v.entitlement.booking.refcores),
-    Row("gauge", "amp_vcpu_booked_ips", "Booked capacity, in instructions per second.",
-        lambda v: v.entitlement.booking.ips),
     Row("gauge", "amp_vcpu_quota_cores", "Limit in force, as a wall-time share of one pCPU.",
         lambda v: v.reading.bandwidth.cores if v.reading.bandwidth else None),
-    Row("gauge", "amp_vcpu_unenforced_info", "Why a booking is not enforced as booked.",
-        host_info.unenforced, ("reason",)),
-    Row("gauge", "amp_vcpu_delivered_refcores", "Reference cores delivered in the last window.",
-        lambda v: v.account.last.refcores),
-    Row("gauge", "amp_vcpu_delivered_ips", "Instructions per second over the last window.",
-        lambda v: v.account.last.ips),
     Row("gauge", "amp_vcpu_delivered_ratio",
         "Delivered over booked capacity while there was demand, over the last window.",
-        lambda v: v.account.last.ratio if _measurable(v) else None),
-    Row("counter", "amp_vcpu_reference_cpu_seconds_total", "CPU time times its coefficient.",
-        lambda v: v.account.ref_s if v.account.cpu_s else None),
+        lambda v: v.account.last.ratio if snapshot.measurable(v) else None),
     Row("counter", "amp_vcpu_instructions_total", "Instructions retired, as counted on this host.",
         lambda v: v.reading.counts.instructions if v.reading.counts else None),
     Row("gauge", "amp_vcpu_efficiency_ratio",
@@ -306,24 +266,46 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
 
 def rows() -> tuple[Row[Any], ...]:
     """Every row of the table."""
-    return (*AGENT, *CYCLE, *ALL, *INSTANCES, *VCPUS, *IO, *IO_INSTANCES)
+    every = (AGENT, CYCLE, HOST, IO, ALL, SUMS, INSTANCES, SUMMED, VCPUS, IO_INSTANCES)
+    return tuple(row for section in every for row in section)
 
 
-def families(
-    agent: AgentStatus, report: Cycle | None, io: IoReport | None, admits: HostInfo | None = None
-) -> Iterator[Metric]:
-    """Every metric; before the first cycle only those of the agent itself.
+class Series:
+    """The series of this host up to a level of ``DETAILS``; remembers what instances counted."""
 
-    ``admits``: what may be booked on this host; ``None`` leaves the headroom out. I/O work is
-    sampled less often than cycles run, so instances that are gone since are left out.
-    """
-    yield from (row.family((), [((), agent)]) for row in AGENT)
-    if report is None:
-        return
-    seen = snapshot(report, admits)
-    yield from (row.family((), [((), report)]) for row in CYCLE)
-    yield from (row.family((), [((), seen)]) for row in ALL)
+    def __init__(self, detail: str) -> None:
+        self._detail, self._totals = detail, Totals()
+
+    def families(
+        self, agent: AgentStatus, cycle: Cycle | None, io: IoReport | None, admits: HostInfo | None
+    ) -> Iterator[Metric]:
+        """Every metric; before the first cycle those of the agent itself.
+
+        ``admits``: what may be booked on this host; ``None`` leaves the headroom out.
+        """
+        yield from (row.family((), [((), agent)]) for row in AGENT)
+        if cycle is None:
+            return
+        seen = snapshot.snapshot(cycle, admits, self._totals)
+        self._totals = seen.totals
+        yield from (row.family((), [((), cycle)]) for row in CYCLE)
+        yield from (row.family((), [((), seen)]) for row in HOST)
+        if io is not None:
+            yield from (row.family((), [((), io)]) for row in IO)
+        if self._detail != "host":
+            yield from _of_instances(seen)
+        if self._detail == "vcpu":
+            yield from _of_vcpus(seen, io)
+
+
+def _of_instances(seen: Snapshot) -> Iterator[Metric]:
+    yield from (row.family((), [((), seen)]) for row in (*ALL, *SUMS))
     yield from (row.family(INSTANCE, seen.instances) for row in INSTANCES)
+
+
+def _of_vcpus(seen: Snapshot, io: IoReport | None) -> Iterator[Metric]:
+    """I/O work is sampled less often than cycles run: instances that are gone are left out."""
+    yield from (row.family((), [((), seen)]) for row in SUMMED)
     yield from (row.family(VCPU, seen.vcpus) for row in VCPUS)
     if io is None:
         return
@@ -333,5 +315,4 @@ def families(
         for d in io.domains
         if d.reading.resource in present and not d.reading.failure
     ]
-    yield from (row.family((), [((), io)]) for row in IO)
     yield from (row.family(INSTANCE, domains) for row in IO_INSTANCES)

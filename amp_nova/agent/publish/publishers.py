@@ -19,7 +19,7 @@ from amp_nova.agent.publish.host_info import (
     unclaimed_refcores,
 )
 from amp_nova.agent.publish.web_server import Server, Settings, WebServer
-from amp_nova.exceptions import ConfigInvalid, HypervisorUnavailable
+from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model.topology import Topology
@@ -69,14 +69,9 @@ class Publishers:
         self._calibrated = calibrated
         self._source = source
         self._topology: Topology | None = None
-        self.exporter = Exporter(reuse_s=conf.agent.cycle_s)
+        self.exporter = Exporter(reuse_s=conf.agent.cycle_s, detail=conf.exporter.detail)
         self.outbound = Outbound(conf, hypervisor.hostname)
         self.exporter.admits = self.outbound.admits
-        if conf.exporter.web_config_file:  # or metrics would be served without its protection
-            raise ConfigInvalid(
-                f"[exporter] web_config_file = {conf.exporter.web_config_file} is not supported: "
-                "remove it, and set cert_file, key_file and client_ca_file"
-            )
         names = [f.name for f in fields(Settings)]
         settings = Settings(**{name: conf.exporter[name] for name in names})
         self._web = WebServer(self.exporter.routes, settings)

@@ -65,7 +65,7 @@ class Demo(Command):
         """Print the verdict in one sentence; 1 if a booking was not delivered."""
         args = parsed_args
         figure = None if args.plot is None else empty(args.plot, 9, 3.4)
-        exporter = Exporter()
+        exporter = Exporter(detail="vcpu")
         exporter.agent.hypervisor_up = True
         exporter.admits = HostInfo("the demo host")
         address = _serve(exporter, args.port)

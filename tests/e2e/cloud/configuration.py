@@ -238,7 +238,7 @@ def agent(host: Host) -> Sections:
         "placement": {"enabled": True, **client("amp-nova")},
         # Every guest has the plugin, so a host without a guest counts as well.
         "counters": {"source": "tcg"},
-        "exporter": {"address": ADDRESS, "port": host.metrics_port},
+        "exporter": {"address": ADDRESS, "port": host.metrics_port, "detail": "vcpu"},
     }
 
 

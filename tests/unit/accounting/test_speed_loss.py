@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from amp_nova.accounting.speed_loss import measured, siblings_busy
-from amp_nova.model.observation import Counts, Domain, DomainReading, Observation
+from amp_nova.accounting.speed_loss import siblings_busy
+from amp_nova.model.observation import Domain, DomainReading, Observation
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.hosts import reading
 
@@ -49,14 +49,3 @@ def test_several_vcpus_on_the_sibling_add_up():
 
     assert busy(vcpus, (1.0, 0.3, 0.4))[0] == 0.7
     assert busy(vcpus, (1.0, 0.8, 0.8))[0] == 1.0
-
-
-def test_a_cause_is_told_where_it_is_measured():
-    """A clock needs cycles and a nominal one, siblings a calibration."""
-    core = CoreType("p", 1.0, clock_hz=2e9)
-    counting = structs.replace(reading(), counts=Counts(1, 1))
-
-    assert measured(core, counting) == {"frequency": True, "smt": False}
-    assert measured(core, reading()) == {"frequency": False, "smt": False}
-    assert measured(SMT.core_types[0], counting) == {"frequency": False, "smt": True}
-    assert measured(None, counting) == {"frequency": False, "smt": False}

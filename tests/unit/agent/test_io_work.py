@@ -96,7 +96,7 @@ class Work:
     def samples(self, gone=()):
         """Samples of I/O metrics by name and labels; ``gone`` instances ended since."""
         here = {d.reading.resource for d in self.work.report.domains} - set(gone)
-        exporter = Exporter(CollectorRegistry())
+        exporter = Exporter(CollectorRegistry(), detail="vcpu")
         exporter.update(reports.cycle(*(reports.instance(resource=r) for r in here)))
         exporter.io = self.work.report
         found = {}

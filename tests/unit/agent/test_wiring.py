@@ -1,5 +1,6 @@
 """How the agent's parts are built from the configuration."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -119,6 +120,17 @@ def test_the_writer_is_the_configured_one(setup, writer, in_definition):
     made = wiring.make_writer(conf, wiring.make_sensor(conf))
 
     assert made.in_definition is in_definition
+
+
+def test_a_state_folder_that_cannot_be_read_is_one_sentence(setup):
+    """As for a dry run by somebody who has no right to."""
+    conf = setup.conf()
+    Path(conf.agent.state_path).write_text("not a folder")
+
+    with pytest.raises(
+        ConfigInvalid, match=r"state_path .* cannot be read \(Not a directory\): run"
+    ):
+        wiring.make_writer(conf, wiring.make_sensor(conf))
 
 
 def test_io_threads_are_not_moved_through_libvirt(setup):

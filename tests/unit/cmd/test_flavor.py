@@ -58,6 +58,27 @@ def test_reference_ips_converts(check):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["amp:burst_s=2"], "amp:burst_s has no effect without a booking"),
+        (["amp:pref_core=1000"], "no core gives more than 100 reference cores"),
+        (["amp:ips=5T", "--reference-ips=1G"], "no core gives more than 100 reference cores"),
+        (["amp:ips=1G"], "amp:ips claims nothing in Placement without --reference-ips"),
+        (
+            ["amp:pref_core=0.5", "resources_AMP:CUSTOM_AMP_MREFCORE=4000"],
+            "resources_AMP:CUSTOM_AMP_MREFCORE is 4000, but its booking needs 500",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_remarked(check, words, said):
+    """In one sentence on standard error; the answer stays the same."""
+    status, out, err = check(*words)
+
+    assert (status, bool(out), err.count("\n")) == (0, True, 1)
+    assert said in err
+
+
+@pytest.mark.parametrize(
     ("argv", "errors"),
     [
         (["amp:pref_core=x", "amp:wait=1", "--vcpus=3"], ["amp:pref_core='x' is", "amp:wait"]),

@@ -66,12 +66,21 @@ def test_options_of_earlier_versions_are_named(check, tmp_path):
     ]
 
 
-def test_a_value_that_is_not_allowed_stops_the_upgrade(check):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[agent]\ncycle_s = soon", "[agent] cycle_s = soon is not allowed"),
+        ("[agent]\npolicy = nosuch", "no policy 'nosuch' is installed"),
+        ("[agent]\nbooking = web* amp:pref=1", "[agent] booking = web* amp:pref=1: "),
+        ("[exporter]\nweb_config_file = /none", "[exporter] web_config_file = /none is not sup"),
+    ],
+)
+def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, text, said):
     """Exit status 2, and the sentence that the agent would give."""
-    status, found = check("[agent]\ncycle_s = soon")
+    status, found = check(text)
 
     assert status == 2
-    assert found["Configuration values"][1].startswith("[agent] cycle_s = soon is not allowed")
+    assert found["Configuration values"][1].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +93,15 @@ def test_nova_beside_it(check, monkeypatch, version, result):
     assert check("")[1]["Nova"][0] == result
 
 
-@pytest.mark.parametrize(
-    "words", [["upgrade", "chekc"], ["--config-file", "/not/there", "upgrade", "check"]]
-)
-def test_bad_input_is_one_sentence(words, capsys):
+@pytest.mark.parametrize("file", [None, "not-there", "folder", "latin-1"])
+def test_bad_input_is_one_sentence(file, tmp_path, capsys):
     """Exit status 2."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin-1").write_bytes("[agent]  # schöner".encode("latin-1"))
+    words = ["upgrade", "chekc"]
+    if file is not None:
+        words = ["--config-file", str(tmp_path / file), "upgrade", "check"]
+
     assert main(words) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

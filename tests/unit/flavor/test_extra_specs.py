@@ -120,7 +120,7 @@ class TestCapacity:
         """A greater value is refused with the maximum."""
         (error,) = errors({"amp:pref_core": "1" + "0" * 16})
 
-        assert "up to 1e15" in error
+        assert "up to 10^15" in error
 
 
 class TestExclusion:

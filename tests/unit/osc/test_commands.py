@@ -164,7 +164,7 @@ def test_flavor_set_writes_booking_and_claim_together(cloud):
 def test_flavor_unset_removes_what_the_key_had_claimed(cloud):
     """A trait goes with its key, everything with ``--all``."""
     cloud.flavor("new", {"other": "kept"})
-    cloud.rows(SetFlavor, "new", "amp:pref_core=0.5", "amp:core_type=fast")
+    cloud.rows(SetFlavor, "new", "amp:pref_core=0.5", "--property", "amp:core_type=fast")
 
     cloud.rows(UnsetFlavor, "new", "amp:core_type")
     assert specs(cloud, "new") == {"other": "kept", "amp:pref_core": "0.5", CLAIM: "500"}
@@ -204,6 +204,7 @@ def test_a_booking_in_ips_is_claimed_with_the_reference_ips(cloud, caplog):
             ["half", "amp:limit=hard", "amp:limit=soft"],
             "amp:limit is given twice",
         ),
+        (SetFlavor, ["half"], "nothing is set: give KEY=VALUE"),
         (SetFlavor, ["hlaf", "amp:limit=soft"], "there is no flavor 'hlaf'"),
         (ShowHost, ["slwo", *URL], "no host 'slwo' has an agent's providers: fast, slow"),
         (ShowServer, ["web", *URL], "2 servers are named 'web': give the id of one"),
@@ -254,6 +255,8 @@ def test_flavor_list_shows_bookings(cloud):
         ({"amp:pref_core": "1", "quota:cpu_quota": "1"}, "would both set the CPU quota"),
         ({**HALF, "hw:cpu_policy": "dedicated"}, "remove the booking or the dedicated CPUs"),
         ({"amp:ips": "1G"}, "set it with --reference-ips"),
+        ({"amp:burst_s": "2"}, "amp:burst_s has no effect without a booking"),
+        ({"amp:pref_core": "101", CLAIM: "101000"}, "no core gives more than 100 reference cores"),
         ({"amp:ips": "1G", CLAIM: "500"}, "trait_AMP:CUSTOM_AMP_IPS is missing"),
     ],
 )

@@ -8,6 +8,7 @@ from msgspec import structs
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
+from amp_nova.agent.publish.snapshot import Totals, snapshot
 from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
@@ -130,6 +131,6 @@ def test_invalid_bookings_and_unreadable_instances_have_different_reasons():
     found = Loop(Troubled(), host, stopwatch=lambda: 0.0).cycle()
 
     rows = {row.name: row for row in metrics.ALL}
-    family = rows["amp_instance_problem_info"].family((), [((), metrics.snapshot(found))])
+    family = rows["amp_instance_problem_info"].family((), [((), snapshot(found, None, Totals()))])
     reason_of = {s.labels["resource"]: s.labels["reason"] for s in family.samples}
     assert reason_of == {"a": "booking", "b": "host"}

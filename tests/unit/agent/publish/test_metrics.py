@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest, parser
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from amp_nova.accounting.delivery import RATIO_BUCKETS
+from amp_nova.accounting.delivery import RATIO_BUCKETS, Last
 from amp_nova.agent.io_work import IoReport
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_info, metrics
@@ -21,7 +21,6 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
-from amp_nova.model.topology import CoreType
 from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.profiles import VcpuProfile
@@ -41,8 +40,8 @@ DOC = Path(__file__).parents[4] / "doc/source/reference/metrics.rst"
 class Scrape:
     """What one exporter serves, read back."""
 
-    def __init__(self, *found):
-        self.exporter = Exporter(CollectorRegistry(), clock=lambda: 1000.0)
+    def __init__(self, *found, detail="vcpu"):
+        self.exporter = Exporter(CollectorRegistry(), clock=lambda: 1000.0, detail=detail)
         for cycle in found:
             self.exporter.update(cycle)
 
@@ -74,8 +73,12 @@ def full():
     counted = booked(account=WINDOWS, reading=reading)
     scrape = Scrape(
         reports.cycle(
-            instance(counted, problem="vCPU 1 has no CPU cgroup of its own"),
-            instance(ips(note="unverifiable: no counter"), name="instance-00000002"),
+            instance(counted),
+            instance(
+                ips(note="unverifiable: no counter"),
+                name="instance-00000002",
+                problem="vCPU 1 has no CPU cgroup of its own",
+            ),
             instance(best_effort(), name="instance-00000003"),
             migrations={("slow", "fast"): 3},
             drift={"quota": 2},
@@ -103,6 +106,20 @@ def full():
         ("amp_vcpu_cpu_seconds_total", {**VCPU, "core_type": "slow"}, 7.5),
         ("amp_vcpu_cpu_seconds_total", {**VCPU, "core_type": "fast"}, 2.5),
         ("amp_vcpu_reference_cpu_seconds_total", VCPU, 12.5),
+        ("amp_instance_booked_refcores", INSTANCE, 0.5),
+        ("amp_instance_delivered_refcores", INSTANCE, 0.4875),
+        ("amp_instance_shortfall_refcore_seconds_total", {**INSTANCE, "cause": "contention"}, 0.25),
+        ("amp_instance_cpu_seconds_total", {**INSTANCE, "core_type": "slow"}, 7.5),
+        ("amp_instance_reference_cpu_seconds_total", INSTANCE, 12.5),
+        ("amp_host_booked_refcores", {}, 0.5),
+        ("amp_host_delivered_refcores", {"kind": "booked"}, 0.4875),
+        ("amp_host_shortfall_refcore_seconds_total", {"cause": "contention"}, 0.25),
+        ("amp_host_shortfall_refcore_seconds_total", {"cause": "throttle"}, 0.0),
+        ("amp_host_cpu_seconds_total", {"core_type": "slow"}, 7.5),
+        ("amp_host_delivered_ratio_bucket", {"le": "0.95"}, 1.0),
+        ("amp_host_delivered_ratio_count", {}, 4.0),
+        ("amp_host_unenforced_vcpus", {"reason": "host"}, 1.0),
+        ("amp_host_unenforced_vcpus", {"reason": "unverifiable"}, 1.0),
         ("amp_vcpu_quota_cores", VCPU, 0.25),
         (
             "amp_instance_info",
@@ -111,7 +128,12 @@ def full():
         ),
         (
             "amp_instance_problem_info",
-            {**INSTANCE, "reason": "host"},
+            {
+                **INSTANCE,
+                "domain": "instance-00000002",
+                "resource": "uuid-of-instance-00000002",
+                "reason": "host",
+            },
             1.0,
         ),
         ("amp_core_type_coefficient_ratio", {"core_type": "fast", "source": "calibration"}, 2.0),
@@ -128,7 +150,7 @@ def full():
         ("amp_actuation_failures_total", {"reason": "refused"}, 0.0),
         ("amp_plans_rejected_total", {}, 5.0),
         ("amp_writes_total", {}, 6.0),
-        ("amp_calibration_age_seconds", {}, 100.0),
+        ("amp_calibration_timestamp_seconds", {}, 900.0),
         ("amp_cycle_duration_seconds_sum", {"stage": "observe"}, 0.001),
         ("amp_cycle_duration_seconds_count", {"stage": "apply"}, 1.0),
         ("amp_cycle_last_success_timestamp_seconds", {}, 1000.0),
@@ -169,7 +191,7 @@ def test_every_metric_is_documented():
 
 def test_every_section_is_served():
     """No row of the table is left out, also where it has no sample."""
-    found = metrics.families(
+    found = metrics.Series("vcpu").families(
         host_info.AgentStatus(), reports.cycle(), IoReport((), {}, {}, 0), HostInfo("host")
     )
     suffix = {"counter": "_total", "info": "_info"}
@@ -228,13 +250,62 @@ def test_series_end_with_their_instance(full):
 
 
 def test_histogram_of_ratios_is_cumulative(full):
-    """A bucket counts every window up to its bound; +Inf counts all of them."""
-    buckets = full.samples("amp_instance_delivered_ratio_bucket")
+    """A bucket counts every minute up to its bound; an instance has the one that matters."""
+    buckets = full.samples("amp_host_delivered_ratio_bucket")
 
     assert [labels["le"] for labels, _ in buckets] == [*map(str, RATIO_BUCKETS), "+Inf"]
     assert [value for _, value in buckets] == [0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3, 4]
+    assert full.samples("amp_instance_delivered_ratio_bucket") == [
+        ({**INSTANCE, "le": "0.95"}, 1.0),
+        ({**INSTANCE, "le": "+Inf"}, 4.0),
+    ]
     assert full.value("amp_instance_delivered_ratio_count", **INSTANCE) == 4
     assert full.value("amp_instance_delivered_ratio_sum", **INSTANCE) == 4.0
+
+
+def test_each_level_of_detail_adds_series():
+    """Of the host alone, also of instances, also of vCPUs; rules of hosts need the first alone."""
+    cycle = reports.cycle(instance(booked(account=WINDOWS), booked(1)))
+    served = {
+        level: {line.partition(" ")[0] for line in Scrape(cycle, detail=level).text.splitlines()}
+        for level in metrics.DETAILS
+    }
+
+    assert served["host"] < served["instance"] < served["vcpu"]
+    assert not any("domain=" in series for series in served["host"])
+    assert not any("vcpu=" in series for series in served["instance"])
+
+
+def test_a_host_of_a_hundred_instances_has_few_series_by_default():
+    """Of 4 vCPUs each, all with a booking and counters, that lost capacity to three causes."""
+    account = reports.account(
+        ratios=WINDOWS.ratios,
+        last=Last(0.9, 0.45, 1e9),
+        shortfall_ref_s=(1.0, 1.0, 0.0, 1.0, 0.0),
+    )
+    vcpus = [booked(index, account=account) for index in range(4)]
+    found = reports.cycle(*[instance(*vcpus, name=f"instance-{n}") for n in range(100)])
+    lines = Scrape(found, detail="instance").text.splitlines()
+
+    assert 1000 < sum(not line.startswith("#") for line in lines) <= 1500
+
+
+def test_the_sums_of_a_host_never_fall():
+    """Neither when an instance leaves, nor while one of its vCPUs cannot be read."""
+
+    def cpu_s(scrape):
+        return sum(value for _, value in scrape.samples("amp_host_cpu_seconds_total"))
+
+    leaves, stays = instance(booked(), name="leaves"), instance(booked(), booked(1), name="stays")
+    unread = instance(booked(), name="stays", problem="vCPU 1 has no CPU cgroup of its own")
+    scrape = Scrape(reports.cycle(leaves, stays))
+    assert cpu_s(scrape) == 30.0
+
+    for found in (reports.cycle(unread), reports.cycle(stays)):
+        scrape.exporter.update(found)
+        assert cpu_s(scrape) == 30.0
+    scrape.exporter.update(reports.cycle(unread))
+    assert scrape.samples("amp_instance_cpu_seconds_total") == []
 
 
 @pytest.mark.parametrize("text", ['a "quoted" \\ name', "two\nlines", "ünïcode", ""])
@@ -358,15 +429,17 @@ def test_slowdown_and_unfairness_match_the_simulation():
     assert scrape.value("amp_host_unfairness_ratio") == pytest.approx(most)
 
 
-def test_cause_that_cannot_be_measured_has_no_sample():
-    """Frequency needs cycles and a nominal clock; SMT needs a calibration that measured it."""
-    types = (CoreType("slow", 1.0), CoreType("fast", 2.0, smt_busy_factor=0.6))
-    found = reports.cycle(instance(booked()), of=replace(reports.topology(), core_types=types))
-    name = "amp_vcpu_shortfall_refcore_seconds_total"
+def test_causes_that_come_and_go_start_at_0():
+    """The others with the first loss: whether they can be measured depends on the host."""
+    name = "amp_host_shortfall_refcore_seconds_total"
+    slow = reports.account(shortfall_ref_s=(0.0, 0.0, 0.0, 0.0, 0.5))
 
-    causes = {labels["cause"] for labels, _ in Scrape(found).samples(name)}
+    def values(*vcpus):
+        scrape = Scrape(reports.cycle(instance(*vcpus)))
+        return {labels["cause"]: value for labels, value in scrape.samples(name)}
 
-    assert causes == {"throttle", "contention", "core_type", "smt"}
+    assert values(booked()) == {"throttle": 0.0, "contention": 0.25}
+    assert values(booked(account=slow)) == {"throttle": 0.0, "contention": 0.0, "smt": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -382,5 +455,5 @@ def test_what_sovereign_cloud_stack_promises_is_a_label(specs, flavor, promise):
     domain = replace(found.domain, specs=specs, flavor=flavor)
     scrape = Scrape(reports.cycle(replace(found, domain=domain)))
 
-    labels = [labels["cpu_type"] for labels, _ in scrape.samples("amp_instance_scs_info")]
+    labels = [labels["cpu_type"] for labels, _ in scrape.samples("amp_instance_scs_vcpus")]
     assert labels == ([promise] if promise else [])

@@ -193,7 +193,7 @@ def test_metrics_are_rendered_once_per_cycle(monkeypatch):
 
 def test_formats_and_compression_are_negotiated():
     """As Prometheus asks for them."""
-    exporter = Exporter()
+    exporter = Exporter(detail="vcpu")
     exporter.update(reports.cycle(instance(booked())))
     with serving(exporter.routes) as url:
         page = get(f"{url}/")

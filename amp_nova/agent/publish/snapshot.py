@@ -1,0 +1,189 @@
+"""What the table of metrics reads from a cycle: values of vCPUs, and what they add up to.
+
+The keys of values are the values of labels: ``domain``, ``resource``, ``project``, ``vcpu``, then
+those of the metric.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS
+from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
+from amp_nova.agent.publish.host_info import Distribution, HostInfo, slowdown_of, unenforced
+
+Labels = tuple[str, ...]
+Values = dict[Labels, float]
+KEPT = 0.95
+"""An instance has the one bucket that the service level needs: minutes below this ratio."""
+SUDDEN = ("throttle", "contention")
+"""Causes of a shortfall that come and go: their series start at 0, or a single event would not show
+in rates. Other causes last, and some cannot be measured: their series start with the first loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What all vCPUs have counted since the agent started, also those that are gone since.
+
+    ``counts``: by what is counted; ``last``: the last counts of each vCPU that is present.
+    """
+
+    counts: Mapping[Labels, float] = field(default_factory=dict)
+    last: Mapping[Labels, float] = field(default_factory=dict)
+
+    def plus(self, now: Values, present: Collection[str]) -> "Totals":
+        """With new counts, by instance, vCPU and what is counted; ``present``: all instances.
+
+        A vCPU that cannot be read keeps its last counts, so that they are not added twice.
+        """
+        counts = dict(self.counts)
+        for key, count in now.items():
+            more = max(0.0, count - self.last.get(key, 0.0))
+            counts[key[2:]] = counts.get(key[2:], 0.0) + more
+        kept = {key: count for key, count in self.last.items() if key[0] in present}
+        return Totals(counts, kept | now)
+
+    def of(self, counted: str) -> Values:
+        """The counts of one kind, by the values of its own labels."""
+        return {key[1:]: count for key, count in self.counts.items() if key[0] == counted}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All instances and vCPUs of a cycle, each with the values of its labels.
+
+    ``admits``: what may be booked on this host, if that is known.
+    """
+
+    cycle: Cycle
+    instances: tuple[tuple[Labels, DomainRecord], ...]
+    vcpus: tuple[tuple[Labels, VcpuRecord], ...]
+    admits: HostInfo | None = None
+    totals: Totals = field(default_factory=Totals)
+
+
+def snapshot(cycle: Cycle, admits: HostInfo | None, before: Totals) -> Snapshot:
+    """The instances and vCPUs of a cycle; ``before``: the totals of the last snapshot."""
+    found = tuple(((d.domain.name, d.domain.resource, d.domain.project), d) for d in cycle.domains)
+    vcpus = tuple(((*labels, str(v.reading.index)), v) for labels, d in found for v in d.vcpus)
+    now = dict(_counts(Snapshot(cycle, found, vcpus)))
+    return Snapshot(cycle, found, vcpus, admits, before.plus(now, cycle.bookings.keys()))
+
+
+def _counts(seen: Snapshot) -> Iterator[tuple[Labels, float]]:
+    """Everything that is counted, by instance, vCPU and what is counted."""
+    for (_, resource, _, index, cause), short_ref_s in shortfall(seen).items():
+        yield (resource, index, "shortfall", cause), short_ref_s
+    names = [t.name for t in seen.cycle.topology.core_types]
+    for (_, resource, _, index), vcpu in seen.vcpus:
+        for name, cpu_s in zip(names, vcpu.account.cpu_s, strict=False):
+            yield (resource, index, "cpu", name), cpu_s
+        ratios = vcpu.account.ratios
+        yield (resource, index, "ratios"), ratios.total
+        for bucket, count in enumerate(ratios.counts):
+            yield (resource, index, "minutes", str(bucket)), count
+
+
+def of_each(read: Callable[[VcpuRecord], float | None]) -> Callable[[Snapshot], Values]:
+    """An accessor of all vCPUs, from one of a vCPU."""
+
+    def values(seen: Snapshot) -> Values:
+        return {labels: n for labels, vcpu in seen.vcpus if (n := read(vcpu)) is not None}
+
+    return values
+
+
+def by_instance(read: Callable[[Snapshot], Any], seen: Snapshot) -> Values:
+    """The sum over the vCPUs of each instance of the ``Values`` that are read.
+
+    While a vCPU cannot be read, the sum is unknown: a counter must not fall.
+    """
+    unread = {d.domain.resource for d in seen.cycle.observation.domains if d.failure}
+    sums = defaultdict[Labels, float](float)
+    for labels, number in read(seen).items():
+        if labels[1] not in unread:
+            sums[*labels[:3], *labels[4:]] += number
+    return sums
+
+
+def measurable(vcpu: VcpuRecord) -> bool:
+    """Whether delivery can be compared with the booking, which in Ips needs a counter."""
+    booking = vcpu.entitlement.booking
+    return booking.refcores is not None or bool(booking.ips and vcpu.reading.counts is not None)
+
+
+def shortfall(seen: Snapshot) -> Values:
+    """Shortfall by cause; one that has taken nothing has no value unless it is ``SUDDEN``."""
+    return {
+        (*labels, cause): short_ref_s
+        for labels, vcpu in seen.vcpus
+        if measurable(vcpu)
+        for cause, short_ref_s in zip(CAUSES, vcpu.account.shortfall_ref_s, strict=True)
+        if short_ref_s or cause in SUDDEN
+    }
+
+
+def cpu_seconds(seen: Snapshot) -> Values:
+    """CPU time by core type."""
+    names = [t.name for t in seen.cycle.topology.core_types]
+    return {
+        (*labels, name): cpu_s
+        for labels, v in seen.vcpus
+        if len(v.account.cpu_s) == len(names)
+        for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
+    }
+
+
+def slowdowns(seen: Snapshot) -> Values:
+    """Slowdown of best-effort instances."""
+    found = ((labels, slowdown_of(d, seen.cycle.topology)) for labels, d in seen.instances)
+    return {labels: ratio for labels, ratio in found if ratio is not None}
+
+
+def problems(seen: Snapshot) -> Values:
+    """``booking`` if extra specs are invalid, ``host`` if it could not be read completely."""
+    invalid = {r for r, known in seen.cycle.bookings.items() if known.problem}
+    found = [(labels, d.domain.resource in invalid) for labels, d in seen.instances if d.problem]
+    return {(*labels, "booking" if wrong else "host"): 1 for labels, wrong in found}
+
+
+def _minutes(counts: Sequence[float], ratios: float, *bounds: float) -> Distribution:
+    """The histogram of delivered ratios, of which only the buckets up to ``bounds`` are served."""
+    below = dict(zip((*RATIO_BUCKETS, math.inf), accumulate(counts), strict=True))
+    buckets = [(str(bound), below[bound]) for bound in bounds]
+    return Distribution(below[math.inf], ratios, (*buckets, ("+Inf", below[math.inf])))
+
+
+def minutes_of_instance(domain: DomainRecord) -> Distribution | None:
+    """The histogram of delivered ratios of an instance, with one bucket; ``None`` if empty."""
+    counts = domain.ratios.counts
+    return _minutes(counts, domain.ratios.total, KEPT) if any(counts) else None
+
+
+def minutes_of_host(seen: Snapshot) -> Distribution:
+    """The histogram of delivered ratios of all vCPUs."""
+    counts = seen.totals.of("minutes")
+    ordered = [counts.get((str(bucket),), 0.0) for bucket in range(len(RATIO_BUCKETS) + 1)]
+    return _minutes(ordered, seen.totals.of("ratios").get((), 0.0), *RATIO_BUCKETS)
+
+
+def delivered_by_kind(seen: Snapshot) -> Mapping[str, float]:
+    """Reference cores delivered to ``booked`` and ``best_effort`` vCPUs."""
+    refcores = defaultdict[str, float](float)
+    for _, vcpu in seen.vcpus:
+        if vcpu.account.last.refcores is not None:
+            best_effort = vcpu.entitlement.booking.kind == "best_effort"
+            refcores["best_effort" if best_effort else "booked"] += vcpu.account.last.refcores
+    return refcores
+
+
+def unenforced_by_reason(seen: Snapshot) -> Mapping[str, float]:
+    """vCPUs whose booking is not enforced, by reason; a problem of an instance affects all."""
+    reasons = Counter(reason for _, vcpu in seen.vcpus for reason in unenforced(vcpu))
+    vcpus = {labels: domain.domain.vcpus for labels, domain in seen.instances}
+    for *labels, reason in problems(seen):
+        reasons[reason] += vcpus[*labels]
+    return reasons
