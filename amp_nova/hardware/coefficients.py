@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware import operator_types
-from amp_nova.hardware.facts import CpuFacts
+from amp_nova.hardware.designs import CpuFacts
 from amp_nova.hardware.operator_types import ConfiguredType
 from amp_nova.hardware.speed_classes import BASE_FREQ, CAPACITY, PERF, SPEED_GAP
 from amp_nova.model.topology import CoreType, Topology

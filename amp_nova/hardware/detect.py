@@ -22,8 +22,7 @@ from itertools import combinations
 
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware import coefficients, designs, operator_types, speed_classes
-from amp_nova.hardware.designs import Design
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.designs import CpuFacts, Design, MachineFacts
 from amp_nova.hardware.operator_types import ConfiguredType
 from amp_nova.hardware.speed_classes import CAPACITY, MAX_FREQ, PERF, SPEED_GAP
 from amp_nova.model import cpulist

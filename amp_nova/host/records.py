@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amp_nova.guard import record
-from amp_nova.guard.record import Limit, Safe, State, Vcpu
-from amp_nova.host.cgroup.groups import GONE
+from amp_nova.guard.kernel import GONE
+from amp_nova.guard.record import AS_FOUND, State, Vcpu
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpu_weight
-from amp_nova.model.allocation import Failure, SafeState, SafeStates
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.allocation import Failure, SafeStates
+from amp_nova.model.bandwidth import SafeState
 from amp_nova.model.observation import Domain, VcpuKey
 
 LOG = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Records:
             return {}
         wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *weights)}
         for key in (*safe, *new):
-            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, SafeState())
+            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, AS_FOUND)
         self._forget()
         problem, unweighted = "", set[str]()
         for resource in wanted.keys() - {k[0] for k in new} - weights.keys():
@@ -214,7 +214,7 @@ def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vc
     elif before.allowed != allowed:  # Nova or an operator gave it other pCPUs since
         found = replace(before.found, pcpus=allowed or before.found.pcpus)
         before = replace(before, allowed=allowed, found=found)
-    return replace(before, safe=_safe(state))
+    return replace(before, safe=AS_FOUND if state is None else state)
 
 
 def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
@@ -228,15 +228,4 @@ def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> Sta
         limit = None
     if pcpus == state.pcpus and allowed:
         pcpus = allowed
-    return State(replace(_limit(limit), burst_us=thread.group.read_burst()), pcpus)
-
-
-def _safe(state: SafeState | None) -> Safe:
-    if state is None:
-        return Safe()
-    limits = tuple((pcpus, _limit(limit)) for pcpus, limit in state.limits)
-    return Safe(state.pcpus, limits, state.leave)
-
-
-def _limit(limit: Bandwidth | None) -> Limit:
-    return Limit(None) if limit is None else Limit(limit.quota_us, limit.period_us)
+    return State(limit, pcpus, thread.group.read_burst())

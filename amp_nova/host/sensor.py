@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_nova.exceptions import DescriptorsExhausted
-from amp_nova.host.cgroup.groups import mounts
+from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
-from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
+from amp_nova.host.machine import OnlineTopology
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey

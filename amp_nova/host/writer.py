@@ -2,8 +2,7 @@
 
 Every write takes the cycle lock, respects pauses, checks immediately before that the agent still
 has its lease, verifies before and after that its target is the same thread of the same process, and
-is read back. It goes through a back end: the vCPU's own cgroup
-and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
+is read back. It goes through a back end: ``CgroupBackend`` or libvirt (``libvirt.backend``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,9 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable, Locked
-from amp_nova.host.cgroup.backend import CgroupBackend
-from amp_nova.host.cgroup.groups import GONE, READ_ONLY
-from amp_nova.host.cgroup.period_start import at_period_start
+from amp_nova.guard.kernel import GONE, READ_ONLY
+from amp_nova.host.cgroups import at_period_start
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
@@ -27,10 +25,8 @@ from amp_nova.model.allocation import (
     Failure,
     Outcome,
     SafeStates,
-    Step,
-    described,
 )
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.bandwidth import Bandwidth, Step, described
 from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
 
 Lock = Callable[[float], AbstractContextManager[None]]
@@ -82,6 +78,28 @@ class Backend(Protocol):
     def set_weight(self, resource: str, threads: VcpuThreads, weight: int) -> None:
         """Set a domain's CPU weight and read it back; raises the same errors."""
         ...
+
+
+class CgroupBackend:
+    """The default back end: a vCPU's own CPU cgroup, and the affinity of its thread.
+
+    Nothing enters libvirt's definition, so nothing travels with a live migration to a host where it
+    would be wrong. A write takes a few microseconds.
+    """
+
+    in_definition = False
+
+    def take(self, _key: VcpuKey, thread: VcpuThread, step: Step) -> None:
+        """Write one step; ``ActuationFailed`` if the kernel then reports another limit."""
+        if step.pcpus is not None:
+            thread.set_affinity(step.pcpus)
+        else:
+            thread.group.set_bandwidth(step.bandwidth)
+
+    def set_weight(self, _resource: str, threads: VcpuThreads, weight: int) -> None:
+        """Set a domain's CPU weight; ``ActuationFailed`` if the kernel then reports another."""
+        if threads.domain is not None:
+            threads.domain.set_shares(threads.domain.shares_of(weight))
 
 
 class Writer:
@@ -241,24 +259,19 @@ class Writer:
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()
-        except ActuationFailed as exc:
-            return Failure("refused", str(exc))
-        except HypervisorUnavailable as exc:
-            return Failure("libvirt", f"vCPU {key[1]} cannot be changed: {exc}")
-        except OSError as exc:
-            if exc.errno in GONE:
+        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+            if _gone(exc):
                 if (threads := self._sensor.threads(key[0])) is not None:
                     threads.drop(key[1])
                 return None
-            reason = "read_only" if exc.errno in READ_ONLY else "refused"
-            return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
+            return _failure(f"vCPU {key[1]}", exc)
         return None
 
     def _fenced(self) -> Failure | None:
         """Asked right before each write: the failure of all writes once the lease is lost."""
         if not (lost := self._conditions.lost()):
             return None
-        return Failure(LEASE, f"{lost}: the guard is in charge until the next one")
+        return Failure(LEASE, f"{lost}: until the agent takes a new one, only the guard writes")
 
     def _set_weight(self, resource: str, weight: int) -> Failure | None:
         threads = self._sensor.threads(resource)
@@ -268,15 +281,23 @@ class Writer:
             if (failure := self._fenced()) is not None:
                 return failure
             self._backend.set_weight(resource, threads, weight)
-        except ActuationFailed as exc:
-            return Failure("refused", str(exc))
-        except HypervisorUnavailable as exc:
-            return Failure("libvirt", f"its CPU weight cannot be changed: {exc}")
-        except OSError as exc:
-            if exc.errno not in GONE:
-                reason = "read_only" if exc.errno in READ_ONLY else "refused"
-                return Failure(reason, f"its CPU weight cannot be changed: {exc.strerror}")
+        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+            return None if _gone(exc) else _failure("its CPU weight", exc)
         return None
+
+
+def _gone(exc: Exception) -> bool:
+    """Whether the target of a write has ended."""
+    return isinstance(exc, OSError) and exc.errno in GONE
+
+
+def _failure(target: str, exc: Exception) -> Failure:
+    if isinstance(exc, ActuationFailed):
+        return Failure("refused", f"{target}: {exc}")
+    if isinstance(exc, OSError):
+        reason = "read_only" if exc.errno in READ_ONLY else "refused"
+        return Failure(reason, f"{target} cannot be changed: {exc.strerror}")
+    return Failure("libvirt", f"{target} cannot be changed: {exc}")
 
 
 def _in_force(thread: VcpuThread, step: Step) -> bool:
@@ -291,7 +312,7 @@ def _check(thread: VcpuThread, step: Step) -> None:
     """Raise ``ActuationFailed`` if the affinity written is not in force; backends check limits."""
     if step.pcpus is not None and thread.pcpus() != step.pcpus:
         raise ActuationFailed(
-            f"vCPU {thread.index} is kept on pCPUs {sorted(thread.pcpus())} instead of "
+            f"the kernel keeps it on pCPUs {sorted(thread.pcpus())} instead of "
             f"{sorted(step.pcpus)}: its cpuset does not contain them all"
         )
 

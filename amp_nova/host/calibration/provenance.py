@@ -11,7 +11,7 @@ from amp_nova.hardware import coefficients
 from amp_nova.hardware.calibration import Calibration, Provenance
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.file import AGAIN
-from amp_nova.host.sysfs.tree import Tree
+from amp_nova.host.sysfs import Tree
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 

@@ -114,7 +114,9 @@ class Hypervisor:
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
         if self._connection.exhausted:
-            raise NotYet("this cycle has no time left to wait for libvirt; the next one continues")
+            raise NotYet(
+                "this cycle has no time left to wait for libvirt; continuing with the next cycle"
+            )
         self._connection.expect(uuid, told)
 
         def function() -> None:
@@ -127,7 +129,7 @@ class Hypervisor:
     def _here(self, uuid: str) -> _Known:
         known = (self._known or {}).get(uuid)
         if known is None:
-            raise HypervisorUnavailable("libvirt does not list its domain any more")
+            raise HypervisorUnavailable("libvirt no longer lists its domain")
         return known
 
     def _on_change(self, uuid: str | None) -> None:

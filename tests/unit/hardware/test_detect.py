@@ -7,9 +7,8 @@ import pytest
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid, TopologyUnknown
 from amp_nova.hardware import operator_types
 from amp_nova.hardware.coefficients import with_coefficients
-from amp_nova.hardware.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME
+from amp_nova.hardware.designs import ARM_DESIGNS, INTEL_HYBRID_MODELS, NAME, MachineFacts
 from amp_nova.hardware.detect import classify
-from amp_nova.hardware.facts import MachineFacts
 from tests import machines
 from tests.machines import altered, changed, cores, fact, machine, without
 

@@ -8,10 +8,11 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import record
-from amp_nova.guard.record import Limit, State
+from amp_nova.guard.record import State
 from amp_nova.host import records
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
+from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, put, resource
 
 NAME = "instance-00000001"
@@ -59,12 +60,12 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
         seen.append(agent.recorded())
         write(*arguments)
 
-    monkeypatch.setattr("amp_nova.host.cgroup.groups._write", spy)
+    monkeypatch.setattr("amp_nova.guard.kernel._write", spy)
     agent.loop.cycle()
 
     first = seen[0]
-    assert first.vcpus[0].found == State(Limit(30000, 50000), EVERYWHERE)
-    assert first.vcpus[1].found == State(Limit(None), EVERYWHERE)
+    assert first.vcpus[0].found == State(Bandwidth(30000, 50000), EVERYWHERE)
+    assert first.vcpus[1].found == State(None, EVERYWHERE)
     assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
     assert (first.started, first.vcpus[0].started) == ("77", "77")
     assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
@@ -96,7 +97,7 @@ def test_another_process_is_recorded_anew(node, start):
     agent.loop.cycle()
 
     assert agent.recorded().started == "99"
-    assert agent.recorded().vcpus[0].found.limit == Limit(30000, 50000)
+    assert agent.recorded().vcpus[0].found.bandwidth == Bandwidth(30000, 50000)
 
 
 def test_an_idle_cycle_writes_no_record(node, start):
@@ -139,7 +140,7 @@ def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node,
     agent = start()
     agent.loop.cycle()
 
-    assert agent.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+    assert agent.recorded().vcpus[0].found == State(None, EVERYWHERE)
 
 
 def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
@@ -150,7 +151,7 @@ def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start
     agent.loop.cycle()
 
     assert agent.recorded().vcpus[0].safe.limits == ()
-    assert agent.recorded().vcpus[0].found.limit == Limit(None)
+    assert agent.recorded().vcpus[0].found.bandwidth is None
 
 
 def test_the_pcpus_found_follow_the_definition(node, start):
@@ -195,10 +196,10 @@ def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, ca
 
     kept = path if not alive else path.with_name(f"{R}.1.aside")
     assert kept.read_text() == newer
-    assert f"the record of {R} cannot be used: it is of version 9" in caplog.text
+    assert f"the record of {R} cannot be used: unsupported record version 9" in caplog.text
     assert (f"is kept as {kept}" in caplog.text) == alive
     assert second.recorded("other") == other
-    assert not alive or second.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+    assert not alive or second.recorded().vcpus[0].found == State(None, EVERYWHERE)
 
 
 def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):

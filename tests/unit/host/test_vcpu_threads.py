@@ -5,8 +5,9 @@ import os
 
 import pytest
 
+from amp_nova.guard.kernel import GONE, started
 from amp_nova.host import vcpu_threads
-from amp_nova.host.cgroup.groups import GONE, mounts
+from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import TIDS_FROM, FakeHost, descriptors, remove
@@ -183,8 +184,8 @@ def test_start_time_is_read_behind_any_name(host):
     host.thread(4000, "a) S 1 (b", host.group(NAME, "emulator"))
 
     for task in (host.root / "proc/4000/task").iterdir():
-        assert vcpu_threads.started(task) == "4711"
-    assert vcpu_threads.started(host.root / "proc/4000") == "4711"
+        assert started(str(task)) == "4711"
+    assert started(str(host.root / "proc/4000")) == "4711"
 
 
 def test_plugged_vcpu_is_found_at_a_rescan(host):
@@ -312,3 +313,12 @@ def test_threads_that_came_or_went_are_followed(host):
     found.follow()
 
     assert list(found.by_index) == [0, 1]
+
+
+def test_the_weight_is_that_of_the_whole_domain(tmp_path):
+    """libvirt has a level between the domain and its vCPUs in version 2."""
+    host = FakeHost(tmp_path, 2)
+    host.start(vcpus=0)
+    host.plug(NAME, 0, group="libvirt/vcpu{}")
+
+    assert of(host).domain.folder == str(host.weight(NAME).parent)

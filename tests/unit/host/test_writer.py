@@ -9,8 +9,8 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator.locks import locked
-from amp_nova.host.cgroup.backend import CgroupBackend
 from amp_nova.host.libvirt.domain_xml import parse
+from amp_nova.host.writer import CgroupBackend
 from amp_nova.model.allocation import Change, Changes, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, nova_xml, put, resource
@@ -129,7 +129,10 @@ def test_weight_that_reads_back_otherwise_is_a_failure(node):
     failure = apply(node, web=10).weight_failures[resource("web")]
 
     assert failure.reason == "refused"
-    assert failure.message.endswith("has the CPU weight 70 after 10 was set")
+    name, now, wanted = {1: ("shares", 717, 102), 2: ("weight", 70, 10)}[node.host.version]
+    assert failure.message == (
+        f"its CPU weight: the kernel reports the cpu.{name} {now} after {wanted} was set"
+    )
 
 
 def test_weight_of_an_instance_that_is_gone_is_no_failure(node):
@@ -290,7 +293,8 @@ def test_narrower_affinity_than_written_is_a_failure(node):
 
     assert failures[R, 0].reason == "refused"
     assert failures[R, 0].message == (
-        "vCPU 0 is kept on pCPUs [2] instead of [2, 3]: its cpuset does not contain them all"
+        "vCPU 0: the kernel keeps it on pCPUs [2] instead of [2, 3]: "
+        "its cpuset does not contain them all"
     )
 
 
@@ -408,7 +412,7 @@ def test_nothing_is_written_once_the_lease_is_lost(node, writes, limit):
     assert (node.kernel.writes == before) == (writes == 0)
     assert {f.reason for f in outcome.failures.values()} == {"lease"}
     assert {f.message for f in outcome.failures.values()} == {
-        f"{LOST}: the guard is in charge until the next one"
+        f"{LOST}: until the agent takes a new one, only the guard writes"
     }
 
 

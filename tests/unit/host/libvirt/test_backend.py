@@ -1,15 +1,12 @@
 """Limits and affinities through libvirt, on a fake host: a FAKE libvirt writes its cgroups."""
 
-import xml.etree.ElementTree as ET
-
 import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402
-from amp_nova.host.libvirt import mark  # noqa: E402
 from amp_nova.host.libvirt.backend import LibvirtBackend  # noqa: E402
-from amp_nova.host.libvirt.mark import URI, Mark, Pin  # noqa: E402
+from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse  # noqa: E402
 from amp_nova.host.writer import Conditions, Writer  # noqa: E402
 from amp_nova.model.allocation import Change, Changes, Outcome, Step  # noqa: E402
 from amp_nova.model.bandwidth import Bandwidth  # noqa: E402
@@ -54,10 +51,10 @@ class FakeHandle:
 
     def setMetadata(self, kind, text, prefix, uri, flags):  # noqa: N802  # libvirt's name
         """Remember the mark."""
-        assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", URI)
-        text = text.replace("<tuning", f'<x:tuning xmlns:x="{URI}"').replace("<pin", "<x:pin")
+        assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", MARK_URI)
+        text = text.replace("<tuning", f'<x:tuning xmlns:x="{MARK_URI}"').replace("<pin", "<x:pin")
         text = nova_xml(metadata=text.replace("</tuning", "</x:tuning"))
-        self._call("mark", mark.read(ET.fromstring(text)), flags)
+        self._call("mark", parse(text).mark, flags)
 
     def _call(self, what, about, flags):
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE  # never the persistent definition
@@ -195,7 +192,7 @@ def test_release_puts_libvirts_values_back(node):
 def test_a_later_agent_goes_by_the_mark(node):
     """What an agent before it, or on another host, set is amp-nova's to change and to undo."""
     pin = '<a:pin vcpu="0" cpuset="3"/>'
-    text = f'<a:tuning xmlns:a="{URI}" quota="yes" shares="yes">{pin}</a:tuning>'
+    text = f'<a:tuning xmlns:a="{MARK_URI}" quota="yes" shares="yes">{pin}</a:tuning>'
     tuned = (
         "<shares>8192</shares><period>20000</period><quota>5000</quota>"
         '<vcpupin vcpu="0" cpuset="3"/>'
@@ -248,7 +245,7 @@ def test_a_burst_is_reported(node):
 
     failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
 
-    assert failure.message == "vCPU 0 has a burst of 2000 us, which libvirt cannot end"
+    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
 
 
 def test_a_refused_weight_is_a_failure_of_the_instance(node):
@@ -274,7 +271,7 @@ def test_a_weight_that_reads_back_otherwise_is_a_failure(node, monkeypatch):
     failure = apply(node, weight=10).weight_failures[R]
 
     assert failure.reason == "refused"
-    assert failure.message.endswith("has the CPU weight 100 after 10 was set")
+    assert failure.message.startswith("its CPU weight: the kernel reports the cpu.")
 
 
 def test_a_second_weight_is_marked_once(node):

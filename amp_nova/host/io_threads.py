@@ -1,16 +1,15 @@
 """The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.backend import move_thread
-from amp_nova.host.cgroup.groups import path_of
-from amp_nova.host.vcpu_threads import LINKS_EMPTY, started
+from amp_nova.guard.kernel import Thread
+from amp_nova.host.cgroups import path_of
+from amp_nova.host.vcpu_threads import LINKS_EMPTY
 from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
 
@@ -23,25 +22,16 @@ THOROUGH_EVERY = 24
 """Reads between two listings of the threads while their number does not change."""
 
 
-class _Thread:
-    __slots__ = ("checks", "fd", "foreign", "iothread", "kind", "started", "task", "tid")
+class _IoThread(Thread):
+    __slots__ = ("checks", "foreign", "iothread", "kind")
 
-    def __init__(self, tid: int, task: str, *, foreign: bool) -> None:
+    def __init__(self, task: str, *, foreign: bool) -> None:
         """``foreign``: it is not a thread of the QEMU process."""
-        self.tid = tid
-        self.task = task
+        super().__init__(task)
         self.foreign = foreign
         self.kind = ""
         self.iothread: int | None = None
         self.checks = 0
-        self.started = started(task)
-        self.fd = os.open(f"{task}/schedstat", os.O_RDONLY)
-
-    def verify(self) -> None:
-        """Raise ``ProcessLookupError`` if another thread has its ID by now."""
-        os.pread(self.fd, 1, 0)
-        if started(self.task) != self.started:
-            raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def recognise(self, pid: int) -> None:
         """Set the kind from the thread's name; a vCPU thread's kind is empty."""
@@ -58,9 +48,8 @@ class _Thread:
             self.kind = "migration" if _MIGRATION.match(comm) else "emulator"
 
     def read(self, homes: Homes) -> IoThread:
-        run_ns = int(os.pread(self.fd, 128, 0).split()[0])
-        pcpus = shared(frozenset(os.sched_getaffinity(self.tid)))
-        return IoThread(self.tid, self.kind, run_ns, pcpus, homes(self.iothread))
+        run_ns = int(self.schedstat().split()[0])
+        return IoThread(self.tid, self.kind, run_ns, shared(self.pcpus()), homes(self.iothread))
 
 
 class IoThreads:
@@ -71,7 +60,7 @@ class IoThreads:
         self._process = f"{self._proc}/{pid}"
         self._pid = pid
         self._mounted = mounted
-        self._known: dict[int, _Thread] = {}
+        self._known: dict[int, _IoThread] = {}
         self._folder = os.open(f"{self._process}/task", os.O_RDONLY)
         self._links = 0
         self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
@@ -84,8 +73,7 @@ class IoThreads:
             os.close(self._folder)
 
     def _drop(self, tid: int) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._known.pop(tid).fd)
+        self._known.pop(tid).close()
         self._links = 0
 
     def _tasks(self) -> dict[int, str]:
@@ -121,7 +109,7 @@ class IoThreads:
                 thread = self._known.get(tid)
                 if thread is None:
                     foreign = not task.startswith(f"{self._process}/")
-                    thread = self._known[tid] = _Thread(tid, task, foreign=foreign)
+                    thread = self._known[tid] = _IoThread(task, foreign=foreign)
                 if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)
                     thread.checks += 1
@@ -157,9 +145,9 @@ class IoThreads:
             if not thread.kind:
                 return
             thread.verify()
-            move_thread(tid, pcpus)
+            thread.set_affinity(pcpus)
             thread.verify()
-            now = frozenset(os.sched_getaffinity(tid))
+            now = thread.pcpus()
         except (FileNotFoundError, ProcessLookupError):
             self._drop(tid)
             return

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from amp_nova.host.io.interfaces import line_rate_bytes_s
+from amp_nova.host.io import line_rate_bytes_s
 from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, stat, topology
 
 NAME = "instance-00000001"
@@ -17,7 +17,7 @@ class IoNode:
 
     def __init__(self, root, monkeypatch, version=2):
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-        from amp_nova.host.io.node import IoHost
+        from amp_nova.host.io import IoHost
 
         self.host = FakeHost(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)

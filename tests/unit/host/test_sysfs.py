@@ -4,7 +4,7 @@ import pytest
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware.detect import classify
-from amp_nova.host.sysfs.tree import online_mask, read_facts
+from amp_nova.host.sysfs import online_mask, read_facts
 from tests import machines, trees
 
 CPUS = "sys/devices/system/cpu"
