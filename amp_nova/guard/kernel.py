@@ -28,8 +28,6 @@ _BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
 _WEIGHT = {1: "cpu.shares", 2: "cpu.weight"}
 _SHARES = 1024
 """The shares of cgroup version 1 that are ``cpu_weight.DEFAULT``."""
-PERIOD_EVERY = 8
-"""In version 1, one in so many reads of an unchanged quota also reads the period."""
 
 
 def started(folder: str) -> str:
@@ -128,9 +126,7 @@ def _shown(limit: Bandwidth | None) -> str:
 class VcpuGroup:
     """The CPU cgroup of one vCPU; methods raise ``OSError`` (``GONE`` once it is removed)."""
 
-    __slots__ = (
-        "_bandwidth", "_fds", "_quota", "_raw", "_reads", "_writable", "burst_us", "path", "version"
-    )  # fmt: skip
+    __slots__ = ("_fds", "_writable", "burst_us", "path", "version")
 
     def __init__(self, path: str, version: int) -> None:
         self.path = path
@@ -144,9 +140,6 @@ class VcpuGroup:
         except OSError:
             self.close()
             raise
-        self._raw = self._quota = b""
-        self._reads = 0
-        self._bandwidth: Bandwidth | None = None
         self.burst_us = 0
         """Unused quota that the vCPU may accumulate (``cpu.max.burst``), as last read."""
 
@@ -200,20 +193,14 @@ class VcpuGroup:
 
     def bandwidth(self) -> Bandwidth | None:
         """The limit in force, ``None`` if there is none."""
-        raw = os.pread(self._fds[1], 64, 0)
-        if self.version == 1:
-            # The period rarely changes while the quota stays the same: read it now and then.
-            self._reads += 1
-            if raw == self._quota and self._reads % PERIOD_EVERY:
-                return self._bandwidth
-            self._quota = raw
-            raw += os.pread(self._fds[2], 64, 0)
-        if raw != self._raw:
-            quota, period = raw.split()
-            unlimited = quota == b"max" or quota.startswith(b"-")
-            self._bandwidth = None if unlimited else Bandwidth(int(quota), int(period))
-            self._raw = raw
-        return self._bandwidth
+        quota, *period = os.pread(self._fds[1], 64, 0).split()
+        if quota == b"max" or quota.startswith(b"-"):
+            return None
+        return Bandwidth(int(quota), int(period[0]) if period else self._period_us())
+
+    def _period_us(self) -> int:
+        """The period, which is a file of its own in version 1."""
+        return int(os.pread(self._fds[2], 64, 0))
 
     def set_bandwidth(self, wanted: Bandwidth | None, burst_us: int = 0) -> None:
         """Write a limit and a burst; ``ActuationFailed`` if the kernel then reports another limit.
@@ -235,7 +222,6 @@ class VcpuGroup:
 
     def check(self, wanted: Bandwidth | None) -> None:
         """Read the limit after a write; ``ActuationFailed`` if the kernel reports another."""
-        self._quota = b""
         if (now := self.bandwidth()) != wanted:
             raise ActuationFailed(
                 f"the kernel reports {_shown(now)} after {_shown(wanted)} was set"
@@ -244,7 +230,7 @@ class VcpuGroup:
     def _set_v1(self, wanted: Bandwidth | None) -> None:
         """Write quota and period (two files) in the order whose intermediate limit is lower."""
         now = self.bandwidth()
-        period = int(os.pread(self._fds[2], 64, 0))
+        period = self._period_us()
         if wanted is None:
             self._put("cpu.cfs_quota_us", "-1")
             return None if period == PERIOD_US else self._put("cpu.cfs_period_us", str(PERIOD_US))

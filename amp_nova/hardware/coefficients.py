@@ -6,11 +6,9 @@ type is as fast as its slowest CPU, so that a booking is kept on any of them. Fr
 names give no coefficient: half the clock is not half the work.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware import operator_types
 from amp_nova.hardware.designs import CpuFacts
 from amp_nova.hardware.operator_types import ConfiguredType
@@ -51,27 +49,9 @@ def with_coefficients(
 ) -> Topology:
     """The topology with measured values; coefficients that the operator configured stay.
 
-    Args:
-        topology: as classified.
-        measured: coefficient and nominal Ips by core type, ``None`` if not measured.
-        source: where the coefficients come from, for display.
-
-    Raises:
-        CalibrationInvalid: a core type is not one of this topology, or a value is impossible.
+    ``measured``: coefficient and nominal Ips by core type, ``None`` if not measured; ``source``:
+    where the coefficients come from, for display.
     """
-    names = [t.name for t in topology.core_types]
-    for name, values in measured.items():
-        if name not in names:
-            raise CalibrationInvalid(
-                f"the calibration is of core type '{name}', but this host has {', '.join(names)}; "
-                "run 'amp-nova calibrate' again"
-            )
-        for value in values:
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise CalibrationInvalid(
-                    f"the calibration of core type '{name}' says {value}, which must be a number "
-                    "above 0; run 'amp-nova calibrate' again"
-                )
     types = []
     for t in topology.core_types:
         coefficient, nominal_ips = measured.get(t.name, (None, None))

@@ -16,7 +16,7 @@ from amp_nova.host.cgroups import mounts
 from amp_nova.host.io_threads import Homes, IoThreads
 from amp_nova.host.libvirt.domain_xml import DomainXml, InterfaceXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
-from amp_nova.host.vcpu_threads import incarnation
+from amp_nova.host.vcpu_threads import incarnation, process_id
 from amp_nova.model.allocation import Failure
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours
@@ -173,7 +173,7 @@ class IoHost:
         """The descriptors of a domain, brought up to date."""
         domain = self._domains.get(xml.domain.resource)
         if domain is None or domain.xml is not xml or not domain.threads.unchanged():
-            pid = int((self._run_path / f"{xml.domain.name}.pid").read_text())
+            pid = process_id(self._run_path, xml.domain.name)
             life = incarnation(self._root, pid)
             if domain is None or domain.incarnation != life:
                 if domain is not None:

@@ -60,20 +60,20 @@ class IoThreads:
         self._process = f"{self._proc}/{pid}"
         self._pid = pid
         self._mounted = mounted
-        self._known: dict[int, _IoThread] = {}
+        self._threads: dict[int, _IoThread] = {}
         self._folder = os.open(f"{self._process}/task", os.O_RDONLY)
         self._links = 0
         self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
 
     def close(self) -> None:
         """Close all descriptors."""
-        for tid in list(self._known):
+        for tid in list(self._threads):
             self._drop(tid)
         with contextlib.suppress(OSError):
             os.close(self._folder)
 
     def _drop(self, tid: int) -> None:
-        self._known.pop(tid).close()
+        self._threads.pop(tid).close()
         self._links = 0
 
     def _tasks(self) -> dict[int, str]:
@@ -101,28 +101,28 @@ class IoThreads:
         """Find threads that started or ended."""
         links = os.stat(self._folder).st_nlink
         tasks = self._tasks()
-        for tid in self._known.keys() - tasks.keys():
+        for tid in self._threads.keys() - tasks.keys():
             self._drop(tid)
         named = True
         for tid, task in tasks.items():
             try:
-                thread = self._known.get(tid)
+                thread = self._threads.get(tid)
                 if thread is None:
                     foreign = not task.startswith(f"{self._process}/")
-                    thread = self._known[tid] = _IoThread(task, foreign=foreign)
+                    thread = self._threads[tid] = _IoThread(task, foreign=foreign)
                 if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)
                     thread.checks += 1
                     named = named and thread.checks == 2
             except (FileNotFoundError, ProcessLookupError):  # it has ended
-                if tid in self._known:
+                if tid in self._threads:
                     self._drop(tid)
         self._links = links if named else 0
 
     def read(self, homes: Homes) -> tuple[IoThread, ...]:
         """CPU time and affinity of all threads."""
         found = []
-        for tid, thread in list(self._known.items()):
+        for tid, thread in list(self._threads.items()):
             if thread.kind == "vhost" or (thread.kind and not thread.foreign):
                 try:
                     found.append(thread.read(homes))
@@ -137,7 +137,7 @@ class IoThreads:
             OSError: the kernel refuses.
             ActuationFailed: the kernel sets another affinity.
         """
-        thread = self._known.get(tid)
+        thread = self._threads.get(tid)
         if thread is None:
             return
         try:

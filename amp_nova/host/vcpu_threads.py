@@ -116,6 +116,15 @@ def incarnation(root: Path, pid: int) -> str:
     return f"{pid}:{started(str(root / f'proc/{pid}'))}"
 
 
+def process_id(run_path: Path, name: str) -> int:
+    """The QEMU process of a domain, from libvirt's pid file; ``ValueError`` if it names none."""
+    path = run_path / f"{name}.pid"
+    text = path.read_text().strip()
+    if not text.isdecimal():
+        raise ValueError(f"{path} holds no process ID")
+    return int(text)
+
+
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
 Found = dict[int, tuple[int, str, int, int]]
