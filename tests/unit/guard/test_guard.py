@@ -1,7 +1,6 @@
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
 import ast
-import errno
 import json
 import os
 import re
@@ -104,46 +103,18 @@ def test_nothing_is_written_while_the_lease_is_renewed(host):
 
 
 def test_when_it_expires_limits_and_weights_stay(host):
-    """They are right without an agent, so there is nothing to write."""
+    """They are right without an agent: nothing to write, however long, and one expiry."""
     writes = host.node.kernel.writes
     host.expire()
 
-    assert host.watch.poll() == (1.0, True)
+    for _ in range(3):
+        assert host.watch.poll() == (1.0, True)
 
     assert host.node.kernel.writes == writes
     assert host.place(pid=4100) == SLOW | FAST
     assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
     assert host.weights() == SET
     assert lease.expirations(host.state) == 1
-
-
-def test_when_it_expires_changed_weights_are_set_again(host):
-    """As those that systemd reset while the agent hung."""
-    host.reload()
-    host.expire()
-
-    host.watch.poll()
-
-    assert host.weights() == SET
-
-
-def test_a_weight_that_could_not_be_written_is_written_at_the_next_poll(host, monkeypatch):
-    """The failure is no reason to give up."""
-    write = kernel.DomainGroup.set_shares
-
-    def fail(*_):
-        raise OSError(errno.EIO, "input/output error")
-
-    monkeypatch.setattr(kernel.DomainGroup, "set_shares", fail)
-    host.reload()
-    host.expire()
-    host.watch.poll()
-    assert host.weights() == DEFAULT
-    monkeypatch.setattr(kernel.DomainGroup, "set_shares", write)
-
-    host.watch.poll()
-
-    assert host.weights() == SET
 
 
 def test_an_instance_in_the_idle_class_of_an_older_agent_leaves_it(host):
@@ -171,28 +142,6 @@ def test_a_record_of_version_1_is_guarded_without_a_weight(host):
 
     assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
     assert host.weights() == {NAME: 100, OTHER: 10}
-
-
-def test_a_record_of_a_later_version_is_not_used(host):
-    """Nobody knows what it means."""
-    path = host.state / record.FOLDER / f"{resource(NAME)}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
-
-    with pytest.raises(ValueError, match=r"unsupported record version 3 \(expected 1 to 2\)"):
-        record.load(host.state / record.FOLDER, resource(NAME))
-
-
-def test_what_is_safe_is_not_written_again(host):
-    """However long the lease is expired; and it is one expiry."""
-    host.expire()
-    host.watch.poll()
-    writes = host.node.kernel.writes
-
-    for _ in range(3):
-        host.watch.poll()
-
-    assert host.node.kernel.writes == writes
-    assert lease.expirations(host.state) == 1
 
 
 def test_a_write_that_comes_too_late_is_undone(host):
@@ -382,17 +331,6 @@ def test_a_folder_of_records_that_cannot_be_read_does_not_end_the_guard(host, ca
     assert host.weights()[OTHER] == 10
 
 
-def test_the_limit_follows_a_vcpu_that_is_moved_later(host):
-    """By Nova or an operator: the limit is that of the core type it is on."""
-    host.expire()
-    host.watch.poll()
-
-    host.move(FAST)
-    host.watch.poll()
-
-    assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
-
-
 @pytest.mark.parametrize("place", [SLOW, FAST, {2}, SLOW | FAST, {1, 2}])
 @pytest.mark.parametrize("quota", ["5000 20000", "10000 20000", "max 100000"])
 def test_a_half_finished_move_is_completed_or_undone(host, place, quota):
@@ -412,21 +350,6 @@ def test_a_half_finished_move_is_completed_or_undone(host, place, quota):
     assert limit_ms(host) == pytest.approx(0.5 if host.place() <= SLOW else 0.25)
     if place <= SLOW or place <= FAST:
         assert host.place() == place
-
-
-def test_a_burst_above_the_quota_does_not_keep_the_limit_from_being_set(host):
-    """The kernel refuses a quota below the burst."""
-    name = "cpu.max.burst" if host.node.host.version == 2 else "cpu.cfs_burst_us"
-    put(host.node.host.group(NAME, "vcpu0") / name, 9000)
-    host.move(FAST)
-    host.expire()
-
-    host.watch.poll()
-
-    assert (host.node.host.group(NAME, "vcpu0") / name).read_text() == "0\n"
-    assert limit_ms(host) == pytest.approx(0.25)
-    written = [n for n, _ in host.node.kernel.written]
-    assert written.index(name) < len(written) - 1
 
 
 def test_a_thread_id_that_another_thread_has_now_is_never_written(host):
@@ -506,7 +429,7 @@ def test_a_lease_that_is_renewed_again_ends_the_guards_part(host):
 
 
 def test_a_failure_is_tried_again_and_said_once(host, capsys):
-    """Once for each domain: they do not wait for each other."""
+    """Once for each domain. Systemd may have reset their weights while the agent hung."""
     host.reload()
     host.node.kernel.refuse = dict.fromkeys(("cpu.weight", "cpu.shares"), 30)
     host.expire()

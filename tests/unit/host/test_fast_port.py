@@ -1,6 +1,5 @@
 """Samples and limits of vCPUs that book Ips, on a fake host with a FAKE counter."""
 
-import errno
 import os
 
 import pytest
@@ -80,29 +79,6 @@ def test_vcpu_that_is_not_counted_is_left_out_with_a_reason(node):
     assert vcpu.uncounted
     file_of(node.host.root, 1500, 2500)
     assert node.sensor.sample(KEYS)[KEYS[1]].instructions == 2500
-
-
-def test_limit_is_written_at_once_and_never_twice(node):
-    """The same value again would refill the group and forgive its debt."""
-    node.see()
-
-    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
-    writes = len(node.kernel.written)
-    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
-
-    assert node.host.limit(NAME, 0) == "5000 20000"
-    assert len(node.kernel.written) == writes > 0
-    assert node.see().vcpus[0].bandwidth == LIMIT
-
-
-def test_limit_that_the_kernel_refuses_is_a_failure(node):
-    """Of each vCPU on its own, with the reason."""
-    node.see()
-    node.kernel.refuse["cpu.max"] = node.kernel.refuse["cpu.cfs_quota_us"] = errno.EROFS
-
-    failures = node.writer.throttle({KEYS[0]: LIMIT})
-
-    assert failures[KEYS[0]].reason == "read_only"
 
 
 def test_new_incarnation_of_a_domain_has_new_counters(node):

@@ -85,21 +85,6 @@ def test_a_later_start_never_overwrites_what_was_found(node, start):
     assert second.recorded() == before
 
 
-def test_another_process_is_recorded_anew(node, start):
-    """The instance was stopped and started: what was found of the old one says nothing."""
-    agent = start()
-    agent.loop.cycle()
-    node.host.stop()
-    node.host.start(NAME, pid=4200, began=99)
-    put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
-    node.sensor.reread()
-
-    agent.loop.cycle()
-
-    assert agent.recorded().started == "99"
-    assert agent.recorded().vcpus[0].found.bandwidth == Bandwidth(30000, 50000)
-
-
 def test_an_idle_cycle_writes_no_record(node, start):
     """The file stays the very same one."""
     agent = start()
@@ -244,18 +229,6 @@ def test_an_instance_that_cannot_be_recorded_does_not_affect_the_others(
     assert node.host.limit("other").split()[0] != "max"
 
 
-def test_the_record_of_an_instance_that_ended_before_the_start_is_removed(node, start):
-    """The guard leaves that to the agent."""
-    first = start()
-    first.loop.cycle()
-    node.host.stop()
-    node.libvirt.known.clear()
-
-    start().loop.cycle()
-
-    assert list(first.records.folder.iterdir()) == []
-
-
 def test_a_record_that_cannot_be_removed_stops_nothing(node, start, monkeypatch):
     """The process that it names is gone, so nobody uses it; other instances are enforced."""
     agent = start()
@@ -298,8 +271,8 @@ def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
 
 
 @pytest.mark.parametrize("name", [NAME, "other"])
-def test_the_weight_of_another_process_is_recorded_anew(node, start, name):
-    """It is the same as before, but the new process has its own group and record."""
+def test_another_process_is_recorded_anew(node, start, name):
+    """The instance was stopped and started: what was found of the old process says nothing."""
     node.start("other", pid=4100)
     agent = start()
     agent.loop.cycle()
@@ -307,12 +280,16 @@ def test_the_weight_of_another_process_is_recorded_anew(node, start, name):
     node.host.stop(name, pid=4000 if name == NAME else 4100)
     node.host.start(name, pid=4200, began=99)
     put(node.host.weight(name), 200)
+    put(node.host.group(name, "vcpu0") / "cpu.max", "30000 50000")
     node.sensor.reread()
 
     agent.loop.cycle()
 
     found = agent.recorded(name)
     assert found.started == "99"
+    assert [v.found.bandwidth for v in found.vcpus.values()][:1] == (
+        [Bandwidth(30000, 50000)] if name == NAME else []
+    )
     assert (found.weight, found.safe_weight) == (200, before.safe_weight)
 
 

@@ -94,18 +94,6 @@ def test_reading_has_every_counter_and_limit(host):
     assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
 
 
-@pytest.mark.parametrize("group", ["", "emulator"])
-def test_vcpu_without_a_group_of_its_own_is_left_out_and_named(host, group):
-    """A limit in a group that other threads share would affect them: such a vCPU is left alone."""
-    host.start(vcpus=1)
-    host.plug(NAME, 1, group=group)
-
-    found = of(host)
-
-    assert list(found.by_index) == [0]
-    assert found.groupless == {1}
-
-
 def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     """Without a cpu controller there is nothing to limit a vCPU with."""
     host.start(vcpus=1)
@@ -116,44 +104,12 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     assert found.groupless == {0}
 
 
-def test_affinity_is_the_kernels(host):
-    """Whoever set it, it is read anew at each call."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    assert thread.pcpus() == ALL
-
-    os.sched_setaffinity(thread.tid, {2, 3})
-
-    assert thread.pcpus() == {2, 3}
-
-
-def test_sleeping_thread_is_read_again_after_a_write(host):
-    """A reading may leave out the limits of a vCPU that slept, but not what was just written."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    thread.read(ALL)
-    os.sched_setaffinity(thread.tid, {2})
-    assert thread.read(ALL, closely=False).pcpus == ALL
-
-    thread.written()
-
-    assert thread.read(ALL, closely=False).pcpus == {2}
-
-
-def test_thread_is_verified_while_it_is_the_same(host):
-    """However often, and whatever it is called meanwhile."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-
-    thread.verify()
-    thread.verify()
-
-
 def test_thread_that_ended_is_not_verified(host):
     """Its id is not in use any more, or by another thread, in the same process or another one."""
     host.start(vcpus=2)
     found = of(host)
     first, second = found.by_index[0], found.by_index[1]
+    first.verify()
     host.unplug(NAME, 0)
     host.reuse(1)
 
@@ -188,19 +144,6 @@ def test_start_time_is_read_behind_any_name(host):
     assert started(str(host.root / "proc/4000")) == "4711"
 
 
-def test_plugged_vcpu_is_found_at_a_rescan(host):
-    """Beside the others, whose descriptors stay open."""
-    host.start(vcpus=1)
-    found = of(host)
-    first = found.by_index[0]
-    host.plug(NAME, 1)
-
-    found.rescan()
-
-    assert list(found.by_index) == [0, 1]
-    assert found.by_index[0] is first
-
-
 def test_unplugged_vcpu_is_gone_after_a_rescan(host):
     """Its descriptors are closed."""
     host.start(vcpus=1)
@@ -229,18 +172,6 @@ def test_group_that_moved_is_followed(host):
     found.by_index[0].group.set_bandwidth(Bandwidth(5000, 20000))
 
     assert host.limit("moved") == "5000 20000"
-
-
-def test_close_closes_all_descriptors(host):
-    """Those of threads and of groups."""
-    host.start(vcpus=4)
-    before = descriptors()
-    found = of(host)
-
-    found.close()
-
-    assert descriptors() == before
-    assert not found.by_index
 
 
 @pytest.mark.parametrize("missing", ["schedstat", "group"])
@@ -274,33 +205,6 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
     monkeypatch.setattr(vcpu_threads.Path, "read_text", read_text)
 
     assert list(of(host).by_index) == [0]
-
-
-def test_process_that_is_gone_is_an_error(host):
-    """Not an instance without vCPUs."""
-    with pytest.raises(FileNotFoundError):
-        of(host, pid=4999)
-
-
-def test_reading_a_thread_that_ended_is_an_error(host):
-    """``ProcessLookupError``, as for a process."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    host.stop()
-
-    with pytest.raises(ProcessLookupError):
-        thread.read(ALL)
-
-
-def test_processes_with_the_same_pid_are_distinguished(host):
-    """A process with another start time is another incarnation."""
-    host.start(pid=4000, began=77)
-    first = vcpu_threads.incarnation(host.root, 4000)
-    host.stop()
-    host.start(pid=4000, began=78)
-
-    assert first == "4000:77"
-    assert vcpu_threads.incarnation(host.root, 4000) == "4000:78"
 
 
 def test_threads_that_came_or_went_are_followed(host):

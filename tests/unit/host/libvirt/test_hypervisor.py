@@ -229,7 +229,7 @@ def test_fallback_bookings_are_applied(daemon):
 
 
 def test_domain_that_hangs_costs_its_deadline_once(daemon):
-    """A locked domain delays one cycle and no other domain, and is read once it answers."""
+    """A locked domain delays one cycle and no other one. Its late answer may be out of date."""
     daemon.domains[0].answer = released = threading.Event()
     found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
 
@@ -239,35 +239,12 @@ def test_domain_that_hangs_costs_its_deadline_once(daemon):
         assert known(found) == ["two"]
     assert time.monotonic() - began < SHORT_S
     assert daemon.domains[0].reads == 1
-    daemon.domains[0].answer = nova_xml("one")
-    released.set()
-
-    until(lambda: known(found) == ["one", "two"], "the late answer")
-    assert len(daemon.connections) == 1
-
-
-def test_domain_that_hangs_later_keeps_what_was_known(daemon):
-    """A changed domain that does not answer keeps its last known definition."""
-    found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
-    before = found.domains()
-    daemon.domains[0].answer = released = threading.Event()
-    daemon.connections[0].on_event(None, daemon.domains[0], 1, 2, None)
-
-    assert found.domains() == before
-    released.set()
-
-
-def test_late_answer_is_read_again(daemon):
-    """It may be out of date."""
-    daemon.domains[0].answer = released = threading.Event()
-    found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=60)
-    found.domains()
     daemon.domains[0].answer = nova_xml("one", specs={"amp:weight": "2"})
     released.set()
 
     until(lambda: known(found) == ["one", "two"], "the second answer")
-
     assert found.domains()[resource("one")].domain.specs == {"amp:weight": "2"}
+    assert len(daemon.connections) == 1
 
 
 def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
@@ -391,15 +368,6 @@ def test_restarted_domain_is_read_again(daemon):
 
     assert found.domains()[resource("one")].domain.vcpus == 4
     assert (daemon.domains[0].reads, daemon.domains[1].reads) == (2, 1)
-
-
-def test_stopped_domain_is_dropped(daemon):
-    """Only active domains count."""
-    found = Hypervisor("fake", resync_s=0.0)
-    found.domains()
-    del daemon.domains[1]
-
-    assert known(found) == ["one"]
 
 
 def test_restart_of_libvirtd_is_survived(daemon):
