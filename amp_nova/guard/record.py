@@ -165,12 +165,12 @@ def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
         resource, end = os.path.splitext(name)
         if end == ".json":
             try:
-                found = load(folder, resource)
+                domain = load(folder, resource)
             except (OSError, ValueError) as exc:
                 yield resource, exc
                 continue
-            if found is not None:
-                yield resource, found
+            if domain is not None:
+                yield resource, domain
 
 
 def _plain(domain: Domain) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _limit(plain: Any) -> tuple[Bandwidth | None, int]:
 
 
 def _pcpus(plain: Any) -> PCpus:
-    found = frozenset(int(p) for p in plain)
-    if not all(0 <= p < PCPUS_MAX for p in found):
+    pcpus = frozenset(int(p) for p in plain)
+    if not all(0 <= p < PCPUS_MAX for p in pcpus):
         raise ValueError(f"its pCPUs are not all below {PCPUS_MAX}")
-    return found
+    return pcpus

@@ -100,15 +100,15 @@ def _with_types(topology: Topology, types: Sequence[CoreType]) -> Topology:
 def _warnings(types: Sequence[CoreType]) -> tuple[str, ...]:
     declared = [t.name for t in types if t.coefficient_source == PERF.name]
     missing = [t.name for t in types if t.coefficient is None]
-    found = []
+    warnings = []
     if declared:
-        found.append(
+        warnings.append(
             f"the coefficient of {', '.join(declared)} is declared by the firmware, not measured: "
             "run 'amp-nova calibrate'"
         )
     if missing:
-        found.append(
+        warnings.append(
             f"no trustworthy source gives the coefficient of {', '.join(missing)}: run 'amp-nova "
             "calibrate' or set it in [topology] core_type"
         )
-    return tuple(found)
+    return tuple(warnings)

@@ -52,8 +52,10 @@ def slowing_siblings(topology: Topology) -> Mapping[int, tuple[int, ...]]:
     }
     if not slowed:
         return {}
-    found = {p.id: topology.siblings_of(p.id) for p in topology.pcpus if p.core_type in slowed}
-    return {pcpu: siblings for pcpu, siblings in found.items() if siblings}
+    siblings_of = {
+        p.id: topology.siblings_of(p.id) for p in topology.pcpus if p.core_type in slowed
+    }
+    return {pcpu: siblings for pcpu, siblings in siblings_of.items() if siblings}
 
 
 def for_admission(topology: Topology, smt: str) -> Topology:
@@ -84,13 +86,13 @@ def bookable_refcores(topology: Topology, pcpus: frozenset[int]) -> dict[str, fl
             for t in topology.core_types
             if t.coefficient is not None
         }
-    found = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
+    refcores = {t.name: 0.0 for t in topology.core_types if t.coefficient is not None}
     for pcpu in pcpus:
         core_type = topology.type_of(pcpu)
         if core_type is None or core_type.coefficient is None:
             continue
-        found[core_type.name] += thread_of_empty_core(core_type, 1 + len(slowed.get(pcpu, ())))
-    return found
+        refcores[core_type.name] += thread_of_empty_core(core_type, 1 + len(slowed.get(pcpu, ())))
+    return refcores
 
 
 def thread_of_empty_core(core_type: CoreType, threads: int) -> float:

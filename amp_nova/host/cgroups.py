@@ -20,17 +20,17 @@ def mounts(root: Path) -> dict[str, Path]:
     The kernel separates fields by spaces and lines by line feeds, and escapes both in names, which
     may contain any other byte.
     """
-    found: dict[str, Path] = {}
+    mounted: dict[str, Path] = {}
     for line in os.fsdecode((root / "proc/self/mounts").read_bytes()).split("\n"):
         fields = line.split(" ")
         if len(fields) < 4:
             continue
         _, where, kind, options, *_ = fields
         if kind == "cgroup2":
-            found.setdefault("", root / where.lstrip("/"))
+            mounted.setdefault("", root / where.lstrip("/"))
         elif kind == "cgroup" and "cpu" in options.split(","):
-            found.setdefault("cpu", root / where.lstrip("/"))
-    return found
+            mounted.setdefault("cpu", root / where.lstrip("/"))
+    return mounted
 
 
 def path_of(cgroup_file: str, mounted: dict[str, Path]) -> tuple[str, int] | None:

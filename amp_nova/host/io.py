@@ -31,11 +31,11 @@ def line_rate_bytes_s(root: Path) -> float | None:
 
     Taps have no ``device`` link and are left out: the speed they report is a constant.
     """
-    found = []
+    speeds = []
     for device in (root / "sys/class/net").glob("*/device"):
         with contextlib.suppress(OSError, ValueError):  # a link that is down has no speed
-            found.append(int((device.parent / "speed").read_text()))
-    fastest = max(found, default=0)
+            speeds.append(int((device.parent / "speed").read_text()))
+    fastest = max(speeds, default=0)
     return fastest * _BYTES_PER_MBIT if fastest > 0 else None
 
 
@@ -204,12 +204,12 @@ class IoHost:
 
         A domain with an affinity that the agent could not have set is left out.
         """
-        found = {}
+        homes = {}
         for reading in self.read(topology):
             away = {t.tid: t.home for t in reading.threads if t.pcpus != t.home}
             if away and ours(reading.threads, topology):
-                found[reading.resource] = away
-        return found
+                homes[reading.resource] = away
+        return homes
 
 
 def _homes(xml: DomainXml, online: frozenset[int], usual: frozenset[int]) -> Homes:

@@ -78,15 +78,15 @@ class IoThreads:
 
     def _tasks(self) -> dict[int, str]:
         own = f"{self._process}/task"
-        found = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
+        tasks = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
         # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
             where = path_of(Path(self._process, "cgroup").read_text(), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
             text = Path(where[0], names[where[1]]).read_text() if where else ""
             for tid in map(int, text.split()):
-                found.setdefault(tid, f"{self._proc}/{tid}")
-        return found
+                tasks.setdefault(tid, f"{self._proc}/{tid}")
+        return tasks
 
     def unchanged(self) -> bool:
         """Whether there are as many threads as at the last ``rescan``; now and then always false.

@@ -71,8 +71,8 @@ class Tree:
             entries = [p.name for p in (self.root / folder).iterdir()]
         except OSError:
             return []
-        found = (re.fullmatch(rf"{name}([0-9]{{1,6}})", e) for e in entries)
-        return sorted(int(m[1]) for m in found if m)
+        matches = (re.fullmatch(rf"{name}([0-9]{{1,6}})", e) for e in entries)
+        return sorted(int(m[1]) for m in matches if m)
 
     def reject(self, path: str, text: str, expected: str) -> None:
         """Record that a file does not hold what was ``expected``."""
@@ -175,14 +175,14 @@ def _llc(tree: Tree, here: str) -> int | None:
 
 def _policies(tree: Tree) -> dict[int, str]:
     """The directory of each CPU's frequency policy."""
-    found: dict[int, str] = {}
+    policies: dict[int, str] = {}
     for policy in tree.numbered(f"{CPUS}/cpufreq", "policy"):
         path = f"{CPUS}/cpufreq/policy{policy}"
         related = tree.text(f"{path}/related_cpus") or tree.text(f"{path}/affected_cpus") or ""
         for cpu in related.split():
             if cpu.isascii() and cpu.isdigit():
-                found[int(cpu)] = path
-    return found
+                policies[int(cpu)] = path
+    return policies
 
 
 def _nodes(tree: Tree) -> dict[int, int]:
@@ -196,13 +196,13 @@ def _nodes(tree: Tree) -> dict[int, int]:
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
     """The CPUs of each of Intel's PMUs that belongs to one core type and has CPUs."""
-    found = []
+    pmus = []
     for name in PMU_DESIGNS:
         for folder in ("sys/devices", "sys/bus/event_source/devices"):
             if cpus := tree.cpus(f"{folder}/{name}/cpus"):
-                found.append((name, frozenset(cpus)))
+                pmus.append((name, frozenset(cpus)))
                 break
-    return tuple(found)
+    return tuple(pmus)
 
 
 def _warnings(tree: Tree) -> tuple[str, ...]:

@@ -153,11 +153,11 @@ def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]
             groups.setdefault(index, (*where, []))[2].append((other, int(tid)))
         elif named is not None:
             groupless.add(int(named[1]))
-    found = {
+    vcpus = {
         index: (min(tids)[1], path, version, len(tids))
         for index, (path, version, tids) in groups.items()
     }
-    return found, frozenset(groupless - found.keys())
+    return vcpus, frozenset(groupless - vcpus.keys())
 
 
 class VcpuThreads:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable, Locked
+from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable
 from amp_nova.guard.kernel import GONE, READ_ONLY
 from amp_nova.host.cgroups import at_period_start
 from amp_nova.host.records import Records
@@ -129,15 +129,28 @@ class Writer:
         if not changes:
             self._recorded((), {}, changes.safe)
             return Outcome()
+        return self._locked(changes, LOCK_WAIT_S)
+
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits at once; returns the failures, which the caller retries.
+
+        If another process has the lock, all vCPUs fail.
+        """
+        steps = {key: (Step(bandwidth=limit),) for key, limit in limits.items()}
+        changes = Changes(tuple(Change(key, step) for key, step in steps.items()))
+        return self._locked(changes, 0.0, at_once=True).failures
+
+    def _locked(self, changes: Changes, wait_s: float, *, at_once: bool = False) -> Outcome:
+        """``at_once``: write limits in the middle of a period, and keep the safe states."""
         try:
-            with self._conditions.lock(LOCK_WAIT_S):
-                return self._apply(changes)
-        except Locked as exc:
+            with self._conditions.lock(wait_s):
+                return self._apply(changes, at_once)
+        except ConfigInvalid as exc:
             failure = Failure(LOCKED, str(exc))
             failures = dict.fromkeys((c.key for c in changes.vcpus), failure)
             return Outcome(failures, dict.fromkeys(changes.cpu_weights, failure))
 
-    def _apply(self, changes: Changes) -> Outcome:
+    def _apply(self, changes: Changes, at_once: bool) -> Outcome:
         paused = self._conditions.paused()
         failures = {
             c.key: Failure("paused", paused[c.key[0]]) for c in changes.vcpus if c.key[0] in paused
@@ -145,44 +158,25 @@ class Writer:
         unset = {r: Failure("paused", paused[r]) for r in changes.cpu_weights if r in paused}
         vcpus = [c for c in changes.vcpus if c.key not in failures]
         weights = {r: w for r, w in changes.cpu_weights.items() if r not in unset}
-        unrecorded = self._recorded([c.key for c in vcpus], weights, changes.safe)
-        failures |= {c.key: unrecorded[c.key] for c in vcpus if c.key in unrecorded}
+        keys, safe = [c.key for c in vcpus], None if at_once else changes.safe
+        unrecorded = self._recorded(keys, weights, safe)
+        failures |= {key: unrecorded[key] for key in keys if key in unrecorded}
         # Weights first: until they are set, a new limit gives a booking no precedence.
         for resource, weight in weights.items():
             failure = unrecorded.get(resource) or self._set_weight(resource, weight)
             if failure is not None:
                 unset[resource] = failure
-        failures |= self._write([c for c in vcpus if c.key not in failures])
+        failures |= self._write([c for c in vcpus if c.key not in failures], at_once)
         return Outcome(failures, unset)
 
     def _recorded(
         self,
         keys: Collection[VcpuKey],
         weights: Mapping[str, int],
-        safe: SafeStates | None = None,
+        safe: SafeStates | None,
     ) -> Mapping[VcpuKey | str, Failure]:
         records = self._conditions.records
         return {} if records is None else records.keep(keys, weights, safe)
-
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
-        """Write limits at once; returns the failures, which the caller retries.
-
-        If another process has the lock, all vCPUs fail.
-        """
-        try:
-            with self._conditions.lock(0.0):
-                paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), {})
-                failures = {}
-                for key, limit in limits.items():
-                    if key[0] in paused:
-                        failures[key] = Failure("paused", paused[key[0]])
-                    elif key in unrecorded:
-                        failures[key] = unrecorded[key]
-                    elif (failure := self._take(key, (Step(bandwidth=limit),))) is not None:
-                        failures[key] = failure
-                return failures
-        except ConfigInvalid as exc:
-            return dict.fromkeys(limits, Failure(LOCKED, str(exc)))
 
     def release(self, reading: DomainReading) -> tuple[str, ...]:
         """Undo every change to a domain; returns a sentence for each that could not be undone.
@@ -211,12 +205,12 @@ class Writer:
                 lines.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
         return [*lines, f"{name}: CPU weight {cpu_weight.DEFAULT}"] if _ours(reading) else lines
 
-    def _write(self, changes: Sequence[Change]) -> dict[VcpuKey, Failure]:
+    def _write(self, changes: Sequence[Change], at_once: bool) -> dict[VcpuKey, Failure]:
         failures: dict[VcpuKey, Failure] = {}
         later: dict[VcpuKey, tuple[Step, ...]] = {}
         for change in changes:
-            at_once, timed = self._timed(change)
-            failure = self._take(change.key, at_once)
+            now, timed = (change.steps, ()) if at_once else self._timed(change)
+            failure = self._take(change.key, now)
             if failure is not None:
                 failures[change.key] = failure
             elif timed:

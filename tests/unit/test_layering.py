@@ -108,7 +108,7 @@ NEVER = {
 MADE_BY = {
     "Entitlement": ("control/entitlement.py",),
     "Quota": ("control/entitlement.py",),
-    "Change": ("control/changes.py", "sim/host.py"),
+    "Change": ("control/changes.py", "host/writer.py", "sim/host.py"),
     "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", "sim/host.py"),
 }
 

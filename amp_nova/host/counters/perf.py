@@ -129,20 +129,20 @@ def _paranoid(root: str | Path) -> str:
 
 def pmus(root: str | Path = "/") -> tuple[Pmu, ...]:
     """The PMUs of this machine: one for each core type, or one for all cores."""
-    found = tuple(pmu for pmu, _ in _listed(root))
-    return found if len(found) > 1 else (Pmu("cpu"),)
+    listed = tuple(pmu for pmu, _ in _listed(root))
+    return listed if len(listed) > 1 else (Pmu("cpu"),)
 
 
 def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
     """Every PMU that lists its pCPUs, with those pCPUs."""
-    found = []
+    listed = []
     for path in sorted(Path(root, _DEVICES).glob("*/cpus")):
         try:
             pcpus = frozenset(cpulist.parse(path.read_text()))
-            found.append((Pmu(path.parent.name, int(path.with_name("type").read_text())), pcpus))
+            listed.append((Pmu(path.parent.name, int(path.with_name("type").read_text())), pcpus))
         except (OSError, ValueError):
             continue
-    return found
+    return listed
 
 
 def mediated(root: str | Path = "/") -> str | None:

@@ -47,13 +47,13 @@ class Mark:
 
     def original(self, pins: Mapping[int, PCpus]) -> dict[int, PCpus]:
         """The pins of a definition, with those that amp-nova set replaced by those before."""
-        found = {}
+        pins_before = {}
         for index, pcpus in pins.items():
             ours = self.pins.get(index)
             before = pcpus if ours is None or ours.pcpus != pcpus else ours.before
             if before is not None:
-                found[index] = before
-        return found
+                pins_before[index] = before
+        return pins_before
 
     def pinned(self, index: int, pcpus: PCpus, before: PCpus | None) -> "Mark":
         """A copy with one more pin; ``before``: the definition's pin without amp-nova."""
@@ -190,16 +190,16 @@ def _read_mark(domain: ET.Element) -> Mark:
     if root is None:
         return NO_MARK
     try:
-        found = {}
+        pins = {}
         for pin in root.iterfind(f"{{{MARK_URI}}}pin"):
             index, before = int(pin.get("vcpu", "")), pin.get("before")
             if not 0 <= index < VCPUS_MAX:
                 raise ValueError(index)
             pcpus = parse_cpuset(pin.get("cpuset", ""))
-            found[index] = Pin(pcpus, None if before is None else parse_cpuset(before))
+            pins[index] = Pin(pcpus, None if before is None else parse_cpuset(before))
     except ValueError:
         return NO_MARK
-    return Mark(root.get("quota") == "yes", root.get("shares") == "yes", found)
+    return Mark(root.get("quota") == "yes", root.get("shares") == "yes", pins)
 
 
 def _yes(value: bool) -> str:
@@ -239,6 +239,6 @@ def _interface(element: ET.Element) -> InterfaceXml:
 
 
 def _limit_bytes_s(element: ET.Element, direction: str) -> float | None:
-    found = element.find(f"bandwidth/{direction}")
-    average = None if found is None else found.get("average")
+    limits = element.find(f"bandwidth/{direction}")
+    average = None if limits is None else limits.get("average")
     return int(average) * _BYTES or None if average else None
