@@ -267,7 +267,7 @@ POISONED = {
     "empty": lambda _text: "",
     "number": lambda _text: "1",
     "deep": lambda _text: "[" * 100_000,
-    "newer": lambda text: text.replace('"version": 2, "resource"', '"version": 9, "resource"'),
+    "another": lambda _text: '{"version": 2}',
     "cgroup": lambda text: re.sub(r'"version": [12], "allowed"', '"version": 3, "allowed"', text),
     "infinite": lambda text: text.replace('"burst_us": 0', '"burst_us": Infinity'),
     "period": lambda text: re.sub(r'"period_us": \d+', '"period_us": 0', text),

@@ -122,20 +122,6 @@ def test_a_record_of_another_version_is_said_and_not_used(folder, version, said)
         record.load(folder, "vm")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "1", "null", '{"version": 2}', '{"version": 1}', "[" * 100000]
-)
-def test_what_is_no_record_is_said_and_not_used(folder, text):
-    """The other records are."""
-    (folder / "bad.json").write_text(text)
-    os.chmod(folder / "bad.json", 0o600)
-
-    found = dict(record.load_all(folder))
-
-    assert isinstance(found["bad"], ValueError)
-    assert isinstance(found["vm"], Domain)
-
-
 def test_a_record_that_somebody_else_may_have_written_is_not_used(folder):
     """By its mode, by a link, or by the name of another instance."""
     text = (folder / "vm.json").read_text()

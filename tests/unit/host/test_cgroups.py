@@ -4,7 +4,6 @@ import pytest
 
 from amp_nova.host import cgroups
 from amp_nova.model.bandwidth import Bandwidth
-from tests.fakehost import FakeHost
 
 
 class FakeGroup:
@@ -84,53 +83,37 @@ def test_nothing_to_write_takes_no_time(acted):
     assert acted() == {}
 
 
-def test_version_1_controller_is_used_if_both_trees_are_mounted(tmp_path):
-    """The process's own file says which tree has the controller."""
-    host = FakeHost(tmp_path, 1, hybrid=True)
-    mounted = cgroups.mounts(tmp_path)
-
-    found = cgroups.path_of("5:memory:/a\n2:cpu,cpuacct:/machine/v/vcpu0\n0::/other\n", mounted)
-
-    assert found == (f"{host.mount}/machine/v/vcpu0", 1)
+V1 = b"tmpfs /run tmpfs rw 0 0\ncgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
+V2 = b"cgroup2 /cg cgroup2 rw 0 0\n"
+OTHERS = b"cgroup /cg/cpuacct cgroup rw,cpuacct 0 0\ncgroup /cg/cpuset cgroup rw,cpuset 0 0\n"
 
 
-def test_unified_tree_is_used_if_no_version_1_controller_is_named(tmp_path):
-    """A process without a version 1 cpu controller has its limit in the unified tree."""
-    FakeHost(tmp_path, 1, hybrid=True)
-
-    found = cgroups.path_of("5:cpuset:/a\n0::/other/vcpu0\n", cgroups.mounts(tmp_path))
-
-    assert found == (f"{tmp_path}/sys/fs/cgroup/unified/other/vcpu0", 2)
-
-
-def test_cpuacct_and_cpuset_are_not_the_cpu_controller(tmp_path):
-    """Controllers whose names begin alike are distinguished."""
+@pytest.mark.parametrize(
+    ("mounted", "text", "found"),
+    [
+        (V1 + V2, "5:memory:/a\n2:cpu,cpuacct:/vcpu0\n0::/other\n", ("cg/cpu,cpuacct/vcpu0", 1)),
+        (V1 + V2, "5:cpuset:/a\n0::/other/vcpu0\n", ("cg/other/vcpu0", 2)),
+        (OTHERS, "4:cpuacct:/a\n3:cpuset:/a\n", None),
+        (V2, "0::/lv1/deep/machine/d/vcpu1\n", ("cg/lv1/deep/machine/d/vcpu1", 2)),
+        (V2, "0::/machine/d/vcpu1\n", ("cg/machine/d/vcpu1", 2)),
+    ],
+    ids=["both trees", "no cpu controller named", "similar names", "nested host", "plain"],
+)
+def test_the_cpu_cgroup_of_a_process_is_found(tmp_path, mounted, text, found):
+    """Its own file says which tree has the controller; paths are below that tree's mount."""
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mounts").write_text(
-        "cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n"
-        "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"
-    )
+    (tmp_path / "proc/self/mounts").write_bytes(mounted)
 
-    assert cgroups.mounts(tmp_path) == {}
-    assert cgroups.path_of("4:cpuacct:/a\n3:cpuset:/a\n", cgroups.mounts(tmp_path)) is None
+    where = cgroups.path_of(text, cgroups.mounts(tmp_path))
 
-
-@pytest.mark.parametrize("prefix", ["lv1", "lv1/deep", ""])
-def test_prefix_of_a_nested_host_is_kept(tmp_path, prefix):
-    """Groups of a libvirt that itself runs in a group are found below that group."""
-    host = FakeHost(tmp_path, 2, prefix)
-    inside = f"/{prefix}/machine/d/vcpu1".replace("//", "/")
-
-    found = cgroups.path_of(f"0::{inside}\n", cgroups.mounts(tmp_path))
-
-    assert found == (f"{host.mount}{inside}", 2)
+    assert where == (found and (f"{tmp_path}/{found[0]}", found[1]))
 
 
 @pytest.mark.parametrize("odd", [b"\x0b", b"\xff", "\u2028".encode(), b"\x0c", b"\x85", b"\\040"])
 def test_a_mount_point_with_an_odd_byte_does_not_hide_the_cgroups(tmp_path, odd):
     """Any user who may mount anything chooses such names, with FUSE for example."""
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mounts").write_bytes(
-        b"fuse /home/a" + odd + b"cgroup2 fuse rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
-    )
-    assert cgroups.mounts(tmp_path) == {"": tmp_path / "sys/fs/cgroup"}
+    text = b"fuse /home/a" + odd + b"cgroup2 fuse rw 0 0\n" + V2
+    (tmp_path / "proc/self/mounts").write_bytes(text)
+
+    assert cgroups.mounts(tmp_path) == {"": tmp_path / "cg"}
