@@ -16,14 +16,6 @@ NAME = "instance-00000001"
 ALL = frozenset(range(8))
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def host(request, tmp_path, monkeypatch):
-    """A fake host of either version."""
-    found = FakeHost(tmp_path, request.param)
-    found.kernel.install(monkeypatch)
-    return found
-
-
 def of(host, pid=4000):
     """The threads of a fake process."""
     return vcpu_threads.VcpuThreads(host.root, pid, mounts(host.root), Counters("none"))

@@ -25,12 +25,6 @@ ON_3 = Step(pcpus=frozenset({3}))
 WRITER = "amp_nova.host.writer"
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def node(request, tmp_path, monkeypatch):
-    """A fake node of either cgroup version."""
-    return Node(tmp_path, monkeypatch, request.param)
-
-
 def change(index=0, *steps, name=NAME):
     """A change of one vCPU: by default a limit."""
     return Change((resource(name), index), steps or (Step(bandwidth=LIMIT),))
