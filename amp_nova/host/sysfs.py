@@ -95,7 +95,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             f"'{root}' has no {CPUS}/cpu0; name the directory that holds sys and proc"
         )
     online = _online(tree, present)
-    described = _parse(tree.text("proc/cpuinfo") or "")
+    described = cpuinfo(tree)
     isolated = tree.cpus(f"{CPUS}/isolated")
     policies, nodes = _policies(tree), _nodes(tree)
     cpus = []
@@ -104,7 +104,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             cpus.append(CpuFacts(cpu, online=False))
             continue
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
-        facts = _cpu(tree, cpu, described.get(cpu, _CpuInfo()), cpufreq)
+        facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
         cpus.append(replace(facts, numa_node=nodes.get(cpu), isolated=cpu in isolated))
     return MachineFacts(tuple(cpus), _pmus(tree), _warnings(tree))
 
@@ -213,14 +213,14 @@ def _warnings(tree: Tree) -> tuple[str, ...]:
     return tuple(garbage)
 
 
-def _parse(text: str) -> dict[int, _CpuInfo]:
-    """Entries of ``/proc/cpuinfo`` by CPU id.
+def cpuinfo(tree: Tree) -> dict[int, dict[str, str]]:
+    """The entries of ``/proc/cpuinfo`` by CPU id.
 
     Lines outside any entry (old Arm kernels) apply to all CPUs.
     """
     shared: dict[str, str] = {}
     own: dict[int, dict[str, str]] = {}
-    for block in text.split("\n\n"):
+    for block in (tree.text("proc/cpuinfo") or "").split("\n\n"):
         pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
         values = {key.strip(): value.strip() for key, value in pairs}
         cpu = _number(values.pop("processor", ""))
@@ -228,7 +228,7 @@ def _parse(text: str) -> dict[int, _CpuInfo]:
             shared |= values
         else:
             own[cpu] = values
-    return {cpu: _info(shared | values) for cpu, values in own.items()}
+    return {cpu: shared | values for cpu, values in own.items()}
 
 
 def _info(values: Mapping[str, str]) -> _CpuInfo:

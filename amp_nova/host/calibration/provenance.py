@@ -1,6 +1,5 @@
 """Which machine a calibration was made on, and whether that is this one."""
 
-import contextlib
 import dataclasses
 import os
 import socket
@@ -11,7 +10,7 @@ from amp_nova.hardware import coefficients
 from amp_nova.hardware.calibration import Calibration, Provenance
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.file import AGAIN
-from amp_nova.host.sysfs import Tree
+from amp_nova.host.sysfs import Tree, cpuinfo
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
@@ -22,13 +21,18 @@ STALE_AFTER_DAYS = 180
 
 def machine(root: str = "/") -> dict[str, str | None]:
     """What determines the speed of the cores; values that differ between pCPUs are joined by +."""
-    cpu, tree, info = "sys/devices/system/cpu", Tree(root), _cpuinfo(root)
-    arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info.get(k)))
+    cpu, tree = "sys/devices/system/cpu", Tree(root)
+    entries = cpuinfo(tree).values()
+
+    def info(key: str) -> str | None:
+        return " + ".join(sorted({e[key] for e in entries if e.get(key)})) or None
+
+    arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info(k)))
     ids = tree.numbered(cpu, "cpu")
     governors = {tree.text(f"{cpu}/cpu{i}/cpufreq/scaling_governor") for i in ids}
     return {
-        "cpu_model": info.get("model name") or info.get("cpu") or arm or None,
-        "microcode": info.get("microcode"),
+        "cpu_model": info("model name") or info("cpu") or arm or None,
+        "microcode": info("microcode"),
         "governor": " + ".join(sorted(filter(None, governors))) or None,
         "turbo": _turbo(tree, cpu),
         "smt": tree.text(f"{cpu}/smt/control"),
@@ -51,15 +55,6 @@ def of_run(
         repeat=repeat,
         forced=forced,
     )
-
-
-def _cpuinfo(root: str) -> dict[str, str]:
-    values: dict[str, set[str]] = {}
-    with contextlib.suppress(OSError):
-        for line in Path(root, "proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            values.setdefault(key.strip(), set()).add(value.strip())
-    return {key: " + ".join(sorted(several)) for key, several in values.items()}
 
 
 def _turbo(tree: Tree, cpu: str) -> str | None:
