@@ -443,30 +443,22 @@ def test_a_failure_is_tried_again_and_said_once(host, capsys):
 
 
 def test_release_restores_what_was_found_before_the_first_agent(host):
-    """However many agents came after it, and whatever the guard did since."""
+    """However many agents came after it, and whatever the guard did; a dry run says it first."""
     host.cycle()
     host.expire()
     host.watch.poll()
-    folder = host.state / record.FOLDER
+    domains = [domain for _, domain in record.load_all(host.state / record.FOLDER)]
+    writes = host.node.kernel.writes
 
-    for _, domain in record.load_all(folder):
-        assert restore(domain, original).left == []
+    dry = [restore(d, original, dry_run=True) for d in domains]
+    assert host.node.kernel.writes == writes
 
+    assert [restore(d, original) for d in domains] == dry
+    assert [d.left for d in dry] == [[], []]
+    assert any(d.changes[0].startswith(f"{OTHER}: weight 10") for d in dry)
     assert host.node.host.limit(NAME).split()[0] in ("max", "-1")
     assert [host.place(i, p) for i in (0, 1) for p in (4000, 4100)] == [SLOW | FAST] * 4
     assert host.weights() == DEFAULT
-
-
-def test_dry_run_of_a_restore_lists_the_same_and_writes_nothing(host):
-    """The weights included."""
-    folder, writes = host.state / record.FOLDER, host.node.kernel.writes
-    domains = [domain for _, domain in record.load_all(folder)]
-
-    dry = [restore(d, original, dry_run=True) for d in domains]
-
-    assert host.node.kernel.writes == writes
-    assert dry == [restore(d, original) for d in domains]
-    assert any(d.changes[0].startswith(f"{OTHER}: weight 10") for d in dry)
 
 
 def test_release_restores_the_weight_that_was_found(host):
@@ -549,11 +541,3 @@ def test_a_lease_that_was_renewed_between_two_polls_has_expired_anew(host):
 
     assert host.weights() == SET
     assert lease.expirations(host.state) == 2
-
-
-def test_a_lease_that_expires_before_there_is_a_record_is_no_expiry(tmp_path):
-    """Nothing was to be done; what is recorded later is guarded by the next one."""
-    watch = Watch(tmp_path)
-
-    assert watch.poll() == (1.0, False)
-    assert lease.expirations(tmp_path) == 0

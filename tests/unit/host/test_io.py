@@ -112,14 +112,6 @@ def test_isolated_pcpus_need_a_pin(node):
     assert reading.threads[0].home == frozenset({0, 1, 2})
 
 
-def test_cpu_time_is_that_of_schedstat(node):
-    """In nanoseconds."""
-    tid = node.thread("IO iothread1")
-    put(node.root / f"proc/4000/task/{tid}/schedstat", "123456789 5 6")
-
-    assert {t.tid: t.run_ns for t in node.see().threads}[tid] == 123456789
-
-
 def test_new_vcpu_thread_is_never_moved(node):
     """The thread of a plugged vCPU has the name of its process for a moment."""
     tid = node.thread("qemu-system-x86")
