@@ -4,8 +4,20 @@ import os
 
 import pytest
 
-from amp_nova.host.io import line_rate_bytes_s
-from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, stat, topology
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.host.io import IoHost, line_rate_bytes_s
+from amp_nova.host.libvirt.domain_xml import parse
+from tests.fakehost import (
+    FakeHost,
+    FakeLibvirt,
+    nova_xml,
+    put,
+    remove,
+    resource,
+    stat,
+    topology,
+)
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
@@ -16,9 +28,6 @@ class IoNode:
     """A fake node with one domain, and the code under test."""
 
     def __init__(self, root, monkeypatch, version=2):
-        pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-        from amp_nova.host.io import IoHost
-
         self.host = FakeHost(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
         self.kernel.pcpus = frozenset(range(4))
@@ -28,9 +37,6 @@ class IoNode:
 
     def define(self, nic="", **said):
         """Define the domain in libvirt; ``nic`` is the XML of its devices."""
-        from amp_nova.host.libvirt.domain_xml import parse
-        from tests.fakehost import nova_xml
-
         text = nova_xml(NAME, vcpus=1, **said).replace("</domain>", f"{nic}</domain>")
         self.libvirt.known[resource(NAME)] = parse(text)
 
