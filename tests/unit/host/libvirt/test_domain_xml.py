@@ -25,28 +25,25 @@ def test_domain_of_nova_is_parsed():
     assert found.problem is None
 
 
-@pytest.mark.parametrize("said", [{}, {"metadata": "<other xmlns='urn:x'/>"}])
-def test_domain_without_nova_metadata_has_no_booking(said):
-    """Without Nova's metadata there are no specs, no project and no problem."""
-    found = parse(nova_xml(**said)).domain
-
-    assert (found.specs, found.project, found.display_name, found.flavor) == ({}, "", "", "")
-
-
 @pytest.mark.parametrize(
     "metadata",
     [
+        None,
+        "<other xmlns='urn:x'/>",
         "<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/>",
         nova_metadata(SPECS, namespace="urn:not-nova"),
         nova_metadata(SPECS).replace("extraSpec", "spec"),
         nova_metadata(SPECS).replace("name=", "label="),
         "words that are no element",
     ],
-    ids=["empty", "foreign", "other element", "no names", "text"],
+    ids=["none", "foreign", "empty", "namespace", "other element", "no names", "text"],
 )
 def test_other_metadata_is_not_a_booking(metadata):
-    """Elements of other namespaces and shapes are ignored."""
-    assert parse(nova_xml(metadata=metadata)).domain.specs == {}
+    """Nor is none; without cpu_shared_set, such a domain may run anywhere."""
+    found = parse(nova_xml(metadata=metadata))
+
+    assert (found.domain.specs, found.domain.problem) == ({}, None)
+    assert (found.cpuset, found.pins) == (None, {})
 
 
 def test_values_are_not_interpreted():
@@ -62,13 +59,6 @@ def test_cpuset_and_pins_are_parsed():
 
     assert found.cpuset == {0, 1, 3}
     assert found.pins == {1: frozenset({6, 8, 9})}
-
-
-def test_without_cpuset_there_is_no_restriction():
-    """Without cpu_shared_set, Nova's domains may run anywhere."""
-    found = parse(nova_xml())
-
-    assert (found.cpuset, found.pins) == (None, {})
 
 
 def test_maximum_number_of_vcpus_counts():
