@@ -183,11 +183,11 @@ def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
     made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
     if threads.domain is None or domain.weighted_elsewhere:
         return made
-    group, weight = threads.domain, threads.domain.weight()
-    if weight in cpu_weight.ours(domain.vcpus):
-        weight = cpu_weight.DEFAULT
+    group, shares = threads.domain, threads.domain.shares()
+    if group.weight() in cpu_weight.ours(domain.vcpus):
+        shares = group.shares_of(cpu_weight.DEFAULT)
     inode = os.stat(group.folder).st_ino
-    return replace(made, group=group.folder, inode=inode, weight=group.shares_of(weight))
+    return replace(made, group=group.folder, inode=inode, weight=shares)
 
 
 def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:

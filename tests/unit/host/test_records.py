@@ -283,6 +283,18 @@ def test_a_later_weight_leaves_what_was_found(node, start):
     assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (200, 100)
 
 
+def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):
+    """An operator's: in cgroup version 1, 1000 shares are no whole CPU weight."""
+    node = Node(tmp_path / "host", monkeypatch, 1)
+    node.start("other", pid=4100)
+    put(node.host.weight("other"), 1000)
+    agent = Agent(node, tmp_path / "state")
+
+    agent.loop.cycle()
+
+    assert agent.recorded("other").weight == 1000
+
+
 @pytest.mark.parametrize("weight", ["idle class", 1000])
 def test_weights_of_an_agent_without_records_are_not_taken_for_the_original(node, start, weight):
     """Originally the instance had the default."""
