@@ -43,10 +43,10 @@ def safe(vcpu: Vcpu, now: State) -> State:
         else:
             pcpus = now.pcpus if now.pcpus and now.pcpus <= wanted.pcpus else wanted.pcpus
         return State(vcpu.found.bandwidth, pcpus, vcpu.found.burst_us)
-    for pcpus_ in (now.pcpus, wanted.pcpus):
+    for affinity in (now.pcpus, wanted.pcpus):
         for there, limit in wanted.limits:
-            if pcpus_ and pcpus_ <= there:
-                return State(limit, pcpus_)
+            if affinity and affinity <= there:
+                return State(limit, affinity)
     return now
 
 
@@ -55,10 +55,11 @@ def steps(now: State, wanted: State) -> tuple[Step, ...]:
     writes: list[Step] = []
     if now.pcpus != wanted.pcpus and wanted.pcpus:
         writes.append(Step(pcpus=wanted.pcpus))
-    limit, burst = (now.bandwidth, wanted.bandwidth), (now.burst_us, wanted.burst_us)
-    if limit[0] != limit[1] or (limit[1] is not None and burst[0] != burst[1]):
-        lowered = _cores(limit[1]) <= _cores(limit[0])
-        writes.insert(0 if lowered else len(writes), Step(bandwidth=limit[1]))
+    unlimited = now.bandwidth is None and wanted.bandwidth is None
+    same = (now.bandwidth, now.burst_us) == (wanted.bandwidth, wanted.burst_us)
+    if not (same or unlimited):
+        lowered = _cores(wanted.bandwidth) <= _cores(now.bandwidth)
+        writes.insert(0 if lowered else len(writes), Step(bandwidth=wanted.bandwidth))
     return tuple(writes)
 
 
@@ -115,7 +116,7 @@ def _attempt(who: str, done: Restoration, act: Callable[[], None]) -> None:
 
 
 def _weight(domain: Domain, wanted: int, done: Restoration, may: Callable[[], bool] | None) -> None:
-    """``may``: as in ``_vcpu``."""
+    """Set the weight of a domain; ``may``: as in ``_vcpu``."""
     if not (wanted and domain.group):
         return
     with (
@@ -152,7 +153,7 @@ def _vcpu(
                 return
             before, done.vcpus = todo, True
             change = f"{who}: {', '.join(map(described, todo))}"
-            if target.burst_us and todo != (Step(pcpus=target.pcpus),):
+            if target.burst_us and any(step.pcpus is None for step in todo):
                 change += f", burst {target.burst_us} us"
             if may is not None:
                 for step in todo:

@@ -22,6 +22,7 @@ from amp_nova.guard.__main__ import Watch
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
+from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, put, resource
 
 NAME, OTHER = "instance-00000001", "instance-00000002"
@@ -470,6 +471,22 @@ def test_release_restores_the_weight_that_was_found(host):
     assert restore(operators, original).left == []
 
     assert host.weight() == 300
+
+
+def test_release_restores_the_burst_that_was_found(host):
+    """With its limit, and the line says so."""
+    name = "cpu.max.burst" if host.node.host.version == 2 else "cpu.cfs_burst_us"
+    put(host.node.host.group(NAME, "vcpu0") / name, 0)
+    domain = record.load(host.state / record.FOLDER, resource(NAME))
+    found = record.State(Bandwidth(30000, 50000), frozenset(SLOW), 3000)
+    domain = replace(domain, vcpus={0: replace(domain.vcpus[0], found=found)})
+
+    done = restore(domain, original)
+
+    assert done.changes[-1] == f"{NAME} vCPU 0: quota 30000/50000 us, burst 3000 us"
+    assert (host.node.host.group(NAME, "vcpu0") / name).read_text() == "3000\n"
+    assert host.node.host.limit(NAME) == "30000 50000"
+    assert restore(domain, original).changes == []
 
 
 def test_a_weight_that_is_not_amp_novas_is_not_written(host):
