@@ -127,11 +127,11 @@ def process_id(run_path: Path, name: str) -> int:
 
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
-Found = dict[int, tuple[int, str, int, int]]
+ByIndex = dict[int, tuple[int, str, int, int]]
 """Thread ID, CPU cgroup folder, cgroup version and the group's number of threads, by vCPU index."""
 
 
-def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
+def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
     ``process``: its folder in ``/proc``. A vCPU is the thread in the cgroup that libvirt made for
@@ -180,7 +180,7 @@ class VcpuThreads:
         self.by_index: dict[int, VcpuThread] = {}
         self.domain: DomainGroup | None = None
         self.incomplete = False
-        self._found: tuple[Found, frozenset[int]] = ({}, frozenset())
+        self._last_search: tuple[ByIndex, frozenset[int]] = ({}, frozenset())
         self._links = 0
         self._process = str(root / f"proc/{pid}")
         self._mounted = mounted
@@ -199,7 +199,7 @@ class VcpuThreads:
     @property
     def groupless(self) -> frozenset[int]:
         """vCPUs without a cgroup of their own, which are not in ``by_index``."""
-        return self._found[1]
+        return self._last_search[1]
 
     @property
     def process(self) -> tuple[str, str]:
@@ -221,8 +221,8 @@ class VcpuThreads:
     def rescan(self) -> None:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
-        (before, _), self._found = self._found, find(self._process, self._mounted)
-        found, _ = self._found
+        (before, _), self._last_search = self._last_search, find(self._process, self._mounted)
+        found, _ = self._last_search
         for index in list(self.by_index):
             if found.get(index) != before.get(index):
                 self.drop(index)
