@@ -251,18 +251,6 @@ def test_a_vcpu_that_never_stays_does_not_keep_the_guard(host, monkeypatch):
     assert host.weights()[OTHER] == 10
 
 
-def test_pcpus_that_somebody_else_gives_best_effort_are_left_to_it(host):
-    """They are not all among those found, so the agent has not placed it there."""
-    host.node.kernel.pcpus = frozenset(range(6))
-    host.expire()
-    host.watch.poll()
-    host.move({3, 5}, pid=4100)
-
-    host.watch.poll()
-
-    assert host.place(pid=4100) == {3, 5}
-
-
 POISONED = {
     "cut": lambda text: text[:100],
     "empty": lambda _text: "",
