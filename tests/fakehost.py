@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from amp_nova.exceptions import Locked
-from amp_nova.guard import kernel as guard_kernel
-from amp_nova.host.cgroup import groups
-from amp_nova.host.hotplug import OnlineTopology
+from amp_nova.guard import kernel as kernel_files
 from amp_nova.host.libvirt.domain_xml import parse
+from amp_nova.host.machine import OnlineTopology
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
@@ -116,8 +115,7 @@ class Kernel:
     def install(self, monkeypatch):
         """Answer in the kernel's place until the test ends."""
         self._pread, self._getaffinity = os.pread, os.sched_getaffinity
-        monkeypatch.setattr(groups, "_write", self.write)
-        monkeypatch.setattr(guard_kernel, "_write", self.write_in)
+        monkeypatch.setattr(kernel_files, "_write", self.write)
         monkeypatch.setattr(os, "pread", self.pread)
         monkeypatch.setattr(os, "sched_getaffinity", self.get)
         monkeypatch.setattr(os, "sched_setaffinity", self.set)
@@ -147,10 +145,6 @@ class Kernel:
         if code:
             raise OSError(code, os.strerror(code))
         self.affinity[tid] = set(self.twist.get("affinity", set(pcpus) & self.pcpus))
-
-    def write_in(self, folder, name, value):
-        """The same, as the guard writes."""
-        self.write(Path(os.readlink(f"/proc/self/fd/{folder}")) / name, value)
 
     def write(self, path, value, kept=None):
         """Write a cgroup file as the kernel would."""

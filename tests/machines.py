@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from amp_nova.hardware.facts import CpuFacts, CpuModel, MachineFacts, Speeds
+from amp_nova.hardware.designs import CpuFacts, CpuModel, MachineFacts, Speeds
 
 RAPTOR_LAKE_P = {"vendor": "GenuineIntel", "family": 6, "model": 0xBA}
 METEOR_LAKE = {"vendor": "GenuineIntel", "family": 6, "model": 0xAA}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
+from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 

@@ -18,19 +18,17 @@ from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE
-from amp_nova.host.cgroup.backend import CgroupBackend
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
-from amp_nova.host.hotplug import OnlineTopology
-from amp_nova.host.io.node import IoHost
+from amp_nova.host.io import IoHost
 from amp_nova.host.libvirt.backend import LibvirtBackend
 from amp_nova.host.libvirt.domain_xml import Fallback
 from amp_nova.host.libvirt.hypervisor import Hypervisor
-from amp_nova.host.machine import load_topology
+from amp_nova.host.machine import OnlineTopology, load_topology
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import HostPaths, LibvirtSensor
-from amp_nova.host.sysfs.tree import online_mask
-from amp_nova.host.writer import Backend, Conditions, Writer, no_lease
+from amp_nova.host.sysfs import online_mask
+from amp_nova.host.writer import Backend, CgroupBackend, Conditions, Writer, no_lease
 from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import Policy

@@ -7,7 +7,8 @@ the kernel refills the group's bandwidth and forgives its debt.
 from collections.abc import Mapping
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
-from amp_nova.model.allocation import Allocation, Allocations, Change, Changes, Step
+from amp_nova.model.allocation import Allocation, Allocations, Change, Changes
+from amp_nova.model.bandwidth import Step
 
 
 def change(now: Allocation, entitlement: Entitlement) -> Change | None:

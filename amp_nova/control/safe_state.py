@@ -12,8 +12,7 @@ It must be right whenever the agent ends, and for as long as no agent runs:
 """
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
-from amp_nova.model.allocation import SafeState
-from amp_nova.model.bandwidth import Bandwidth, bandwidth, period_us
+from amp_nova.model.bandwidth import Bandwidth, SafeState, bandwidth, period_us
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 

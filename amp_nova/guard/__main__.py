@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from amp_nova.guard import lease, record, target
-from amp_nova.guard.restore import found, restore
+from amp_nova.guard import lease, record
+from amp_nova.guard.restore import original, restore, safe
 
 POLL_S = 1.0
 LOCK_S = 1.0
@@ -110,25 +110,25 @@ class Watch:
 
     def _domains(self) -> list[record.Domain]:
         """The records of domains that still run; the agent removes those of others."""
-        found = []
+        running = []
         for resource, domain in record.load_all(self._state_path / record.FOLDER):
             if isinstance(domain, Exception):
                 self._say_once(f"the record of {resource} cannot be used: {domain}")
             elif os.path.dirname(domain.process) != self._proc:
                 self._say_once(f"the record of {resource} names no process in {self._proc}")
             elif record.alive(domain):
-                found.append(domain)
-        return found
+                running.append(domain)
+        return running
 
     def _guard(self, domain: record.Domain) -> None:
         if not self._may(domain.resource):
             return
         may = partial(self._may, domain.resource)
-        done = restore(domain, target.safe, may=may)
+        done = restore(domain, safe, may=may)
         # A command that has the lock may have released it just before the last write.
         wrote = done.vcpus or done.changes
         if wrote and paused(self._state_path, domain.resource).startswith(record.RELEASED):
-            done = restore(domain, found)
+            done = restore(domain, original)
         for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
             self._say_once(line)
 

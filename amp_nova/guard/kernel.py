@@ -1,8 +1,9 @@
-"""Reads and writes the kernel's files for one vCPU or domain that a record names.
+"""The kernel's files of a thread, of a vCPU's CPU cgroup and of a domain's, for agent and guard.
 
-Before a write, the target is verified. If another group now has the recorded path, or another
-thread the recorded ID, ``FileNotFoundError`` or ``ProcessLookupError`` is raised with an ``errno``
-in ``GONE``, and nothing is written.
+The guard has to run when anything else cannot, so this module needs the standard library only.
+Cgroups may be of version 1 or 2. A read or write through an open descriptor takes about 1 us;
+through libvirt it takes 1 to 2 ms. At every write, even of the same value, the kernel refills a
+group's bandwidth and forgives its debt, so only changes are written.
 """
 
 import contextlib
@@ -10,149 +11,296 @@ import errno
 import os
 from collections.abc import Iterator
 
-from amp_nova.guard.record import Domain, Limit, State, Vcpu, started
-from amp_nova.guard.target import Step
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.cpu_weight import DEFAULT
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH})
-_QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+"""Errors of a file whose process or cgroup no longer exists, or has been replaced."""
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""Errors of a write that is not permitted."""
+PERIOD_US = 100_000
+"""The kernel's default period, which is assumed by anyone who sets only a quota."""
+_READ_BYTES = 512
+_LIMIT = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+"""The files of the limit, by cgroup version."""
 _BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
+_WEIGHT = {1: "cpu.shares", 2: "cpu.weight"}
+_SHARES = 1024
+"""The shares of cgroup version 1 that are ``cpu_weight.DEFAULT``."""
 
 
-class Refused(Exception):
-    """The kernel did not take the value that was written."""
-
-
-def _write(folder: int, name: str, text: str) -> None:
-    # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
-    fd = os.open(name, os.O_WRONLY, dir_fd=folder)
+def started(folder: str) -> str:
+    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
+    # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
+    fd = os.open(f"{folder}/stat", os.O_RDONLY)
     try:
-        os.write(fd, text.encode())
+        raw = os.read(fd, 1024)
     finally:
         os.close(fd)
+    return raw.rpartition(b")")[2].split(None, 20)[19].decode()
 
 
-def _read(folder: int, name: str) -> str:
-    fd = os.open(name, os.O_RDONLY, dir_fd=folder)
-    try:
-        return os.read(fd, 128).decode()
-    finally:
-        os.close(fd)
+class Thread:
+    """A thread. Every method raises ``OSError`` (``GONE``) once it has ended.
+
+    ``task``: its folder in ``/proc``, text like all paths that are kept per vCPU: hundreds of
+    ``Path`` objects would take most of a MiB. ``started``: its start time.
+    """
+
+    __slots__ = ("_schedstat", "started", "task", "tid")
+
+    def __init__(self, task: str, since: str | None = None) -> None:
+        """``since``: the start time of the thread that is meant; ``None``: any thread."""
+        self.task = task
+        self.tid = int(os.path.basename(task))
+        self.started = started(task) if since is None else since
+        self._schedstat = os.open(f"{task}/schedstat", os.O_RDONLY)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        with contextlib.suppress(OSError):
+            os.close(self._schedstat)
+
+    def schedstat(self) -> bytes:
+        """Time run, time waited (both in ns) and number of time slices, as the kernel writes it."""
+        return os.pread(self._schedstat, 128, 0)
+
+    def verify(self) -> None:
+        """Raise ``OSError`` (``GONE``) unless the thread ID still belongs to the same thread.
+
+        The descriptor fails once its thread has ended, even if the ID is in use again; the start
+        time distinguishes two threads with the same ID.
+        """
+        self.schedstat()
+        if started(self.task) != self.started:
+            raise ProcessLookupError(errno.ESRCH, "the thread ID was reused")
+
+    def pcpus(self) -> frozenset[int]:
+        """The pCPUs that the thread may run on."""
+        return frozenset(os.sched_getaffinity(self.tid))
+
+    def set_affinity(self, pcpus: frozenset[int]) -> None:
+        """Set the pCPUs that it may run on; the kernel keeps to those of its cpuset."""
+        os.sched_setaffinity(self.tid, pcpus)
 
 
 @contextlib.contextmanager
-def opened(path: str, inode: int) -> Iterator[int]:
-    """A descriptor of the group's folder; ``FileNotFoundError`` if it is another group now."""
+def opened(path: str, inode: int) -> Iterator[str]:
+    """A path by which a group's folder is reached as long as the context lasts.
+
+    ``FileNotFoundError`` if the path now belongs to another group. The path given remains that of
+    the same group, whatever happens to ``path`` meanwhile.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if os.fstat(fd).st_ino != inode:
-            raise FileNotFoundError(errno.ENOENT, "another group has its path now", path)
-        yield fd
+            raise FileNotFoundError(errno.ENOENT, "the cgroup was replaced", path)
+        yield f"/proc/self/fd/{fd}"
     finally:
         os.close(fd)
 
 
-class VcpuTarget:
-    """The thread and the CPU cgroup of one recorded vCPU; ``folder``: descriptor of the cgroup."""
+def _number(raw: bytes, key: bytes) -> int:
+    """The number after ``key`` in a ``cpu.stat`` file, 0 if the file has no such line."""
+    at = raw.find(key)
+    return int(raw[at + len(key) :].split(None, 1)[0]) if at >= 0 else 0
 
-    def __init__(self, vcpu: Vcpu, folder: int) -> None:
-        self._vcpu = vcpu
-        self._tid = int(os.path.basename(vcpu.task))
-        self._folder = folder
-        self._verify()
 
-    def _verify(self) -> None:
-        if started(self._vcpu.task) != self._vcpu.started:
-            raise ProcessLookupError(errno.ESRCH, "its thread is another one now")
+def _write(path: str, value: str, kept: int | None = None) -> None:
+    # A raw descriptor: buffered files report the kernel's EINVAL only when closed, or never.
+    if kept is not None:
+        os.pwrite(kept, value.encode(), 0)
+        return
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
 
-    def state(self) -> State:
-        """The limit and the affinity in force."""
-        return State(self._limit(), frozenset(os.sched_getaffinity(self._tid)))
 
-    def take(self, step: Step) -> None:
-        """Write one step and read it back; raises ``Refused`` if the kernel has another value."""
-        self._verify()
-        if isinstance(step, Limit):
-            self._set_limit(step)
-            found = self._limit()
-            if found != step and not (found.quota_us is None and step.quota_us is None):
-                raise Refused(f"the kernel has its limit at {found.quota_us}/{found.period_us} us")
-        else:
-            os.sched_setaffinity(self._tid, step)
-            if not (now := frozenset(os.sched_getaffinity(self._tid))) <= step:
-                raise Refused(f"the kernel has its affinity at pCPUs {sorted(now)}")
-        self._verify()
+def _shown(limit: Bandwidth | None) -> str:
+    return "no limit" if limit is None else f"the limit {limit.quota_us}/{limit.period_us} us"
 
-    def _limit(self) -> Limit:
-        if self._vcpu.version == 2:
-            quota, period = _read(self._folder, "cpu.max").split()
-        else:
-            quota, period = _read(self._folder, _QUOTA), _read(self._folder, _PERIOD)
-        none = quota.startswith(("max", "-"))
-        return Limit(None if none else int(quota), int(period), self._burst_us())
 
-    def _burst_us(self) -> int:
+class VcpuGroup:
+    """The CPU cgroup of one vCPU; methods raise ``OSError`` (``GONE`` once it is removed)."""
+
+    __slots__ = ("_fds", "_writable", "burst_us", "path", "version")
+
+    def __init__(self, path: str, version: int) -> None:
+        self.path = path
+        self.version = version
+        self._fds: list[int] = []
+        self._writable = True
         try:
-            return int(_read(self._folder, _BURST[self._vcpu.version]))
-        except FileNotFoundError:  # kernels before 5.14
-            return 0
+            self._fds.append(os.open(f"{path}/cpu.stat", os.O_RDONLY))
+            for name in _LIMIT[version]:
+                self._fds.append(self._open(f"{path}/{name}"))
+        except OSError:
+            self.close()
+            raise
+        self.burst_us = 0
+        """Unused quota that the vCPU may accumulate (``cpu.max.burst``), as last read."""
 
-    def _put(self, name: str, value: object) -> None:
-        _write(self._folder, name, str(value))
+    def _open(self, path: str) -> int:
+        """Open a file for reading and writing, or only for reading if writing is not permitted.
 
-    def _set_limit(self, wanted: Limit) -> None:
-        """The kernel refuses a quota below the burst: clear the burst first, and set it last."""
-        burst = _BURST[self._vcpu.version]
-        now = self._limit()
-        if now.burst_us:
-            self._put(burst, 0)
-        if self._vcpu.version == 2:
-            quota = "max" if wanted.quota_us is None else wanted.quota_us
-            self._put("cpu.max", f"{quota} {wanted.period_us}")
-        else:
-            self._set_v1(now, wanted)
-        if wanted.burst_us:
-            self._put(burst, wanted.burst_us)
-
-    def _set_v1(self, now: Limit, wanted: Limit) -> None:
-        """Set quota and period, which are two files in cgroup v1, without exceeding either limit.
-
-        Of the two orders, take the one with the lower limit in between.
+        In the second case a later write tries again, and its error says why.
         """
-        if wanted.quota_us is None:
-            self._put(_QUOTA, -1)
-            self._put(_PERIOD, wanted.period_us)
-            return
-        writes = [(_PERIOD, wanted.period_us), (_QUOTA, wanted.quota_us)]
-        if now.period_us == wanted.period_us:
-            writes = writes[1:]
-        elif now.quota_us is not None and (
-            now.quota_us / wanted.period_us >= wanted.quota_us / now.period_us
-        ):
-            writes.reverse()
-        for name, value in writes:
-            self._put(name, value)
+        try:
+            return os.open(path, os.O_RDWR)
+        except OSError as exc:
+            if exc.errno not in READ_ONLY:
+                raise
+            self._writable = False
+            return os.open(path, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for fd in self._fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds = []
+
+    def throttled_ns(self) -> int:
+        """Cumulative time in which the limit kept the vCPU from running."""
+        raw = os.pread(self._fds[0], _READ_BYTES, 0)
+        if self.version == 1:
+            return _number(raw, b"throttled_time ")
+        return _number(raw, b"throttled_usec ") * 1000
+
+    def periods(self) -> int:
+        """Cumulative number of bandwidth periods that began while the vCPU had demand."""
+        return _number(os.pread(self._fds[0], _READ_BYTES, 0), b"nr_periods ")
+
+    def read_burst(self) -> int:
+        """Read and return ``burst_us``: 0 on kernels before 5.14, which have no burst."""
+        try:
+            fd = os.open(f"{self.path}/{_BURST[self.version]}", os.O_RDONLY)
+        except FileNotFoundError:
+            self.throttled_ns()  # fails if the group is gone
+            return 0
+        try:
+            self.burst_us = int(os.read(fd, 32))
+        finally:
+            os.close(fd)
+        return self.burst_us
+
+    def _set_burst(self, burst_us: int) -> None:
+        _write(f"{self.path}/{_BURST[self.version]}", str(burst_us))
+        self.burst_us = burst_us
+
+    def bandwidth(self) -> Bandwidth | None:
+        """The limit in force, ``None`` if there is none."""
+        quota, *period = os.pread(self._fds[1], 64, 0).split()
+        if quota == b"max" or quota.startswith(b"-"):
+            return None
+        return Bandwidth(int(quota), int(period[0]) if period else self._period_us())
+
+    def _period_us(self) -> int:
+        """The period, which is a file of its own in version 1."""
+        return int(os.pread(self._fds[2], 64, 0))
+
+    def set_bandwidth(self, wanted: Bandwidth | None, burst_us: int = 0) -> None:
+        """Write a limit and a burst; ``ActuationFailed`` if the kernel then reports another limit.
+
+        The kernel refuses a quota below the burst, so the burst is cleared first and set last. The
+        limit that is in force is not written again.
+        """
+        if wanted is not None and self.read_burst():
+            self._set_burst(0)
+        if self.bandwidth() != wanted:
+            if self.version == 2:
+                quota = "max" if wanted is None else wanted.quota_us
+                self._put("cpu.max", f"{quota} {wanted.period_us if wanted else PERIOD_US}")
+            else:
+                self._set_v1(wanted)
+        if burst_us:
+            self._set_burst(burst_us)
+        self.check(wanted)
+
+    def check(self, wanted: Bandwidth | None) -> None:
+        """Read the limit after a write; ``ActuationFailed`` if the kernel reports another."""
+        if (now := self.bandwidth()) != wanted:
+            raise ActuationFailed(
+                f"the kernel reports {_shown(now)} after {_shown(wanted)} was set"
+            )
+
+    def _set_v1(self, wanted: Bandwidth | None) -> None:
+        """Write quota and period (two files) in the order whose intermediate limit is lower."""
+        now = self.bandwidth()
+        period = self._period_us()
+        if wanted is None:
+            self._put("cpu.cfs_quota_us", "-1")
+            return None if period == PERIOD_US else self._put("cpu.cfs_period_us", str(PERIOD_US))
+        to_quota = ("cpu.cfs_quota_us", str(wanted.quota_us))
+        if period == wanted.period_us:
+            return self._put(*to_quota)
+        to_period = ("cpu.cfs_period_us", str(wanted.period_us))
+        if now is None or now.quota_us / wanted.period_us < wanted.quota_us / period:
+            return self._put_both(to_period, to_quota, str(period))
+        return self._put_both(to_quota, to_period, str(now.quota_us))
+
+    def _put_both(self, first: tuple[str, str], then: tuple[str, str], before: str) -> None:
+        """Write two files; if the kernel refuses the second, restore the first."""
+        self._put(*first)
+        try:
+            self._put(*then)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._put(first[0], before)
+            raise
+
+    def _put(self, name: str, text: str) -> None:
+        fd = self._fds[1 + _LIMIT[self.version].index(name)] if self._writable else None
+        _write(f"{self.path}/{name}", text, fd)
 
 
-def weight(domain: Domain) -> int:
-    """The weight of a domain's group."""
-    with opened(domain.group, domain.inode) as folder:
-        return int(_read(folder, _weight_file(folder)))
+class DomainGroup:
+    """The CPU cgroup of a whole domain; methods raise ``OSError`` (``GONE`` once it is removed).
 
-
-def set_weight(domain: Domain, wanted: int) -> None:
-    """Set the weight of a domain's group; raises ``Refused`` if the kernel does not take it.
-
-    A group that an agent before version 2 left in the idle class, which has no weight, leaves it.
+    ``shares`` are in the unit of the cgroup version: ``cpu.weight``, in version 1 ``cpu.shares``.
     """
-    with opened(domain.group, domain.inode) as folder:
-        with contextlib.suppress(FileNotFoundError):  # kernels before 5.15
-            if _read(folder, "cpu.idle").startswith("1"):
-                _write(folder, "cpu.idle", "0")
-        name = _weight_file(folder)
-        _write(folder, name, str(wanted))
-        if int(_read(folder, name)) != wanted:
-            raise Refused(f"it does not change its {name}")
 
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.version = 2 if os.path.exists(f"{folder}/{_WEIGHT[2]}") else 1
+        self._path = f"{folder}/{_WEIGHT[self.version]}"
+        self._fd = os.open(self._path, os.O_RDONLY)
 
-def _weight_file(folder: int) -> str:
-    return "cpu.weight" if os.access("cpu.weight", os.F_OK, dir_fd=folder) else "cpu.shares"
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+
+    def shares(self) -> int:
+        """What the kernel reports."""
+        return int(os.pread(self._fd, 16, 0))
+
+    def weight(self) -> int:
+        """The CPU weight (``model.cpu_weight``), 0 in the kernel's idle class (``cpu.idle``)."""
+        found = self.shares()
+        return found if self.version == 2 else round(found * DEFAULT / _SHARES)
+
+    def shares_of(self, weight: int) -> int:
+        """A CPU weight in the unit of this cgroup version."""
+        return weight if self.version == 2 else round(weight * _SHARES / DEFAULT)
+
+    def set_shares(self, wanted: int) -> None:
+        """Write the shares and read them back; ``ActuationFailed`` if they do not change.
+
+        A group that an older agent left in the idle class, which has no weight, leaves it first.
+        """
+        if not self.weight():
+            _write(f"{self.folder}/cpu.idle", "0")
+        _write(self._path, str(wanted))
+        self.check(wanted)
+
+    def check(self, wanted: int) -> None:
+        """Read the shares after a write; ``ActuationFailed`` if the kernel reports others."""
+        if (now := self.shares()) != wanted:
+            name = os.path.basename(self._path)
+            raise ActuationFailed(f"the kernel reports the {name} {now} after {wanted} was set")

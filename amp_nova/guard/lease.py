@@ -21,6 +21,14 @@ def _put(fd: int, number: int) -> None:
     os.pwrite(fd, f"{number:020d}\n".encode(), 0)
 
 
+def _number(path: Path) -> int:
+    """The number in a file, 0 if there is none."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
 class Lease:
     """The agent's side of a lease: takes and renews it, and says when it is lost.
 
@@ -120,10 +128,7 @@ class Lease:
 
 def ends_ns(state_path: Path) -> int:
     """When the lease expires or expired, in ns of the monotonic clock; 0 if there is no lease."""
-    try:
-        return int((state_path / LEASE).read_text())
-    except (OSError, ValueError):
-        return 0
+    return _number(state_path / LEASE)
 
 
 def remaining_s(state_path: Path) -> float:
@@ -134,10 +139,7 @@ def remaining_s(state_path: Path) -> float:
 
 def expirations(state_path: Path) -> int:
     """How often leases have expired."""
-    try:
-        return int((state_path / COUNT).read_text())
-    except (OSError, ValueError):
-        return 0
+    return _number(state_path / COUNT)
 
 
 def count_expiration(state_path: Path) -> None:

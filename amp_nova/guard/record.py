@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from amp_nova.guard.kernel import PERIOD_US, started
+from amp_nova.model.bandwidth import Bandwidth, SafeState
+
 FOLDER = "records"
 """The folder of records, below the state folder."""
 VERSION = 2
@@ -28,43 +31,16 @@ _BYTES_MAX = 4_000_000
 PCPUS_MAX = 8192
 """What Linux supports at most (``CONFIG_NR_CPUS``)."""
 PCpus = frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A CFS bandwidth limit; ``quota_us=None`` means no limit."""
-
-    quota_us: int | None
-    period_us: int = 100_000
-    burst_us: int = 0
-
-    @property
-    def cores(self) -> float:
-        """The limit as a share of one pCPU; infinite if there is no limit."""
-        return float("inf") if self.quota_us is None else self.quota_us / self.period_us
+AS_FOUND = SafeState()
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The limit and the affinity of a vCPU."""
+    """The limit (``None``: no limit), the affinity and the burst of a vCPU."""
 
-    limit: Limit
+    bandwidth: Bandwidth | None
     pcpus: PCpus
-
-
-@dataclass(frozen=True, slots=True)
-class Safe:
-    """What shall be in force for a vCPU while no agent is in control, as in ``model.SafeState``.
-
-    ``limits``: the right limit on the pCPUs of each core type; empty: the limit that was found.
-    ``pcpus``: the affinity it gets, unless its present affinity lies within one core type of
-    ``limits`` or within ``pcpus``; ``None``: the affinity that was found. ``leave``: it must not be
-    changed.
-    """
-
-    pcpus: PCpus | None = None
-    limits: tuple[tuple[PCpus, Limit], ...] = ()
-    leave: bool = False
+    burst_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +58,7 @@ class Vcpu:
     version: int
     allowed: PCpus
     found: State
-    safe: Safe = field(default_factory=Safe)
+    safe: SafeState = AS_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +79,6 @@ class Domain:
     weight: int = 0
     safe_weight: int = 0
     vcpus: dict[int, Vcpu] = field(default_factory=dict)
-
-
-def started(folder: str | Path) -> str:
-    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
-    with open(os.path.join(folder, "stat"), encoding="utf-8", errors="replace") as file:
-        return file.read().rsplit(")", 1)[1].split()[19]
 
 
 def alive(domain: Domain) -> bool:
@@ -195,12 +165,12 @@ def load_all(folder: Path) -> Iterator[tuple[str, Domain | Exception]]:
         resource, end = os.path.splitext(name)
         if end == ".json":
             try:
-                found = load(folder, resource)
+                domain = load(folder, resource)
             except (OSError, ValueError) as exc:
                 yield resource, exc
                 continue
-            if found is not None:
-                yield resource, found
+            if domain is not None:
+                yield resource, domain
 
 
 def _plain(domain: Domain) -> dict[str, Any]:
@@ -208,7 +178,10 @@ def _plain(domain: Domain) -> dict[str, Any]:
         str(index): {
             **{name: getattr(v, name) for name in ("task", "started", "group", "inode", "version")},
             "allowed": sorted(v.allowed),
-            "found": {"pcpus": sorted(v.found.pcpus), **_plain_limit(v.found.limit)},
+            "found": {
+                "pcpus": sorted(v.found.pcpus),
+                **_plain_limit(v.found.bandwidth, v.found.burst_us),
+            },
             "safe": {
                 "pcpus": None if v.safe.pcpus is None else sorted(v.safe.pcpus),
                 "limits": [{"pcpus": sorted(p), **_plain_limit(x)} for p, x in v.safe.limits],
@@ -221,15 +194,15 @@ def _plain(domain: Domain) -> dict[str, Any]:
     return {"version": VERSION, **about, "vcpus": vcpus}
 
 
-def _plain_limit(limit: Limit) -> dict[str, int | None]:
-    return {name: getattr(limit, name) for name in ("quota_us", "period_us", "burst_us")}
+def _plain_limit(limit: Bandwidth | None, burst_us: int = 0) -> dict[str, int | None]:
+    quota_us, period_us = (None, PERIOD_US) if limit is None else limit
+    return {"quota_us": quota_us, "period_us": period_us, "burst_us": burst_us}
 
 
 def _domain(plain: Any) -> Domain:
     version = plain["version"]
     if version not in range(OLDEST, VERSION + 1):
-        made = "a newer" if isinstance(version, int) and version > VERSION else "another"
-        raise ValueError(f"it is of version {version!r}, which {made} amp-nova made")
+        raise ValueError(f"unsupported record version {version!r} (expected {OLDEST} to {VERSION})")
     return Domain(
         resource=str(plain["resource"]),
         name=str(plain["name"]),
@@ -252,8 +225,9 @@ def _vcpu(plain: Any, process: str) -> Vcpu:
         raise ValueError(f"its task {plain['task']!r} is no thread of its process")
     if plain["version"] not in (1, 2):
         raise ValueError(f"its cgroup version {plain['version']!r} is neither 1 nor 2")
-    limits = tuple((_pcpus(x["pcpus"]), _limit(x)) for x in safe["limits"])
+    limits = tuple((_pcpus(x["pcpus"]), _limit(x)[0]) for x in safe["limits"])
     pcpus = None if safe["pcpus"] is None else _pcpus(safe["pcpus"])
+    limit, burst_us = _limit(plain["found"])
     return Vcpu(
         task=str(plain["task"]),
         started=str(plain["started"]),
@@ -261,20 +235,21 @@ def _vcpu(plain: Any, process: str) -> Vcpu:
         inode=int(plain["inode"]),
         version=int(plain["version"]),
         allowed=_pcpus(plain["allowed"]),
-        found=State(_limit(plain["found"]), _pcpus(plain["found"]["pcpus"])),
-        safe=Safe(pcpus, limits, bool(safe["leave"])),
+        found=State(limit, _pcpus(plain["found"]["pcpus"]), burst_us),
+        safe=SafeState(pcpus, limits, bool(safe["leave"])),
     )
 
 
-def _limit(plain: Any) -> Limit:
+def _limit(plain: Any) -> tuple[Bandwidth | None, int]:
+    """A limit and a burst."""
     quota, period_us, burst_us = plain["quota_us"], int(plain["period_us"]), int(plain["burst_us"])
     if period_us <= 0 or burst_us < 0 or (quota is not None and int(quota) <= 0):
         raise ValueError(f"its limit {quota!r}/{period_us} us is not possible")
-    return Limit(None if quota is None else int(quota), period_us, burst_us)
+    return None if quota is None else Bandwidth(int(quota), period_us), burst_us
 
 
 def _pcpus(plain: Any) -> PCpus:
-    found = frozenset(int(p) for p in plain)
-    if not all(0 <= p < PCPUS_MAX for p in found):
+    pcpus = frozenset(int(p) for p in plain)
+    if not all(0 <= p < PCPUS_MAX for p in pcpus):
         raise ValueError(f"its pCPUs are not all below {PCPUS_MAX}")
-    return found
+    return pcpus

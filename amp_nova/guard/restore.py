@@ -1,12 +1,18 @@
-"""Brings a recorded domain into its safe state, or back to what the agent found."""
+"""Brings a recorded domain into its safe state, or back to what the agent found.
 
-import os
+Before and after each write, its target is verified. A target that is gone or has been replaced is
+left alone.
+"""
+
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from amp_nova.guard import kernel, target
+from amp_nova.exceptions import ActuationFailed
+from amp_nova.guard.kernel import GONE, DomainGroup, Thread, VcpuGroup, opened
 from amp_nova.guard.record import Domain, State, Vcpu
+from amp_nova.model.bandwidth import Bandwidth, Step, described
 
 ATTEMPTS = 4
 """How often a vCPU whose pCPUs change meanwhile is restored; the guard's next poll goes on."""
@@ -14,13 +20,55 @@ Target = Callable[[Vcpu, State], State]
 """Decides what shall be in force for a vCPU, from its record and its present state."""
 
 
-def found(vcpu: Vcpu, _now: State) -> State:
-    """What was found before the agent's first change."""
+def original(vcpu: Vcpu, _now: State) -> State:
+    """What was in force before the agent's first change."""
     return vcpu.found
 
 
+def safe(vcpu: Vcpu, now: State) -> State:
+    """The safe state of a vCPU.
+
+    A booked vCPU stays on its present core type and gets the limit for that type. If its affinity
+    is not within one core type, because a move was interrupted or somebody changed it, it gets the
+    recorded affinity.
+    """
+    wanted = vcpu.safe
+    if wanted.leave:
+        return now
+    if not wanted.limits:
+        if wanted.pcpus is None:
+            # The agent keeps to what libvirt allows: somebody else gave it other pCPUs.
+            others = now.pcpus - vcpu.allowed - vcpu.found.pcpus
+            pcpus = now.pcpus if others else vcpu.found.pcpus
+        else:
+            pcpus = now.pcpus if now.pcpus and now.pcpus <= wanted.pcpus else wanted.pcpus
+        return State(vcpu.found.bandwidth, pcpus, vcpu.found.burst_us)
+    for affinity in (now.pcpus, wanted.pcpus):
+        for there, limit in wanted.limits:
+            if affinity and affinity <= there:
+                return State(limit, affinity)
+    return now
+
+
+def steps(now: State, wanted: State) -> tuple[Step, ...]:
+    """The writes from one state to another, ordered so that none gives more than both states do."""
+    writes: list[Step] = []
+    if now.pcpus != wanted.pcpus and wanted.pcpus:
+        writes.append(Step(pcpus=wanted.pcpus))
+    unlimited = now.bandwidth is None and wanted.bandwidth is None
+    same = (now.bandwidth, now.burst_us) == (wanted.bandwidth, wanted.burst_us)
+    if not (same or unlimited):
+        lowered = _cores(wanted.bandwidth) <= _cores(now.bandwidth)
+        writes.insert(0 if lowered else len(writes), Step(bandwidth=wanted.bandwidth))
+    return tuple(writes)
+
+
+def _cores(limit: Bandwidth | None) -> float:
+    return float("inf") if limit is None else limit.cores
+
+
 @dataclass(slots=True)
-class Done:
+class Restoration:
     """A line for each change (in a dry run, each planned one), a sentence for each leftover."""
 
     changes: list[str] = field(default_factory=list)
@@ -40,66 +88,90 @@ def restore(
     *,
     dry_run: bool = False,
     may: Callable[[], bool] = always,
-) -> Done:
+) -> Restoration:
     """Restore a domain; a target that is gone or has been replaced is left alone.
 
     ``may``: asked right before each write; no more is written once it says no.
     """
-    done = Done()
-
-    def attempt(who: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except kernel.Refused as exc:
-            done.left.append(f"{who}: {exc}")
-        except OSError as exc:
-            if exc.errno not in kernel.GONE:
-                reason = exc.strerror or os.strerror(exc.errno or 0)
-                done.left.append(f"{who} cannot be changed: {reason}")
-        except ValueError as exc:
-            done.left.append(f"{who} cannot be read: {exc}")
-
-    weight = domain.weight if wanted is found else domain.safe_weight
+    done = Restoration()
+    weight = domain.weight if wanted is original else domain.safe_weight
     writes = None if dry_run else may
-    attempt(domain.name, lambda: _weight(domain, weight, done, writes))
+    _attempt(domain.name, done, partial(_weight, domain, weight, done, writes))
     for index, vcpu in sorted(domain.vcpus.items()):
         who = f"{domain.name} vCPU {index}"
-        attempt(who, partial(_vcpu, who, vcpu, wanted, done, writes))
+        _attempt(who, done, partial(_vcpu, who, vcpu, wanted, done, writes))
     return done
 
 
-def _weight(domain: Domain, wanted: int, done: Done, may: Callable[[], bool] | None) -> None:
-    """``may``: as in ``_vcpu``."""
-    if not (wanted and domain.group) or kernel.weight(domain) == wanted:
+def _attempt(who: str, done: Restoration, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except ActuationFailed as exc:
+        done.left.append(f"{who}: {exc}")
+    except OSError as exc:
+        if exc.errno not in GONE:
+            done.left.append(f"{who} cannot be changed: {exc.strerror}")
+    except ValueError as exc:
+        done.left.append(f"{who} cannot be read: {exc}")
+
+
+def _weight(domain: Domain, wanted: int, done: Restoration, may: Callable[[], bool] | None) -> None:
+    """Set the weight of a domain; ``may``: as in ``_vcpu``."""
+    if not (wanted and domain.group):
         return
-    if may is not None:
-        if not may():
+    with (
+        opened(domain.group, domain.inode) as folder,
+        contextlib.closing(DomainGroup(folder)) as group,
+    ):
+        if group.shares() == wanted or not (may is None or may()):
             return
-        kernel.set_weight(domain, wanted)
+        if may is not None:
+            group.set_shares(wanted)
     done.changes.append(f"{domain.name}: weight {wanted}")
 
 
-def _vcpu(who: str, vcpu: Vcpu, wanted: Target, done: Done, may: Callable[[], bool] | None) -> None:
+def _vcpu(
+    who: str, vcpu: Vcpu, wanted: Target, done: Restoration, may: Callable[[], bool] | None
+) -> None:
     """Write until what is in force is what is wanted for the pCPUs in force.
 
     Somebody may give the vCPU other pCPUs between the reading and the write. ``may``: ``None`` in a
     dry run.
     """
-    before: tuple[target.Step, ...] = ()
-    with kernel.opened(vcpu.group, vcpu.inode) as folder:
-        thread = kernel.VcpuTarget(vcpu, folder)
+    before: tuple[Step, ...] = ()
+    with (
+        opened(vcpu.group, vcpu.inode) as folder,
+        contextlib.closing(VcpuGroup(folder, vcpu.version)) as group,
+        contextlib.closing(Thread(vcpu.task, vcpu.started)) as thread,
+    ):
+        thread.verify()
         for _ in range(ATTEMPTS):
-            now = thread.state()
-            todo = target.steps(now, wanted(vcpu, now))
+            now = State(group.bandwidth(), thread.pcpus(), group.read_burst())
+            target = wanted(vcpu, now)
+            todo = steps(now, target)
             if not todo or todo == before:  # its cpuset may permit no more
                 return
             before, done.vcpus = todo, True
-            change = f"{who}: {', '.join(map(target.described, todo))}"
-            if may is None:
-                done.changes.append(change)
-                return
-            for step in todo:
-                if not may():
-                    return
-                thread.take(step)
+            change = f"{who}: {', '.join(map(described, todo))}"
+            if target.burst_us and any(step.pcpus is None for step in todo):
+                change += f", burst {target.burst_us} us"
+            if may is not None:
+                for step in todo:
+                    if not may():
+                        return
+                    _take(thread, group, step, target.burst_us)
             done.changes.append(change)
+            if may is None:
+                return
+
+
+def _take(thread: Thread, group: VcpuGroup, step: Step, burst_us: int) -> None:
+    """Write one step and read it back."""
+    thread.verify()
+    if step.pcpus is None:
+        group.set_bandwidth(step.bandwidth, burst_us)
+    else:
+        thread.set_affinity(step.pcpus)
+        if not (now := thread.pcpus()) <= step.pcpus:
+            raise ActuationFailed(f"the kernel has its affinity at pCPUs {sorted(now)}")
+    thread.verify()

@@ -209,13 +209,13 @@ def by_round(
     of: Callable[[Sample], float | None] = lambda sample: sample.ops_per_cpu_s,
 ) -> dict[int, float]:
     """Geometric mean over the kernels by round; rounds that lack a kernel are omitted."""
-    found: dict[int, dict[str, float]] = {}
+    rounds: dict[int, dict[str, float]] = {}
     for sample in samples:
         wanted = sample.core_type == core_type and sample.smt_busy == smt_busy
         value = of(sample) if wanted and sample.kernel in kernels else None
         if value is not None:
-            found.setdefault(sample.round, {})[sample.kernel] = value
-    complete = {r: v for r, v in found.items() if len(v) == len(set(kernels))}
+            rounds.setdefault(sample.round, {})[sample.kernel] = value
+    complete = {r: v for r, v in rounds.items() if len(v) == len(set(kernels))}
     return {r: statistics.geometric_mean(v.values()) for r, v in sorted(complete.items())}
 
 

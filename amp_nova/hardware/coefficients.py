@@ -6,13 +6,11 @@ type is as fast as its slowest CPU, so that a booking is kept on any of them. Fr
 names give no coefficient: half the clock is not half the work.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from amp_nova.exceptions import CalibrationInvalid
 from amp_nova.hardware import operator_types
-from amp_nova.hardware.facts import CpuFacts
+from amp_nova.hardware.designs import CpuFacts
 from amp_nova.hardware.operator_types import ConfiguredType
 from amp_nova.hardware.speed_classes import BASE_FREQ, CAPACITY, PERF, SPEED_GAP
 from amp_nova.model.topology import CoreType, Topology
@@ -51,27 +49,9 @@ def with_coefficients(
 ) -> Topology:
     """The topology with measured values; coefficients that the operator configured stay.
 
-    Args:
-        topology: as classified.
-        measured: coefficient and nominal Ips by core type, ``None`` if not measured.
-        source: where the coefficients come from, for display.
-
-    Raises:
-        CalibrationInvalid: a core type is not one of this topology, or a value is impossible.
+    ``measured``: coefficient and nominal Ips by core type, ``None`` if not measured; ``source``:
+    where the coefficients come from, for display.
     """
-    names = [t.name for t in topology.core_types]
-    for name, values in measured.items():
-        if name not in names:
-            raise CalibrationInvalid(
-                f"the calibration is of core type '{name}', but this host has {', '.join(names)}; "
-                "run 'amp-nova calibrate' again"
-            )
-        for value in values:
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise CalibrationInvalid(
-                    f"the calibration of core type '{name}' says {value}, which must be a number "
-                    "above 0; run 'amp-nova calibrate' again"
-                )
     types = []
     for t in topology.core_types:
         coefficient, nominal_ips = measured.get(t.name, (None, None))
@@ -120,15 +100,15 @@ def _with_types(topology: Topology, types: Sequence[CoreType]) -> Topology:
 def _warnings(types: Sequence[CoreType]) -> tuple[str, ...]:
     declared = [t.name for t in types if t.coefficient_source == PERF.name]
     missing = [t.name for t in types if t.coefficient is None]
-    found = []
+    warnings = []
     if declared:
-        found.append(
+        warnings.append(
             f"the coefficient of {', '.join(declared)} is declared by the firmware, not measured: "
             "run 'amp-nova calibrate'"
         )
     if missing:
-        found.append(
+        warnings.append(
             f"no trustworthy source gives the coefficient of {', '.join(missing)}: run 'amp-nova "
             "calibrate' or set it in [topology] core_type"
         )
-    return tuple(found)
+    return tuple(warnings)

@@ -22,8 +22,7 @@ from itertools import combinations
 
 from amp_nova.exceptions import TopologyUnknown
 from amp_nova.hardware import coefficients, designs, operator_types, speed_classes
-from amp_nova.hardware.designs import Design
-from amp_nova.hardware.facts import CpuFacts, MachineFacts
+from amp_nova.hardware.designs import CpuFacts, Design, MachineFacts
 from amp_nova.hardware.operator_types import ConfiguredType
 from amp_nova.hardware.speed_classes import CAPACITY, MAX_FREQ, PERF, SPEED_GAP
 from amp_nova.model import cpulist
@@ -98,16 +97,16 @@ def _detect(facts: MachineFacts, online: tuple[CpuFacts, ...]) -> Division:
     sources: list[str] = []
     taken = frozenset(d.name for d in by_design if d is not None)
     for design, cpus in by_design.items():
-        found = speed_classes.classes(cpus, use_capacity)
+        classes = speed_classes.classes(cpus, use_capacity)
         stem = design.name if design is not None and (design.named or several) else ""
-        names = designs.class_names(stem, len(found.members), hybrid, taken - {stem})
-        groups += [Group(n, m, design) for n, m in zip(names, found.members, strict=True)]
-        if found.disputed:
-            divided = len(found.members) > 1 or bool(facts.pmus)
-            if found.reversed or (hybrid and not divided):
-                raise TopologyUnknown(f"{found.disputed}; {REMEDY}")
-            warnings.append(f"{found.disputed}; if they differ in speed, {REMEDY}")
-        sources += [s for s in (design.origin if design and several else None, found.source) if s]
+        names = designs.class_names(stem, len(classes.members), hybrid, taken - {stem})
+        groups += [Group(n, m, design) for n, m in zip(names, classes.members, strict=True)]
+        if classes.disputed:
+            is_divided = len(classes.members) > 1 or bool(facts.pmus)
+            if classes.reversed or (hybrid and not is_divided):
+                raise TopologyUnknown(f"{classes.disputed}; {REMEDY}")
+            warnings.append(f"{classes.disputed}; if they differ in speed, {REMEDY}")
+        sources += [s for s in (design.origin if design and several else None, classes.source) if s]
     if len(groups) == 1:
         warnings += _check_single(facts, online)
         return Division(tuple(groups), _single_source(facts, online), tuple(warnings))
@@ -269,12 +268,12 @@ def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> tuple[PCpu, .
         if cpu.package is not None and cpu.core_id is not None:
             by_core.setdefault((cpu.package, cpu.core_id), set()).add(cpu.id)
     ids = {c.id for c in online}
-    found = {}
+    by_id = {}
     for group in groups:
         for cpu in group.cpus:
             core = set(cpu.siblings)
             if not core and cpu.package is not None and cpu.core_id is not None:
                 core = by_core[cpu.package, cpu.core_id]
             siblings = tuple(sorted((core & ids) | {cpu.id}))
-            found[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.numa_node, cpu.llc, cpu.isolated)
-    return tuple(found[i] for i in sorted(found))
+            by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.numa_node, cpu.llc, cpu.isolated)
+    return tuple(by_id[i] for i in sorted(by_id))

@@ -56,25 +56,25 @@ def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
     Raises:
         ConfigInvalid: a line does not name a core type of this host and a factor from 0.1 to 1.
     """
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for line in lines:
         name, _, text = line.strip().partition(" ")
         known = [t.name for t in topology.core_types]
-        if name not in known or name in found:
+        if name not in known or name in factors:
             raise ConfigInvalid(
                 f"[topology] smt_busy_factor = {line} is not valid: begin with one of the core "
                 f"types {', '.join(known)}, each in one line"
             )
         try:
-            found[name] = float(text)
+            factors[name] = float(text)
         except ValueError:
-            found[name] = math.nan
-        if not LEAST_FACTOR <= found[name] <= 1.0:
+            factors[name] = math.nan
+        if not LEAST_FACTOR <= factors[name] <= 1.0:
             raise ConfigInvalid(
                 f"[topology] smt_busy_factor = {line} is not valid: give a number from "
                 f"{LEAST_FACTOR:g} to 1 after the core type"
             )
-    types = tuple(_with_factor(t, found.get(t.name)) for t in topology.core_types)
+    types = tuple(_with_factor(t, factors.get(t.name)) for t in topology.core_types)
     return replace(topology, core_types=types) if lines else topology
 
 

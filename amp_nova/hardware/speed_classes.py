@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from amp_nova.hardware.designs import RANKING_VENDORS
-from amp_nova.hardware.facts import CpuFacts
+from amp_nova.hardware.designs import RANKING_VENDORS, CpuFacts
 from amp_nova.model import cpulist
 
 SPEED_GAP = 1.15

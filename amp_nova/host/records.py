@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amp_nova.guard import record
-from amp_nova.guard.record import Limit, Safe, State, Vcpu
-from amp_nova.host.cgroup.groups import GONE
+from amp_nova.guard.kernel import GONE
+from amp_nova.guard.record import AS_FOUND, State, Vcpu
 from amp_nova.host.sensor import LibvirtSensor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpu_weight
-from amp_nova.model.allocation import Failure, SafeState, SafeStates
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.allocation import Failure, SafeStates
+from amp_nova.model.bandwidth import SafeState
 from amp_nova.model.observation import Domain, VcpuKey
 
 LOG = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ class Records:
         self._safe: SafeStates | None = None
         self._states: dict[str, dict[int, SafeState]] = {}
         """The safe states as last recorded, by instance and vCPU index."""
-        self._known: dict[str, record.Domain] = {}
+        self._domains: dict[str, record.Domain] = {}
         self._unusable: set[str] = set()
-        self._recorded: dict[VcpuKey, Recorded] = {}
+        self._identities: dict[VcpuKey, Identity] = {}
         self._problem = ""
         self._ending = False
         """Whether a process with a record outlives its domain: QEMU takes a moment to end."""
@@ -47,11 +47,11 @@ class Records:
                 LOG.error("the record of %s cannot be used: %s", resource, found)
                 self._unusable.add(resource)
             else:  # also of a domain that has ended, so that it is removed
-                self._known[resource] = found
+                self._domains[resource] = found
 
     def __bool__(self) -> bool:
         """Whether there is anything to guard."""
-        return bool(self._known)
+        return bool(self._domains)
 
     def keep(
         self,
@@ -70,14 +70,14 @@ class Records:
             The vCPUs and instances that must not be changed because they could not be recorded.
         """
         safe = self._safe or {} if safe is None else safe
-        new = [k for k in keys if self._recorded.get(k) != self._present(k)]
+        new = [k for k in keys if self._identities.get(k) != self._present(k)]
         same = safe is self._safe or safe == self._safe
         self._safe = safe
         if same and not (self._problem or self._ending or new or weights):
             return {}
-        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._known, *weights)}
+        wanted: dict[str, dict[int, SafeState]] = {r: {} for r in (*self._domains, *weights)}
         for key in (*safe, *new):
-            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, SafeState())
+            wanted.setdefault(key[0], {})[key[1]] = safe.get(key, AS_FOUND)
         self._forget()
         problem, unweighted = "", set[str]()
         for resource in wanted.keys() - {k[0] for k in new} - weights.keys():
@@ -95,35 +95,35 @@ class Records:
         self._problem = problem
         if not problem:
             return {}
-        left = [k for k in new if self._recorded.get(k) != self._present(k)]
+        left = [k for k in new if self._identities.get(k) != self._present(k)]
         failed: dict[VcpuKey | str, Failure] = {
             k: Failure("unrecorded", f"vCPU {k[1]}: {problem}") for k in left
         }
         return failed | {r: Failure("unrecorded", problem) for r in unweighted}
 
-    def _present(self, key: VcpuKey) -> "Recorded | None":
+    def _present(self, key: VcpuKey) -> "Identity | None":
         """The thread of a vCPU, and the pCPUs that its domain's definition allows it."""
         thread, about = self._sensor.thread(key), self._sensor.about(key[0])
         if thread is None or about is None:
             return None
-        return Recorded(thread, about[1].get(key[1], frozenset()))
+        return Identity(thread, about[1].get(key[1], frozenset()))
 
     def _forget(self) -> None:
         """Drop the records of domains that ended."""
-        for resource, known in list(self._known.items()):
-            if not record.alive(known):
-                del self._known[resource]
+        for resource, domain in list(self._domains.items()):
+            if not record.alive(domain):
+                del self._domains[resource]
                 with contextlib.suppress(OSError):  # nobody uses the record of a dead process
                     record.forget(self.folder, resource)
-        self._ending = any(self._sensor.about(resource) is None for resource in self._known)
-        self._states = {r: s for r, s in self._states.items() if r in self._known}
-        self._recorded = {k: r for k, r in self._recorded.items() if k[0] in self._known}
+        self._ending = any(self._sensor.about(resource) is None for resource in self._domains)
+        self._states = {r: s for r, s in self._states.items() if r in self._domains}
+        self._identities = {k: r for k, r in self._identities.items() if k[0] in self._domains}
 
     def _record(self, resource: str, states: dict[int, SafeState], weight: int | None) -> None:
         threads, about = self._sensor.threads(resource), self._sensor.about(resource)
         if threads is None or about is None:  # the domain is gone, or cannot be read now
             return
-        before = self._known.get(resource)
+        before = self._domains.get(resource)
         if before is not None and (before.process, before.started) != threads.process:
             before = None
         try:
@@ -142,8 +142,8 @@ class Records:
         if made != before:
             self._set_aside(resource)
             record.save(self.folder, made)
-        self._known[resource], self._states[resource] = made, states
-        self._recorded |= {(resource, index): present for index, (_, present) in vcpus.items()}
+        self._domains[resource], self._states[resource] = made, states
+        self._identities |= {(resource, index): present for index, (_, present) in vcpus.items()}
 
     def _set_aside(self, resource: str) -> None:
         """Keep an unusable record under another name: it may say what the first agent found."""
@@ -155,7 +155,7 @@ class Records:
 
     def _vcpus(
         self, made: record.Domain, states: dict[int, SafeState], threads: VcpuThreads
-    ) -> dict[int, "tuple[Vcpu, Recorded]"]:
+    ) -> dict[int, "tuple[Vcpu, Identity]"]:
         found = {}
         for index in threads.by_index:
             present = self._present((made.resource, index))
@@ -166,7 +166,7 @@ class Records:
         return found
 
 
-class Recorded(NamedTuple):
+class Identity(NamedTuple):
     """What a vCPU's record describes; if either changes, the vCPU is recorded again."""
 
     thread: VcpuThread
@@ -183,14 +183,14 @@ def _domain(domain: Domain, threads: VcpuThreads) -> record.Domain:
     made = record.Domain(domain.resource, domain.name, domain.display_name, process, started)
     if threads.domain is None or domain.weighted_elsewhere:
         return made
-    group, weight = threads.domain, threads.domain.weight()
-    if weight in cpu_weight.ours(domain.vcpus):
-        weight = cpu_weight.DEFAULT
+    group, shares = threads.domain, threads.domain.shares()
+    if group.weight() in cpu_weight.ours(domain.vcpus):
+        shares = group.shares_of(cpu_weight.DEFAULT)
     inode = os.stat(group.folder).st_ino
-    return replace(made, group=group.folder, inode=inode, weight=group.shares_of(weight))
+    return replace(made, group=group.folder, inode=inode, weight=shares)
 
 
-def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
+def _vcpu(present: Identity, before: Vcpu | None, state: SafeState | None) -> Vcpu | None:
     """The record of a vCPU; ``None`` if the agent never changed it and is not about to."""
     thread, allowed = present
     inode = os.stat(thread.group.path).st_ino
@@ -208,16 +208,16 @@ def _vcpu(present: Recorded, before: Vcpu | None, state: SafeState | None) -> Vc
             inode,
             thread.group.version,
             allowed,
-            _found(thread, state, allowed),
+            _original(thread, state, allowed),
         )
         thread.verify()
     elif before.allowed != allowed:  # Nova or an operator gave it other pCPUs since
         found = replace(before.found, pcpus=allowed or before.found.pcpus)
         before = replace(before, allowed=allowed, found=found)
-    return replace(before, safe=_safe(state))
+    return replace(before, safe=AS_FOUND if state is None else state)
 
 
-def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
+def _original(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> State:
     """The limit and affinity of a vCPU before the first change.
 
     A value that already equals the safe state was set by an earlier agent that left no record, and
@@ -228,15 +228,4 @@ def _found(thread: VcpuThread, state: SafeState, allowed: frozenset[int]) -> Sta
         limit = None
     if pcpus == state.pcpus and allowed:
         pcpus = allowed
-    return State(replace(_limit(limit), burst_us=thread.group.read_burst()), pcpus)
-
-
-def _safe(state: SafeState | None) -> Safe:
-    if state is None:
-        return Safe()
-    limits = tuple((pcpus, _limit(limit)) for pcpus, limit in state.limits)
-    return Safe(state.pcpus, limits, state.leave)
-
-
-def _limit(limit: Bandwidth | None) -> Limit:
-    return Limit(None) if limit is None else Limit(limit.quota_us, limit.period_us)
+    return State(limit, pcpus, thread.group.read_burst())

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amp_nova.exceptions import DescriptorsExhausted
-from amp_nova.host.cgroup.groups import mounts
+from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import NONE, Counters
-from amp_nova.host.hotplug import OnlineTopology
 from amp_nova.host.libvirt.domain_xml import DomainXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor, with_incarnation
-from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation
+from amp_nova.host.machine import OnlineTopology
+from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads, incarnation, process_id
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Domain, DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import Topology
@@ -38,7 +38,7 @@ class HostPaths:
 
 
 @dataclass(slots=True)
-class _Known:
+class _Guest:
     """One domain: its threads, its definition, and the pCPUs that this allows each vCPU."""
 
     threads: VcpuThreads
@@ -75,7 +75,7 @@ class LibvirtSensor:
         self._counters = counters or Counters(NONE, paths.root)
         self._paused = paused
         self._mounted = mounts(paths.root)
-        self._known: dict[str, _Known] = {}
+        self._guests: dict[str, _Guest] = {}
         self._rescanned_s = time.monotonic()
         self._rescans = 0
         self._counting: Mapping[tuple[str, str], int] | None = None
@@ -99,10 +99,10 @@ class LibvirtSensor:
             self._rescans += 1
             self._counting = None
         if self._online.follow(rescan):
-            for known in self._known.values():
-                known.xml = None
+            for guest in self._guests.values():
+                guest.xml = None
         domains = self.hypervisor.domains()
-        for gone in self._known.keys() - domains.keys():
+        for gone in self._guests.keys() - domains.keys():
             self._forget(gone)
         readings = tuple(self._domain(uuid, xml, rescan) for uuid, xml in domains.items())
         inactive = tuple(
@@ -113,32 +113,34 @@ class LibvirtSensor:
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""
-        samples, domains = {}, self._known
+        samples = {}
         for key in keys:
             resource, index = key
-            if (known := domains.get(resource)) is None:
+            if (guest := self._guests.get(resource)) is None:
                 continue
-            if (thread := known.threads.by_index.get(index)) is None:
+            if (thread := guest.threads.by_index.get(index)) is None:
                 continue
             try:
-                found = thread.sample()
+                sample = thread.sample()
             except OSError:  # gone: the next observation searches for it
                 continue
-            if found is not None:
-                samples[key] = found
+            if sample is not None:
+                samples[key] = sample
         return samples
 
     def counting(self) -> Mapping[tuple[str, str], int]:
         """Number of vCPUs by counter source and remark, as of the last search for threads."""
         if self._counting is None:
-            threads = (t for known in self._known.values() for t in known.threads.by_index.values())
+            threads = (
+                t for guest in self._guests.values() for t in guest.threads.by_index.values()
+            )
             self._counting = Counter(thread.counts.state for thread in threads)
         return self._counting
 
     def threads(self, resource: str) -> VcpuThreads | None:
         """The threads of a domain, by its UUID."""
-        known = self._known.get(resource)
-        return known.threads if known else None
+        guest = self._guests.get(resource)
+        return guest.threads if guest else None
 
     def reread(self) -> None:
         """Read everything in the next observation, even of sleeping vCPUs: others wrote limits."""
@@ -146,25 +148,25 @@ class LibvirtSensor:
 
     def about(self, resource: str) -> tuple[Domain, Mapping[int, frozenset[int]]] | None:
         """A domain as of the last observation, and the pCPUs its definition allows each vCPU."""
-        known = self._known.get(resource)
-        return None if known is None or known.domain is None else (known.domain, known.allowed)
+        guest = self._guests.get(resource)
+        return None if guest is None or guest.domain is None else (guest.domain, guest.allowed)
 
     def thread(self, key: VcpuKey) -> VcpuThread | None:
         """The thread of a vCPU, if it was there at the last observation."""
-        known = self._known.get(key[0])
-        return known.threads.by_index.get(key[1]) if known else None
+        guest = self._guests.get(key[0])
+        return guest.threads.by_index.get(key[1]) if guest else None
 
     def _forget(self, resource: str) -> None:
-        if (known := self._known.pop(resource, None)) is not None:
-            known.threads.close()
+        if (guest := self._guests.pop(resource, None)) is not None:
+            guest.threads.close()
             self._counting = None
 
     def _domain(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
         if xml.domain.problem is not None:
             return DomainReading(xml.domain, (), allowed=self._allowed(xml))
-        # The known threads may be those of an ended process: a second attempt finds the new one.
+        # The guest threads may be those of an ended process: a second attempt finds the new one.
         failure = ""
-        for _ in range(2 if resource in self._known else 1):
+        for _ in range(2 if resource in self._guests else 1):
             try:
                 return self._read(resource, xml, rescan)
             except (OSError, ValueError) as exc:
@@ -173,12 +175,12 @@ class LibvirtSensor:
         return DomainReading(xml.domain, (), failure, allowed=self._allowed(xml))
 
     def _read(self, resource: str, xml: DomainXml, rescan: bool) -> DomainReading:
-        known = self._known.get(resource)
-        closely = rescan or known is None or known.xml is not xml
-        if closely or known is None or known.threads.incomplete:
-            known = self._found(resource, xml, closely)
-            self._describe(known, xml)
-        domain, threads, allowed = known.domain or xml.domain, known.threads, known.allowed
+        guest = self._guests.get(resource)
+        closely = rescan or guest is None or guest.xml is not xml
+        if closely or guest is None or guest.threads.incomplete:
+            guest = self._found(resource, xml, closely)
+            self._describe(guest, xml)
+        domain, threads, allowed = guest.domain or xml.domain, guest.threads, guest.allowed
         vcpus = tuple(
             [
                 thread.read(allowed[index], closely=closely)
@@ -192,44 +194,40 @@ class LibvirtSensor:
             missing = f"vCPU {which} has no CPU cgroup of its own"
         group = None if domain.weighted_elsewhere else threads.domain
         weight = group.weight() if group else None
-        if closely or known.bursts_us:
+        if closely or guest.bursts_us:
             bursts = ((i, t.group.burst_us) for i, t in threads.by_index.items())
-            known.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
-        return DomainReading(domain, vcpus, missing, weight, known.bursts_us, allowed)
+            guest.bursts_us = {i: burst_us for i, burst_us in bursts if burst_us}
+        return DomainReading(domain, vcpus, missing, weight, guest.bursts_us, allowed)
 
-    def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Known:
+    def _found(self, resource: str, xml: DomainXml, rescan: bool) -> _Guest:
         """The domain's threads, found anew if it has a new QEMU process.
 
         Reading a descriptor of an ended process fails, so the PID is checked only now and then.
         """
-        known = self._known.get(resource)
-        if known is not None:
-            threads = known.threads
+        guest = self._guests.get(resource)
+        if guest is not None:
+            threads = guest.threads
             if not (rescan or threads.incomplete):
-                return known
+                return guest
             if threads.by_index and self._rescans % THOROUGH_EVERY:
                 threads.follow()  # fails if the process has ended
-                return known
+                return guest
         self._counting = None
-        path = self._paths.run_path / f"{xml.domain.name}.pid"
-        text = path.read_text().strip()
-        if not text.isdecimal():
-            raise ValueError(f"{path} holds no process id")
-        root, pid = self._paths.root, int(text)
-        if known is None or known.threads.incarnation != incarnation(root, pid):
+        root, pid = self._paths.root, process_id(self._paths.run_path, xml.domain.name)
+        if guest is None or guest.threads.incarnation != incarnation(root, pid):
             self._forget(resource)
-            known = _Known(VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated))
-            self._known[resource] = known
+            guest = _Guest(VcpuThreads(root, pid, self._mounted, self._counters, xml.emulated))
+            self._guests[resource] = guest
         else:
-            known.threads.rescan()
-        return known
+            guest.threads.rescan()
+        return guest
 
-    def _describe(self, known: _Known, xml: DomainXml) -> None:
+    def _describe(self, guest: _Guest, xml: DomainXml) -> None:
         """Update the domain, with its incarnation, and the pCPUs that its definition allows."""
-        life = known.threads.incarnation
-        if known.xml is not xml or known.domain is None or known.domain.incarnation != life:
-            known.xml, known.allowed = xml, self._allowed(xml)
-            known.domain = with_incarnation(xml, life).domain
+        life = guest.threads.incarnation
+        if guest.xml is not xml or guest.domain is None or guest.domain.incarnation != life:
+            guest.xml, guest.allowed = xml, self._allowed(xml)
+            guest.domain = with_incarnation(xml, life).domain
 
     def _allowed(self, xml: DomainXml) -> dict[int, frozenset[int]]:
         """The online pCPUs that a definition permits to each vCPU."""

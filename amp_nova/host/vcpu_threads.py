@@ -1,7 +1,6 @@
 """The vCPU threads of one QEMU process: counters, affinity and limit of each."""
 
 import contextlib
-import errno
 import os
 import re
 import time
@@ -10,7 +9,8 @@ from pathlib import Path
 from msgspec import structs
 
 from amp_nova.exceptions import CountersNever
-from amp_nova.host.cgroup.groups import DomainGroup, VcpuGroup, path_of
+from amp_nova.guard.kernel import DomainGroup, Thread, VcpuGroup, started
+from amp_nova.host.cgroups import path_of
 from amp_nova.host.counters.sources import Counter, Counters, VcpuCounts
 from amp_nova.model.cpulist import shared
 from amp_nova.model.observation import Sample, VcpuReading
@@ -25,36 +25,23 @@ TAMPERED = (
 )
 
 
-class VcpuThread:
-    """One vCPU's thread. Every method raises ``OSError`` once the thread has ended.
+class VcpuThread(Thread):
+    """One vCPU's thread. Every method raises ``OSError`` once the thread has ended."""
 
-    ``task``: its folder in ``/proc``, text like all paths that are kept per vCPU: hundreds of
-    ``Path`` objects would take most of a MiB.
-    """
+    __slots__ = ("_last", "_pcpus", "_sampled", "counts", "group", "index")
 
-    __slots__ = (
-        "_last", "_pcpus", "_sampled", "_schedstat",
-        "counts", "group", "index", "started", "task", "tid",
-    )  # fmt: skip
-
-    def __init__(
-        self, index: int, tid: int, task: str, group: VcpuGroup, counts: VcpuCounts
-    ) -> None:
+    def __init__(self, index: int, task: str, group: VcpuGroup, counts: VcpuCounts) -> None:
+        super().__init__(task)
         self.index = index
-        self.tid = tid
         self.group = group
         self.counts = counts
-        self.task = task
-        self.started = started(task)
-        self._schedstat = os.open(f"{task}/schedstat", os.O_RDONLY)
         self._pcpus: frozenset[int] = frozenset()
         self._last: tuple[bytes, VcpuReading] | None = None
         self._sampled: tuple[bytes, Sample] | None = None
 
     def close(self) -> None:
         """Close the descriptors."""
-        with contextlib.suppress(OSError):
-            os.close(self._schedstat)
+        super().close()
         self.group.close()
         self.counts.end()
 
@@ -65,7 +52,7 @@ class VcpuThread:
         are not read again: most vCPUs sleep most of the time, and a limit matters only to one that
         runs. A burst, which normally nobody sets, is read only if ``closely``.
         """
-        raw = os.pread(self._schedstat, 128, 0)
+        raw = self.schedstat()
         last = self._last[1] if self._last is not None and self._last[0] == raw else None
         if last is not None and last.allowed is allowed and not closely:
             return last
@@ -92,7 +79,7 @@ class VcpuThread:
 
     def sample(self) -> Sample | None:
         """A sample for the fast loop; ``None`` while nothing counts the vCPU's instructions."""
-        raw, last = os.pread(self._schedstat, 128, 0), self._sampled
+        raw, last = self.schedstat(), self._sampled
         if last is not None and raw == last[0]:  # it slept: its counters have not moved
             was = last[1]
             return Sample(time.monotonic_ns(), was.run_ns, was.wait_ns, was.instructions)
@@ -119,30 +106,9 @@ class VcpuThread:
         """The pCPU on which the thread last ran (``processor`` in ``/proc/PID/stat``, proc(5))."""
         return int(Path(self.task, "stat").read_text().rsplit(")", 1)[1].split()[36])
 
-    def verify(self) -> None:
-        """Raise ``OSError`` (``GONE``) unless the thread ID still belongs to the same thread.
-
-        The descriptor fails once its thread has ended, even if the ID is in use again; the start
-        time distinguishes two threads with the same ID.
-        """
-        os.pread(self._schedstat, 1, 0)
-        if started(self.task) != self.started:
-            raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
-
     def written(self) -> None:
         """Make the next reading read limit and affinity again, as one is about to be written."""
         self._last = None
-
-
-def started(task: str) -> str:
-    """Start time of a thread or process, in clock ticks since boot, from its ``stat`` file."""
-    # Plain calls: with pathlib and a text file this takes twice as long, and every write needs it.
-    fd = os.open(f"{task}/stat", os.O_RDONLY)
-    try:
-        raw = os.read(fd, 1024)
-    finally:
-        os.close(fd)
-    return raw.rpartition(b")")[2].split(None, 20)[19].decode()
 
 
 def incarnation(root: Path, pid: int) -> str:
@@ -150,13 +116,22 @@ def incarnation(root: Path, pid: int) -> str:
     return f"{pid}:{started(str(root / f'proc/{pid}'))}"
 
 
+def process_id(run_path: Path, name: str) -> int:
+    """The QEMU process of a domain, from libvirt's pid file; ``ValueError`` if it names none."""
+    path = run_path / f"{name}.pid"
+    text = path.read_text().strip()
+    if not text.isdecimal():
+        raise ValueError(f"{path} holds no process ID")
+    return int(text)
+
+
 LINKS_EMPTY = 2
 """Link count of a directory without subdirectories, or of one that does not count them."""
-Found = dict[int, tuple[int, str, int, int]]
+ByIndex = dict[int, tuple[int, str, int, int]]
 """Thread ID, CPU cgroup folder, cgroup version and the group's number of threads, by vCPU index."""
 
 
-def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]:
+def find(process: str, mounted: dict[str, Path]) -> tuple[ByIndex, frozenset[int]]:
     """The vCPUs of a process, and those left out; ``OSError`` if the process has ended.
 
     ``process``: its folder in ``/proc``. A vCPU is the thread in the cgroup that libvirt made for
@@ -178,11 +153,11 @@ def find(process: str, mounted: dict[str, Path]) -> tuple[Found, frozenset[int]]
             groups.setdefault(index, (*where, []))[2].append((other, int(tid)))
         elif named is not None:
             groupless.add(int(named[1]))
-    found = {
+    vcpus = {
         index: (min(tids)[1], path, version, len(tids))
         for index, (path, version, tids) in groups.items()
     }
-    return found, frozenset(groupless - found.keys())
+    return vcpus, frozenset(groupless - vcpus.keys())
 
 
 class VcpuThreads:
@@ -205,7 +180,7 @@ class VcpuThreads:
         self.by_index: dict[int, VcpuThread] = {}
         self.domain: DomainGroup | None = None
         self.incomplete = False
-        self._found: tuple[Found, frozenset[int]] = ({}, frozenset())
+        self._last_search: tuple[ByIndex, frozenset[int]] = ({}, frozenset())
         self._links = 0
         self._process = str(root / f"proc/{pid}")
         self._mounted = mounted
@@ -224,7 +199,7 @@ class VcpuThreads:
     @property
     def groupless(self) -> frozenset[int]:
         """vCPUs without a cgroup of their own, which are not in ``by_index``."""
-        return self._found[1]
+        return self._last_search[1]
 
     @property
     def process(self) -> tuple[str, str]:
@@ -246,8 +221,8 @@ class VcpuThreads:
     def rescan(self) -> None:
         """Search for vCPUs that were plugged, unplugged or moved to another group."""
         self._links = self._count_links()
-        (before, _), self._found = self._found, find(self._process, self._mounted)
-        found, _ = self._found
+        (before, _), self._last_search = self._last_search, find(self._process, self._mounted)
+        found, _ = self._last_search
         for index in list(self.by_index):
             if found.get(index) != before.get(index):
                 self.drop(index)
@@ -256,7 +231,7 @@ class VcpuThreads:
                 group, counts = VcpuGroup(path, version), self._counts(index, tid, threads)
                 task = f"{self._process}/task/{tid}"
                 try:
-                    self.by_index[index] = VcpuThread(index, tid, task, group, counts)
+                    self.by_index[index] = VcpuThread(index, task, group, counts)
                 except OSError:
                     group.close()
                     raise
@@ -264,7 +239,8 @@ class VcpuThreads:
         if self.domain is None and self.by_index:
             group = next(iter(self.by_index.values())).group
             with contextlib.suppress(FileNotFoundError):  # a cgroup without weights
-                self.domain = DomainGroup(group.path, group.version)
+                # libvirt has a level between the domain and its vCPUs in version 2.
+                self.domain = DomainGroup(os.path.dirname(group.path).removesuffix("/libvirt"))
         # libvirt moves a new thread to its cgroup a moment after it starts.
         self.incomplete = bool(self.groupless)
 

@@ -2,8 +2,7 @@
 
 Every write takes the cycle lock, respects pauses, checks immediately before that the agent still
 has its lease, verifies before and after that its target is the same thread of the same process, and
-is read back. It goes through a back end: the vCPU's own cgroup
-and thread (``cgroup.backend``) or libvirt (``libvirt.backend``).
+is read back. It goes through a back end: ``CgroupBackend`` or libvirt (``libvirt.backend``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,10 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable, Locked
-from amp_nova.host.cgroup.backend import CgroupBackend
-from amp_nova.host.cgroup.groups import GONE, READ_ONLY
-from amp_nova.host.cgroup.period_start import at_period_start
+from amp_nova.exceptions import ActuationFailed, ConfigInvalid, HypervisorUnavailable
+from amp_nova.guard.kernel import GONE, READ_ONLY
+from amp_nova.host.cgroups import at_period_start
 from amp_nova.host.records import Records
 from amp_nova.host.sensor import LibvirtSensor, nothing_paused
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
@@ -27,10 +25,8 @@ from amp_nova.model.allocation import (
     Failure,
     Outcome,
     SafeStates,
-    Step,
-    described,
 )
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.bandwidth import Bandwidth, Step, described
 from amp_nova.model.observation import DomainReading, VcpuKey, VcpuReading
 
 Lock = Callable[[float], AbstractContextManager[None]]
@@ -84,6 +80,28 @@ class Backend(Protocol):
         ...
 
 
+class CgroupBackend:
+    """The default back end: a vCPU's own CPU cgroup, and the affinity of its thread.
+
+    Nothing enters libvirt's definition, so nothing travels with a live migration to a host where it
+    would be wrong. A write takes a few microseconds.
+    """
+
+    in_definition = False
+
+    def take(self, _key: VcpuKey, thread: VcpuThread, step: Step) -> None:
+        """Write one step; ``ActuationFailed`` if the kernel then reports another limit."""
+        if step.pcpus is not None:
+            thread.set_affinity(step.pcpus)
+        else:
+            thread.group.set_bandwidth(step.bandwidth)
+
+    def set_weight(self, _resource: str, threads: VcpuThreads, weight: int) -> None:
+        """Set a domain's CPU weight; ``ActuationFailed`` if the kernel then reports another."""
+        if threads.domain is not None:
+            threads.domain.set_shares(threads.domain.shares_of(weight))
+
+
 class Writer:
     """Writes what was decided to the threads that a sensor found."""
 
@@ -111,15 +129,28 @@ class Writer:
         if not changes:
             self._recorded((), {}, changes.safe)
             return Outcome()
+        return self._locked(changes, LOCK_WAIT_S)
+
+    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
+        """Write limits at once; returns the failures, which the caller retries.
+
+        If another process has the lock, all vCPUs fail.
+        """
+        steps = {key: (Step(bandwidth=limit),) for key, limit in limits.items()}
+        changes = Changes(tuple(Change(key, step) for key, step in steps.items()))
+        return self._locked(changes, 0.0, at_once=True).failures
+
+    def _locked(self, changes: Changes, wait_s: float, *, at_once: bool = False) -> Outcome:
+        """``at_once``: write limits in the middle of a period, and keep the safe states."""
         try:
-            with self._conditions.lock(LOCK_WAIT_S):
-                return self._apply(changes)
-        except Locked as exc:
+            with self._conditions.lock(wait_s):
+                return self._apply(changes, at_once)
+        except ConfigInvalid as exc:
             failure = Failure(LOCKED, str(exc))
             failures = dict.fromkeys((c.key for c in changes.vcpus), failure)
             return Outcome(failures, dict.fromkeys(changes.cpu_weights, failure))
 
-    def _apply(self, changes: Changes) -> Outcome:
+    def _apply(self, changes: Changes, at_once: bool) -> Outcome:
         paused = self._conditions.paused()
         failures = {
             c.key: Failure("paused", paused[c.key[0]]) for c in changes.vcpus if c.key[0] in paused
@@ -127,44 +158,25 @@ class Writer:
         unset = {r: Failure("paused", paused[r]) for r in changes.cpu_weights if r in paused}
         vcpus = [c for c in changes.vcpus if c.key not in failures]
         weights = {r: w for r, w in changes.cpu_weights.items() if r not in unset}
-        unrecorded = self._recorded([c.key for c in vcpus], weights, changes.safe)
-        failures |= {c.key: unrecorded[c.key] for c in vcpus if c.key in unrecorded}
+        keys, safe = [c.key for c in vcpus], None if at_once else changes.safe
+        unrecorded = self._recorded(keys, weights, safe)
+        failures |= {key: unrecorded[key] for key in keys if key in unrecorded}
         # Weights first: until they are set, a new limit gives a booking no precedence.
         for resource, weight in weights.items():
             failure = unrecorded.get(resource) or self._set_weight(resource, weight)
             if failure is not None:
                 unset[resource] = failure
-        failures |= self._write([c for c in vcpus if c.key not in failures])
+        failures |= self._write([c for c in vcpus if c.key not in failures], at_once)
         return Outcome(failures, unset)
 
     def _recorded(
         self,
         keys: Collection[VcpuKey],
         weights: Mapping[str, int],
-        safe: SafeStates | None = None,
+        safe: SafeStates | None,
     ) -> Mapping[VcpuKey | str, Failure]:
         records = self._conditions.records
         return {} if records is None else records.keep(keys, weights, safe)
-
-    def throttle(self, limits: Mapping[VcpuKey, Bandwidth]) -> Mapping[VcpuKey, Failure]:
-        """Write limits at once; returns the failures, which the caller retries.
-
-        If another process has the lock, all vCPUs fail.
-        """
-        try:
-            with self._conditions.lock(0.0):
-                paused, unrecorded = self._conditions.paused(), self._recorded(limits.keys(), {})
-                failures = {}
-                for key, limit in limits.items():
-                    if key[0] in paused:
-                        failures[key] = Failure("paused", paused[key[0]])
-                    elif key in unrecorded:
-                        failures[key] = unrecorded[key]
-                    elif (failure := self._take(key, (Step(bandwidth=limit),))) is not None:
-                        failures[key] = failure
-                return failures
-        except ConfigInvalid as exc:
-            return dict.fromkeys(limits, Failure(LOCKED, str(exc)))
 
     def release(self, reading: DomainReading) -> tuple[str, ...]:
         """Undo every change to a domain; returns a sentence for each that could not be undone.
@@ -193,12 +205,12 @@ class Writer:
                 lines.append(f"{name} vCPU {vcpu.index}: {', '.join(map(described, steps))}")
         return [*lines, f"{name}: CPU weight {cpu_weight.DEFAULT}"] if _ours(reading) else lines
 
-    def _write(self, changes: Sequence[Change]) -> dict[VcpuKey, Failure]:
+    def _write(self, changes: Sequence[Change], at_once: bool) -> dict[VcpuKey, Failure]:
         failures: dict[VcpuKey, Failure] = {}
         later: dict[VcpuKey, tuple[Step, ...]] = {}
         for change in changes:
-            at_once, timed = self._timed(change)
-            failure = self._take(change.key, at_once)
+            now, timed = (change.steps, ()) if at_once else self._timed(change)
+            failure = self._take(change.key, now)
             if failure is not None:
                 failures[change.key] = failure
             elif timed:
@@ -241,24 +253,19 @@ class Writer:
                     self._backend.take(key, thread, step)
                 _check(thread, step)
                 thread.verify()
-        except ActuationFailed as exc:
-            return Failure("refused", str(exc))
-        except HypervisorUnavailable as exc:
-            return Failure("libvirt", f"vCPU {key[1]} cannot be changed: {exc}")
-        except OSError as exc:
-            if exc.errno in GONE:
+        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+            if _gone(exc):
                 if (threads := self._sensor.threads(key[0])) is not None:
                     threads.drop(key[1])
                 return None
-            reason = "read_only" if exc.errno in READ_ONLY else "refused"
-            return Failure(reason, f"vCPU {key[1]} cannot be changed: {exc.strerror}")
+            return _failure(f"vCPU {key[1]}", exc)
         return None
 
     def _fenced(self) -> Failure | None:
         """Asked right before each write: the failure of all writes once the lease is lost."""
         if not (lost := self._conditions.lost()):
             return None
-        return Failure(LEASE, f"{lost}: the guard is in charge until the next one")
+        return Failure(LEASE, f"{lost}: until the agent takes a new one, only the guard writes")
 
     def _set_weight(self, resource: str, weight: int) -> Failure | None:
         threads = self._sensor.threads(resource)
@@ -268,15 +275,23 @@ class Writer:
             if (failure := self._fenced()) is not None:
                 return failure
             self._backend.set_weight(resource, threads, weight)
-        except ActuationFailed as exc:
-            return Failure("refused", str(exc))
-        except HypervisorUnavailable as exc:
-            return Failure("libvirt", f"its CPU weight cannot be changed: {exc}")
-        except OSError as exc:
-            if exc.errno not in GONE:
-                reason = "read_only" if exc.errno in READ_ONLY else "refused"
-                return Failure(reason, f"its CPU weight cannot be changed: {exc.strerror}")
+        except (ActuationFailed, HypervisorUnavailable, OSError) as exc:
+            return None if _gone(exc) else _failure("its CPU weight", exc)
         return None
+
+
+def _gone(exc: Exception) -> bool:
+    """Whether the target of a write has ended."""
+    return isinstance(exc, OSError) and exc.errno in GONE
+
+
+def _failure(target: str, exc: Exception) -> Failure:
+    if isinstance(exc, ActuationFailed):
+        return Failure("refused", f"{target}: {exc}")
+    if isinstance(exc, OSError):
+        reason = "read_only" if exc.errno in READ_ONLY else "refused"
+        return Failure(reason, f"{target} cannot be changed: {exc.strerror}")
+    return Failure("libvirt", f"{target} cannot be changed: {exc}")
 
 
 def _in_force(thread: VcpuThread, step: Step) -> bool:
@@ -291,7 +306,7 @@ def _check(thread: VcpuThread, step: Step) -> None:
     """Raise ``ActuationFailed`` if the affinity written is not in force; backends check limits."""
     if step.pcpus is not None and thread.pcpus() != step.pcpus:
         raise ActuationFailed(
-            f"vCPU {thread.index} is kept on pCPUs {sorted(thread.pcpus())} instead of "
+            f"the kernel keeps it on pCPUs {sorted(thread.pcpus())} instead of "
             f"{sorted(step.pcpus)}: its cpuset does not contain them all"
         )
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct, structs
 
-from amp_nova.model import cpulist
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.bandwidth import Bandwidth, SafeState, Step
 from amp_nova.model.observation import DomainReading, VcpuKey
 from amp_nova.model.topology import Topology
 
@@ -74,44 +73,12 @@ def positions(topology: Topology, allocations: Allocations) -> Positions:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One write: an affinity or, when ``pcpus`` is ``None``, a bandwidth limit."""
-
-    pcpus: frozenset[int] | None = None
-    bandwidth: Bandwidth | None = None
-
-
-def described(step: Step) -> str:
-    """A step in words."""
-    if step.pcpus is not None:
-        return f"pCPUs {cpulist.show(step.pcpus)}"
-    if step.bandwidth is None:
-        return "no quota"
-    return f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us"
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """The writes that one vCPU needs, in an order that never gives it more than it booked."""
 
     key: VcpuKey
     steps: tuple[Step, ...]
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SafeState:
-    """What shall be in force for a vCPU while no agent is in control.
-
-    ``limits``: the right limit on the pCPUs of each core type; empty: the limit it had before the
-    agent's first change. ``pcpus``: the affinity it gets, unless its present affinity lies within
-    one core type of ``limits`` or within ``pcpus``; ``None``: the affinity it had before the
-    agent's first change. ``leave``: amp-nova must not change it.
-    """
-
-    pcpus: frozenset[int] | None = None
-    limits: tuple[tuple[frozenset[int], Bandwidth | None], ...] = ()
-    leave: bool = False
 
 
 SafeStates = Mapping[VcpuKey, SafeState]

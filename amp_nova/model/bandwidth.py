@@ -1,6 +1,12 @@
-"""CFS bandwidth limits (the kernel's ``sched-bwc.rst``): a quota of CPU time in every period."""
+"""CFS bandwidth limits (the kernel's ``sched-bwc.rst``), and what is written of a vCPU with them.
 
+The guard shares this module, so it needs nothing but the standard library.
+"""
+
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from amp_nova.model import cpulist
 
 TOLERANCE = 1e-9
 """In cores: sums that differ by less than this are equal (floating-point rounding)."""
@@ -40,3 +46,35 @@ def bandwidth(share_cores: float, period: int) -> Bandwidth | None:
     if share_cores >= 1.0 - TOLERANCE:
         return None
     return Bandwidth(max(QUOTA_MIN_US, round(share_cores * period)), period)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write: an affinity or, when ``pcpus`` is ``None``, a bandwidth limit."""
+
+    pcpus: frozenset[int] | None = None
+    bandwidth: Bandwidth | None = None
+
+
+def described(step: Step) -> str:
+    """A step in words."""
+    if step.pcpus is not None:
+        return f"pCPUs {cpulist.show(step.pcpus)}"
+    if step.bandwidth is None:
+        return "no quota"
+    return f"quota {step.bandwidth.quota_us}/{step.bandwidth.period_us} us"
+
+
+@dataclass(frozen=True, slots=True)
+class SafeState:
+    """What shall be in force for a vCPU while no agent is in control.
+
+    ``limits``: the right limit on the pCPUs of each core type; empty: the limit it had before the
+    agent's first change. ``pcpus``: the affinity it gets, unless its present affinity lies within
+    one core type of ``limits`` or within ``pcpus``; ``None``: the affinity it had before the
+    agent's first change. ``leave``: amp-nova must not change it.
+    """
+
+    pcpus: frozenset[int] | None = None
+    limits: tuple[tuple[frozenset[int], Bandwidth | None], ...] = ()
+    leave: bool = False

@@ -21,7 +21,7 @@ most from big cores.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain
+from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.placing import deficit, virtual_time

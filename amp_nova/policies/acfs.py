@@ -45,7 +45,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain, speed, speed_over
+from amp_nova.hardware.effective_speed import gain, speed, speed_over
 from amp_nova.policies.api import Decision, HostView
 from amp_nova.policies.parameters import at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time

@@ -24,7 +24,7 @@ When not to use it. With programs that have phases; ``acfs`` counts each phase a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain, speed_over
+from amp_nova.hardware.effective_speed import gain, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import Decision, HostView, VcpuView

@@ -39,7 +39,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amp_nova.hardware.relative_speed import gain
+from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import Decision, HostView, VcpuView
 from amp_nova.policies.parameters import at_least, ratio

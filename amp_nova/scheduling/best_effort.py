@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time
+from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.policies.parameters import PER_VCPU
 from amp_nova.policies.placing import core_shares

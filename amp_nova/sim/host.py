@@ -8,10 +8,10 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from amp_nova.hardware.relative_speed import alone_shares
+from amp_nova.hardware.effective_speed import alone_shares
 from amp_nova.model import allocation
-from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure, Step
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.allocation import NOTHING_DONE, Change, Changes, Failure
+from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import DomainReading, Observation, Sample, VcpuKey
 from amp_nova.model.topology import PCpu, Topology
 from amp_nova.sim.cores import Cores

@@ -96,8 +96,8 @@ def spent(loop: FastLoop) -> tuple[float, float, float]:
 
 def host_of(lab: Lab, state_path: Path) -> tuple[Any, Any]:
     """Sensor and writer of the lab's domains, with lock and pauses, as an agent has them."""
-    from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
+    from amp_nova.host.machine import OnlineTopology
     from amp_nova.host.sensor import LibvirtSensor
     from amp_nova.host.writer import Conditions, Writer
 

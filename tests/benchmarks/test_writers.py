@@ -93,8 +93,8 @@ def rate(guest: Any, seconds: float) -> float:
 def host_of(lab: Lab, writer: str) -> tuple[Any, Any]:
     """Sensor and writer of the lab's domains."""
     from amp_nova.agent.wiring import BACKENDS
-    from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
+    from amp_nova.host.machine import OnlineTopology
     from amp_nova.host.sensor import LibvirtSensor
     from amp_nova.host.writer import Conditions, Writer
 

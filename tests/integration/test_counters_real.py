@@ -64,8 +64,8 @@ def test_a_second_guest_does_not_touch_the_counts_of_the_first(guests):
 @pytest.fixture
 def host(lab):
     """The sensor as the agent has it, for the guests of this lab; it rescans more often."""
-    from amp_nova.host.hotplug import OnlineTopology
     from amp_nova.host.libvirt.hypervisor import Hypervisor
+    from amp_nova.host.machine import OnlineTopology
     from amp_nova.host.sensor import HostPaths, LibvirtSensor
     from amp_nova.model.topology import CoreType, PCpu, Topology
 

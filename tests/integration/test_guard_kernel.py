@@ -12,11 +12,13 @@ import pytest
 
 import amp_nova
 from amp_nova.guard import record
-from amp_nova.guard.record import Domain, Limit, Safe, State, Vcpu
+from amp_nova.guard.kernel import started
+from amp_nova.guard.record import Domain, State, Vcpu
+from amp_nova.model.bandwidth import Bandwidth, SafeState
 from tests.lab import until
 
 CPU = Path("/sys/fs/cgroup/cpu")
-SLOW, FAST = Limit(10_000, 20_000), Limit(5_000, 20_000)
+SLOW, FAST = Bandwidth(10_000, 20_000), Bandwidth(5_000, 20_000)
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not (CPU / "cpu.shares").exists() or {0, 1} - os.sched_getaffinity(0),
@@ -39,19 +41,20 @@ class Stand:
         """Its record: found without a limit and with the usual weight, on both CPUs."""
         vcpu = Vcpu(
             self.task,
-            record.started(self.task),
+            started(self.task),
             str(self.vcpu),
             self.vcpu.stat().st_ino,
             1,
             frozenset({0, 1}),
-            State(Limit(None), frozenset({0, 1})),
+            State(None, frozenset({0, 1})),
             safe,
         )
         process = f"/proc/{self.process.pid}"
         group, inode = str(self.group), self.group.stat().st_ino
-        started = record.started(process)
         name = self.group.name
-        return Domain(name, name, "", process, started, group, inode, 1024, 5120, {0: vcpu})
+        return Domain(
+            name, name, "", process, started(process), group, inode, 1024, 5120, {0: vcpu}
+        )
 
     def read(self, name, folder=None):
         return int(((folder or self.vcpu) / name).read_text())
@@ -85,8 +88,8 @@ def guard(tmp_path, stands):
     booked, victim = stands
     limits = ((frozenset({1}), SLOW), (frozenset({0}), FAST))
     folder = tmp_path / record.FOLDER
-    record.save(folder, booked.recorded(Safe(frozenset({1}), limits)))
-    record.save(folder, victim.recorded(Safe()))
+    record.save(folder, booked.recorded(SafeState(frozenset({1}), limits)))
+    record.save(folder, victim.recorded(SafeState()))
     started = []
 
     def start():

@@ -23,7 +23,7 @@ from amp_nova.agent import settings, wiring
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import __main__ as guard
 from amp_nova.guard import lease, record
-from amp_nova.host.cgroup import period_start
+from amp_nova.host import cgroups
 from amp_nova.host.writer import Writer
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
 from tests.lab import FAST, SLOW, until
@@ -162,7 +162,7 @@ BENCH: Bench | None = None
 def begin(folder: Path) -> None:
     """Set up a worker, which tries one system call after the other."""
     global BENCH
-    guard.LOCK_S, period_start.POLL_S = LOCK_S, POLL_S
+    guard.LOCK_S, cgroups.POLL_S = LOCK_S, POLL_S
     BENCH = Bench(folder / f"{os.getpid()}")
 
 

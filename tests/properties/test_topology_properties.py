@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.exceptions import TopologyUnknown
-from amp_nova.hardware.designs import NAME
+from amp_nova.hardware.designs import NAME, MachineFacts
 from amp_nova.hardware.detect import classify
-from amp_nova.hardware.facts import MachineFacts
-from amp_nova.host.sysfs.tree import read_facts
+from amp_nova.host.sysfs import read_facts
 from amp_nova.model import cpulist
 from tests import machines, trees
 

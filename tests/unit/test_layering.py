@@ -46,8 +46,13 @@ SHARED = (*DECISIONS, "amp_nova.ports", "amp_nova.plugins", EXCEPTIONS, VALUES)
 ONLY: dict[str, tuple[str, ...]] = {
     **{folder: (*DECISIONS[: PURE.index(folder) + 1], EXCEPTIONS, VALUES) for folder in PURE},
     "exceptions.py": (),
-    # The guard has to run when anything else of amp-nova cannot.
-    "guard": ("amp_nova.guard",),
+    # The guard has to run when anything else of amp-nova cannot: only values, without msgspec.
+    "guard": (
+        "amp_nova.guard",
+        "amp_nova.model.bandwidth",
+        "amp_nova.model.cpu_weight",
+        EXCEPTIONS,
+    ),
     "ports.py": (*DECISIONS, EXCEPTIONS),
     **{
         path: (*SHARED, *(f"amp_nova.{part}" for part in LOOP))
@@ -77,7 +82,7 @@ ONLY_BY = {
     "amp_nova.host": ("host", "cmd", "agent/wiring.py", "sim/commands/record.py"),
     "amp_nova.guard": (
         "guard",
-        "host/records.py",
+        "host",
         "agent/guarding.py",
         "agent/operator/release.py",
     ),
@@ -103,18 +108,19 @@ NEVER = {
 MADE_BY = {
     "Entitlement": ("control/entitlement.py",),
     "Quota": ("control/entitlement.py",),
-    "Change": ("control/changes.py", "sim/host.py"),
-    "Step": ("control/changes.py", "host/writer.py", "sim/host.py"),
+    "Change": ("control/changes.py", "host/writer.py", "sim/host.py"),
+    "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", "sim/host.py"),
 }
 
 # Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
 # priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
 # is no agent, so it must not depend on the agent's writer.
 CALLED_BY = {
-    "set_bandwidth": ("host/cgroup/backend.py",),
-    "forbid_burst": ("host/cgroup/backend.py",),
-    "set_weight": ("host/writer.py", "host/cgroup/backend.py", "guard/restore.py"),
-    "sched_setaffinity": ("host/cgroup/backend.py", "guard/kernel.py"),
+    "set_bandwidth": ("host/writer.py", "guard/restore.py"),
+    "set_shares": ("host/writer.py", "guard/restore.py"),
+    "set_weight": ("host/writer.py",),
+    "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
+    "sched_setaffinity": ("guard/kernel.py",),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),
@@ -457,16 +463,17 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
     root = tree_of(
         tmp_path,
         control__entitlement="Entitlement(1)\nQuota(2)",
-        host__cgroup__backend="import os\nos.sched_setaffinity(1, {2})\ng.set_bandwidth(None)",
+        guard__kernel="import os\nos.sched_setaffinity(1, {2})",
+        host__writer="g.set_bandwidth(None)",
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
-        host__io__threads="import os\nos.sched_setaffinity(1, {2})",
+        host__io_threads="import os\nos.sched_setaffinity(1, {2})",
     )
 
     assert decider_faults(root) == [
         "agent/fast_loop.py may not make Step",
-        "host/io/threads.py may not call sched_setaffinity",
+        "host/io_threads.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",
         "policies/x.py may not make Entitlement",
     ]

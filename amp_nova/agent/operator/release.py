@@ -16,7 +16,7 @@ from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
 from amp_nova.guard import record
-from amp_nova.guard.restore import found, restore
+from amp_nova.guard.restore import original, restore
 from amp_nova.model import cpu_weight
 from amp_nova.model.observation import DomainReading
 from amp_nova.ports import IoPort
@@ -157,7 +157,7 @@ def _restore(host: _Host, uuid: str, *, dry_run: bool) -> tuple[list[str], list[
     managed = uuid in host.moved
     through_libvirt = reading is not None and host.writer is not None and host.writer.in_definition
     if domain is not None and not through_libvirt:
-        done = restore(domain, found, dry_run=dry_run)
+        done = restore(domain, original, dry_run=dry_run)
         changes, left = done.changes, done.left
         managed |= done.vcpus or any(v.safe.limits for v in domain.vcpus.values())
     elif reading is not None and host.writer is not None:

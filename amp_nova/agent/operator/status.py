@@ -4,7 +4,7 @@ from typing import Any
 
 from amp_nova.accounting.delivery import CAUSES
 from amp_nova.agent.cycle import Cycle, DomainRecord, VcpuRecord
-from amp_nova.model.allocation import described
+from amp_nova.model.bandwidth import described
 
 SOURCES = {
     "sampling": "it ran on both",

@@ -35,9 +35,9 @@ def read(path: str | Path) -> Calibration:
                 f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
                 f" {AGAIN}"
             )
-        found = msgspec.json.decode(text, type=Calibration)
-        _check(found)
-        return found
+        calibration = msgspec.json.decode(text, type=Calibration)
+        _check(calibration)
+        return calibration
     except OSError as exc:
         raise CalibrationInvalid(
             f"the calibration {path} cannot be read: {exc.strerror}; name another file or {AGAIN}"
@@ -49,17 +49,17 @@ def read(path: str | Path) -> Calibration:
 def date(made: Provenance) -> datetime:
     """When a calibration was made; ``ValueError`` if its date is malformed."""
     try:
-        found = datetime.fromisoformat(made.date)
+        when = datetime.fromisoformat(made.date)
     except ValueError:
         raise ValueError(f"'provenance.date' is {made.date!r}, not a date") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
-def _check(found: Calibration) -> None:
+def _check(calibration: Calibration) -> None:
     """Raise ``ValueError`` if a value has the right type but is impossible."""
-    if not found.core_types:
+    if not calibration.core_types:
         raise ValueError("'core_types' is empty")
-    for result in found.core_types:
+    for result in calibration.core_types:
         for name in ("coefficient", "nominal_ips"):
             value = getattr(result, name)
             if value is not None and not 0 < value.low <= value.value <= value.high:
@@ -67,12 +67,14 @@ def _check(found: Calibration) -> None:
                     f"'{name}' of core type '{result.name}' is {value.value!r} between"
                     f" {value.low!r} and {value.high!r}"
                 )
-    for sample in found.samples:
+    for sample in calibration.samples:
         if not (sample.ops > 0 and sample.cpu_s > 0 and sample.wall_s > 0):
             raise ValueError(f"a sample of core type '{sample.core_type}' is not above 0")
-    if found.reference_host is None and found.reference not in {t.name for t in found.core_types}:
-        raise ValueError(f"'reference' is {found.reference!r}, not one of its core types")
-    date(found.provenance)
+    if calibration.reference_host is None and calibration.reference not in {
+        t.name for t in calibration.core_types
+    }:
+        raise ValueError(f"'reference' is {calibration.reference!r}, not one of its core types")
+    date(calibration.provenance)
 
 
 def write(path: str | Path, calibration: Calibration) -> None:

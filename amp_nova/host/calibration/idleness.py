@@ -37,7 +37,7 @@ def load_between(
     before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]
 ) -> dict[int, Load]:
     """Load of every pCPU between two readings of ``ticks``."""
-    found = {}
+    load_of = {}
     for pcpu, now in after.items():
         then = before.get(pcpu)
         if then is None:  # came online in between
@@ -48,8 +48,8 @@ def load_between(
         busy = user + nice + system + irq + softirq
         total = busy + idle + iowait + steal
         # the counters of a tickless idle pCPU may not move at all
-        found[pcpu] = Load(busy / total, steal / total) if total else Load(0.0, 0.0)
-    return found
+        load_of[pcpu] = Load(busy / total, steal / total) if total else Load(0.0, 0.0)
+    return load_of
 
 
 def ticks(root: str) -> dict[int, list[int]]:
@@ -58,18 +58,18 @@ def ticks(root: str) -> dict[int, list[int]]:
     Raises ``CalibrationInvalid`` if the file cannot be read.
     """
     path = Path(root, "proc/stat")
-    found = {}
+    counters = {}
     try:
         for line in path.read_text().splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name != "cpu":
                 values = [int(f) for f in fields[:8]]
-                found[int(name[3:])] = values + [0] * (8 - len(values))
+                counters[int(name[3:])] = values + [0] * (8 - len(values))
     except (OSError, ValueError) as exc:
         raise CalibrationInvalid(
             f"{path} does not say how busy the pCPUs are ({exc}); pass --force to measure anyway"
         ) from exc
-    return found
+    return counters
 
 
 def idlest(topology: Topology, core_type: str, load_of: Mapping[int, Load]) -> int:
@@ -103,5 +103,5 @@ def why_busy(
 def _core_load(topology: Topology, pcpu: int, load_of: Mapping[int, Load]) -> Load:
     """The load of the busiest hardware thread of a pCPU's core."""
     siblings = next(p.siblings for p in topology.pcpus if p.id == pcpu) or (pcpu,)
-    found = [load_of.get(p, Load(0.0, 0.0)) for p in siblings]
-    return Load(max(x.busy_ratio for x in found), max(x.steal_ratio for x in found))
+    threads = [load_of.get(p, Load(0.0, 0.0)) for p in siblings]
+    return Load(max(x.busy_ratio for x in threads), max(x.steal_ratio for x in threads))

@@ -1,6 +1,5 @@
 """Which machine a calibration was made on, and whether that is this one."""
 
-import contextlib
 import dataclasses
 import os
 import socket
@@ -11,7 +10,7 @@ from amp_nova.hardware import coefficients
 from amp_nova.hardware.calibration import Calibration, Provenance
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.file import AGAIN
-from amp_nova.host.sysfs.tree import Tree
+from amp_nova.host.sysfs import Tree, cpuinfo
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
 
@@ -22,13 +21,18 @@ STALE_AFTER_DAYS = 180
 
 def machine(root: str = "/") -> dict[str, str | None]:
     """What determines the speed of the cores; values that differ between pCPUs are joined by +."""
-    cpu, tree, info = "sys/devices/system/cpu", Tree(root), _cpuinfo(root)
-    arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info.get(k)))
+    cpu, tree = "sys/devices/system/cpu", Tree(root)
+    entries = cpuinfo(tree).values()
+
+    def info(key: str) -> str | None:
+        return " + ".join(sorted({e[key] for e in entries if e.get(key)})) or None
+
+    arm = " ".join(v for k in ("CPU implementer", "CPU part") if (v := info(k)))
     ids = tree.numbered(cpu, "cpu")
     governors = {tree.text(f"{cpu}/cpu{i}/cpufreq/scaling_governor") for i in ids}
     return {
-        "cpu_model": info.get("model name") or info.get("cpu") or arm or None,
-        "microcode": info.get("microcode"),
+        "cpu_model": info("model name") or info("cpu") or arm or None,
+        "microcode": info("microcode"),
         "governor": " + ".join(sorted(filter(None, governors))) or None,
         "turbo": _turbo(tree, cpu),
         "smt": tree.text(f"{cpu}/smt/control"),
@@ -40,26 +44,17 @@ def of_run(
     stress_ng_version: str, run_s: int, repeat: int, forced: bool, root: str = "/"
 ) -> Provenance:
     """The provenance of a calibration that is made now, on this machine."""
-    found = machine(root)
-    found["kernel_release"] = found["kernel_release"] or os.uname().release
+    about = machine(root)
+    about["kernel_release"] = about["kernel_release"] or os.uname().release
     return Provenance(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         host=socket.gethostname(),
-        **found,  # type: ignore[arg-type]  # kernel_release is never None
+        **about,  # type: ignore[arg-type]  # kernel_release is never None
         stress_ng_version=stress_ng_version,
         run_s=run_s,
         repeat=repeat,
         forced=forced,
     )
-
-
-def _cpuinfo(root: str) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
-    with contextlib.suppress(OSError):
-        for line in Path(root, "proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            found.setdefault(key.strip(), set()).add(value.strip())
-    return {key: " + ".join(sorted(values)) for key, values in found.items()}
 
 
 def _turbo(tree: Tree, cpu: str) -> str | None:
@@ -89,24 +84,25 @@ def apply(
     """
     if not str(path) or not os.path.lexists(path):
         return topology
-    found = file.read(path)
+    calibration = file.read(path)
     state = machine(root)
-    if foreign := _mismatch(found, topology, state["cpu_model"]):
+    if foreign := _mismatch(calibration, topology, state["cpu_model"]):
         return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
-    doubts = _changes(found, state) + _age(found, now or datetime.now(UTC))
+    doubts = _changes(calibration, state) + _age(calibration, now or datetime.now(UTC))
     warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
-    if found.reference != topology.reference and found.reference_host is None:
+    if calibration.reference != topology.reference and calibration.reference_host is None:
         warnings.append(
-            f"the calibration {path} is relative to '{found.reference}', not to"
-            f" '{topology.reference}'; set [topology] reference = {found.reference}, or {AGAIN}"
+            f"the calibration {path} is relative to '{calibration.reference}', not to"
+            f" '{topology.reference}'; set [topology] reference = {calibration.reference}, or"
+            f" {AGAIN}"
         )
     measured = {
         t.name: (t.coefficient.value, t.nominal_ips.value if t.nominal_ips else None)
-        for t in found.core_types
+        for t in calibration.core_types
         if topology.pcpus_of(t.name)
     }
-    busy = {t.name: t.smt_busy_factor.value for t in found.core_types if t.smt_busy_factor}
-    clocks = {t.name: t.clock_hz.value for t in found.core_types if t.clock_hz}
+    busy = {t.name: t.smt_busy_factor.value for t in calibration.core_types if t.smt_busy_factor}
+    clocks = {t.name: t.clock_hz.value for t in calibration.core_types if t.clock_hz}
     types = tuple(
         dataclasses.replace(
             t,
@@ -116,7 +112,7 @@ def apply(
         )
         for t in topology.core_types
     )
-    relative = dataclasses.replace(topology, core_types=types, reference=found.reference)
+    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
     return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
 
 
@@ -124,12 +120,12 @@ def _warned(topology: Topology, *warnings: str) -> Topology:
     return dataclasses.replace(topology, warnings=topology.warnings + warnings)
 
 
-def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> str | None:
+def _mismatch(calibration: Calibration, topology: Topology, cpu_model: str | None) -> str | None:
     """Why this calibration belongs to another machine, ``None`` if it belongs to this one."""
-    calibrated_model = found.provenance.cpu_model
+    calibrated_model = calibration.provenance.cpu_model
     if calibrated_model != cpu_model:
         return f"it was made on CPU model '{calibrated_model}', but this is '{cpu_model}'"
-    calibrated = {t.name: frozenset(t.pcpus) for t in found.core_types}
+    calibrated = {t.name: frozenset(t.pcpus) for t in calibration.core_types}
     here = {t.name: topology.pcpus_of(t.name) for t in topology.core_types}
     offline = set(topology.offline)
     # A core type whose cores are all offline is not detected; the others keep their coefficients.
@@ -142,13 +138,13 @@ def _mismatch(found: Calibration, topology: Topology, cpu_model: str | None) -> 
                 f"core type '{name}' was pCPUs {cpulist.show(calibrated[name])} and is"
                 f" {cpulist.show(ids) or 'none'}"
             )
-    if topology.reference not in (*here, found.reference):
-        return f"it is relative to '{found.reference}', not to '{topology.reference}'"
+    if topology.reference not in (*here, calibration.reference):
+        return f"it is relative to '{calibration.reference}', not to '{topology.reference}'"
     return None
 
 
-def _changes(found: Calibration, state: dict[str, str | None]) -> list[str]:
-    then = dataclasses.asdict(found.provenance)
+def _changes(calibration: Calibration, state: dict[str, str | None]) -> list[str]:
+    then = dataclasses.asdict(calibration.provenance)
     return [
         f"{name.replace('_', ' ')} was {_shown(then[name])} and is {_shown(value)}"
         for name, value in state.items()
@@ -160,6 +156,6 @@ def _shown(value: str | None) -> str:
     return "unknown" if value is None else f"'{value}'"
 
 
-def _age(found: Calibration, now: datetime) -> list[str]:
-    days = (now - file.date(found.provenance)).days
+def _age(calibration: Calibration, now: datetime) -> list[str]:
+    days = (now - file.date(calibration.provenance)).days
     return [f"it is {days} days old"] if days > STALE_AFTER_DAYS else []

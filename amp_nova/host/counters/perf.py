@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from amp_nova.exceptions import CountersUnavailable
+from amp_nova.host.sysfs import Tree
 from amp_nova.model import cpulist
 
 TYPE_HARDWARE = 0
@@ -112,37 +113,31 @@ def _perf_event_open(number: int, attr: bytes, tid: int, group: int) -> int:
 def why(exc: OSError, what: str = "instructions", root: str | Path = "/") -> str:
     """One sentence on why the kernel refused to count, and what to do about it."""
     if exc.errno in (errno.EACCES, errno.EPERM):
+        paranoid = Tree(root).text("proc/sys/kernel/perf_event_paranoid") or "unknown"
         return (
-            f"this user may not count {what}: kernel.perf_event_paranoid is {_paranoid(root)}; run"
+            f"this user may not count {what}: kernel.perf_event_paranoid is {paranoid}; run"
             " as root, grant CAP_PERFMON, or lower it"
         )
     text = _REASONS.get(exc.errno or 0, f"the kernel refused to count {{what}}: {exc.strerror}")
     return text.format(what=what)
 
 
-def _paranoid(root: str | Path) -> str:
-    try:
-        return Path(root, "proc/sys/kernel/perf_event_paranoid").read_text().strip()
-    except OSError:
-        return "unknown"
-
-
 def pmus(root: str | Path = "/") -> tuple[Pmu, ...]:
     """The PMUs of this machine: one for each core type, or one for all cores."""
-    found = tuple(pmu for pmu, _ in _listed(root))
-    return found if len(found) > 1 else (Pmu("cpu"),)
+    listed = tuple(pmu for pmu, _ in _listed(root))
+    return listed if len(listed) > 1 else (Pmu("cpu"),)
 
 
 def _listed(root: str | Path) -> list[tuple[Pmu, frozenset[int]]]:
     """Every PMU that lists its pCPUs, with those pCPUs."""
-    found = []
+    listed = []
     for path in sorted(Path(root, _DEVICES).glob("*/cpus")):
         try:
             pcpus = frozenset(cpulist.parse(path.read_text()))
-            found.append((Pmu(path.parent.name, int(path.with_name("type").read_text())), pcpus))
+            listed.append((Pmu(path.parent.name, int(path.with_name("type").read_text())), pcpus))
         except (OSError, ValueError):
             continue
-    return found
+    return listed
 
 
 def mediated(root: str | Path = "/") -> str | None:
@@ -150,15 +145,13 @@ def mediated(root: str | Path = "/") -> str | None:
 
     The kernel then refuses a counter on the host or, if the counter is opened first, the vCPU.
     """
-    for path in sorted(Path(root, "sys/module").glob("kvm*/parameters/enable_mediated_pmu")):
-        try:
-            if path.read_text().strip() in ("Y", "1"):
-                return (
-                    "KVM gives the hardware counters to its guests (mediated vPMU): load"
-                    f" {path.parts[-3]} with enable_mediated_pmu=0 to count on the host"
-                )
-        except OSError:
-            continue
+    tree = Tree(root)
+    for path in sorted(Path(root).glob("sys/module/kvm*/parameters/enable_mediated_pmu")):
+        if tree.text(str(path.relative_to(root))) in ("Y", "1"):
+            return (
+                "KVM gives the hardware counters to its guests (mediated vPMU): load"
+                f" {path.parts[-3]} with enable_mediated_pmu=0 to count on the host"
+            )
     return None
 
 

@@ -42,11 +42,11 @@ class GroupReading(NamedTuple):
 def _gains(before: GroupReading, now: GroupReading) -> tuple[int | None, ...]:
     """The increase of each value; ``CountersUnavailable`` if a counter went backwards."""
     pairs = zip(before.values, now.values, strict=True)
-    found = tuple(None if a is None or b is None else b - a for a, b in pairs)
+    gains = tuple(None if a is None or b is None else b - a for a, b in pairs)
     times = now.running_ns - before.running_ns, now.enabled_ns - before.enabled_ns
-    if min(*times, *(gain for gain in found if gain is not None)) < 0:
+    if min(*times, *(gain for gain in gains if gain is not None)) < 0:
         raise CountersUnavailable("the hardware counters went backwards")
-    return found
+    return gains
 
 
 class Tally:
@@ -147,11 +147,14 @@ class PerfCounter:
     @property
     def note(self) -> str | None:
         """The limitations of this counter, ``None`` if there are none."""
-        found = self._limitations
+        limitations = self._limitations
         if self._tally.shared_ratio > SHARED_RATIO:
             what = "omitted" if len(self._groups) > 1 else "estimated"
-            found = [*found, f"others use the counters at times; counts of those times are {what}"]
-        return "; ".join(found) or None
+            limitations = [
+                *limitations,
+                f"others use the counters at times; counts of those times are {what}",
+            ]
+        return "; ".join(limitations) or None
 
     def read(self) -> Counts | None:
         """Counts since the counter was opened.

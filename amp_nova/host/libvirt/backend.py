@@ -10,14 +10,12 @@ from dataclasses import replace
 import libvirt
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.groups import PERIOD_US
-from amp_nova.host.libvirt import mark
+from amp_nova.guard.kernel import PERIOD_US
+from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark
 from amp_nova.host.libvirt.hypervisor import Hypervisor
-from amp_nova.host.libvirt.mark import Mark
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpulist
-from amp_nova.model.allocation import Step
-from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import VcpuKey
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -53,13 +51,11 @@ class LibvirtBackend:
             domain.setSchedulerParametersFlags({"cpu_shares": shares}, LIVE)
 
         self._write(resource, write, {"cputune.cpu_shares": shares}, made)
-        threads.domain.check(weight)
+        threads.domain.check(shares)
 
     def _limit(self, resource: str, thread: VcpuThread, wanted: Bandwidth | None) -> None:
         if burst_us := thread.group.burst_us:
-            raise ActuationFailed(
-                f"vCPU {thread.index} has a burst of {burst_us} us, which libvirt cannot end"
-            )
+            raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot end")
         ours, tunables = self._mark(resource), _bandwidth(thread, wanted)
         made = replace(ours, quota=True)
 
@@ -84,7 +80,7 @@ class LibvirtBackend:
         self._write(resource, write, {f"cputune.vcpupin{index}": cpulist.show(pcpus)}, made)
 
     def _mark(self, resource: str) -> Mark:
-        number, known = self._marks.get(resource, (-1, mark.NO_MARK))
+        number, known = self._marks.get(resource, (-1, NO_MARK))
         if number == self._hypervisor.number(resource):
             return known
         return self._hypervisor.definition(resource).mark
@@ -98,7 +94,7 @@ def _write_mark(domain: libvirt.virDomain, now: Mark, wanted: Mark) -> None:
     """Called before any other write, so that nothing is ever set without being marked."""
     if wanted != now:
         kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-        domain.setMetadata(kind, wanted.xml(), mark.PREFIX, mark.URI, LIVE)
+        domain.setMetadata(kind, wanted.xml(), MARK_PREFIX, MARK_URI, LIVE)
 
 
 def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:

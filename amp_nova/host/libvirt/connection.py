@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import libvirt
 
 from amp_nova.exceptions import HypervisorUnavailable
-from amp_nova.host.libvirt.mark import URI
+from amp_nova.host.libvirt.domain_xml import MARK_URI
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class _News:
             told = details[0] if details else None
             if isinstance(told, dict) and told.items() <= expected.items():
                 return
-            if URI in details:  # amp-nova's own metadata
+            if MARK_URI in details:  # amp-nova's own metadata
                 return
         self.changed(uuid)
 

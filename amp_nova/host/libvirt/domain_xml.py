@@ -1,14 +1,19 @@
-"""The parts of a domain's XML that amp-nova needs, including Nova's metadata."""
+"""The parts of a domain's XML that amp-nova needs: Nova's metadata, its I/O, and amp-nova's mark.
+
+Quota, shares and pins that amp-nova sets through libvirt look like the domain's own, even to an
+agent that starts later, and they travel with a live migration to a host where they may be wrong.
+The mark in the domain's metadata travels with them, and says which of them amp-nova set.
+"""
 
 import fnmatch
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import NAMESPACE
-from amp_nova.host.libvirt import io_definition, mark
-from amp_nova.host.libvirt.io_definition import IoDefinition
-from amp_nova.host.libvirt.mark import NO_MARK, Mark
+from amp_nova.model import cpulist
 from amp_nova.model.cpulist import parse_cpuset
 from amp_nova.model.observation import Domain
 
@@ -16,6 +21,83 @@ NOVA = "{http://openstack.org/xmlns/libvirt/nova/1.1}"
 """Namespace of Nova's metadata, which includes the flavor's extra specs since Nova 32.0."""
 VCPUS_MAX = 1 << 13
 """More vCPUs than any hypervisor supports: a greater count is garbage."""
+OTHERS = frozenset({"hostdev", "vdpa", "vhostuser"})
+"""Types of interfaces whose traffic is not carried by threads of the domain."""
+_BYTES = 1000
+"""libvirt states bandwidth in kilobytes per second."""
+MARK_URI = "urn:amp-nova:tuning:1"
+MARK_PREFIX = "amp"
+PCpus = frozenset[int]
+
+
+class Pin(NamedTuple):
+    """The pCPUs that amp-nova pinned a vCPU to, and its pin before (``None``: it had none)."""
+
+    pcpus: PCpus
+    before: PCpus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whether the quota and the shares in a definition are amp-nova's, and which pins are."""
+
+    quota: bool = False
+    shares: bool = False
+    pins: Mapping[int, Pin] = field(default_factory=dict)
+
+    def original(self, pins: Mapping[int, PCpus]) -> dict[int, PCpus]:
+        """The pins of a definition, with those that amp-nova set replaced by those before."""
+        pins_before = {}
+        for index, pcpus in pins.items():
+            ours = self.pins.get(index)
+            before = pcpus if ours is None or ours.pcpus != pcpus else ours.before
+            if before is not None:
+                pins_before[index] = before
+        return pins_before
+
+    def pinned(self, index: int, pcpus: PCpus, before: PCpus | None) -> "Mark":
+        """A copy with one more pin; ``before``: the definition's pin without amp-nova."""
+        return replace(self, pins={**self.pins, index: Pin(pcpus, before)})
+
+    def xml(self) -> str:
+        """The mark as an XML element."""
+        root = ET.Element("tuning", quota=_yes(self.quota), shares=_yes(self.shares))
+        for index, pin in sorted(self.pins.items()):
+            about = {"vcpu": str(index), "cpuset": cpulist.show(pin.pcpus)}
+            if pin.before is not None:
+                about["before"] = cpulist.show(pin.before)
+            ET.SubElement(root, "pin", about)
+        return ET.tostring(root, encoding="unicode")
+
+
+NO_MARK = Mark()
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceXml:
+    """One interface: its host device (``None``: it has none) and its limits.
+
+    ``host_view``: the device counts in the same direction as the guest (macvtap); a tap counts in
+    the opposite one.
+    """
+
+    device: str | None
+    host_view: bool = False
+    in_limit_bytes_s: float | None = None
+    out_limit_bytes_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IoDefinition:
+    """Pins (``None``: not pinned) and interfaces of one domain.
+
+    ``problem``: why it cannot be parsed; then only the domain's I/O is ignored.
+    """
+
+    emulator: frozenset[int] | None = None
+    iothreads: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    interfaces: tuple[InterfaceXml, ...] = ()
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +159,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
             if fnmatch.fnmatchcase(name, fallback.pattern):
                 specs = {**specs, **fallback.specs}
                 break
-    ours = mark.read(root)
+    ours = _read_mark(root)
     instance = f"metadata/{NOVA}instance"
     domain = Domain(
         resource=uuid,
@@ -97,6 +179,66 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
         int(pin.get("vcpu") or -1): parse_cpuset(pin.get("cpuset") or "")
         for pin in root.iterfind("cputune/vcpupin")
     }
-    io, pins = io_definition.parse(root), ours.original(pins)
+    io, pins = _parse_io(root), ours.original(pins)
     usable, emulated = parse_cpuset(cpuset) if cpuset else None, root.get("type") == "qemu"
     return DomainXml(domain, usable, pins, io, ours, emulated)
+
+
+def _read_mark(domain: ET.Element) -> Mark:
+    """The mark in a domain's definition; an unreadable one counts as none."""
+    root = domain.find(f"metadata/{{{MARK_URI}}}tuning")
+    if root is None:
+        return NO_MARK
+    try:
+        pins = {}
+        for pin in root.iterfind(f"{{{MARK_URI}}}pin"):
+            index, before = int(pin.get("vcpu", "")), pin.get("before")
+            if not 0 <= index < VCPUS_MAX:
+                raise ValueError(index)
+            pcpus = parse_cpuset(pin.get("cpuset", ""))
+            pins[index] = Pin(pcpus, None if before is None else parse_cpuset(before))
+    except ValueError:
+        return NO_MARK
+    return Mark(root.get("quota") == "yes", root.get("shares") == "yes", pins)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _parse_io(root: ET.Element) -> IoDefinition:
+    """Parse the I/O part of a domain's XML."""
+    try:
+        return _io(root)
+    except ValueError as exc:
+        return IoDefinition(problem=sentence(f"its pins or interfaces cannot be read: {exc}"))
+
+
+def _io(root: ET.Element) -> IoDefinition:
+    pin = root.find("cputune/emulatorpin")
+    return IoDefinition(
+        None if pin is None else parse_cpuset(pin.get("cpuset") or ""),
+        {
+            int(e.get("iothread") or -1): parse_cpuset(e.get("cpuset") or "")
+            for e in root.iterfind("cputune/iothreadpin")
+        },
+        tuple(
+            _interface(e) for e in root.iterfind("devices/interface") if e.get("type") not in OTHERS
+        ),
+    )
+
+
+def _interface(element: ET.Element) -> InterfaceXml:
+    target = element.find("target")
+    return InterfaceXml(
+        None if target is None else target.get("dev"),
+        element.get("type") == "direct",
+        _limit_bytes_s(element, "inbound"),
+        _limit_bytes_s(element, "outbound"),
+    )
+
+
+def _limit_bytes_s(element: ET.Element, direction: str) -> float | None:
+    limits = element.find(f"bandwidth/{direction}")
+    average = None if limits is None else limits.get("average")
+    return int(average) * _BYTES or None if average else None

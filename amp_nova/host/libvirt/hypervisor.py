@@ -18,7 +18,7 @@ from amp_nova.model.observation import Domain
 LOG = logging.getLogger(__name__)
 
 
-class _Known(NamedTuple):
+class _Listing(NamedTuple):
     """One domain: its id (-1 if it is not running), its definition, and libvirt's handle of it."""
 
     number: int
@@ -50,7 +50,7 @@ class Hypervisor:
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._due_s = 0.0
-        self._known: dict[str, _Known] | None = None
+        self._listings: dict[str, _Listing] | None = None
 
     @property
     def calls(self) -> int:
@@ -77,23 +77,31 @@ class Hypervisor:
         Raises:
             HypervisorUnavailable: libvirt has never answered.
         """
-        self._connection.begin(patient=self._known is None)
+        self._connection.begin(patient=self._listings is None)
         try:
             self._refresh()
         except NotYet:  # slow is not unavailable
-            if self._known is None:
+            if self._listings is None:
                 raise
         except HypervisorUnavailable as exc:
-            if self._known is None:
+            if self._listings is None:
                 raise
             if self.available:
                 LOG.warning("%s; continuing with the domains known so far", exc)
             self.available = False
-        return {uuid: known.xml for uuid, known in (self._known or {}).items() if known.number >= 0}
+        return {
+            uuid: listing.xml
+            for uuid, listing in (self._listings or {}).items()
+            if listing.number >= 0
+        }
 
     def inactive(self) -> dict[str, DomainXml]:
         """Domains that are defined but not running, by UUID, as of the last call of ``domains``."""
-        return {uuid: known.xml for uuid, known in (self._known or {}).items() if known.number < 0}
+        return {
+            uuid: listing.xml
+            for uuid, listing in (self._listings or {}).items()
+            if listing.number < 0
+        }
 
     def definition(self, uuid: str) -> DomainXml:
         """A domain's definition as last read."""
@@ -114,7 +122,9 @@ class Hypervisor:
         """
         handle, name = self._here(uuid).handle, WRITE + uuid
         if self._connection.exhausted:
-            raise NotYet("this cycle has no time left to wait for libvirt; the next one continues")
+            raise NotYet(
+                "this cycle has no time left to wait for libvirt; continuing with the next cycle"
+            )
         self._connection.expect(uuid, told)
 
         def function() -> None:
@@ -124,11 +134,11 @@ class Hypervisor:
             self._connection.call(name, function)
         self._connection.call(name, function)
 
-    def _here(self, uuid: str) -> _Known:
-        known = (self._known or {}).get(uuid)
-        if known is None:
-            raise HypervisorUnavailable("libvirt does not list its domain any more")
-        return known
+    def _here(self, uuid: str) -> _Listing:
+        listing = (self._listings or {}).get(uuid)
+        if listing is None:
+            raise HypervisorUnavailable("libvirt no longer lists its domain")
+        return listing
 
     def _on_change(self, uuid: str | None) -> None:
         """A domain changed or, without a UUID, the connection was closed."""
@@ -158,24 +168,24 @@ class Hypervisor:
 
     def _list(self, changed: set[str], events: set[str]) -> None:
         listed = [d for d in self._connection.domains() if self._wanted(d.name())]
-        known, found = self._known or {}, {}
-        if self._known is None:
+        earlier, listings = self._listings or {}, {}
+        if self._listings is None:
             self._connection.begin(patient=False)
         for domain in listed:
             uuid, number = domain.UUIDString(), domain.ID()
-            before = known.get(uuid)
+            before = earlier.get(uuid)
             if before is not None and before.number == number and uuid not in changed:
-                found[uuid] = before._replace(handle=domain)
+                listings[uuid] = before._replace(handle=domain)
                 continue
             if uuid in events and self._connection.late(uuid):
                 self._read_again(uuid)  # the answer under way may be older than the event
             if (xml := self._describe(domain, before)) is not None:
-                found[uuid] = _Known(number, xml, domain)
-        self._known = found
+                listings[uuid] = _Listing(number, xml, domain)
+        self._listings = listings
         self._connection.keep({domain.UUIDString() for domain in listed})
         self.available = True
 
-    def _describe(self, domain: Any, known: _Known | None) -> DomainXml | None:
+    def _describe(self, domain: Any, listing: _Listing | None) -> DomainXml | None:
         """A domain's definition; the last known one (or ``None``) if libvirt does not answer."""
         name, uuid = domain.name(), domain.UUIDString()
         late = self._connection.late(uuid)
@@ -184,7 +194,7 @@ class Hypervisor:
         except ValueError as exc:
             problem = sentence(f"its definition cannot be read ({exc})")
             LOG.warning("%s: %s", name, problem)
-            last = DomainXml(Domain(uuid, name, 0), None, {}) if known is None else known.xml
+            last = DomainXml(Domain(uuid, name, 0), None, {}) if listing is None else listing.xml
             return replace(last, domain=replace(last.domain, problem=problem))
         except HypervisorUnavailable as exc:
             if not late:
@@ -192,7 +202,7 @@ class Hypervisor:
                 LOG.log(level, "%s: %s", name, exc)
             if not self._connection.late(uuid):  # it failed
                 self._read_again(uuid)
-            return known.xml if known else None
+            return listing.xml if listing else None
 
     def _read_again(self, uuid: str) -> None:
         """Read a domain's definition in the next cycle."""

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from amp_nova.hardware.relative_speed import alone_shares, running_at_a_time, speed_over
+from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import HostView, VcpuView

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from amp_nova.hardware.relative_speed import gain, speed
+from amp_nova.hardware.effective_speed import gain, speed
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.core_shares import Score

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amp_nova.hardware.relative_speed import speed
+from amp_nova.hardware.effective_speed import speed
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling.speedup import Estimate
 from amp_nova.sim.recording.phases import SPEEDUP_STEP_RATIO, Phase, phases

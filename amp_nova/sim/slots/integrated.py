@@ -34,7 +34,7 @@ because its vCPUs with SR left take the others along.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from amp_nova.hardware.relative_speed import gain
+from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.integrated import IntegratedPolicy

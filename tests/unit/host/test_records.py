@@ -8,10 +8,11 @@ import pytest
 
 from amp_nova.agent.loop import Loop
 from amp_nova.guard import record
-from amp_nova.guard.record import Limit, State
+from amp_nova.guard.record import State
 from amp_nova.host import records
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
+from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import Node, put, resource
 
 NAME = "instance-00000001"
@@ -59,12 +60,12 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
         seen.append(agent.recorded())
         write(*arguments)
 
-    monkeypatch.setattr("amp_nova.host.cgroup.groups._write", spy)
+    monkeypatch.setattr("amp_nova.guard.kernel._write", spy)
     agent.loop.cycle()
 
     first = seen[0]
-    assert first.vcpus[0].found == State(Limit(30000, 50000), EVERYWHERE)
-    assert first.vcpus[1].found == State(Limit(None), EVERYWHERE)
+    assert first.vcpus[0].found == State(Bandwidth(30000, 50000), EVERYWHERE)
+    assert first.vcpus[1].found == State(None, EVERYWHERE)
     assert first.vcpus[0].inode == os.stat(node.host.group(NAME, "vcpu0")).st_ino
     assert (first.started, first.vcpus[0].started) == ("77", "77")
     assert [limit.cores for _, limit in first.vcpus[0].safe.limits] == [0.5, 0.25]
@@ -84,21 +85,6 @@ def test_a_later_start_never_overwrites_what_was_found(node, start):
     assert second.recorded() == before
 
 
-def test_another_process_is_recorded_anew(node, start):
-    """The instance was stopped and started: what was found of the old one says nothing."""
-    agent = start()
-    agent.loop.cycle()
-    node.host.stop()
-    node.host.start(NAME, pid=4200, began=99)
-    put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
-    node.sensor.reread()
-
-    agent.loop.cycle()
-
-    assert agent.recorded().started == "99"
-    assert agent.recorded().vcpus[0].found.limit == Limit(30000, 50000)
-
-
 def test_an_idle_cycle_writes_no_record(node, start):
     """The file stays the very same one."""
     agent = start()
@@ -112,23 +98,49 @@ def test_an_idle_cycle_writes_no_record(node, start):
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
 
 
-def test_what_cannot_be_recorded_is_not_changed(node, start, monkeypatch):
-    """A full disk: the failure says so, and the next cycle tries again."""
+@pytest.mark.parametrize(
+    "fault", [OSError(28, "No space left on device"), ValueError("odd"), IndexError("odd")]
+)
+def test_what_cannot_be_recorded_is_not_changed(node, start, monkeypatch, fault):
+    """Whatever the reason; others are not affected, and the next cycle tries again."""
+    node.start("other", pid=4100, specs=HALF)
+    agent, make = start(), records._domain
 
-    def full(_folder, _domain):
-        raise OSError(28, "No space left on device")
+    def fails(domain, *arguments):
+        if domain.resource == R:
+            raise fault
+        return make(domain, *arguments)
 
-    agent = start()
-    writes = node.kernel.writes
     with monkeypatch.context() as patched:
-        patched.setattr(record, "save", full)
+        patched.setattr(records, "_domain", fails)
         failures = agent.loop.cycle().outcome.failures
 
-    assert node.kernel.writes == writes
-    assert {f.reason for f in failures.values()} == {"unrecorded"}
-    assert "No space left on device" in failures[R, 0].message
+    assert {key[0]: f.reason for key, f in failures.items()} == {R: "unrecorded"}
+    assert (getattr(fault, "strerror", None) or str(fault)) in failures[R, 0].message
+    assert node.host.limit(NAME).split()[0] == "max"
+    assert node.host.limit("other").split()[0] != "max"
     assert agent.loop.cycle().outcome.failures == {}
     assert agent.recorded() is not None
+
+
+@pytest.mark.parametrize("removable", [True, False])
+def test_the_record_of_an_instance_that_ended_is_removed(node, start, monkeypatch, removable):
+    """With the next one that is written. If it stays, nobody uses it: its process is gone."""
+    agent = start()
+    agent.loop.cycle()
+    node.host.stop()
+    node.libvirt.known.clear()
+    node.start("other", pid=4100, specs=HALF)
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "read-only file system")
+
+    if not removable:
+        monkeypatch.setattr(record, "forget", refuse)
+    assert not agent.loop.cycle().outcome.failures
+
+    names = {name for name, _ in record.load_all(agent.records.folder)}
+    assert names == {resource("other")} | (set() if removable else {R})
 
 
 def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node, start, tmp_path):
@@ -139,7 +151,7 @@ def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node,
     agent = start()
     agent.loop.cycle()
 
-    assert agent.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+    assert agent.recorded().vcpus[0].found == State(None, EVERYWHERE)
 
 
 def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
@@ -150,7 +162,7 @@ def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start
     agent.loop.cycle()
 
     assert agent.recorded().vcpus[0].safe.limits == ()
-    assert agent.recorded().vcpus[0].found.limit == Limit(None)
+    assert agent.recorded().vcpus[0].found.bandwidth is None
 
 
 def test_the_pcpus_found_follow_the_definition(node, start):
@@ -162,19 +174,6 @@ def test_the_pcpus_found_follow_the_definition(node, start):
     agent.loop.cycle()
 
     assert agent.recorded().vcpus[0].found.pcpus == {2, 3}
-
-
-def test_the_record_of_an_instance_that_ended_is_removed(node, start):
-    """With the next one that is written."""
-    agent = start()
-    agent.loop.cycle()
-    node.host.stop()
-    node.libvirt.known.clear()
-    node.start("other", pid=4100, specs=HALF)
-
-    agent.loop.cycle()
-
-    assert [name for name, _ in record.load_all(agent.records.folder)] == [resource("other")]
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -195,10 +194,10 @@ def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, ca
 
     kept = path if not alive else path.with_name(f"{R}.1.aside")
     assert kept.read_text() == newer
-    assert f"the record of {R} cannot be used: it is of version 9" in caplog.text
+    assert f"the record of {R} cannot be used: unsupported record version 9" in caplog.text
     assert (f"is kept as {kept}" in caplog.text) == alive
     assert second.recorded("other") == other
-    assert not alive or second.recorded().vcpus[0].found == State(Limit(None), EVERYWHERE)
+    assert not alive or second.recorded().vcpus[0].found == State(None, EVERYWHERE)
 
 
 def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):
@@ -221,55 +220,6 @@ def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monke
     assert path.read_text() == "{"
     assert node.host.limit(NAME).split()[0] == "max"
     assert node.host.limit("other").split()[0] != "max"
-
-
-@pytest.mark.parametrize("fault", [OSError(5, "I/O error"), ValueError("odd"), IndexError("odd")])
-def test_an_instance_that_cannot_be_recorded_does_not_affect_the_others(
-    node, start, monkeypatch, fault
-):
-    """Whatever its files say."""
-    node.start("other", pid=4100, specs=HALF)
-    agent, make = start(), records._domain
-
-    def fails(domain, *arguments):
-        if domain.resource == R:
-            raise fault
-        return make(domain, *arguments)
-
-    monkeypatch.setattr(records, "_domain", fails)
-    failures = agent.loop.cycle().outcome.failures
-
-    assert {key[0]: f.reason for key, f in failures.items()} == {R: "unrecorded"}
-    assert node.host.limit("other").split()[0] != "max"
-
-
-def test_the_record_of_an_instance_that_ended_before_the_start_is_removed(node, start):
-    """The guard leaves that to the agent."""
-    first = start()
-    first.loop.cycle()
-    node.host.stop()
-    node.libvirt.known.clear()
-
-    start().loop.cycle()
-
-    assert list(first.records.folder.iterdir()) == []
-
-
-def test_a_record_that_cannot_be_removed_stops_nothing(node, start, monkeypatch):
-    """The process that it names is gone, so nobody uses it; other instances are enforced."""
-    agent = start()
-    agent.loop.cycle()
-    node.host.stop()
-    node.libvirt.known.clear()
-    node.start("other", pid=4100, specs=HALF)
-
-    def refuse(*_):
-        raise OSError(errno.EROFS, "read-only file system")
-
-    monkeypatch.setattr(record, "forget", refuse)
-
-    assert not agent.loop.cycle().outcome.failures
-    assert agent.recorded("other").vcpus
 
 
 def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):
@@ -297,8 +247,8 @@ def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
 
 
 @pytest.mark.parametrize("name", [NAME, "other"])
-def test_the_weight_of_another_process_is_recorded_anew(node, start, name):
-    """It is the same as before, but the new process has its own group and record."""
+def test_another_process_is_recorded_anew(node, start, name):
+    """The instance was stopped and started: what was found of the old process says nothing."""
     node.start("other", pid=4100)
     agent = start()
     agent.loop.cycle()
@@ -306,12 +256,16 @@ def test_the_weight_of_another_process_is_recorded_anew(node, start, name):
     node.host.stop(name, pid=4000 if name == NAME else 4100)
     node.host.start(name, pid=4200, began=99)
     put(node.host.weight(name), 200)
+    put(node.host.group(name, "vcpu0") / "cpu.max", "30000 50000")
     node.sensor.reread()
 
     agent.loop.cycle()
 
     found = agent.recorded(name)
     assert found.started == "99"
+    assert [v.found.bandwidth for v in found.vcpus.values()][:1] == (
+        [Bandwidth(30000, 50000)] if name == NAME else []
+    )
     assert (found.weight, found.safe_weight) == (200, before.safe_weight)
 
 
@@ -327,6 +281,18 @@ def test_a_later_weight_leaves_what_was_found(node, start):
     agent.loop.cycle()
 
     assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (200, 100)
+
+
+def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):
+    """An operator's: in cgroup version 1, 1000 shares are no whole CPU weight."""
+    node = Node(tmp_path / "host", monkeypatch, 1)
+    node.start("other", pid=4100)
+    put(node.host.weight("other"), 1000)
+    agent = Agent(node, tmp_path / "state")
+
+    agent.loop.cycle()
+
+    assert agent.recorded("other").weight == 1000
 
 
 @pytest.mark.parametrize("weight", ["idle class", 1000])

@@ -1,22 +1,24 @@
-"""The sensor on a fake host; libvirt is a fake that knows domains."""
+"""The sensor on a fake host; libvirt is a fake that knows domains, and counters are files."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
+from amp_nova.exceptions import ConfigInvalid, CountersUnavailable, TopologyUnknown
+from amp_nova.host.counters.sources import Counters
+from amp_nova.host.counters.tcg import TcgCounter
+from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.model.observation import Counts
 from tests.fakehost import Node, descriptors, put, resource, topology
+from tests.unit.host.counters.test_tcg import PID, file_of, started
 
 NAME = "instance-00000001"
 R = resource(NAME)
+KEYS = [(R, 0), (R, 1)]
+LIMIT = Bandwidth(5000, 20000)
 HALF = {"amp:pref_core": "0.5"}
-
-
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def node(request, tmp_path, monkeypatch):
-    """A fake node of either cgroup version."""
-    return Node(tmp_path, monkeypatch, request.param)
 
 
 def test_domain_is_read_with_its_vcpus(node):
@@ -45,36 +47,75 @@ def test_booking_is_enforced_and_then_nothing_is_written(node):
     assert node.kernel.writes == writes
 
 
-def test_no_cpuset_means_all_but_isolated_pcpus(node):
-    """Without a cpuset a vCPU may use what the kernel gives any process: no isolated pCPU."""
+PIN = '<vcpupin vcpu="1" cpuset="2"/>'
+
+
+@pytest.mark.parametrize(
+    ("said", "allowed"),
+    [
+        ({}, [{0, 1, 2}] * 2),
+        ({"cpuset": "2-3"}, [{2, 3}] * 2),
+        ({"cpuset": "1,3,7-9"}, [{1, 3}] * 2),
+        ({"cpuset": "0-1", "cputune": PIN}, [{0, 1}, {2}]),
+    ],
+    ids=["any process's, not isolated", "isolated by name", "online only", "pins first"],
+)
+def test_the_definition_says_which_pcpus_are_allowed(node, said, allowed):
+    """pCPU 3 is isolated; 9 is online, but of an unknown core type."""
     node.topology = topology(isolated=[3])
     node.online = frozenset({0, 1, 2, 3, 9})
+    node.start(**said)
+
+    assert [v.allowed for v in node.see().vcpus] == allowed
+
+
+@pytest.mark.parametrize("content", [None, "", "qemu", "-1", "12 13"])
+def test_a_domain_without_a_process_is_reported(node, content):
+    """The sentence names the pid file, and the other domains are read."""
     node.start()
+    node.start("instance-00000002", pid=4100)
+    path = node.host.run_path / f"{NAME}.pid"
+    path.unlink() if content is None else path.write_text(content)
 
-    assert node.see().vcpus[0].allowed == {0, 1, 2}
+    seen = node.see()
 
-
-def test_cpuset_may_name_isolated_pcpus(node):
-    """An isolated pCPU that libvirt gives a domain is for that domain."""
-    node.topology = topology(isolated=[3])
-    node.online = frozenset({0, 1, 2, 3, 9})
-    node.start(cpuset="2-3")
-
-    assert node.see().vcpus[0].allowed == {2, 3}
-
-
-def test_offline_pcpus_are_not_allowed(node):
-    """A cpuset that names pCPUs which are not online leaves the others."""
-    node.start(cpuset="1,3,7-9")
-
-    assert node.see().vcpus[0].allowed == {1, 3}
+    assert seen.vcpus == ()
+    assert seen.failure.startswith("its threads cannot be read: ")
+    assert path.name in seen.failure
+    assert node.see("instance-00000002").failure is None
 
 
-def test_pins_count_before_the_cpuset(node):
-    """A pinned vCPU may use its pins, the others the cpuset."""
-    node.start(cpuset="0-2", cputune='<vcpupin vcpu="1" cpuset="3"/>')
+def test_vcpu_without_a_group_of_its_own_is_reported_until_it_has_one(node):
+    """libvirt moves a new thread to its group a moment late; the others are read meanwhile."""
+    node.host.start(vcpus=0)
+    node.libvirt.define()
+    assert node.see().failure == "none of its vCPUs has a CPU cgroup of its own"
+    node.host.plug(NAME, 0)
+    tid = node.host.plug(NAME, 1, group="emulator")
 
-    assert [v.allowed for v in node.see().vcpus] == [{0, 1, 2}, {3}]
+    node.sensor.reread()
+    seen = node.see()
+    assert [v.index for v in seen.vcpus] == [0]
+    assert seen.failure == "vCPU 1 has no CPU cgroup of its own"
+
+    node.host.group(NAME, "vcpu1")
+    where = node.host.root / f"proc/4000/task/{tid}/cgroup"
+    where.write_text(where.read_text().replace("emulator", "vcpu1"))
+    seen = node.see()
+    assert (seen.failure, [v.index for v in seen.vcpus]) == (None, [0, 1])
+
+
+def test_a_rescan_finds_plugged_vcpus_and_what_others_did_to_sleeping_ones(tmp_path, monkeypatch):
+    """Without an event of libvirt."""
+    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
+    node.start(vcpus=1)
+    node.libvirt.define(vcpus=2)
+    node.see()
+    node.host.plug(NAME, 1)
+    node.kernel.affinity[node.host.tid(0)] = {3}
+
+    assert [v.index for v in node.see().vcpus] == [0, 1]
+    assert node.see().vcpus[0].pcpus == {3}
 
 
 def test_new_process_of_a_domain_is_read_at_once(node):
@@ -89,16 +130,6 @@ def test_new_process_of_a_domain_is_read_at_once(node):
     assert seen.failure is None
     assert seen.domain.incarnation == "4321:99"
     assert len(seen.vcpus) == 2
-
-
-def test_reused_pid_is_another_incarnation(node):
-    """The same PID with another start time is a new process, whose counters start from zero."""
-    node.start()
-    node.see()
-    node.host.stop()
-    node.start(pid=4000, began=500)
-
-    assert node.see().domain.incarnation == "4000:500"
 
 
 @pytest.mark.parametrize("rescan_s", [-1.0, 10.0])
@@ -140,29 +171,6 @@ def test_descriptors_of_a_domain_that_is_gone_are_closed(node):
     assert descriptors() == before
 
 
-def test_domain_without_a_process_is_reported(node):
-    """A domain without a pid file has no vCPUs to read, and a sentence says so."""
-    node.libvirt.define()
-
-    seen = node.see()
-
-    assert seen.vcpus == ()
-    assert "its threads cannot be read" in seen.failure
-    assert f"{NAME}.pid" in seen.failure
-
-
-@pytest.mark.parametrize("content", ["", "qemu", "-1", "12 13"])
-def test_garbage_in_the_pid_file_is_reported(node, content):
-    """A pid file without a PID is named, and the other domains are read."""
-    node.start()
-    node.start("instance-00000002", pid=4100)
-    (node.host.run_path / f"{NAME}.pid").write_text(content)
-
-    assert node.see().failure.startswith("its threads cannot be read: ")
-    assert f"{NAME}.pid" in node.see().failure
-    assert node.see("instance-00000002").failure is None
-
-
 def test_failures_leak_no_descriptors(node):
     """A domain that cannot be read for a hundred cycles leaves nothing open."""
     node.start()
@@ -184,26 +192,6 @@ def test_domain_with_an_unreadable_definition_is_reported_as_it_is(node):
     assert (node.see().vcpus, node.see().domain.problem) == ((), "garbage")
 
 
-def test_vcpu_without_a_group_is_reported_and_the_others_are_read(node):
-    """A vCPU that cannot be limited is named, and does not affect the others."""
-    node.host.start(vcpus=1)
-    node.host.plug(NAME, 1, group="emulator")
-    node.libvirt.define()
-
-    seen = node.see()
-
-    assert [v.index for v in seen.vcpus] == [0]
-    assert seen.failure == "vCPU 1 has no CPU cgroup of its own"
-
-
-def test_domain_without_vcpu_threads_is_reported(node):
-    """A QEMU that runs all vCPUs in one thread has none to limit."""
-    node.host.start(vcpus=0)
-    node.libvirt.define()
-
-    assert node.see().failure == "none of its vCPUs has a CPU cgroup of its own"
-
-
 def test_plugged_vcpu_is_found_when_the_definition_changes(node):
     """libvirt's event about the new vCPU is enough; no rescan is needed."""
     node.start(vcpus=1)
@@ -211,17 +199,6 @@ def test_plugged_vcpu_is_found_when_the_definition_changes(node):
     node.see()
     node.host.plug(NAME, 1)
     node.libvirt.define(vcpus=2, current=2)
-
-    assert [v.index for v in node.see().vcpus] == [0, 1]
-
-
-def test_plugged_vcpu_is_found_at_a_rescan(tmp_path, monkeypatch):
-    """Without an event, the next rescan finds it."""
-    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
-    node.start(vcpus=1)
-    node.libvirt.define(vcpus=2)
-    node.see()
-    node.host.plug(NAME, 1)
 
     assert [v.index for v in node.see().vcpus] == [0, 1]
 
@@ -330,17 +307,6 @@ def test_cpu_weight_is_unknown_without_the_file_or_beside_shares_of_its_own(node
     assert node.see("weighted").cpu_weight is None
 
 
-def test_thread_of_a_vcpu_is_found_by_its_key(node):
-    """The writer gets the same thread that was read; there is none for what is not here."""
-    node.start()
-    node.see()
-
-    assert node.sensor.thread((R, 1)).tid == node.host.tid(1)
-    assert node.sensor.threads(R).by_index[1] is node.sensor.thread((R, 1))
-    assert node.sensor.thread((R, 2)) is None
-    assert node.sensor.thread((resource("other"), 0)) is None
-
-
 def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(node):
     """What somebody else did to it has no effect until then."""
     node.start()
@@ -355,16 +321,6 @@ def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(node):
     assert node.see().vcpus[0].pcpus == {3}
 
 
-def test_limits_of_a_sleeping_vcpu_are_read_at_a_rescan(tmp_path, monkeypatch):
-    """A rescan finds what somebody else did to it."""
-    node = Node(tmp_path, monkeypatch, rescan_s=-1.0)
-    node.start()
-    node.see()
-    node.kernel.affinity[node.host.tid(0)] = {3}
-
-    assert node.see().vcpus[0].pcpus == {3}
-
-
 def test_own_write_to_a_sleeping_vcpu_is_read_in_the_next_cycle(node):
     """Whether the vCPU runs or not."""
     node.start(vcpus=1, specs=HALF, cpuset="0-1")
@@ -373,3 +329,113 @@ def test_own_write_to_a_sleeping_vcpu_is_read_in_the_next_cycle(node):
     Loop(node.sensor, node.writer).cycle()
 
     assert node.see().vcpus[0].bandwidth is not None
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def counted(request, tmp_path, monkeypatch):
+    """A fake node of either cgroup version, with an emulated guest of two counted vCPUs."""
+    counters = Counters("auto", tmp_path, retry_s=0.0)
+    node = Node(tmp_path, monkeypatch, request.param, counters=counters)
+    node.host.start(NAME, 2, PID, comm="CPU {}/TCG")
+    node.libvirt.define(NAME, vcpus=2, kind="qemu")
+    started(tmp_path)
+    file_of(tmp_path, 1000, 2000)
+    return node
+
+
+def test_sample_has_time_run_wait_and_instructions(counted):
+    """Of every requested vCPU, without a call to libvirt."""
+    counted.see()
+
+    samples = counted.sensor.sample(KEYS)
+
+    assert [samples[key].instructions for key in KEYS] == [1000, 2000]
+    assert (samples[KEYS[0]].run_ns, samples[KEYS[0]].wait_ns) == (1000, 500)
+    assert samples[KEYS[0]].time_ns <= samples[KEYS[1]].time_ns
+
+
+def test_cpu_time_of_a_sample_is_of_the_same_moment_as_its_instructions(counted, monkeypatch):
+    """``schedstat`` lags by up to a timer tick: it counts only if nothing better is known."""
+    monkeypatch.setattr(TcgCounter, "read", lambda self: Counts(3000, run_ns=1700))
+    counted.see()
+
+    sample = counted.sensor.sample(KEYS)[KEYS[0]]
+
+    assert (sample.run_ns, sample.wait_ns, sample.instructions) == (1700, 500, 3000)
+
+
+def test_readings_have_the_counts_too(counted):
+    """So has the summary of what counts the vCPUs."""
+    assert [v.counts for v in counted.see().vcpus] == [Counts(1000), Counts(2000)]
+    assert counted.sensor.counting() == {("tcg", ""): 2}
+
+
+def test_vcpu_that_is_gone_or_unknown_is_left_out(counted):
+    """The others are sampled and limited."""
+    counted.see()
+    counted.host.unplug(NAME, 1)
+
+    assert list(counted.sensor.sample([*KEYS, ("nobody", 0)])) == KEYS[:1]
+    assert counted.writer.throttle(dict.fromkeys([*KEYS, ("nobody", 0)], LIMIT)) == {}
+    assert counted.host.limit(NAME, 0) == "5000 20000"
+
+
+def test_vcpu_that_is_not_counted_is_left_out_with_a_reason(counted):
+    """Its file is damaged: the reading says so, until the file is right again."""
+    counted.see()
+    path = file_of(counted.host.root, 1000, 2000)
+    os.truncate(path, 64 + 64)
+
+    assert list(counted.sensor.sample(KEYS)) == KEYS[:1]
+    put(counted.host.root / f"proc/{PID}/task/{counted.host.tid(1)}/schedstat", "2000 500 8")
+    vcpu = counted.see().vcpus[1]
+    assert vcpu.counts is None
+    assert vcpu.uncounted
+    file_of(counted.host.root, 1500, 2500)
+    assert counted.sensor.sample(KEYS)[KEYS[1]].instructions == 2500
+
+
+def test_new_incarnation_of_a_domain_has_new_counters(counted):
+    """QEMU was restarted: another process, another file, and counts from zero."""
+    counted.see()
+    counted.host.stop(NAME, PID)
+    counted.host.start(NAME, 2, 4001, began=99, comm="CPU {}/TCG")
+    words = ["qemu", "-plugin", "/x.so,out=/dev/shm/vm.icount"]
+    put(counted.host.root / "proc/4001/cmdline", "\0".join(words) + "\0", end="")
+    put(counted.host.root / "proc/4001/status", "Uid:" + f"\t{os.geteuid()}" * 4)
+    fresh = counted.host.root / "proc/4001/root/dev/shm/vm.icount"
+    fresh.parent.mkdir(parents=True)
+    fresh.write_bytes(file_of(counted.host.root / "other", 7, 9, pid=4001).read_bytes())
+
+    seen = counted.see()
+
+    assert seen.domain.incarnation.startswith("4001:")
+    assert [v.counts for v in seen.vcpus] == [Counts(7), Counts(9)]
+
+
+def test_vcpu_that_is_plugged_in_is_counted(counted):
+    """As soon as an observation has found it."""
+    counted.see()
+    file_of(counted.host.root, 1000, 2000, 3000)
+    counted.host.plug(NAME, 2, PID, comm="CPU {}/TCG")
+    counted.libvirt.define(NAME, vcpus=3, kind="qemu")
+
+    assert [v.counts for v in counted.see().vcpus][2] == Counts(3000)
+
+
+def test_without_counters_everything_else_works(tmp_path, monkeypatch):
+    """A host that cannot count is observed and limited."""
+
+    class Nothing(Counters):
+        def open(self, *_):
+            raise CountersUnavailable("no PMU here")
+
+    node = Node(tmp_path, monkeypatch, 2, counters=Nothing())
+    node.start()
+
+    vcpu = node.see().vcpus[0]
+
+    assert (vcpu.counts, vcpu.uncounted) == (None, "no PMU here")
+    assert node.sensor.sample(KEYS) == {}
+    assert node.writer.throttle({KEYS[0]: LIMIT}) == {}
+    assert node.sensor.counting() == {("none", "no PMU here"): 2}

@@ -5,22 +5,15 @@ import os
 
 import pytest
 
+from amp_nova.guard.kernel import GONE, started
 from amp_nova.host import vcpu_threads
-from amp_nova.host.cgroup.groups import GONE, mounts
+from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import TIDS_FROM, FakeHost, descriptors, remove
 
 NAME = "instance-00000001"
 ALL = frozenset(range(8))
-
-
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def host(request, tmp_path, monkeypatch):
-    """A fake host of either version."""
-    found = FakeHost(tmp_path, request.param)
-    found.kernel.install(monkeypatch)
-    return found
 
 
 def of(host, pid=4000):
@@ -93,18 +86,6 @@ def test_reading_has_every_counter_and_limit(host):
     assert (reading.bandwidth, reading.pcpus, reading.allowed) == (None, ALL, frozenset({1}))
 
 
-@pytest.mark.parametrize("group", ["", "emulator"])
-def test_vcpu_without_a_group_of_its_own_is_left_out_and_named(host, group):
-    """A limit in a group that other threads share would affect them: such a vCPU is left alone."""
-    host.start(vcpus=1)
-    host.plug(NAME, 1, group=group)
-
-    found = of(host)
-
-    assert list(found.by_index) == [0]
-    assert found.groupless == {1}
-
-
 def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     """Without a cpu controller there is nothing to limit a vCPU with."""
     host.start(vcpus=1)
@@ -115,44 +96,12 @@ def test_vcpu_whose_controller_is_not_mounted_is_left_out(host):
     assert found.groupless == {0}
 
 
-def test_affinity_is_the_kernels(host):
-    """Whoever set it, it is read anew at each call."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    assert thread.pcpus() == ALL
-
-    os.sched_setaffinity(thread.tid, {2, 3})
-
-    assert thread.pcpus() == {2, 3}
-
-
-def test_sleeping_thread_is_read_again_after_a_write(host):
-    """A reading may leave out the limits of a vCPU that slept, but not what was just written."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    thread.read(ALL)
-    os.sched_setaffinity(thread.tid, {2})
-    assert thread.read(ALL, closely=False).pcpus == ALL
-
-    thread.written()
-
-    assert thread.read(ALL, closely=False).pcpus == {2}
-
-
-def test_thread_is_verified_while_it_is_the_same(host):
-    """However often, and whatever it is called meanwhile."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-
-    thread.verify()
-    thread.verify()
-
-
 def test_thread_that_ended_is_not_verified(host):
     """Its id is not in use any more, or by another thread, in the same process or another one."""
     host.start(vcpus=2)
     found = of(host)
     first, second = found.by_index[0], found.by_index[1]
+    first.verify()
     host.unplug(NAME, 0)
     host.reuse(1)
 
@@ -183,21 +132,8 @@ def test_start_time_is_read_behind_any_name(host):
     host.thread(4000, "a) S 1 (b", host.group(NAME, "emulator"))
 
     for task in (host.root / "proc/4000/task").iterdir():
-        assert vcpu_threads.started(task) == "4711"
-    assert vcpu_threads.started(host.root / "proc/4000") == "4711"
-
-
-def test_plugged_vcpu_is_found_at_a_rescan(host):
-    """Beside the others, whose descriptors stay open."""
-    host.start(vcpus=1)
-    found = of(host)
-    first = found.by_index[0]
-    host.plug(NAME, 1)
-
-    found.rescan()
-
-    assert list(found.by_index) == [0, 1]
-    assert found.by_index[0] is first
+        assert started(str(task)) == "4711"
+    assert started(str(host.root / "proc/4000")) == "4711"
 
 
 def test_unplugged_vcpu_is_gone_after_a_rescan(host):
@@ -228,18 +164,6 @@ def test_group_that_moved_is_followed(host):
     found.by_index[0].group.set_bandwidth(Bandwidth(5000, 20000))
 
     assert host.limit("moved") == "5000 20000"
-
-
-def test_close_closes_all_descriptors(host):
-    """Those of threads and of groups."""
-    host.start(vcpus=4)
-    before = descriptors()
-    found = of(host)
-
-    found.close()
-
-    assert descriptors() == before
-    assert not found.by_index
 
 
 @pytest.mark.parametrize("missing", ["schedstat", "group"])
@@ -275,33 +199,6 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
     assert list(of(host).by_index) == [0]
 
 
-def test_process_that_is_gone_is_an_error(host):
-    """Not an instance without vCPUs."""
-    with pytest.raises(FileNotFoundError):
-        of(host, pid=4999)
-
-
-def test_reading_a_thread_that_ended_is_an_error(host):
-    """``ProcessLookupError``, as for a process."""
-    host.start(vcpus=1)
-    thread = of(host).by_index[0]
-    host.stop()
-
-    with pytest.raises(ProcessLookupError):
-        thread.read(ALL)
-
-
-def test_processes_with_the_same_pid_are_distinguished(host):
-    """A process with another start time is another incarnation."""
-    host.start(pid=4000, began=77)
-    first = vcpu_threads.incarnation(host.root, 4000)
-    host.stop()
-    host.start(pid=4000, began=78)
-
-    assert first == "4000:77"
-    assert vcpu_threads.incarnation(host.root, 4000) == "4000:78"
-
-
 def test_threads_that_came_or_went_are_followed(host):
     """``follow`` finds them, as ``rescan`` does."""
     host.start(vcpus=1)
@@ -312,3 +209,12 @@ def test_threads_that_came_or_went_are_followed(host):
     found.follow()
 
     assert list(found.by_index) == [0, 1]
+
+
+def test_the_weight_is_that_of_the_whole_domain(tmp_path):
+    """libvirt has a level between the domain and its vCPUs in version 2."""
+    host = FakeHost(tmp_path, 2)
+    host.start(vcpus=0)
+    host.plug(NAME, 0, group="libvirt/vcpu{}")
+
+    assert of(host).domain.folder == str(host.weight(NAME).parent)

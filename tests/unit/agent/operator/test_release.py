@@ -12,7 +12,7 @@ from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.release import WHY, release
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError
-from amp_nova.host.io.node import IoHost
+from amp_nova.host.io import IoHost
 from tests.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, Setup
 

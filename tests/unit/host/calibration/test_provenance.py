@@ -50,17 +50,6 @@ def test_arm_has_a_cpu_model(tmp_path):
     assert machine(str(tmp_path))["cpu_model"] == "0x41 0xd05 + 0xd0b"
 
 
-def test_an_offline_core_type_does_not_void_the_calibration(tmp_path, root):
-    """With all slow cores offline, fast cores keep their measured coefficient."""
-    path = tmp_path / "c.json"
-    write(path, build(root))
-    only = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test", offline=(1,))
-
-    found = apply(only, path, str(root), NOW)
-
-    assert found.core_type("fast").coefficient == pytest.approx(2)
-
-
 def test_a_matching_calibration_is_used(file, root):
     """Coefficients, nominal Ips and the source are set."""
     found = apply(topology(), file, str(root), NOW)
@@ -91,40 +80,41 @@ def test_a_configured_coefficient_stays(file, root):
 
 
 @pytest.mark.parametrize(
-    ("types", "said"),
+    ("here", "model", "said"),
     [
-        ({"slow": (1,), "quick": (0,)}, "core types slow, fast, this machine has slow, quick"),
-        ({"slow": (1, 2), "fast": (0,)}, "'slow' was pCPUs 1 and is 1-2"),
-        ({"slow": (0,), "fast": (1,)}, "'slow' was pCPUs 1 and is 0"),
+        (
+            topology({"slow": (1,), "quick": (0,)}),
+            "Model A",
+            "it has core types slow, fast, this machine has slow, quick",
+        ),
+        (topology({"slow": (1, 2), "fast": (0,)}), "Model A", "'slow' was pCPUs 1 and is 1-2"),
+        (topology({"slow": (0,), "fast": (1,)}), "Model A", "'slow' was pCPUs 1 and is 0"),
+        (topology(), "Model B", "made on CPU model 'Model A', but this is 'Model B'"),
+        (topology(reference="old"), "Model A", "it is relative to 'slow', not to 'old'"),
     ],
 )
-def test_a_calibration_of_other_core_types_is_not_used(file, root, types, said):
-    """Different names or pCPUs indicate another machine; a warning says so."""
-    found = apply(topology(types), file, str(root), NOW)
+def test_a_calibration_of_another_machine_is_not_used(tmp_path, file, here, model, said):
+    """Its core types, their pCPUs, the model or the reference core differ: a warning says so."""
+    found = apply(here, file, str(machine_files(tmp_path / "other", model=model)), NOW)
 
     assert {t.coefficient for t in found.core_types} == {None}
     (warning,) = found.warnings
-    assert said in warning
     assert "not used" in warning
+    assert said in warning
 
 
-def test_a_calibration_of_another_cpu_model_is_not_used(tmp_path, file):
-    """A file copied from another model only causes a warning."""
-    other = machine_files(tmp_path / "other", model="Model B")
-    found = apply(topology(), file, str(other), NOW)
-
-    assert found.core_type("fast").coefficient is None
-    assert "it was made on CPU model 'Model A', but this is 'Model B'" in found.warnings[0]
+ONLY_FAST = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test", offline=(1, 2))
 
 
-def test_an_offline_core_does_not_void_the_calibration(tmp_path, root):
+@pytest.mark.parametrize("here", [ONLY_FAST, topology(offline=(2,))], ids=["a type", "a core"])
+def test_offline_cores_do_not_void_the_calibration(tmp_path, root, here):
     """Cores may be taken offline to save power."""
     path = tmp_path / "c.json"
     write(path, build(root, pcpus={"slow": (1, 2), "fast": (0,)}))
-    found = apply(topology(offline=(2,)), path, str(root), NOW)
+
+    found = apply(here, path, str(root), NOW)
 
     assert found.core_type("fast").coefficient == pytest.approx(2)
-    assert found.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -163,14 +153,6 @@ def test_the_measured_reference_replaces_the_detected_one(file, root):
     assert [t.name for t in found.core_types] == ["slow", "fast"]
     assert found.reference == "slow"
     assert "[topology] reference = slow" in found.warnings[0]
-
-
-def test_a_calibration_relative_to_another_reference_core_is_not_used(file, root):
-    """Coefficients relative to a local core are wrong if the reference core is elsewhere."""
-    found = apply(topology(reference="old"), file, str(root), NOW)
-
-    assert found.core_type("fast").coefficient is None
-    assert "relative to 'slow', not to 'old'" in found.warnings[0]
 
 
 @pytest.mark.parametrize("wanted", ["slow", "other"])

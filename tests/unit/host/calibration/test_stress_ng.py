@@ -42,11 +42,6 @@ def test_busy_siblings_run_the_same_kernel(tmp_path):
         assert f"--taskset {sibling} --timeout 3s" in (tmp_path / "bin/calls").read_text()
 
 
-def test_the_version_is_found(tmp_path):
-    """The version goes into the provenance."""
-    assert generator(tmp_path, version="0.17.01").version == "0.17.01"
-
-
 def test_a_missing_stress_ng_is_one_sentence_with_the_remedy():
     """The message says what to install."""
     with pytest.raises(CalibrationInvalid, match=r"'no-such' is not installed.*install"):

@@ -1,18 +1,15 @@
 """Limits and affinities through libvirt, on a fake host: a FAKE libvirt writes its cgroups."""
 
-import xml.etree.ElementTree as ET
-
 import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402
-from amp_nova.host.libvirt import mark  # noqa: E402
 from amp_nova.host.libvirt.backend import LibvirtBackend  # noqa: E402
-from amp_nova.host.libvirt.mark import URI, Mark, Pin  # noqa: E402
+from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse  # noqa: E402
 from amp_nova.host.writer import Conditions, Writer  # noqa: E402
-from amp_nova.model.allocation import Change, Changes, Outcome, Step  # noqa: E402
-from amp_nova.model.bandwidth import Bandwidth  # noqa: E402
+from amp_nova.model.allocation import Change, Changes, Failure, Outcome  # noqa: E402
+from amp_nova.model.bandwidth import Bandwidth, Step  # noqa: E402
 from tests.fakehost import FakeLibvirt, Node, limit, nova_xml, put, resource  # noqa: E402
 
 NAME = "instance-00000001"
@@ -54,10 +51,10 @@ class FakeHandle:
 
     def setMetadata(self, kind, text, prefix, uri, flags):  # noqa: N802  # libvirt's name
         """Remember the mark."""
-        assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", URI)
-        text = text.replace("<tuning", f'<x:tuning xmlns:x="{URI}"').replace("<pin", "<x:pin")
+        assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", MARK_URI)
+        text = text.replace("<tuning", f'<x:tuning xmlns:x="{MARK_URI}"').replace("<pin", "<x:pin")
         text = nova_xml(metadata=text.replace("</tuning", "</x:tuning"))
-        self._call("mark", mark.read(ET.fromstring(text)), flags)
+        self._call("mark", parse(text).mark, flags)
 
     def _call(self, what, about, flags):
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE  # never the persistent definition
@@ -195,7 +192,7 @@ def test_release_puts_libvirts_values_back(node):
 def test_a_later_agent_goes_by_the_mark(node):
     """What an agent before it, or on another host, set is amp-nova's to change and to undo."""
     pin = '<a:pin vcpu="0" cpuset="3"/>'
-    text = f'<a:tuning xmlns:a="{URI}" quota="yes" shares="yes">{pin}</a:tuning>'
+    text = f'<a:tuning xmlns:a="{MARK_URI}" quota="yes" shares="yes">{pin}</a:tuning>'
     tuned = (
         "<shares>8192</shares><period>20000</period><quota>5000</quota>"
         '<vcpupin vcpu="0" cpuset="3"/>'
@@ -212,31 +209,33 @@ def test_a_later_agent_goes_by_the_mark(node):
     assert node.libvirt.handle.made("pin") == [(0, (True,) * 4)]
 
 
-def test_a_refusal_of_libvirt_is_a_failure_of_the_vcpu(node):
+def test_a_refusal_of_libvirt_is_a_failure(node):
     """In libvirt's words, counted apart."""
     node.start()
     node.see()
     node.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
 
-    outcome = apply(node, (0, Step(bandwidth=LIMIT)))
+    outcome = apply(node, (0, Step(bandwidth=LIMIT)), weight=10)
 
-    failure = outcome.failures[R, 0]
-    assert (failure.reason, failure.message) == (
-        "libvirt",
-        "vCPU 0 cannot be changed: libvirt at test: access denied",
+    said = "cannot be changed: libvirt at test: access denied"
+    assert outcome == Outcome(
+        {(R, 0): Failure("libvirt", f"vCPU 0 {said}")},
+        {R: Failure("libvirt", f"its CPU weight {said}")},
     )
 
 
-def test_a_limit_that_reads_back_otherwise_is_a_failure(node, monkeypatch):
+def test_what_reads_back_otherwise_is_a_failure(node, monkeypatch):
     """libvirt said yes, and the kernel has something else."""
     node.start()
     node.see()
     monkeypatch.setattr(FakeHandle, "setSchedulerParametersFlags", lambda *_: None)
 
-    failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
+    outcome = apply(node, (0, Step(bandwidth=LIMIT)), weight=10)
 
-    assert failure.reason == "refused"
-    assert "no limit after the limit 5000/20000 us was set" in failure.message
+    limit, weight = outcome.failures[R, 0], outcome.weight_failures[R]
+    assert {limit.reason, weight.reason} == {"refused"}
+    assert "no limit after the limit 5000/20000 us was set" in limit.message
+    assert weight.message.startswith("its CPU weight: the kernel reports the cpu.")
 
 
 def test_a_burst_is_reported(node):
@@ -248,33 +247,7 @@ def test_a_burst_is_reported(node):
 
     failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
 
-    assert failure.message == "vCPU 0 has a burst of 2000 us, which libvirt cannot end"
-
-
-def test_a_refused_weight_is_a_failure_of_the_instance(node):
-    """In libvirt's words; so is one that the kernel then reports otherwise."""
-    node.start()
-    node.see()
-    node.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
-
-    failure = apply(node, weight=10).weight_failures[R]
-
-    assert (failure.reason, failure.message) == (
-        "libvirt",
-        "its CPU weight cannot be changed: libvirt at test: access denied",
-    )
-
-
-def test_a_weight_that_reads_back_otherwise_is_a_failure(node, monkeypatch):
-    """libvirt said yes, and the kernel has something else."""
-    node.start()
-    node.see()
-    monkeypatch.setattr(FakeHandle, "setSchedulerParametersFlags", lambda *_: None)
-
-    failure = apply(node, weight=10).weight_failures[R]
-
-    assert failure.reason == "refused"
-    assert failure.message.endswith("has the CPU weight 100 after 10 was set")
+    assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
 
 
 def test_a_second_weight_is_marked_once(node):

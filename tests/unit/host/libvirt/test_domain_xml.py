@@ -1,8 +1,10 @@
-"""Parsing the XML of domains as Nova 34 writes it."""
+"""Parsing the XML of domains as Nova 34 writes it, with amp-nova's mark in their metadata."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amp_nova.host.libvirt.domain_xml import Fallback, parse
+from amp_nova.host.libvirt.domain_xml import MARK_URI, NO_MARK, Fallback, Mark, Pin, parse
 from tests.fakehost import nova_metadata, nova_xml, resource
 
 SPECS = {"amp:pref_core": "0.5", "amp:limit": "hard", "hw:cpu_policy": "shared"}
@@ -23,28 +25,25 @@ def test_domain_of_nova_is_parsed():
     assert found.problem is None
 
 
-@pytest.mark.parametrize("said", [{}, {"metadata": "<other xmlns='urn:x'/>"}])
-def test_domain_without_nova_metadata_has_no_booking(said):
-    """Without Nova's metadata there are no specs, no project and no problem."""
-    found = parse(nova_xml(**said)).domain
-
-    assert (found.specs, found.project, found.display_name, found.flavor) == ({}, "", "", "")
-
-
 @pytest.mark.parametrize(
     "metadata",
     [
+        None,
+        "<other xmlns='urn:x'/>",
         "<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/>",
         nova_metadata(SPECS, namespace="urn:not-nova"),
         nova_metadata(SPECS).replace("extraSpec", "spec"),
         nova_metadata(SPECS).replace("name=", "label="),
         "words that are no element",
     ],
-    ids=["empty", "foreign", "other element", "no names", "text"],
+    ids=["none", "foreign", "empty", "namespace", "other element", "no names", "text"],
 )
 def test_other_metadata_is_not_a_booking(metadata):
-    """Elements of other namespaces and shapes are ignored."""
-    assert parse(nova_xml(metadata=metadata)).domain.specs == {}
+    """Nor is none; without cpu_shared_set, such a domain may run anywhere."""
+    found = parse(nova_xml(metadata=metadata))
+
+    assert (found.domain.specs, found.domain.problem) == ({}, None)
+    assert (found.cpuset, found.pins) == (None, {})
 
 
 def test_values_are_not_interpreted():
@@ -60,13 +59,6 @@ def test_cpuset_and_pins_are_parsed():
 
     assert found.cpuset == {0, 1, 3}
     assert found.pins == {1: frozenset({6, 8, 9})}
-
-
-def test_without_cpuset_there_is_no_restriction():
-    """Without cpu_shared_set, Nova's domains may run anywhere."""
-    found = parse(nova_xml())
-
-    assert (found.cpuset, found.pins) == (None, {})
 
 
 def test_maximum_number_of_vcpus_counts():
@@ -141,3 +133,68 @@ def test_malformed_domain_is_a_value_error(xml):
     """Never another error, and never a huge allocation."""
     with pytest.raises(ValueError, match=r"."):
         parse(xml)
+
+
+PCPUS = st.frozensets(st.integers(0, 300), min_size=1, max_size=9)
+MARKS = st.builds(
+    Mark,
+    st.booleans(),
+    st.booleans(),
+    st.dictionaries(st.integers(0, 40), st.builds(Pin, PCPUS, st.none() | PCPUS), max_size=4),
+)
+CPUTUNE = (
+    "<shares>8192</shares><period>20000</period><quota>5000</quota>"
+    '<vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="2"/>'
+)
+
+
+def within(element):
+    """A domain with this element in its metadata, as libvirt returns it."""
+    text = element.replace("<tuning", f'<amp:tuning xmlns:amp="{MARK_URI}"').replace(
+        "<pin", "<amp:pin"
+    )
+    text = text.replace("</tuning", "</amp:tuning")
+    return nova_xml(metadata=text, cputune=CPUTUNE, cpuset="0-3")
+
+
+@given(MARKS)
+def test_what_is_written_is_read_again(made):
+    """Whatever was set."""
+    assert parse(within(made.xml())).mark == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '<tuning quota="maybe"/>',
+        '<tuning quota="yes"><pin vcpu="x" cpuset="0"/></tuning>',
+        '<tuning quota="yes"><pin vcpu="-1" cpuset="0"/></tuning>',
+        '<tuning quota="yes"><pin vcpu="99999999999" cpuset="0"/></tuning>',
+        '<tuning quota="yes"><pin vcpu="0" cpuset=""/></tuning>',
+        '<tuning quota="yes"><pin vcpu="0" cpuset="0" before="a-b"/></tuning>',
+    ],
+)
+def test_an_unreadable_mark_is_none(text):
+    """What the definition has then counts as its own."""
+    assert parse(within(text)).mark == NO_MARK
+
+
+def test_what_amp_nova_set_is_not_the_definitions_own():
+    """Neither quota nor shares; a pin is what it was before, also on another host."""
+    pins = {0: Pin(frozenset({0}), None), 1: Pin(frozenset({2}), frozenset({2, 3}))}
+
+    found = parse(within(Mark(quota=True, shares=True, pins=pins).xml()))
+
+    assert not found.domain.limited_elsewhere
+    assert not found.domain.weighted_elsewhere
+    assert (found.cpuset, found.pins) == ({0, 1, 2, 3}, {1: {2, 3}})
+
+
+def test_what_somebody_else_set_since_is():
+    """A pin that is not the one that amp-nova set: Nova's or an operator's."""
+    found = parse(within(Mark(pins={0: Pin(frozenset({3}), None)}).xml()))
+
+    assert found.domain.limited_elsewhere
+    assert found.domain.weighted_elsewhere
+    assert found.pins == {0: {0}, 1: {2}}

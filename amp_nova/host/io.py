@@ -4,23 +4,85 @@ It changes only the affinity of threads, within the pCPUs that the domain's defi
 never the definition itself, so nothing travels with a live migration.
 """
 
+import contextlib
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.groups import READ_ONLY, mounts
-from amp_nova.host.io.interfaces import InterfaceCounters, line_rate_bytes_s
-from amp_nova.host.io.threads import Homes, IoThreads
-from amp_nova.host.libvirt.domain_xml import DomainXml
+from amp_nova.guard.kernel import READ_ONLY
+from amp_nova.host.cgroups import mounts
+from amp_nova.host.io_threads import Homes, IoThreads
+from amp_nova.host.libvirt.domain_xml import DomainXml, InterfaceXml
 from amp_nova.host.libvirt.hypervisor import Hypervisor
-from amp_nova.host.vcpu_threads import incarnation
+from amp_nova.host.vcpu_threads import incarnation, process_id
 from amp_nova.model.allocation import Failure
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread, ours
 
 LINE_EVERY_S = 60.0
 """Interval at which the line rate is read again: links go up and down, but rarely."""
+_BYTES_PER_MBIT = 125_000
+
+
+def line_rate_bytes_s(root: Path) -> float | None:
+    """Bandwidth of the fastest physical link that is up; ``None`` if no driver reports one.
+
+    Taps have no ``device`` link and are left out: the speed they report is a constant.
+    """
+    speeds = []
+    for device in (root / "sys/class/net").glob("*/device"):
+        with contextlib.suppress(OSError, ValueError):  # a link that is down has no speed
+            speeds.append(int((device.parent / "speed").read_text()))
+    fastest = max(speeds, default=0)
+    return fastest * _BYTES_PER_MBIT if fastest > 0 else None
+
+
+class InterfaceCounters:
+    """The counters of one device; a device that does not exist counts nothing."""
+
+    def __init__(self, root: Path, defined: InterfaceXml) -> None:
+        self.defined = defined
+        self._fds: list[int] = []
+        if defined.device is None:
+            return
+        folder = root / "sys/class/net" / defined.device / "statistics"
+        # What the host receives from a tap, the guest has sent.
+        names = ("rx_bytes", "tx_bytes") if defined.host_view else ("tx_bytes", "rx_bytes")
+        try:
+            for name in names:
+                self._fds.append(os.open(folder / name, os.O_RDONLY))
+        except OSError:
+            self.close()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the device exists."""
+        return bool(self._fds)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for fd in self._fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._fds = []
+
+    def read(self, line_bytes_s: float | None) -> Interface:
+        """Bytes in either direction, and the limits; a missing limit is ``line_bytes_s``."""
+        into: int | None = None
+        out: int | None = None
+        try:
+            into, out = (int(os.pread(fd, 32, 0)) for fd in self._fds)
+        except (OSError, ValueError):
+            self.close()
+        return Interface(
+            self.defined.device or "?",
+            into,
+            out,
+            self.defined.in_limit_bytes_s or line_bytes_s,
+            self.defined.out_limit_bytes_s or line_bytes_s,
+        )
 
 
 class _Domain:
@@ -65,7 +127,7 @@ class IoHost:
         self._run_path = run_path
         self._root = root
         self._mounted = mounts(root)
-        self._line_bytes_s = line_rate_mbps * 125_000.0 if line_rate_mbps else None
+        self._line_bytes_s = float(line_rate_mbps * _BYTES_PER_MBIT) if line_rate_mbps else None
         self._line_due_s = float("inf") if line_rate_mbps else 0.0
         self._domains: dict[str, _Domain] = {}
 
@@ -111,7 +173,7 @@ class IoHost:
         """The descriptors of a domain, brought up to date."""
         domain = self._domains.get(xml.domain.resource)
         if domain is None or domain.xml is not xml or not domain.threads.unchanged():
-            pid = int((self._run_path / f"{xml.domain.name}.pid").read_text())
+            pid = process_id(self._run_path, xml.domain.name)
             life = incarnation(self._root, pid)
             if domain is None or domain.incarnation != life:
                 if domain is not None:
@@ -142,12 +204,12 @@ class IoHost:
 
         A domain with an affinity that the agent could not have set is left out.
         """
-        found = {}
+        homes = {}
         for reading in self.read(topology):
             away = {t.tid: t.home for t in reading.threads if t.pcpus != t.home}
             if away and ours(reading.threads, topology):
-                found[reading.resource] = away
-        return found
+                homes[reading.resource] = away
+        return homes
 
 
 def _homes(xml: DomainXml, online: frozenset[int], usual: frozenset[int]) -> Homes:

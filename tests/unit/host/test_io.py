@@ -4,8 +4,20 @@ import os
 
 import pytest
 
-from amp_nova.host.io.interfaces import line_rate_bytes_s
-from tests.fakehost import FakeHost, FakeLibvirt, put, remove, resource, stat, topology
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from amp_nova.host.io import IoHost, line_rate_bytes_s
+from amp_nova.host.libvirt.domain_xml import parse
+from tests.fakehost import (
+    FakeHost,
+    FakeLibvirt,
+    nova_xml,
+    put,
+    remove,
+    resource,
+    stat,
+    topology,
+)
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
@@ -16,9 +28,6 @@ class IoNode:
     """A fake node with one domain, and the code under test."""
 
     def __init__(self, root, monkeypatch, version=2):
-        pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-        from amp_nova.host.io.node import IoHost
-
         self.host = FakeHost(root, version)
         self.kernel = self.host.kernel.install(monkeypatch)
         self.kernel.pcpus = frozenset(range(4))
@@ -28,9 +37,6 @@ class IoNode:
 
     def define(self, nic="", **said):
         """Define the domain in libvirt; ``nic`` is the XML of its devices."""
-        from amp_nova.host.libvirt.domain_xml import parse
-        from tests.fakehost import nova_xml
-
         text = nova_xml(NAME, vcpus=1, **said).replace("</domain>", f"{nic}</domain>")
         self.libvirt.known[resource(NAME)] = parse(text)
 
@@ -110,14 +116,6 @@ def test_isolated_pcpus_need_a_pin(node):
     (reading,) = node.io.read(topology(isolated=(3,)))
 
     assert reading.threads[0].home == frozenset({0, 1, 2})
-
-
-def test_cpu_time_is_that_of_schedstat(node):
-    """In nanoseconds."""
-    tid = node.thread("IO iothread1")
-    put(node.root / f"proc/4000/task/{tid}/schedstat", "123456789 5 6")
-
-    assert {t.tid: t.run_ns for t in node.see().threads}[tid] == 123456789
 
 
 def test_new_vcpu_thread_is_never_moved(node):

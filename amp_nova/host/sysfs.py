@@ -5,15 +5,12 @@ missing, empty or '(null)' is ignored; a file with garbage is ignored with a war
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
-from amp_nova.hardware.designs import PMU_DESIGNS
-from amp_nova.hardware.facts import CpuFacts, MachineFacts, Speeds
-from amp_nova.host.sysfs import cpuinfo
-from amp_nova.host.sysfs.cpuinfo import CpuInfo
+from amp_nova.hardware.designs import PMU_DESIGNS, CpuFacts, CpuModel, MachineFacts, Speeds
 from amp_nova.model import cpulist
 
 CPUS = "sys/devices/system/cpu"
@@ -21,6 +18,15 @@ NODES = "sys/devices/system/node"
 NO_VALUE = ("", "(null)", "<unknown>", "<not supported>")
 WARNINGS_MAX = 10
 """Limits the warnings, as each of hundreds of CPUs may have the same file with garbage."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CpuInfo:
+    """The entry of one CPU in ``/proc/cpuinfo``."""
+
+    model: CpuModel = field(default_factory=CpuModel)
+    package: int | None = None
+    core_id: int | None = None
 
 
 class Tree:
@@ -65,8 +71,8 @@ class Tree:
             entries = [p.name for p in (self.root / folder).iterdir()]
         except OSError:
             return []
-        found = (re.fullmatch(rf"{name}([0-9]{{1,6}})", e) for e in entries)
-        return sorted(int(m[1]) for m in found if m)
+        matches = (re.fullmatch(rf"{name}([0-9]{{1,6}})", e) for e in entries)
+        return sorted(int(m[1]) for m in matches if m)
 
     def reject(self, path: str, text: str, expected: str) -> None:
         """Record that a file does not hold what was ``expected``."""
@@ -89,7 +95,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             f"'{root}' has no {CPUS}/cpu0; name the directory that holds sys and proc"
         )
     online = _online(tree, present)
-    described = cpuinfo.parse(tree.text("proc/cpuinfo") or "")
+    described = cpuinfo(tree)
     isolated = tree.cpus(f"{CPUS}/isolated")
     policies, nodes = _policies(tree), _nodes(tree)
     cpus = []
@@ -98,7 +104,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             cpus.append(CpuFacts(cpu, online=False))
             continue
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
-        facts = _cpu(tree, cpu, described.get(cpu, CpuInfo()), cpufreq)
+        facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
         cpus.append(replace(facts, numa_node=nodes.get(cpu), isolated=cpu in isolated))
     return MachineFacts(tuple(cpus), _pmus(tree), _warnings(tree))
 
@@ -116,7 +122,7 @@ def _online(tree: Tree, present: Iterable[int]) -> frozenset[int]:
     return listed or frozenset(c for c in present if tree.number(f"{CPUS}/cpu{c}/online") != 0)
 
 
-def _cpu(tree: Tree, cpu: int, info: CpuInfo, cpufreq: str) -> CpuFacts:
+def _cpu(tree: Tree, cpu: int, info: _CpuInfo, cpufreq: str) -> CpuFacts:
     here = f"{CPUS}/cpu{cpu}"
     model = info.model
     if (midr := _midr(tree, here)) is not None:
@@ -169,14 +175,14 @@ def _llc(tree: Tree, here: str) -> int | None:
 
 def _policies(tree: Tree) -> dict[int, str]:
     """The directory of each CPU's frequency policy."""
-    found: dict[int, str] = {}
+    policies: dict[int, str] = {}
     for policy in tree.numbered(f"{CPUS}/cpufreq", "policy"):
         path = f"{CPUS}/cpufreq/policy{policy}"
         related = tree.text(f"{path}/related_cpus") or tree.text(f"{path}/affected_cpus") or ""
         for cpu in related.split():
             if cpu.isascii() and cpu.isdigit():
-                found[int(cpu)] = path
-    return found
+                policies[int(cpu)] = path
+    return policies
 
 
 def _nodes(tree: Tree) -> dict[int, int]:
@@ -190,13 +196,13 @@ def _nodes(tree: Tree) -> dict[int, int]:
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:
     """The CPUs of each of Intel's PMUs that belongs to one core type and has CPUs."""
-    found = []
+    pmus = []
     for name in PMU_DESIGNS:
         for folder in ("sys/devices", "sys/bus/event_source/devices"):
             if cpus := tree.cpus(f"{folder}/{name}/cpus"):
-                found.append((name, frozenset(cpus)))
+                pmus.append((name, frozenset(cpus)))
                 break
-    return tuple(found)
+    return tuple(pmus)
 
 
 def _warnings(tree: Tree) -> tuple[str, ...]:
@@ -205,3 +211,47 @@ def _warnings(tree: Tree) -> tuple[str, ...]:
         more = len(garbage) - WARNINGS_MAX
         garbage = [*garbage[:WARNINGS_MAX], f"{more} more files are ignored for the same reason"]
     return tuple(garbage)
+
+
+def cpuinfo(tree: Tree) -> dict[int, dict[str, str]]:
+    """The entries of ``/proc/cpuinfo`` by CPU id.
+
+    Lines outside any entry (old Arm kernels) apply to all CPUs.
+    """
+    shared: dict[str, str] = {}
+    own: dict[int, dict[str, str]] = {}
+    for block in (tree.text("proc/cpuinfo") or "").split("\n\n"):
+        pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+        values = {key.strip(): value.strip() for key, value in pairs}
+        cpu = _number(values.pop("processor", ""))
+        if cpu is None:
+            shared |= values
+        else:
+            own[cpu] = values
+    return {cpu: shared | values for cpu, values in own.items()}
+
+
+def _info(values: Mapping[str, str]) -> _CpuInfo:
+    vendor = values.get("vendor_id")
+    flags = values.get("flags", "").split()
+    model = CpuModel(
+        vendor=vendor,
+        family=_number(values.get("cpu family", "")),
+        # on POWER, "model" is the name of the machine
+        model=_number(values.get("model", "")) if vendor else None,
+        implementer=_number(values.get("CPU implementer", "")),
+        part=_number(values.get("CPU part", "")),
+        uarch=values.get("uarch"),
+        hybrid="hybrid_cpu" in flags or "hybrid" in flags,
+        virtual="hypervisor" in flags,
+    )
+    return _CpuInfo(
+        model, _number(values.get("physical id", "")), _number(values.get("core id", ""))
+    )
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text, 16) if text.startswith("0x") else int(text)
+    except ValueError:
+        return None

@@ -1,16 +1,15 @@
 """The threads that do a domain's I/O: emulator, iothreads and vhost workers, but not its vCPUs."""
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from amp_nova.exceptions import ActuationFailed
-from amp_nova.host.cgroup.backend import move_thread
-from amp_nova.host.cgroup.groups import path_of
-from amp_nova.host.vcpu_threads import LINKS_EMPTY, started
+from amp_nova.guard.kernel import Thread
+from amp_nova.host.cgroups import path_of
+from amp_nova.host.vcpu_threads import LINKS_EMPTY
 from amp_nova.model.cpulist import shared
 from amp_nova.profiling.io_overlap import IoThread
 
@@ -23,25 +22,16 @@ THOROUGH_EVERY = 24
 """Reads between two listings of the threads while their number does not change."""
 
 
-class _Thread:
-    __slots__ = ("checks", "fd", "foreign", "iothread", "kind", "started", "task", "tid")
+class _IoThread(Thread):
+    __slots__ = ("checks", "foreign", "iothread", "kind")
 
-    def __init__(self, tid: int, task: str, *, foreign: bool) -> None:
+    def __init__(self, task: str, *, foreign: bool) -> None:
         """``foreign``: it is not a thread of the QEMU process."""
-        self.tid = tid
-        self.task = task
+        super().__init__(task)
         self.foreign = foreign
         self.kind = ""
         self.iothread: int | None = None
         self.checks = 0
-        self.started = started(task)
-        self.fd = os.open(f"{task}/schedstat", os.O_RDONLY)
-
-    def verify(self) -> None:
-        """Raise ``ProcessLookupError`` if another thread has its ID by now."""
-        os.pread(self.fd, 1, 0)
-        if started(self.task) != self.started:
-            raise ProcessLookupError(errno.ESRCH, "the thread is another one now")
 
     def recognise(self, pid: int) -> None:
         """Set the kind from the thread's name; a vCPU thread's kind is empty."""
@@ -58,9 +48,8 @@ class _Thread:
             self.kind = "migration" if _MIGRATION.match(comm) else "emulator"
 
     def read(self, homes: Homes) -> IoThread:
-        run_ns = int(os.pread(self.fd, 128, 0).split()[0])
-        pcpus = shared(frozenset(os.sched_getaffinity(self.tid)))
-        return IoThread(self.tid, self.kind, run_ns, pcpus, homes(self.iothread))
+        run_ns = int(self.schedstat().split()[0])
+        return IoThread(self.tid, self.kind, run_ns, shared(self.pcpus()), homes(self.iothread))
 
 
 class IoThreads:
@@ -71,34 +60,33 @@ class IoThreads:
         self._process = f"{self._proc}/{pid}"
         self._pid = pid
         self._mounted = mounted
-        self._known: dict[int, _Thread] = {}
+        self._threads: dict[int, _IoThread] = {}
         self._folder = os.open(f"{self._process}/task", os.O_RDONLY)
         self._links = 0
         self._reads = pid % THOROUGH_EVERY  # do not list all domains in the same cycle
 
     def close(self) -> None:
         """Close all descriptors."""
-        for tid in list(self._known):
+        for tid in list(self._threads):
             self._drop(tid)
         with contextlib.suppress(OSError):
             os.close(self._folder)
 
     def _drop(self, tid: int) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._known.pop(tid).fd)
+        self._threads.pop(tid).close()
         self._links = 0
 
     def _tasks(self) -> dict[int, str]:
         own = f"{self._process}/task"
-        found = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
+        tasks = {int(tid): f"{own}/{tid}" for tid in os.listdir(own)}
         # Before Linux 6.4, vhost workers are kernel threads in the cgroup of their owner.
         with contextlib.suppress(FileNotFoundError):
             where = path_of(Path(self._process, "cgroup").read_text(), self._mounted)
             names = {1: "tasks", 2: "cgroup.threads"}
             text = Path(where[0], names[where[1]]).read_text() if where else ""
             for tid in map(int, text.split()):
-                found.setdefault(tid, f"{self._proc}/{tid}")
-        return found
+                tasks.setdefault(tid, f"{self._proc}/{tid}")
+        return tasks
 
     def unchanged(self) -> bool:
         """Whether there are as many threads as at the last ``rescan``; now and then always false.
@@ -113,28 +101,28 @@ class IoThreads:
         """Find threads that started or ended."""
         links = os.stat(self._folder).st_nlink
         tasks = self._tasks()
-        for tid in self._known.keys() - tasks.keys():
+        for tid in self._threads.keys() - tasks.keys():
             self._drop(tid)
         named = True
         for tid, task in tasks.items():
             try:
-                thread = self._known.get(tid)
+                thread = self._threads.get(tid)
                 if thread is None:
                     foreign = not task.startswith(f"{self._process}/")
-                    thread = self._known[tid] = _Thread(tid, task, foreign=foreign)
+                    thread = self._threads[tid] = _IoThread(task, foreign=foreign)
                 if thread.checks < 2:  # a thread gets its name a moment after it starts
                     thread.recognise(self._pid)
                     thread.checks += 1
                     named = named and thread.checks == 2
             except (FileNotFoundError, ProcessLookupError):  # it has ended
-                if tid in self._known:
+                if tid in self._threads:
                     self._drop(tid)
         self._links = links if named else 0
 
     def read(self, homes: Homes) -> tuple[IoThread, ...]:
         """CPU time and affinity of all threads."""
         found = []
-        for tid, thread in list(self._known.items()):
+        for tid, thread in list(self._threads.items()):
             if thread.kind == "vhost" or (thread.kind and not thread.foreign):
                 try:
                     found.append(thread.read(homes))
@@ -149,7 +137,7 @@ class IoThreads:
             OSError: the kernel refuses.
             ActuationFailed: the kernel sets another affinity.
         """
-        thread = self._known.get(tid)
+        thread = self._threads.get(tid)
         if thread is None:
             return
         try:
@@ -157,9 +145,9 @@ class IoThreads:
             if not thread.kind:
                 return
             thread.verify()
-            move_thread(tid, pcpus)
+            thread.set_affinity(pcpus)
             thread.verify()
-            now = frozenset(os.sched_getaffinity(tid))
+            now = thread.pcpus()
         except (FileNotFoundError, ProcessLookupError):
             self._drop(tid)
             return

@@ -1,1 +1,0 @@
-"""The threads that do domains' I/O, and the network interfaces they serve."""

@@ -1,1 +1,0 @@
-"""Reads what ``/sys`` and ``/proc`` report about the processors."""

@@ -1,0 +1,19 @@
+"""Fake hosts and nodes of either cgroup version."""
+
+import pytest
+
+from tests.fakehost import FakeHost, Node
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def node(request, tmp_path, monkeypatch):
+    """A fake node: a host, libvirt, the sensor and the writer."""
+    return Node(tmp_path, monkeypatch, request.param)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def host(request, tmp_path, monkeypatch):
+    """A fake host."""
+    found = FakeHost(tmp_path, request.param)
+    found.kernel.install(monkeypatch)
+    return found

@@ -1,0 +1,119 @@
+"""Where cgroups are; and limits are written as a period begins (clock and groups are fakes)."""
+
+import pytest
+
+from amp_nova.host import cgroups
+from amp_nova.model.bandwidth import Bandwidth
+
+
+class FakeGroup:
+    """A FAKE group: periods begin every ``period_s`` of the clock, or never, or it is gone."""
+
+    def __init__(self, time, period_s=0.1, runs=True, gone=False):
+        self.time, self.period_s, self.runs, self.gone = time, period_s, runs, gone
+
+    def bandwidth(self):
+        """A limit of that period."""
+        if self.gone:
+            raise OSError(19, "No such device")
+        return Bandwidth(10_000, round(self.period_s * 1e6))
+
+    def periods(self):
+        """Periods that began, the first one in the middle of one of the clock's."""
+        return int(self.time.now_s / self.period_s + 0.5) if self.runs else 0
+
+
+class Time:
+    """A clock that moves only by sleeping."""
+
+    now_s = 0.0
+
+    def sleep(self, seconds):
+        """Let time pass."""
+        self.now_s += seconds
+
+
+@pytest.fixture
+def acted():
+    """Runs ``at_period_start`` for groups; returns when each was acted on."""
+
+    def acted_(**groups):
+        time, when = Time(), {}
+        found = {name: FakeGroup(time, **said) for name, said in groups.items()}
+        cgroups.at_period_start(
+            found, lambda key: when.update({key: time.now_s}), lambda: time.now_s, time.sleep
+        )
+        return when
+
+    return acted_
+
+
+def test_limit_is_written_when_the_next_period_begins(acted):
+    """Each group has periods of its own."""
+    when = acted(a={"period_s": 0.1}, b={"period_s": 0.02})
+
+    assert when["a"] == pytest.approx(0.05, abs=2 * cgroups.POLL_S)
+    assert when["b"] == pytest.approx(0.01, abs=2 * cgroups.POLL_S)
+
+
+def test_group_without_demand_is_written_after_a_period(acted):
+    """A group that does not run has no periods to wait for."""
+    when = acted(idle={"period_s": 0.02, "runs": False})
+
+    assert when["idle"] == pytest.approx(0.022, abs=2 * cgroups.POLL_S)
+
+
+def test_long_period_is_not_waited_for(acted):
+    """A cycle does not wait for a period of a second."""
+    when = acted(long={"period_s": 1.0, "runs": False})
+
+    assert when["long"] <= cgroups.WAIT_MAX_S + 2 * cgroups.POLL_S
+
+
+def test_group_that_is_gone_is_acted_on_at_once(acted):
+    """Acting notices that it is gone; the others wait for their periods."""
+    when = acted(gone={"gone": True}, here={"period_s": 0.1})
+
+    assert when["gone"] == 0.0
+    assert when["here"] == pytest.approx(0.05, abs=2 * cgroups.POLL_S)
+
+
+def test_nothing_to_write_takes_no_time(acted):
+    """No groups, no wait."""
+    assert acted() == {}
+
+
+V1 = b"tmpfs /run tmpfs rw 0 0\ncgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
+V2 = b"cgroup2 /cg cgroup2 rw 0 0\n"
+OTHERS = b"cgroup /cg/cpuacct cgroup rw,cpuacct 0 0\ncgroup /cg/cpuset cgroup rw,cpuset 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("mounted", "text", "found"),
+    [
+        (V1 + V2, "5:memory:/a\n2:cpu,cpuacct:/vcpu0\n0::/other\n", ("cg/cpu,cpuacct/vcpu0", 1)),
+        (V1 + V2, "5:cpuset:/a\n0::/other/vcpu0\n", ("cg/other/vcpu0", 2)),
+        (OTHERS, "4:cpuacct:/a\n3:cpuset:/a\n", None),
+        (V2, "0::/lv1/deep/machine/d/vcpu1\n", ("cg/lv1/deep/machine/d/vcpu1", 2)),
+        (V2, "0::/machine/d/vcpu1\n", ("cg/machine/d/vcpu1", 2)),
+    ],
+    ids=["both trees", "no cpu controller named", "similar names", "nested host", "plain"],
+)
+def test_the_cpu_cgroup_of_a_process_is_found(tmp_path, mounted, text, found):
+    """Its own file says which tree has the controller; paths are below that tree's mount."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_bytes(mounted)
+
+    where = cgroups.path_of(text, cgroups.mounts(tmp_path))
+
+    assert where == (found and (f"{tmp_path}/{found[0]}", found[1]))
+
+
+@pytest.mark.parametrize("odd", [b"\x0b", b"\xff", "\u2028".encode(), b"\x0c", b"\x85", b"\\040"])
+def test_a_mount_point_with_an_odd_byte_does_not_hide_the_cgroups(tmp_path, odd):
+    """Any user who may mount anything chooses such names, with FUSE for example."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    text = b"fuse /home/a" + odd + b"cgroup2 fuse rw 0 0\n" + V2
+    (tmp_path / "proc/self/mounts").write_bytes(text)
+
+    assert cgroups.mounts(tmp_path) == {"": tmp_path / "cg"}
