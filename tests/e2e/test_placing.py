@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, RESERVE_RATIO, SLOW
 from tests.e2e.conftest import metric
+from tools.cloud.client import openstack
+from tools.cloud.layout import FAST, RESERVE_RATIO, SLOW
 
 
 def test_no_host_is_over_booked(cloud, image, speeds, figure):
