@@ -16,7 +16,7 @@ from tests.lab import FAST, SLOW, cgroup, quota, until
 
 PATIENCE_S = 60.0
 HELD_S, HELD_S_OF_MANY = 120.0, 10.0
-"""How long a domain's lock is held, with ``--faults`` and in a run of all tests."""
+"""How long a domain's lock is held, with ``-m fault`` and in a run of all tests."""
 AWAY_S = 15.0
 
 
@@ -69,7 +69,7 @@ def test_a_domain_that_hangs(request, guests, agent, record_property):
                 libvirt.open("qemu:///system").lookupByName(stuck.spec.name).memoryStats()
 
         threading.Thread(target=hold, daemon=True).start()
-        held_s = HELD_S if request.config.getoption(fault_table.OPTION) else HELD_S_OF_MANY
+        held_s = HELD_S if fault_table.alone(request.config) else HELD_S_OF_MANY
         end = time.monotonic() + held_s
         late = guests.guest("late", HALF, cpuset=str(FAST))
         until(lambda: limited(late, 0.25), PATIENCE_S, "the newcomer's limit")

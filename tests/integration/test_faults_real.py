@@ -9,53 +9,11 @@ from pathlib import Path
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
-from tests.lab import FAST, SLOW, Agent, cgroup, quota, until
+from tests.lab import FAST, SLOW, cgroup, quota, until
 
 ROOT = Path(__file__).parents[2]
 
 HALF = {"amp:pref_core": "0.5"}
-
-
-def test_a_killed_agent_leaves_bookings_as_they_are_and_its_successor_adopts_them(guests, agent):
-    """kill -9: limits stay in force; a restarted agent finds them right and writes nothing."""
-    fast = guests.guest("fast", HALF, cpuset=str(FAST))
-    slow = guests.guest("slow", HALF, cpuset=str(SLOW))
-    agent.start()
-    assert (quota(fast), quota(slow)) == (0.25, 0.5)
-
-    agent.process.kill()
-    agent.process.wait()
-    time.sleep(1)
-
-    assert (quota(fast), quota(slow)) == (0.25, 0.5)
-    agent.start()
-    agent.next_cycle()
-    assert agent.metric("amp_writes_total") == 0
-    assert (quota(fast), quota(slow)) == (0.25, 0.5)
-
-
-def test_the_next_agent_finishes_a_move_in_which_one_was_killed(guests, lab, tmp_path):
-    """Killed at any moment of a move, it leaves one limit or the other, right after a restart."""
-    guest = guests.guest("victim", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
-    agent = Agent(tmp_path / "agent")
-    try:
-        for delay_ms in range(0, 40, 8):
-            agent.start()
-            guest.pin(0, [SLOW], 2)
-            guest.pin(1, [FAST], 2)
-            time.sleep(delay_ms / 1000)
-            agent.process.kill()
-            agent.process.wait()
-            for vcpu in (0, 1):
-                assert quota(guest, vcpu) == pytest.approx(0.25) or quota(guest, vcpu) == 0.5
-            agent.start()
-            assert (quota(guest, 0), quota(guest, 1)) == (0.5, 0.25), agent.log.read_text()
-            guest.pin(0, [FAST], 2)
-            guest.pin(1, [SLOW], 2)
-            until(lambda: (quota(guest, 0), quota(guest, 1)) == (0.25, 0.5), 15, "the way back")
-            agent.stop()
-    finally:
-        agent.stop()
 
 
 def libvirtd_pid() -> int:
@@ -171,28 +129,3 @@ def test_a_read_only_cgroup_fails_for_its_domain_alone(guests, agent):
     assert agent.metric("amp_actuation_failures_total", reason="read_only") > 0
     assert "Read-only file system" in agent.cli("explain", stuck.spec.name).stdout
     assert agent.metric("amp_vcpu_unenforced_info", domain=stuck.spec.name) == 1
-
-
-def test_series_end_with_their_instance(guests, agent):
-    """A destroyed guest leaves no series behind."""
-    guest = guests.guest("gone", HALF, cpuset=str(SLOW))
-    agent.start()
-    name = guest.spec.name
-    assert agent.metric("amp_vcpu_booked_refcores", domain=name) == 0.5
-
-    guest.domain.destroy()
-
-    until(
-        lambda: not [s for s in agent.metrics() if s[1].get("domain") == name], 5, "the series' end"
-    )
-
-
-def test_two_agents_do_not_share_a_host(guests, agent):
-    """The second one says why in one sentence; its unit tries again."""
-    agent.start()
-
-    second = subprocess.run(agent.command(), capture_output=True, text=True, check=False)
-
-    assert second.returncode == 1
-    assert "another amp-nova-agent runs here" in second.stderr
-    assert "Traceback" not in second.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import FAST, SLOW, Agent, until
+from tests.lab import FAST, SLOW, Agent, affinity, until
 
 BOTH, ONLY_SLOW = {FAST, SLOW}, {SLOW}
 CONF = "io_work = slow\nio_line_rate_mbps = {}\n"
@@ -36,14 +36,6 @@ def throughput(guest, seconds=2.0):
     before, began = guest.rounds()[0], time.monotonic()
     time.sleep(seconds)
     return (guest.rounds()[0] - before) / (time.monotonic() - began)
-
-
-def pinned(guest, vcpu=0):
-    """Where a vCPU may run, from the kernel."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            return os.sched_getaffinity(int(task.name))
-    raise AssertionError("no vCPU")
 
 
 @pytest.fixture
@@ -80,7 +72,7 @@ def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop
     assert throughput(guest) > 0
     # Nothing of it is in the definition, hence nothing travels; and the vCPU is as it was.
     assert guest.domain.XMLDesc(0) == definition
-    assert pinned(guest) == {FAST}
+    assert affinity(guest) == {FAST}
     assert "Combined Usage" in slow_agent.cli("explain", name).stdout
 
     # Throughput after over before: a move that costs too much is reversed.

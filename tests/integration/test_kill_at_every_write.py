@@ -27,7 +27,7 @@ from tests.stands import Stand, StandHost, host, why_not
 WRITES = "write,pwrite64,sched_setaffinity,fsync,rename,unlink,mkdir"
 POINTS, SEEDS = 50, range(5)
 POINTS_OF_MANY = 5
-"""In a run of all tests; ``--faults`` takes all of them."""
+"""In a run of all tests; ``-m fault`` takes all of them."""
 ROUNDS = 3
 """So many times somebody else changes something: as often as an agent repairs it in a minute."""
 AT_ONCE = 5
@@ -206,7 +206,7 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_a_write(request, tmp_path, record_property, seed):
     """At 50 of the writes of a run."""
-    count = POINTS if request.config.getoption(fault_table.OPTION) else POINTS_OF_MANY
+    count = POINTS if fault_table.alone(request.config) else POINTS_OF_MANY
     points = chosen(calls(tmp_path, seed), seed, count)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda point: killed(tmp_path, seed, point), points))
