@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import guests, lab  # noqa: F401 - fixtures
+from tests.integration.conftest import guests, lab, nothing_is_left  # noqa: F401 - fixtures
 
 BUDGETS = tomllib.loads(Path(__file__).with_name("budgets.toml").read_text())
 SCALE = float(os.environ.get("AMP_NOVA_BUDGETS", "1"))

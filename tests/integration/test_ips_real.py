@@ -73,10 +73,10 @@ def one_vm(guests, free_ips):
     ids=["cgroup", "libvirt", "one VM"],
 )
 def test_vcpus_get_what_they_book(guests, agent, free_ips, start):
-    """The mean within 2 %, windows of 3 s within 5 %, by the plugin and by the agent's own account.
+    """The mean within 2 %, windows of 3 s within 8 %, by the plugin and by the agent's own account.
 
     Where the core, slowed down by others, gives less than is booked, most of what it gives. Tenants
-    are told half of these bands, for machines on which the speed of a core stays as it is.
+    are told 1 and 3 %, for machines on which the speed of a core does not change all the time.
     """
     booked = start(guests, free_ips)
     agent.start("chrt", "--rr", "1", settle=False)  # as its unit does
@@ -90,7 +90,7 @@ def test_vcpus_get_what_they_book(guests, agent, free_ips, start):
             assert 0.98 * fmean(could) <= fmean(got) <= 1.02
             for first in range(SECONDS - 2):
                 window, best = (fmean(x[first : first + 3]) for x in (got, could))
-                assert 0.95 * best <= window <= 1.05
+                assert 0.92 * best <= window <= 1.08
 
     with undisturbed(next(iter(booked))[0], LIMITED):
         measured(kept)
