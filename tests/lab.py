@@ -130,14 +130,11 @@ class Lab:
 
 def cgroup(guest: Any, vcpu: int = 0) -> Path:
     """A vCPU's CPU cgroup, found through /proc, as an operator would."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            for line in (task / "cgroup").read_text().splitlines():
-                _, controllers, path = line.split(":", 2)
-                if "cpu" in controllers.split(","):
-                    return Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
-            return Path("/sys/fs/cgroup") / path.lstrip("/")
-    raise AssertionError(f"vCPU {vcpu} has no thread")
+    for line in (guest.task(vcpu) / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
+    return Path("/sys/fs/cgroup") / path.lstrip("/")
 
 
 def quota(guest: Any, vcpu: int = 0) -> float | None:
@@ -153,10 +150,7 @@ def quota(guest: Any, vcpu: int = 0) -> float | None:
 
 def affinity(guest: Any, vcpu: int = 0) -> set[int]:
     """The pCPUs a vCPU may run on, read from the kernel."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            return os.sched_getaffinity(int(task.name))
-    raise AssertionError(f"vCPU {vcpu} has no thread")
+    return os.sched_getaffinity(int(guest.task(vcpu).name))
 
 
 @contextlib.contextmanager

@@ -207,15 +207,18 @@ class Guest:
             time.sleep(0.02)
         return self
 
+    def task(self, vcpu: int = 0) -> Path:
+        """The folder of a vCPU's thread below /proc; ``AssertionError`` if it has none."""
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+                return task
+        raise AssertionError(f"vCPU {vcpu} of {self.spec.name} has no thread")
+
     def cpu_ns(self) -> tuple[int, ...]:
         """CPU time of every vCPU thread so far, in nanoseconds."""
         if not self._schedstats:
-            found = {}
-            for task in Path(f"/proc/{self.pid}/task").iterdir():
-                comm = (task / "comm").read_text()
-                if comm.startswith("CPU "):
-                    found[int(comm[4:].split("/")[0])] = task / "schedstat"
-            self._schedstats = tuple(found[i] for i in range(self.spec.vcpus))
+            vcpus = range(self.spec.vcpus)
+            self._schedstats = tuple(self.task(vcpu) / "schedstat" for vcpu in vcpus)
         return tuple(int(path.read_text().split()[0]) for path in self._schedstats)
 
     def pin(self, vcpu: int, cpus: Sequence[int], host_cpus: int) -> None:

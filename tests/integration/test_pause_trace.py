@@ -31,14 +31,6 @@ class Trace:
         self.process.wait(timeout=10)
 
 
-def vcpu_tid(guest):
-    """Thread id of the guest's vCPU 0."""
-    listing = subprocess.run(
-        ["ps", "-T", "-o", "spid=,comm=", "-p", str(guest.pid)], capture_output=True, text=True
-    ).stdout
-    return next(line.split()[0] for line in listing.splitlines() if "CPU 0/" in line)
-
-
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_pause_stops_all_writes_until_it_ends(guests, agent, tmp_path):
     """Until it ends: neither the cycle nor the fast loop writes, however wrong the limit is."""
@@ -48,7 +40,7 @@ def test_a_pause_stops_all_writes_until_it_ends(guests, agent, tmp_path):
     group = cgroup(guest)
     file = group / ("cpu.max" if (group / "cpu.max").exists() else "cpu.cfs_quota_us")
     trace = Trace(agent.process.pid, tmp_path / "trace")
-    marks = (f"{group.parent.name}/{group.name}/cpu.", f"sched_setaffinity({vcpu_tid(guest)},")
+    marks = (f"{group.parent.name}/{group.name}/cpu.", f"sched_setaffinity({guest.task().name},")
     try:
         file.write_text("50000 100000" if file.name == "cpu.max" else "15000")
         until(lambda: trace.writes_to(*marks) > 0, 20, "a write before the pause")
