@@ -155,10 +155,7 @@ def affinity(guest: Any, vcpu: int = 0) -> set[int]:
 
 @contextlib.contextmanager
 def undisturbed(guest: Any, times: int = 8) -> Iterator[None]:
-    """Give all guests together so many times the weight of anything else on this machine.
-
-    More than 8 only for guests that are limited: others would leave the machine nothing.
-    """
+    """Give all guests together so many times the weight of anything else on this machine."""
     machine = next(p for p in cgroup(guest).parents if p.name in ("machine", "machine.slice"))
     v2 = (machine / "cpu.weight").exists()
     file, unit = machine / ("cpu.weight" if v2 else "cpu.shares"), 100 if v2 else 1024
@@ -171,7 +168,7 @@ def undisturbed(guest: Any, times: int = 8) -> Iterator[None]:
 
 
 LIMITED = 64
-"""``times`` for guests that are limited."""
+"""``times`` for guests that are limited, or on one CPU: others would leave the machine nothing."""
 
 
 def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:

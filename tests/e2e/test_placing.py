@@ -29,17 +29,6 @@ def test_no_host_is_over_booked(cloud, image, speeds, figure):
         assert metric(server.host, "amp_vcpu_booked_refcores", resource=server.id) == 0.6
 
 
-def test_room_that_was_given_back_is_used_again(cloud, image):
-    """After a deletion the next server gets the place."""
-    flavor = cloud.flavor("nine tenths", {"amp:pref_core": "0.9"})
-    first = cloud.boot(image, flavor, SLOW)
-    assert cloud.create(image, flavor, SLOW).wait("ERROR")
-
-    first.delete()
-
-    assert cloud.boot(image, flavor, SLOW).host == SLOW
-
-
 @pytest.mark.parametrize("wrong", ["amp:pref_core=lots", "amp:pref_cores=1", "amp:limit=firm"])
 def test_the_api_refuses_what_no_agent_understands(cloud, wrong):
     """A bad value or an unknown key never gets into a flavor, and the answer names it."""

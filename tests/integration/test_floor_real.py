@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.lab import SLOW, both_writers, cgroup, measured, undisturbed, until, usage
+from tests.lab import LIMITED, SLOW, both_writers, cgroup, measured, undisturbed, until, usage
 
 FLOOR_CORES, WORST_CORES = 0.01, 0.005
 BOOKED = 0.475
@@ -40,7 +40,7 @@ def test_nobody_starves_beside_bookings_of_all_capacity(guests, agent, vcpus):
             assert fmean(cores) >= FLOOR_CORES * guest.spec.vcpus
             assert min(cores) >= WORST_CORES * guest.spec.vcpus
 
-    with undisturbed(booked[0]):
+    with undisturbed(booked[0], LIMITED):
         measured(kept)
     released = agent.cli("release", "--all")
     assert (released.returncode, released.stderr) == (0, "")

@@ -1,7 +1,6 @@
 """A real guest that sends frames through a real tap: its I/O threads go to slow cores and back."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -103,22 +102,3 @@ def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
     by_name = io_affinities(guest)
     assert {FAST} in by_name.values()  # the emulator: pinned by the definition, and kept there
     assert slow_agent.metric("amp_io_drift_total") == 0
-
-
-def test_report_moves_nothing_and_a_dry_run_prints_moves(sender, lab, tmp_path):
-    """By default, usage is exported and nothing is moved."""
-    guest = sender
-    agent = Agent(tmp_path / "report", more=f"io_line_rate_mbps = {LINE_MBPS}\n").start()
-    try:
-        name = guest.spec.name
-        until(
-            lambda: agent.metric("amp_instance_io_insensitive", domain=name) == 1, 30, "a verdict"
-        )
-        assert all_on(guest, BOTH)
-    finally:
-        agent.stop()
-
-    dry = Agent(tmp_path / "dry", more=CONF.format(LINE_MBPS))
-    done = subprocess.run(dry.command("--dry-run"), capture_output=True, text=True, check=True)
-    assert f"{name}: I/O threads to pCPUs {SLOW} (insensitive to core speed)" in done.stdout
-    assert all_on(guest, BOTH)
