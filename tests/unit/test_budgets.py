@@ -22,8 +22,9 @@ def test_every_budget_is_compared_with_a_figure():
 
 
 @pytest.mark.parametrize(("figure", "kept"), [(4999.0, True), (5000.0, True), (5001.0, False)])
-def test_a_figure_above_its_budget_fails(pytester, figure, kept):
+def test_a_figure_above_its_budget_fails(pytester, monkeypatch, figure, kept):
     """And is printed with it."""
+    monkeypatch.setattr(conftest, "_figures", [])
     pytester.makeconftest("from tests.benchmarks.conftest import *")
     pytester.makepyfile(f"def test_it(within): within('report_bytes', {figure})")
 
