@@ -82,19 +82,6 @@ class Broker:
         except OSError:
             return False
 
-    def queues(self, prefix: str) -> list[int]:
-        """Messages that wait or are under way in each queue whose name begins so."""
-        done = subprocess.run(
-            [PROGRAM.with_name("rabbitmqctl"), "--quiet", "list_queues", "name", "messages"],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        lines = (line.split() for line in done.stdout.splitlines())
-        return [int(words[1]) for words in lines if words[0].startswith(prefix)]
-
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the broker and what it started, as SIGSTOP and SIGCONT."""
         os.killpg(self._started[-1].pid, number)

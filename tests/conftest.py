@@ -9,7 +9,11 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests import fault_table
+from tests.fault_table import (  # noqa: F401 - hooks
+    pytest_collection_modifyitems,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 from tests.properties.examples import DEFAULT, examples
 
 # A run that is told to stop ends as after Ctrl-C: its guests, agents and slow cores go with it.
@@ -27,16 +31,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("fixed")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--faults``: see ``tests.fault_table``."""
-    fault_table.add_option(parser)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Tests marked ``fault`` are part of one table."""
-    fault_table.configure(config)
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,10 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,7 +30,7 @@ CYCLE_S = os.environ.get("AMP_NOVA_CYCLE_S", "1.0")
 NAP_NS = int(os.environ.get("AMP_NOVA_NAP_MS", "0")) * 1_000_000
 """How long guests sleep after each 16 rounds of work, in runs that measure nothing."""
 MEASURED_TIMES, STOLEN_MOST_RATIO = 3, 0.05
-"""How often a measurement is tried; the share of both CPUs that may be stolen if it fails."""
+"""How often a measurement is tried; the share of both CPUs that may be stolen if it counts."""
 SETTLED_CYCLES = 10
 both_writers = pytest.mark.parametrize("writer", ["cgroup", "libvirt"])
 """Runs a test with an agent that writes cgroups, and with one that writes through libvirt."""
@@ -129,14 +130,11 @@ class Lab:
 
 def cgroup(guest: Any, vcpu: int = 0) -> Path:
     """A vCPU's CPU cgroup, found through /proc, as an operator would."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            for line in (task / "cgroup").read_text().splitlines():
-                _, controllers, path = line.split(":", 2)
-                if "cpu" in controllers.split(","):
-                    return Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
-            return Path("/sys/fs/cgroup") / path.lstrip("/")
-    raise AssertionError(f"vCPU {vcpu} has no thread")
+    for line in (guest.task(vcpu) / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
+    return Path("/sys/fs/cgroup") / path.lstrip("/")
 
 
 def quota(guest: Any, vcpu: int = 0) -> float | None:
@@ -152,24 +150,25 @@ def quota(guest: Any, vcpu: int = 0) -> float | None:
 
 def affinity(guest: Any, vcpu: int = 0) -> set[int]:
     """The pCPUs a vCPU may run on, read from the kernel."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            return os.sched_getaffinity(int(task.name))
-    raise AssertionError(f"vCPU {vcpu} has no thread")
+    return os.sched_getaffinity(int(guest.task(vcpu).name))
 
 
 @contextlib.contextmanager
-def undisturbed(guest: Any) -> Iterator[None]:
-    """Give all guests together eight times the weight of anything else on this machine."""
+def undisturbed(guest: Any, times: int = 8) -> Iterator[None]:
+    """Give all guests together so many times the weight of anything else on this machine."""
     machine = next(p for p in cgroup(guest).parents if p.name in ("machine", "machine.slice"))
     v2 = (machine / "cpu.weight").exists()
-    file, weight = machine / ("cpu.weight" if v2 else "cpu.shares"), "800" if v2 else "8192"
+    file, unit = machine / ("cpu.weight" if v2 else "cpu.shares"), 100 if v2 else 1024
     before = file.read_text()
-    file.write_text(weight)
+    file.write_text(f"{times * unit}")
     try:
         yield
     finally:
         file.write_text(before)
+
+
+LIMITED = 64
+"""``times`` for guests that are limited, or on one CPU: others would leave the machine nothing."""
 
 
 def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:
@@ -187,24 +186,40 @@ def _stolen_s() -> float:
     return sum(int(f[8]) for f in fields if f[0] in cpus) / os.sysconf("SC_CLK_TCK")
 
 
-def unless_stolen(check: Callable[[], None]) -> None:
-    """A check that measures; its failure counts only if this machine's own host took little time.
-
-    Otherwise it is tried again a few times; if that does not help, nothing can be said, and the
-    test is skipped.
-    """
-    stolen = []
-    for _ in range(MEASURED_TIMES):
+def measured(check: Callable[[], None]) -> None:
+    """A check that measures, repeated if this machine's own host took its CPUs; then it fails."""
+    for left in reversed(range(MEASURED_TIMES)):
         began_s, before_s = time.monotonic(), _stolen_s()
         try:
             check()
             return
-        except AssertionError:
-            stolen.append((_stolen_s() - before_s) / 2 / (time.monotonic() - began_s))
-            if stolen[-1] <= STOLEN_MOST_RATIO:
+        except AssertionError as exc:
+            stolen = (_stolen_s() - before_s) / 2 / (time.monotonic() - began_s)
+            if stolen <= STOLEN_MOST_RATIO or not left:
+                exc.add_note(f"the host of this virtual machine took {stolen:.0%} of its CPUs")
                 raise
-    shares = ", ".join(f"{s:.0%}" for s in stolen)
-    pytest.skip(f"cannot be measured: the host of this virtual machine took {shares} of its CPUs")
+
+
+class Usage(NamedTuple):
+    """What a guest got in a window: CPU time over time, and rounds of work per second."""
+
+    cores: float
+    rounds_per_s: float
+
+
+def usage(guests: Sequence[Any], seconds: float = 3.0, windows: int = 1) -> list[list[Usage]]:
+    """What each guest gets over all its vCPUs in each of some windows, read from the kernel."""
+    marks = []
+    for left in reversed(range(windows + 1)):
+        marks.append([(time.monotonic(), sum(g.cpu_ns()), sum(g.rounds())) for g in guests])
+        time.sleep(seconds if left else 0.0)
+    return [
+        [
+            Usage((c - b) / 1e9 / (t - s), (r - q) / (t - s))
+            for (s, b, q), (t, c, r) in pairwise(of_guest)
+        ]
+        for of_guest in zip(*marks, strict=True)
+    ]
 
 
 class Agent:
@@ -308,10 +323,14 @@ class Agent:
         return pid if os.fsencode(self.state_path) in command.split(b"\0") else None
 
     def stop(self) -> None:
-        """Stop it, if it is still running, and its guard."""
+        """Stop it, whatever state it is in, and its guard."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=20)
+            self.process.send_signal(signal.SIGCONT)  # a stopped process would not notice
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.kill()
         if (pid := self.guard_pid()) is not None:
             os.kill(pid, signal.SIGTERM)
 

@@ -1,5 +1,6 @@
-"""Where Prometheus' programs and the files for operators are."""
+"""Where Prometheus' programs and the files for operators are, and what these may name."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 import amp_nova
+from amp_nova.agent.publish import metrics
 
 ROOT = Path(amp_nova.__file__).parent.parent
 PROMETHEUS = ROOT / "etc/amp-nova/prometheus"
@@ -25,3 +27,15 @@ def rules(name):
     """All rules in one of the files."""
     groups = yaml.safe_load((PROMETHEUS / name).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+def unknown(expression):
+    """The metrics in an expression that are neither the agent's nor recorded by a rule."""
+    kinds = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+    known = {row.name + suffix for row in metrics.rows() for suffix in kinds.get(row.kind, ("",))}
+    known |= {rule["record"] for rule in rules("rules.yaml")}
+    plain = re.sub(r"\{[^}]*\}", "", expression)
+    return {
+        *re.findall(r"(?<![\w:])amp_[a-z_]+", plain),
+        *re.findall(r"\w+:\w+:\w+", plain),
+    } - known

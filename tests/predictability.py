@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.bookings import Choice
-from amp_nova.control.context import Terms
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
@@ -41,9 +40,7 @@ HOST = Topology(
 )
 FIXED = Settings()
 ADAPTIVE = Settings(coefficients=Choice(adaptive=True))
-STOCK = Settings(Terms(enforce=False))
 BY_REFCORES = {"pref_core": str(REFCORES)}
-BY_IPS = {"ips": str(REFCORES * REFERENCE_IPS)}
 
 
 @dataclass
@@ -51,24 +48,16 @@ class Bench:
     """One simulated host with the agent's loop, second by second."""
 
     settings: Settings
-    seed: int = 0
-    noise_ratio: float = NOISE_RATIO
     others: list = field(default_factory=list)
 
     def __post_init__(self):
-        counting = Counting(noise_ratio=self.noise_ratio, seed=self.seed)
-        self.host = SimHost(HOST, (), self.seed, REFERENCE_IPS, counting)
+        counting = Counting(noise_ratio=NOISE_RATIO, seed=0)
+        self.host = SimHost(HOST, (), 0, REFERENCE_IPS, counting)
         self.loop = Loop(self.host, self.host, self.settings, stopwatch=lambda: 0.0)
 
-    def add(self, name, speedup, start_on, booking=None, ipc_ratio=1.0):
-        """Start a guest that works without end.
-
-        ``ipc_ratio``: how much cheaper than for others a miss is to it.
-        """
-        phases = tuple(
-            Phase((1.0, speedup), for_s=for_s, ipc_ratio=ipc_ratio * ratio)
-            for for_s, ratio in WOBBLE
-        )
+    def add(self, name, speedup, start_on, booking=None):
+        """Start a guest that works without end."""
+        phases = tuple(Phase((1.0, speedup), for_s=s, ipc_ratio=ratio) for s, ratio in WOBBLE)
         self.host.add(guest(name, phases=phases, start_on=start_on, **(booking or BY_REFCORES)))
 
     def crowd(self, core_type):
@@ -88,12 +77,8 @@ class Bench:
 
     def seconds(self, count):
         for _ in range(count):
-            self.report = self.loop.cycle()
-            fast, until_s = self.loop.fast, self.host.now_s + 1.0
-            while fast and fast.active and self.host.now_s + fast.tick_s < until_s:
-                self.host.advance(self.host.now_s + fast.tick_s)
-                fast.tick()
-            self.host.advance(until_s)
+            self.loop.cycle()
+            self.host.advance(self.host.now_s + 1.0)
 
     def teach(self):
         """Let other guests run on both core types, so that their memory is learnt."""
@@ -122,27 +107,27 @@ class Bench:
         return self.host.meters("vm")[0].progress_ref_s
 
 
-def stay(settings, speedup, on, seed=0, booking=None, *, teach=False, ipc_ratio=1.0):
+def stay(settings, speedup, on, *, teach=False):
     """Started on a core type, and kept there."""
-    bench = Bench(settings, seed)
+    bench = Bench(settings)
     if teach:
         bench.teach()
-    bench.add("vm", speedup, on, booking, ipc_ratio)
+    bench.add("vm", speedup, on)
     return bench.work_s()
 
 
-def moved(settings, speedup, seed=0, booking=None):
+def moved(settings, speedup):
     """Moved between the core types every half minute, from the start."""
-    bench = Bench(settings, seed)
-    bench.add("vm", speedup, "fast", booking)
+    bench = Bench(settings)
+    bench.add("vm", speedup, "fast")
     return bench.work_s(moves=True)
 
 
-def after_both(settings, speedup, seed=0):
+def after_both(settings, speedup):
     """Once it has run on both types: kept on fast, kept on slow, and moved between them."""
     times_s = []
     for then in ("fast", "slow", None):
-        bench = Bench(settings, seed)
+        bench = Bench(settings)
         bench.add("vm", speedup, "fast" if then != "fast" else "slow")
         bench.seconds(12)
         for crowded in ("fast", "slow") if then != "fast" else ("slow", "fast", "slow"):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.client import Cloud
-from tests.e2e.cloud.layout import ADDRESS, HOSTS, Host
-from tests.e2e.cloud.processes import running
+from tools.cloud.client import Cloud
+from tools.cloud.layout import ADDRESS, HOSTS, Host
+from tools.cloud.processes import running
 
 _figures: list[str] = []
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cloud.layout import FAST, HOSTS
-from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
+from tools.cloud.layout import FAST, HOSTS
+from tools.cloud.processes import until
 
 REFCORES = 0.5
 HALF = {"amp:pref_core": f"{REFCORES:g}"}

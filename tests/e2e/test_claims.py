@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import HOSTS, LOG, RESERVE_RATIO
-from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
+from tools.cloud.client import openstack
+from tools.cloud.layout import HOSTS, LOG, RESERVE_RATIO
+from tools.cloud.processes import until
 
 BOOTS = 50
 REFCORES = 0.2

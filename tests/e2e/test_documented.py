@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from tests import documented
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST
+from tools.cloud.client import openstack
+from tools.cloud.layout import FAST
 
 NAME = "documented"
 NOT_HERE = (

@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, HOSTS, SLOW
-from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric
 from tests.e2e.test_bookings import measure
 from tests.e2e.track import Track
 from tests.guests.guest import INSTRUCTIONS_PER_ROUND
+from tools.cloud.client import openstack
+from tools.cloud.layout import FAST, HOSTS, SLOW
+from tools.cloud.processes import until
 
 FLAVOR, IPS = "instructions", 300e6
 

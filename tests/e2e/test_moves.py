@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from tests.e2e.cloud import hosts
-from tests.e2e.cloud.layout import FAST, HOSTS, SLOW, WRITER
-from tests.e2e.cloud.processes import stop, until
 from tests.e2e.test_bookings import HALF, REFCORES, measure
 from tests.e2e.track import Track
+from tools.cloud import hosts
+from tools.cloud.layout import FAST, HOSTS, SLOW, WRITER
+from tools.cloud.processes import stop, until
 
 
 @pytest.mark.parametrize("neighbours", [False, True], ids=["alone", "busy hosts"])

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tests.e2e.client import openstack
-from tests.e2e.cloud.layout import FAST, SLOW
-from tests.e2e.cloud.processes import until
 from tests.e2e.conftest import metric, samples
+from tools.cloud.client import openstack
+from tools.cloud.layout import FAST, SLOW
+from tools.cloud.processes import until
 
 SHARED, CROWDED = "SCS-1V-1", "SCS-1L-1"
 PROMISED = 0.2

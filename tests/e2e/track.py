@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-from tests.e2e.client import Process, Server
-from tests.e2e.cloud.layout import HOSTS, Host
+from tools.cloud.client import Process, Server
+from tools.cloud.layout import HOSTS, Host
 
 PERIOD_S = 0.005
 RAN_S = 0.002

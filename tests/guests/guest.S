@@ -2,8 +2,7 @@
  *
  * Multiboot, 32-bit, no paging. Every vCPU has 64 bytes at COUNTERS + 64 * APIC id:
  *   +0  u64  rounds of work done; a round is ROUND turns of the same few instructions
- *   +8  u32  written by the host: LAPIC timer ticks of 4 ns to sleep after each NAP_EVERY rounds, 0 = never;
- *            with the highest bit set: work in memory, by addresses under the mask in the other bits
+ *   +8  u32  written by the host: LAPIC timer ticks of 4 ns to sleep after each NAP_EVERY rounds, 0 = never
  * The host reads and writes them in the file behind the guest's memory.
  */
 .set MAGIC, 0x1BADB002
@@ -12,7 +11,6 @@
 .set STACKS, 0x300000           /* 4 KiB each, by APIC id, growing down */
 .set TRAMPOLINE, 0x8000
 .set LAPIC, 0xFEE00000
-.set MEMORY, 0x800000           /* what memory work reads, up to the guest's end */
 .set ROUND, 20000
 .set NAP_EVERY, 16
 
@@ -91,29 +89,10 @@ turn:   movl %eax, %edx
         movl 8(%ebx), %eax
         testl %eax, %eax
         jz rounds
-        js memory
         movl %eax, LAPIC + 0x380
         sti
         hlt
         cli
-        jmp rounds
-
-/* Reads that depend on each other, at addresses that caches cannot foresee. */
-memory: andl $0x7FFFFFFC, %eax
-        movl $ROUND, %ecx
-fetch:  imull $1664525, %esi
-        addl $1013904223, %esi
-        movl %esi, %edx
-        shrl $3, %edx
-        andl %eax, %edx
-        addl MEMORY(%edx), %esi
-        decl %ecx
-        jnz fetch
-        addl $1, (%ebx)
-        adcl $0, 4(%ebx)
-        movl 8(%ebx), %eax
-        testl %eax, %eax
-        js memory
         jmp rounds
 
 timer:  movl $0, LAPIC + 0xB0            /* end of interrupt */

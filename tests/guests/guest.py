@@ -26,7 +26,6 @@ _RAM_PATH = Path("/var/lib/libvirt/qemu/ram")
 _RUN_PATH = Path("/run/libvirt/qemu")
 _COUNTERS = 0x200000
 _SLOT_BYTES = 64
-_MEMORY = 1 << 31
 _TICK_NS = 4
 _NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 
@@ -187,10 +186,6 @@ class Guest:
 
     def nap(self, length_ns: int) -> None:
         """Make every vCPU sleep for ``length_ns`` after each 16 rounds; 0 stops that."""
-        if length_ns >= _MEMORY * _TICK_NS:  # would set the bit for ``remember``
-            raise ValueError(
-                f"a nap of {length_ns} ns is too long: stay below {_MEMORY * _TICK_NS}"
-            )
         self._control(length_ns // _TICK_NS)
 
     def pause(self, turns: int) -> None:
@@ -203,10 +198,6 @@ class Guest:
             self._memory.seek(_COUNTERS + _SLOT_BYTES * index + 8)
             self._memory.write(struct.pack("<I", word))
 
-    def remember(self, mask: int) -> None:
-        """Make every vCPU read ``mask`` + 1 bytes above 8 MiB at random instead of computing."""
-        self._control(_MEMORY | mask)
-
     def wait(self, timeout_s: float = 30.0) -> "Guest":
         """Wait until every vCPU counts; ``AmpError`` if that takes too long."""
         end = time.monotonic() + timeout_s
@@ -216,15 +207,18 @@ class Guest:
             time.sleep(0.02)
         return self
 
+    def task(self, vcpu: int = 0) -> Path:
+        """The folder of a vCPU's thread below /proc; ``AssertionError`` if it has none."""
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
+                return task
+        raise AssertionError(f"vCPU {vcpu} of {self.spec.name} has no thread")
+
     def cpu_ns(self) -> tuple[int, ...]:
         """CPU time of every vCPU thread so far, in nanoseconds."""
         if not self._schedstats:
-            found = {}
-            for task in Path(f"/proc/{self.pid}/task").iterdir():
-                comm = (task / "comm").read_text()
-                if comm.startswith("CPU "):
-                    found[int(comm[4:].split("/")[0])] = task / "schedstat"
-            self._schedstats = tuple(found[i] for i in range(self.spec.vcpus))
+            vcpus = range(self.spec.vcpus)
+            self._schedstats = tuple(self.task(vcpu) / "schedstat" for vcpu in vcpus)
         return tuple(int(path.read_text().split()[0]) for path in self._schedstats)
 
     def pin(self, vcpu: int, cpus: Sequence[int], host_cpus: int) -> None:

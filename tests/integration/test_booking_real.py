@@ -1,52 +1,104 @@
 """Bookings on real guests, measured by the kernel and the guests, not by the agent."""
 
-import time
+import subprocess
+from statistics import fmean, median
 
 import pytest
 
-from tests.lab import FAST, SLOW, affinity, both_writers, cgroup, quota, unless_stolen, until
+from tests.lab import (
+    FAST,
+    LIMITED,
+    SLOW,
+    Agent,
+    affinity,
+    both_writers,
+    cgroup,
+    measured,
+    quota,
+    undisturbed,
+    until,
+    usage,
+)
 from tests.tables import cells
 
 HALF = {"amp:pref_core": "0.5"}
-
-
-def shares(guests, seconds=2.0):
-    """CPU share of vCPU 0 of each guest, and its rounds of work per second."""
-    before = [(g.cpu_ns()[0], g.rounds()[0]) for g in guests]
-    begin = time.monotonic()
-    time.sleep(seconds)
-    after = [(g.cpu_ns()[0], g.rounds()[0]) for g in guests]
-    took_s = time.monotonic() - begin
-    return [
-        ((ns_after - ns) / 1e9 / took_s, (work_after - work) / took_s)
-        for (ns, work), (ns_after, work_after) in zip(before, after, strict=True)
-    ]
+WINDOW_S, TICK_S = 3.0, 0.004
 
 
 @pytest.mark.measures
 @both_writers
-def test_the_same_booking_is_the_same_capacity_on_both_core_types(guests, slow_core, agent):
-    """Without the agent a fast core does far more work; with it each gets half a reference core."""
+def test_the_same_booking_is_the_same_capacity_on_both_core_types(
+    guests, slow_core, tmp_path, writer
+):
+    """Free guests do more work on a fast core; booked ones the same on both, as they count it.
+
+    Each second of CPU time is worth what it was to the free guests; the work itself also shows how
+    the speed of this machine drifted since then.
+    """
     fast = guests.guest("fast", HALF, cpuset=str(FAST))
     slow = guests.guest("slow", HALF, cpuset=str(SLOW))
-    (_, fast_work), (_, slow_work) = shares([fast, slow])
-    assert fast_work > 1.2 * slow_work
+    with undisturbed(fast):
+        ((free_fast,), (free_slow,)) = usage([fast, slow], 4)
+        coefficient = speed(free_fast) / speed(free_slow)
+        assert coefficient > 1.2
+        agent = Agent(tmp_path / "agent", round(coefficient, 3), f"writer = {writer}\n").start()
 
+        def kept():
+            got = usage([fast, slow], WINDOW_S, windows=4)
+            for windows, cores in zip(got, (0.5 / coefficient, 0.5), strict=True):
+                assert_in_band(windows, cores)
+            on_fast, on_slow = (median(w.rounds_per_s for w in windows) for windows in got)
+            assert on_fast / on_slow == pytest.approx(1.0, abs=0.15)
+
+        try:
+            assert quota(fast) == pytest.approx(0.5 / coefficient, rel=0.003)
+            assert quota(slow) == pytest.approx(0.5, rel=0.002)
+            with undisturbed(fast, LIMITED):
+                measured(kept)
+            ratio = {"metric_name": "amp_vcpu_delivered_ratio", "domain": fast.spec.name}
+            right = pytest.approx(1.0, abs=0.05)
+            until(lambda: agent.metric(**ratio) == right, 15, "a window with all of the booking")
+        finally:
+            agent.stop()
+
+
+def speed(usage):
+    """Rounds of work in a second of CPU time."""
+    return usage.rounds_per_s / usage.cores
+
+
+def assert_in_band(windows, cores):
+    """CPU time in windows of 3 s is as exact as doc/source/user/index.rst promises.
+
+    But for one timer tick: a thread's CPU time is brought up to date that often.
+    """
+    ratios, tick = [window.cores / cores for window in windows], TICK_S / WINDOW_S / cores
+    print(f"of {cores:.3f} cores: " + ", ".join(f"{ratio:.4f}" for ratio in ratios))
+    assert fmean(ratios) == pytest.approx(1.0, abs=0.01 + tick / len(ratios))
+    assert min(ratios) >= 0.97 - tick
+    assert max(ratios) <= 1.03 + tick
+
+
+@pytest.mark.measures
+@both_writers
+def test_bookings_are_kept_within_the_bands_that_tenants_are_told(guests, agent):
+    """The mean within 1 %, windows of 3 s within 3 %, from a tenth of a reference core up."""
+    booked = {
+        guests.guest(f"b{cpu}-{b}", {"amp:pref_core": str(b)}, cpuset=str(cpu)): b / coefficient
+        for cpu, coefficient in ((FAST, 2.0), (SLOW, 1.0))
+        for b in (0.1, 0.5)
+    }
     agent.start()
-
-    assert quota(fast) == pytest.approx(0.25, rel=0.002)
-    assert quota(slow) == pytest.approx(0.5, rel=0.002)
+    agent.next_cycle(4)
 
     def kept():
-        (fast_share, _), (slow_share, _) = shares([fast, slow], 3)
-        assert fast_share == pytest.approx(0.25, rel=0.15)
-        assert slow_share == pytest.approx(0.5, rel=0.15)
+        for windows, cores in zip(
+            usage([*booked], WINDOW_S, windows=5), booked.values(), strict=True
+        ):
+            assert_in_band(windows, cores)
 
-    unless_stolen(kept)
-    until(lambda: agent.metric("amp_vcpu_delivered_ratio", domain=fast.spec.name), 10, "a window")
-    assert agent.metric("amp_vcpu_delivered_ratio", domain=fast.spec.name) == pytest.approx(
-        1, abs=0.15
-    )
+    with undisturbed(next(iter(booked)), LIMITED):
+        measured(kept)
 
 
 def test_each_vcpu_of_a_guest_has_the_limit_of_its_own_core_type(guests, agent):
@@ -125,18 +177,6 @@ def test_nothing_is_written_in_the_steady_state(guests, agent):
     assert agent.metric("amp_libvirt_calls_total") <= calls + 1
 
 
-def test_a_best_effort_guest_is_left_alone_without_a_policy(guests, agent):
-    """No booking, no limit, no affinity."""
-    agent.config.write_text(agent.config.read_text() + "policy = none\n")
-    guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
-
-    agent.start()
-    agent.next_cycle()
-
-    assert quota(guest) is None
-    assert agent.metric("amp_writes_total") == 0
-
-
 @both_writers
 def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
     """The default policy: while there is a core for each vCPU, the fast one is in use."""
@@ -158,8 +198,9 @@ def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):
     assert quota(guest) is None
     assert agent.metric("amp_vcpu_booked_ips", domain=guest.spec.name) == 100e6
     assert "Ips" in agent.cli("explain", guest.spec.name).stdout
-    why = "amp_vcpu_unenforced_info"
-    assert agent.metric(why, domain=guest.spec.name) == 1
+    assert agent.metric("amp_vcpu_unenforced_info", domain=guest.spec.name) == 1
+    assert agent.metric("amp_vcpu_delivered_ratio", domain=guest.spec.name) is None
+    assert "unverifiable" in agent.cli("status", "--format", "json").stdout
 
 
 @both_writers
@@ -177,22 +218,6 @@ def test_release_restores_what_the_flavor_alone_asks_for(guests, agent):
     assert quota(guest) is None
     assert agent.cli("resume", guest.spec.name).returncode == 0
     until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 3, "the limit after resume")
-
-
-def test_pause_lets_an_operator_work_by_hand(guests, agent):
-    """What an operator sets while an instance is paused stays until the pause ends."""
-
-    guest = guests.guest("pause", HALF, cpuset=str(SLOW))
-    agent.start()
-
-    assert agent.cli("pause", guest.spec.name, "--ttl", "8").returncode == 0
-    agent.next_cycle()
-    (cgroup(guest) / "cpu.cfs_quota_us").write_text("-1")
-    agent.next_cycle(1)
-
-    assert quota(guest) is None
-    assert "paused" in agent.cli("explain", guest.spec.name).stdout
-    until(lambda: quota(guest) == pytest.approx(0.5, rel=0.002), 12, "the limit after the pause")
 
 
 @both_writers
@@ -222,24 +247,8 @@ def test_a_quota_in_the_definition_stays(guests, agent):
     assert "libvirt definition sets a CPU quota" in agent.cli("explain", guest.spec.name).stdout
 
 
-def test_a_configured_booking_serves_domains_without_metadata(guests, lab, tmp_path):
-    """Instances created before Nova 32 get their booking from the configuration."""
-    from tests.lab import Agent
-
-    guest = guests.guest("old", metadata="", cpuset=str(SLOW))
-    more = f"booking = {lab.prefix}-old amp:pref_core=0.3\n"
-    agent = Agent(tmp_path / "agent", more=more)
-    try:
-        agent.start()
-        assert quota(guest) == pytest.approx(0.3, rel=0.002)
-    finally:
-        agent.stop()
-
-
 def test_dry_run_prints_changes_and_makes_none(guests, agent):
     """--dry-run prints each change with its reason; limits are as before."""
-    import subprocess
-
     guest = guests.guest("dry", HALF, cpuset=str(FAST))
 
     ran = subprocess.run(agent.command("--dry-run"), capture_output=True, text=True, check=False)
@@ -247,27 +256,3 @@ def test_dry_run_prints_changes_and_makes_none(guests, agent):
     assert ran.returncode == 0
     assert f"{guest.spec.name} vCPU 0: quota 5000/20000 us (0.5 refcores / 2 on fast)" in ran.stdout
     assert quota(guest) is None
-
-
-@pytest.mark.measures
-@both_writers
-def test_neighbours_without_a_booking_take_nothing_from_it(guests, agent):
-    """Two guests that use all they can get share a CPU with a booking of 0.8 of it."""
-    booked = guests.guest("booked", {"amp:pref_core": "0.8"}, cpuset=str(SLOW))
-    greedy = [guests.guest(f"greedy{i}", cpuset=str(SLOW)) for i in (1, 2)]
-    (alone, *_) = shares([booked, *greedy])
-    assert alone[0] < 0.5
-
-    agent.start()
-
-    def kept():
-        (share, _), *rest = shares([booked, *greedy], 3)
-        assert share == pytest.approx(0.8, rel=0.15)
-        assert sum(share for share, _ in rest) > 0.1
-        assert min(share for share, _ in rest) >= 0.01
-
-    unless_stolen(kept)
-    released = agent.cli("release", "--all")
-    assert (released.returncode, released.stderr) == (0, "")
-    for guest in greedy:
-        assert (cgroup(guest).parent / "cpu.shares").read_text().strip() == "1024"

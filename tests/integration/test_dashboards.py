@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.agents_served import two_agents
+from tests.lab import until
 from tests.monitoring import PROMETHEUS, ROOT, program
 
 DASHBOARDS = ROOT / "etc/amp-nova/grafana"
@@ -64,16 +65,15 @@ class Server:
 
     def wait(self):
         """Until it answers queries; its log has the port that it took."""
-        until_s = time.monotonic() + 30
-        while time.monotonic() < until_s:
+
+        def ready():
             log = (self._folder / "log").read_text()
+            assert self._process.poll() is None, log
             if found := re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log):
                 self.address = f"http://{found[1]}"
-            if "Server is ready to receive web requests" in log:
-                return
-            assert self._process.poll() is None, log
-            time.sleep(0.1)
-        raise AssertionError((self._folder / "log").read_text())
+            return "Server is ready to receive web requests" in log
+
+        until(ready, 30, f"readiness in {self._folder}/log")
 
     def ask(self, path, **parameters):
         """The data of an answer of its API."""
@@ -101,11 +101,9 @@ def server(tmp_path_factory):
         found = Server(tmp_path_factory.mktemp("prometheus"), [a.port for a in agents])
         try:
             found.wait()
-            until_s = time.monotonic() + MOST_S
             time.sleep(LEAST_S)
-            while not found.series("cloud:amp_minutes_kept:ratio30d"):
-                assert time.monotonic() < until_s, "no minute of the service level was counted"
-                time.sleep(0.5)
+            kept = "cloud:amp_minutes_kept:ratio30d"
+            until(lambda: found.series(kept), MOST_S, "a minute of the service level")
             found.over_booked, found.well = (f"127.0.0.1:{a.port}" for a in agents)
             yield found
         finally:
@@ -133,16 +131,10 @@ def filled(server, expression, choice):
 
 
 @pytest.mark.parametrize(("panel", "expression"), [*panels()])
-def test_every_query_has_data(server, panel, expression, record_property):
+def test_every_query_has_data(server, panel, expression):
     """In the panel of at least one of the hosts and instances."""
-    until_s, found = time.monotonic() + 15.0, [0]
-    while not any(found) and time.monotonic() < until_s:
-        found = [server.series(filled(server, expression, choice)) for choice in CHOICES]
-        if not any(found):
-            time.sleep(0.5)
-    record_property("series", max(found))
-
-    assert any(found), f"{panel} has no data: {expression}"
+    queries = [filled(server, expression, choice) for choice in CHOICES]
+    until(lambda: any(map(server.series, queries)), 15, f"data of {panel}: {expression}")
 
 
 def test_every_variable_has_values(server):
@@ -162,21 +154,17 @@ def test_every_variable_has_values(server):
 
 def test_alerts_are_worded(server):
     """The over-booked host is reported, and no template of a text fails."""
-    until_s = time.monotonic() + 15.0
-    while time.monotonic() < until_s:
-        alerts = server.ask("alerts")["alerts"]
-        if any(a["labels"]["alertname"] == "AmpHostOverBooked" for a in alerts):
-            break
-        time.sleep(0.5)
-    else:
-        raise AssertionError(f"no alert of over-booking among {alerts}")
 
-    for alert in alerts:
+    def alerts():
+        return server.ask("alerts")["alerts"]
+
+    def of_over_booking():
+        return [a for a in alerts() if a["labels"]["alertname"] == "AmpHostOverBooked"]
+
+    until(of_over_booking, 15, "an alert of over-booking")
+
+    for alert in alerts():
         for text in alert["annotations"].values():
             assert "error expanding" not in text
             assert "{{" not in text
-    assert all(
-        server.over_booked == a["labels"]["instance"]
-        for a in alerts
-        if a["labels"]["alertname"] == "AmpHostOverBooked"
-    )
+    assert {a["labels"]["instance"] for a in of_over_booking()} == {server.over_booked}

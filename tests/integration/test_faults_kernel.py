@@ -51,10 +51,10 @@ def cycles(here, count=3):
 
 @pytest.mark.fault(
     "agent stopped (SIGSTOP)",
-    "the safe state after lease + 2 cycles; control again when it is continued",
+    "the safe state after lease + 2 cycles; when it is continued, it adopts what the guard left",
 )
 def test_a_stopped_agent(here, record_property):
-    """The guard acts in its place."""
+    """The guard acts in its place, which is no foreign change."""
     stranger = here.stranger.state()
     here.process.send_signal(signal.SIGSTOP)
     watch = Watch(record_property)
@@ -62,8 +62,12 @@ def test_a_stopped_agent(here, record_property):
     here.process.send_signal(signal.SIGCONT)
 
     until(here.controlled, PATIENCE_S, "control")
+    cycles(here)
+    assert here.controlled()
     assert here.stranger.state() == stranger
-    assert here.metric("amp_enforcement_drift_total", cause="weight") == 0
+    assert here.metric("amp_lease_expirations_total") == 1
+    for cause in ("quota", "weight", "affinity"):
+        assert here.metric("amp_enforcement_drift_total", cause=cause) == 0
 
 
 @pytest.mark.fault("lease file removed", "the agent takes a new lease and stays in control")
@@ -99,7 +103,7 @@ def test_a_single_cycle_beside_the_service_and_without_it(here):
     until(here.safe, PATIENCE_S, "the safe state")
 
 
-@pytest.mark.fault("lock held by another process", "the guard acts; the agent names the holder")
+@pytest.mark.fault("lock held by another process", "the guard acts; agent and commands name it")
 def test_a_held_lock(here, record_property):
     """By a process that is stopped while it has it."""
     path = here.state_path / "cycle.lock"
@@ -112,6 +116,10 @@ def test_a_held_lock(here, record_property):
             watch = Watch(record_property)
             watch.until(here.safe, "the safe state")
             until(lambda: f"process {holder.pid} (" in here.log.read_text(), PATIENCE_S, "the name")
+            refused = here.cli("pause", here.booked.name, "--ttl", "9")
+            assert refused.returncode == 2
+            assert f"process {holder.pid} (" in refused.stderr
+            assert refused.stderr.count("\n") == 1
         finally:
             holder.kill()
     until(here.controlled, PATIENCE_S, "control")

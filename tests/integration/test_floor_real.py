@@ -1,30 +1,18 @@
 """Nobody starves: what best effort gets beside bookings of all the capacity that is offered."""
 
-import time
+from statistics import fmean
 
 import pytest
 
-from tests.lab import SLOW, both_writers, cgroup, undisturbed, unless_stolen, until
+from tests.lab import LIMITED, SLOW, both_writers, cgroup, measured, undisturbed, until, usage
 
 FLOOR_CORES, WORST_CORES = 0.01, 0.005
 BOOKED = 0.475
-WINDOW_S, WINDOWS = 5.0, 2
 
 
 def weights(*guests):
     """The CPU weight of each guest, in the unit of cgroup version 1."""
     return [int((cgroup(guest).parent / "cpu.shares").read_text()) for guest in guests]
-
-
-def shares(guests):
-    """CPU time over wall time of each guest in each window."""
-    found = []
-    for _ in range(WINDOWS):
-        began, before = time.monotonic(), [sum(g.cpu_ns()) for g in guests]
-        time.sleep(WINDOW_S)
-        took_ns = (time.monotonic() - began) * 1e9
-        found.append([(sum(g.cpu_ns()) - b) / took_ns for g, b in zip(guests, before, strict=True)])
-    return list(zip(*found, strict=True))
 
 
 @pytest.mark.measures
@@ -42,16 +30,21 @@ def test_nobody_starves_beside_bookings_of_all_capacity(guests, agent, vcpus):
     agent.next_cycle()
 
     def kept():
-        got = shares([*booked, *others])
-        print("of the core: " + ", ".join(f"{sum(w) / len(w):.4f}" for w in got))
-        for windows in got[:2]:
-            assert sum(windows) / len(windows) == pytest.approx(BOOKED, rel=0.05)
-        for guest, windows in zip(others, got[2:], strict=True):
-            assert sum(windows) / len(windows) >= FLOOR_CORES * guest.spec.vcpus
-            assert min(windows) >= WORST_CORES * guest.spec.vcpus
+        got = [
+            [w.cores for w in of_guest] for of_guest in usage([*booked, *others], 5.0, windows=2)
+        ]
+        print("of the core: " + ", ".join(f"{fmean(cores):.4f}" for cores in got))
+        for cores in got[:2]:
+            assert fmean(cores) == pytest.approx(BOOKED, rel=0.05)
+        for guest, cores in zip(others, got[2:], strict=True):
+            assert fmean(cores) >= FLOOR_CORES * guest.spec.vcpus
+            assert min(cores) >= WORST_CORES * guest.spec.vcpus
 
-    with undisturbed(booked[0]):
-        unless_stolen(kept)
+    with undisturbed(booked[0], LIMITED):
+        measured(kept)
+    released = agent.cli("release", "--all")
+    assert (released.returncode, released.stderr) == (0, "")
+    assert set(weights(*booked, *others)) == {1024}
 
 
 def test_a_guest_that_competes_with_no_booking_is_never_written_to(guests, agent):

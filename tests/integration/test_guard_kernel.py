@@ -16,58 +16,29 @@ from amp_nova.guard.kernel import started
 from amp_nova.guard.record import Domain, State, Vcpu
 from amp_nova.model.bandwidth import Bandwidth, SafeState
 from tests.lab import until
+from tests.stands import Stand, why_not
 
-CPU = Path("/sys/fs/cgroup/cpu")
 SLOW, FAST = Bandwidth(10_000, 20_000), Bandwidth(5_000, 20_000)
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not (CPU / "cpu.shares").exists() or {0, 1} - os.sched_getaffinity(0),
-    reason="needs root, CPUs 0 and 1, and the cpu controller of cgroup version 1",
-)
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
-class Stand:
-    """A stand-in for a domain of one vCPU, in a group of its own."""
-
-    def __init__(self, name):
-        self.group = CPU / f"amp-test-{os.getpid()}-{name}"
-        self.vcpu = self.group / "vcpu0"
-        self.vcpu.mkdir(parents=True)
-        self.process = subprocess.Popen(["sleep", "300"])
-        self.task = f"/proc/{self.process.pid}/task/{self.process.pid}"
-        (self.vcpu / "tasks").write_text(str(self.process.pid))
-
-    def recorded(self, safe):
-        """Its record: found without a limit and with the usual weight, on both CPUs."""
-        vcpu = Vcpu(
-            self.task,
-            started(self.task),
-            str(self.vcpu),
-            self.vcpu.stat().st_ino,
-            1,
-            frozenset({0, 1}),
-            State(None, frozenset({0, 1})),
-            safe,
-        )
-        process = f"/proc/{self.process.pid}"
-        group, inode = str(self.group), self.group.stat().st_ino
-        name = self.group.name
-        return Domain(
-            name, name, "", process, started(process), group, inode, 1024, 5120, {0: vcpu}
-        )
-
-    def read(self, name, folder=None):
-        return int(((folder or self.vcpu) / name).read_text())
-
-    def limit(self):
-        return self.read("cpu.cfs_quota_us"), self.read("cpu.cfs_period_us")
-
-    def set(self, name, value):
-        (self.vcpu / name).write_text(str(value))
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
+def recorded(stand, safe):
+    """A stand-in's record: found without a limit and with the usual weight, on both CPUs."""
+    process = f"/proc/{stand.process.pid}"
+    task = f"{process}/task/{stand.process.pid}"
+    vcpu = Vcpu(
+        task,
+        started(task),
+        str(stand.vcpu),
+        stand.vcpu.stat().st_ino,
+        1,
+        frozenset({0, 1}),
+        State(None, frozenset({0, 1})),
+        safe,
+    )
+    group, inode, name = str(stand.group), stand.group.stat().st_ino, stand.group.name
+    return Domain(name, name, "", process, started(process), group, inode, 1024, 5120, {0: vcpu})
 
 
 @pytest.fixture
@@ -76,10 +47,7 @@ def stands():
     made = [Stand("booked"), Stand("victim")]
     yield made
     for stand in made:
-        stand.end()
-        until(lambda s=stand: not (s.vcpu / "tasks").read_text(), 10, "the end of the process")
-        stand.vcpu.rmdir()
-        stand.group.rmdir()
+        stand.close()
 
 
 @pytest.fixture
@@ -88,18 +56,18 @@ def guard(tmp_path, stands):
     booked, victim = stands
     limits = ((frozenset({1}), SLOW), (frozenset({0}), FAST))
     folder = tmp_path / record.FOLDER
-    record.save(folder, booked.recorded(SafeState(frozenset({1}), limits)))
-    record.save(folder, victim.recorded(SafeState()))
-    started = []
+    record.save(folder, recorded(booked, SafeState(frozenset({1}), limits)))
+    record.save(folder, recorded(victim, SafeState()))
+    processes = []
 
     def start():
         command = [sys.executable, "-sSP", "-m", "amp_nova.guard", "--state-path", tmp_path]
         env = {"PYTHONPATH": str(Path(amp_nova.__file__).parents[1])}
-        started.append(subprocess.Popen(command, env=env))
-        return started[0]
+        processes.append(subprocess.Popen(command, env=env))
+        return processes[0]
 
     yield start
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 
@@ -124,13 +92,8 @@ def test_whatever_a_killed_agent_left_the_safe_state_follows(stands, guard, left
 
     right = (5_000, 20_000) if place == {0} else (10_000, 20_000)
     there = {0} if place == {0} else {1}
-
-    def safe():
-        weight, pid = booked.read("cpu.shares", booked.group), booked.process.pid
-        return (booked.limit(), weight, os.sched_getaffinity(pid)) == (right, 5120, there)
-
-    until(safe, 30, "limit, weight and place")
-    until(lambda: os.sched_getaffinity(victim.process.pid) == {0, 1}, 30, "the affinity found")
+    until(lambda: booked.state() == (right, there, 5120), 30, "limit, place and weight")
+    until(lambda: victim.place == {0, 1}, 30, "the affinity found")
 
     other = {1} if place == {0} else {0}
     os.sched_setaffinity(booked.process.pid, other)

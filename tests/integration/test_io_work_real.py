@@ -1,13 +1,12 @@
 """A real guest that sends frames through a real tap: its I/O threads go to slow cores and back."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.lab import FAST, SLOW, Agent, until
+from tests.lab import FAST, SLOW, Agent, affinity, until
 
 BOTH, ONLY_SLOW = {FAST, SLOW}, {SLOW}
 CONF = "io_work = slow\nio_line_rate_mbps = {}\n"
@@ -36,14 +35,6 @@ def throughput(guest, seconds=2.0):
     before, began = guest.rounds()[0], time.monotonic()
     time.sleep(seconds)
     return (guest.rounds()[0] - before) / (time.monotonic() - began)
-
-
-def pinned(guest, vcpu=0):
-    """Where a vCPU may run, from the kernel."""
-    for task in Path(f"/proc/{guest.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith(f"CPU {vcpu}/"):
-            return os.sched_getaffinity(int(task.name))
-    raise AssertionError("no vCPU")
 
 
 @pytest.fixture
@@ -80,7 +71,7 @@ def test_io_threads_move_to_slow_cores_while_frames_flow_and_back_when_they_stop
     assert throughput(guest) > 0
     # Nothing of it is in the definition, hence nothing travels; and the vCPU is as it was.
     assert guest.domain.XMLDesc(0) == definition
-    assert pinned(guest) == {FAST}
+    assert affinity(guest) == {FAST}
     assert "Combined Usage" in slow_agent.cli("explain", name).stdout
 
     # Throughput after over before: a move that costs too much is reversed.
@@ -111,22 +102,3 @@ def test_pause_release_and_a_pin_in_the_definition(sender, slow_agent):
     by_name = io_affinities(guest)
     assert {FAST} in by_name.values()  # the emulator: pinned by the definition, and kept there
     assert slow_agent.metric("amp_io_drift_total") == 0
-
-
-def test_report_moves_nothing_and_a_dry_run_prints_moves(sender, lab, tmp_path):
-    """By default, usage is exported and nothing is moved."""
-    guest = sender
-    agent = Agent(tmp_path / "report", more=f"io_line_rate_mbps = {LINE_MBPS}\n").start()
-    try:
-        name = guest.spec.name
-        until(
-            lambda: agent.metric("amp_instance_io_insensitive", domain=name) == 1, 30, "a verdict"
-        )
-        assert all_on(guest, BOTH)
-    finally:
-        agent.stop()
-
-    dry = Agent(tmp_path / "dry", more=CONF.format(LINE_MBPS))
-    done = subprocess.run(dry.command("--dry-run"), capture_output=True, text=True, check=True)
-    assert f"{name}: I/O threads to pCPUs {SLOW} (insensitive to core speed)" in done.stdout
-    assert all_on(guest, BOTH)

@@ -27,7 +27,7 @@ from tests.stands import Stand, StandHost, host, why_not
 WRITES = "write,pwrite64,sched_setaffinity,fsync,rename,unlink,mkdir"
 POINTS, SEEDS = 50, range(5)
 POINTS_OF_MANY = 5
-"""In a run of all tests; ``--faults`` takes all of them."""
+"""In a run of all tests; ``-m fault`` takes all of them."""
 ROUNDS = 3
 """So many times somebody else changes something: as often as an agent repairs it in a minute."""
 AT_ONCE = 5
@@ -76,7 +76,7 @@ class Run:
         """Whether all there is to do was done: what was meddled with is repaired."""
         return self._meddled == ROUNDS and self.here.controlled()
 
-    def look(self, *, dead: bool) -> None:
+    def look(self) -> None:
         """What must never be: too little for too long, or a change of what is not ours."""
         now_s = time.monotonic()
         here = self.here
@@ -120,7 +120,7 @@ def watch(run: Run, process: "subprocess.Popen[bytes]") -> None:
     while process.poll() is None and not run.over:
         assert time.monotonic() < end, f"it goes on: {run.here.log.read_text()[-2000:]}"
         run.meddle()
-        run.look(dead=False)
+        run.look()
         time.sleep(0.01)
 
 
@@ -179,11 +179,11 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
         died_s = time.monotonic()
         assert run.recorded()
         while not run.safe():
-            run.look(dead=True)
+            run.look()
             assert time.monotonic() < died_s + PATIENCE_S, [s.state() for s in here.stands]
             time.sleep(0.01)
         took_s = time.monotonic() - died_s
-        run.look(dead=True)
+        run.look()
 
         # It does not stay down: the next one takes over what it finds.
         ended_ns = lease.ends_ns(here.state_path)
@@ -193,7 +193,7 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
             PATIENCE_S,
             "the next agent's control",
         )
-        run.look(dead=False)
+        run.look()
         following.terminate()
         assert following.wait(PATIENCE_S) == 0, here.log.read_text()
         return took_s, run.longest_low_s
@@ -206,7 +206,7 @@ def killed(folder: Path, seed: int, point: Point) -> tuple[float, float]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_a_write(request, tmp_path, record_property, seed):
     """At 50 of the writes of a run."""
-    count = POINTS if request.config.getoption(fault_table.OPTION) else POINTS_OF_MANY
+    count = POINTS if fault_table.alone(request.config) else POINTS_OF_MANY
     points = chosen(calls(tmp_path, seed), seed, count)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda point: killed(tmp_path, seed, point), points))

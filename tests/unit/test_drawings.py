@@ -44,41 +44,22 @@ def test_a_drawing_names_no_path_of_a_machine(path):
     assert str(Path.home()) + "/" not in text
 
 
-def test_an_edited_source_is_reported(drawing):
-    """The check fails if the source changed after rendering, and names the file."""
-    drawing.write_text(drawing.read_text() + "\n// one more line\n")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda dot: dot.write_text(dot.read_text() + "\n// one more\n"), "another version of "),
+        (lambda dot: dot.with_suffix(".svg").write_text("<svg></svg>"), "was not rendered by "),
+        (lambda dot: dot.with_suffix(".svg").unlink(), "does not exist"),
+        (lambda dot: dot.unlink(), "has no source"),
+    ],
+    ids=["edited source", "rendered by other means", "no rendering", "no source"],
+)
+def test_a_drawing_that_is_not_up_to_date_is_reported(drawing, spoil, said):
+    """The check fails and says what is wrong with which file."""
+    spoil(drawing)
 
     done = check(drawing.parent)
 
     assert done.returncode == 1
-    assert f"another version of {drawing.name}" in done.stderr
-
-
-def test_a_rendering_by_other_means_is_reported(drawing):
-    """The check fails for an SVG that does not record its source."""
-    drawing.with_suffix(".svg").write_text("<svg></svg>")
-
-    done = check(drawing.parent)
-
-    assert done.returncode == 1
-    assert "was not rendered by tools/drawings" in done.stderr
-
-
-def test_a_missing_rendering_is_reported(drawing):
-    """The check fails for a source without an SVG."""
-    drawing.with_suffix(".svg").unlink()
-
-    done = check(drawing.parent)
-
-    assert done.returncode == 1
-    assert "does not exist" in done.stderr
-
-
-def test_a_missing_source_is_reported(drawing):
-    """The check fails for an SVG without a source."""
-    drawing.unlink()
-
-    done = check(drawing.parent)
-
-    assert done.returncode == 1
-    assert "has no source" in done.stderr
+    assert said in done.stderr
+    assert drawing.stem in done.stderr

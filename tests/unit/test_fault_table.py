@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests import fault_table
-
 TESTS = """
 import pytest
 
@@ -27,15 +25,12 @@ def test_that_injects_nothing():
 
 @pytest.fixture
 def run(pytester):
-    """Runs these tests with the option; the result."""
-    pytester.makeconftest(
-        "from tests.fault_table import add_option as pytest_addoption\n"
-        "from tests.fault_table import configure as pytest_configure\n"
-    )
+    """Runs those of these tests that are marked; the result."""
+    pytester.makeconftest("from tests.fault_table import *")
 
     def run_with(other, code):
         pytester.makepyfile(TESTS.format(other=other, code=code))
-        return pytester.runpytest_inprocess(fault_table.OPTION, "-p", "no:randomly")
+        return pytester.runpytest_inprocess("-m", "fault", "-p", "no:randomly")
 
     return run_with
 
@@ -62,6 +57,7 @@ def test_what_did_not_hold_or_was_not_tried_fails(run, code, held):
 
 def test_nothing_was_tried(pytester):
     """An empty table is no success."""
-    table = fault_table.Table()
-    assert not table.held
-    assert table.lines()[0].startswith("fault ")
+    pytester.makeconftest("from tests.fault_table import *")
+    pytester.makepyfile("def test_that_injects_nothing(): pass")
+
+    assert pytester.runpytest_inprocess("-m", "fault").ret != 0

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cloud import controllers
-from tests.e2e.cloud.layout import BIN, HOSTS, STATE, Host
-from tests.e2e.cloud.processes import until
+from tools.cloud import controllers
+from tools.cloud.layout import BIN, HOSTS, STATE, Host
+from tools.cloud.processes import until
 
 COUNTER = 0x200000
 """Where in a guest's memory its vCPU 0 counts rounds of work (tests/guests/guest.S)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.e2e.cloud.layout import ADDRESS, LOG, RUN
+from tools.cloud.layout import ADDRESS, LOG, RUN
 
 
 class Failed(Exception):

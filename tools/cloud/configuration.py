@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.cloud.layout import (
+from tools.cloud.layout import (
     ADDRESS,
     BIN,
     ETC,

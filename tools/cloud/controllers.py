@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import openstack
 
 from tests import broker
-from tests.e2e.cloud.configuration import DATABASES, KEYSTONE
-from tests.e2e.cloud.layout import (
+from tools.cloud.configuration import DATABASES, KEYSTONE
+from tools.cloud.layout import (
     ADDRESS,
     BIN,
     ETC,
@@ -18,7 +18,7 @@ from tests.e2e.cloud.layout import (
     RUN,
     STATE,
 )
-from tests.e2e.cloud.processes import Failed, call, listens, running, start, step, until
+from tools.cloud.processes import Failed, call, listens, running, start, step, until
 
 NODE = "minicloud@localhost"
 

@@ -6,9 +6,9 @@ import subprocess
 import sys
 import time
 
-from tests.e2e.cloud import configuration, controllers, hosts, stock
-from tests.e2e.cloud.layout import HOSTS, LOG, PORTS, RUN, STATE
-from tests.e2e.cloud.processes import Failed, listens, running, started, step, stop
+from tools.cloud import configuration, controllers, hosts, stock
+from tools.cloud.layout import HOSTS, LOG, PORTS, RUN, STATE
+from tools.cloud.processes import Failed, listens, running, started, step, stop
 
 LAST = ("rabbitmq", "epmd", "mariadb", "instances")
 

@@ -1,10 +1,10 @@
 """What a new cloud offers its users: an image, three flavors, and five commands to try."""
 
 from amp_nova.host.calibration import file
-from tests.e2e.client import Cloud, openstack
-from tests.e2e.cloud import counting
-from tests.e2e.cloud.layout import SLOW, STATE
-from tests.e2e.cloud.processes import until
+from tools.cloud import counting
+from tools.cloud.client import Cloud, openstack
+from tools.cloud.layout import SLOW, STATE
+from tools.cloud.processes import until
 
 IMAGE = "counting"
 IPS = "300M"

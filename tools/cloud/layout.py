@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("MINICLOUD", ROOT / ".minicloud"))
 STATE = HOME / "state"
 """All that a running cloud writes; the next ``up`` begins with an empty one."""

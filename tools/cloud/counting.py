@@ -10,9 +10,9 @@ from pathlib import Path
 
 from amp_nova.hardware.calibration import Estimate
 from amp_nova.host.calibration import file
-from tests.e2e.cloud.layout import STATE, Host
-from tests.e2e.cloud.processes import until
 from tests.guests.guest import build, build_plugin
+from tools.cloud.layout import STATE, Host
+from tools.cloud.processes import until
 
 FOLDER = STATE / "counting"
 QEMU = Path("/usr/bin/qemu-system-x86_64")

@@ -8,8 +8,8 @@ import uuid
 from pathlib import Path
 
 from amp_nova.host.calibration import file
-from tests.e2e.cloud import counting
-from tests.e2e.cloud.layout import (
+from tools.cloud import counting
+from tools.cloud.layout import (
     BIN,
     ETC,
     FAST,
@@ -20,7 +20,7 @@ from tests.e2e.cloud.layout import (
     STATE,
     Host,
 )
-from tests.e2e.cloud.processes import Failed, call, listens, running, start, until
+from tools.cloud.processes import Failed, call, listens, running, start, until
 
 CPU_TREE = Path("/sys/fs/cgroup/cpu")
 CONTROL = CPU_TREE / "minicloud"
@@ -32,6 +32,7 @@ COEFFICIENT_LEAST, COEFFICIENT_MOST = 1.8, 2.4
 COEFFICIENT_TRIES = 5
 BUSY = bool(os.environ.get("MINICLOUD_BUSY"))
 """Other work uses this machine: for trying things out, not for figures."""
+REMEDY = "wait until this machine is idle, or set MINICLOUD_BUSY=1 to go on without exact figures"
 
 
 def enter_control() -> None:
@@ -122,7 +123,7 @@ def calibrate() -> None:
             return
     raise Failed(
         f"the fast core is {found:.2f} times as fast as the slow one, and the tests assume "
-        f"{COEFFICIENT_LEAST} to {COEFFICIENT_MOST}: wait until this machine is idle"
+        f"{COEFFICIENT_LEAST} to {COEFFICIENT_MOST}: {REMEDY}"
     )
 
 
@@ -136,9 +137,9 @@ def _calibrate() -> None:
             try:
                 call(*command)
                 break
-            except Failed:  # somebody else was busy: it says so, and measures nothing
+            except Failed as exc:  # somebody else was busy: it says so, and measures nothing
                 if not left:
-                    raise
+                    raise Failed(f"{exc}: {REMEDY}") from exc
                 time.sleep(2)
         counting.add_nominal_ips(host, inside(host))
 
