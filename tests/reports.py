@@ -9,8 +9,8 @@ from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
 from amp_nova.agent.state.bookings import Choice
+from amp_nova.control.context import Home
 from amp_nova.control.entitlement import Entitlement, Quota
-from amp_nova.control.homes import Home
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth

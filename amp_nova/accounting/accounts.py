@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct, structs
 
 from amp_nova.accounting.delivery import (
-    NOTHING_BOOKED,
     Account,
-    Booked,
     Conditions,
     Ratios,
     add_cpu_time,
@@ -163,7 +161,7 @@ def _after(
     account, last, ran = entry.account_at(before.time_ns), entry.reading, entry.conditions
     if last is None or ran is None:
         return account
-    if not before.whole and ran.booked == NOTHING_BOOKED:
+    if not before.whole and ran.booking.kind == "best_effort":
         ran_s = (reading.run_ns - last.run_ns) / 1e9
         return add_cpu_time(account, ran_s, ran) if went_on(last, reading, wall_ns) else account
     if (used := usage(last, reading, wall_ns)) is None:
@@ -226,16 +224,15 @@ def conditions(
             continue
         core_type, limit = types[position], allocations[key].bandwidth
         entitlement = entitlements[key]
-        home, quota = entitlement.home, entitlement.quota
+        home, booking = entitlement.home, entitlement.booking
         own = home.coefficient if home.core_type == core_type.name else None
         # When the work changes, the limit is wrong for up to this long.
         delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0
-        booking = entitlement.booking
         made[key] = Conditions(
             position,
             len(types),
             core_type.coefficient if own is None else own,
-            Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
+            booking,
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type,
         )

@@ -168,7 +168,7 @@ class Service:
                 return True
             self._ticked_s = due_s
             with self._tolerated("tick", failure):  # limits stay as they are
-                fast.tick(ticks)
+                self.loop.tick(ticks)
         return self._wake.wait(max(0.0, until_s - time.monotonic()))
 
     @contextlib.contextmanager

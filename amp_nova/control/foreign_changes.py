@@ -79,7 +79,7 @@ def differences(
     """
     found = []
     quota = expected.quota
-    if quota is not None and quota.by_core_type:
+    if expected.share is not None and expected.share.by_core_type:
         return ()
     if quota is not None:
         limit = ips_limit if expected.governed_by == "ips" else quota.bandwidth

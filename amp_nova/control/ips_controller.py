@@ -24,7 +24,13 @@ from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
-from amp_nova.model.bandwidth import PERIOD_MAX_US, PERIOD_MIN_US, QUOTA_MIN_US, Bandwidth
+from amp_nova.model.bandwidth import (
+    HYSTERESIS_RATIO,
+    PERIOD_MAX_US,
+    PERIOD_MIN_US,
+    QUOTA_MIN_US,
+    Bandwidth,
+)
 
 TICKS = 8
 """Samples per sampling period. A phase change is noticed within one or two samples: twice the
@@ -39,8 +45,6 @@ RHO_RUN_LEAST_S = 0.000_1
 """Instructions per CPU second cannot be measured over less CPU time than this."""
 RHO_MEMORY_S = 0.4
 """Time over which instructions per CPU second are averaged while the work does not change."""
-HYSTERESIS_RATIO = 0.01
-"""A limit that is off by no more than this, relative to ``B / rho``, is not rewritten."""
 EDGE_GIFTS = 2.0
 """An excess is ignored up to what this many writes give away, because paying it back takes two."""
 HOLD_RATIO = 0.25

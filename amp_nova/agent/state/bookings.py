@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from amp_nova.control import one_limit
-from amp_nova.control.homes import Instance, VcpuFacts
+from amp_nova.control import homes
+from amp_nova.control.context import Instance, VcpuFacts
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model.allocation import Allocations
@@ -77,7 +77,7 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
 
 def refused(bookings: Bookings) -> dict[str, str]:
     """By UUID, why a booking cannot be enforced if all vCPUs of an instance share one limit."""
-    found = {r: one_limit.refusal(known.booking) for r, known in bookings.items()}
+    found = {r: homes.refusal(known.booking) for r, known in bookings.items()}
     return {resource: why for resource, why in found.items() if why is not None}
 
 

@@ -201,24 +201,17 @@ def _fault(state: PolicyState, exc: Exception) -> PolicyState:
     return structs.replace(state, policy=NonePolicy(), asked=asked, places={}, faults=0)
 
 
-def with_places(
-    entitlements: Entitlements, places: Places, policy: str, topology: Topology
-) -> Entitlements:
+def with_places(entitlements: Entitlements, places: Places, policy: str) -> Entitlements:
     """The entitlements, with the places that the policy of this name chose for best effort."""
     reason = f"policy {policy}"
-    found = dict(entitlements)
+    placed = dict(entitlements)
     for key, place in places.items():
-        entitlement = found.get(key)
+        entitlement = placed.get(key)
         if entitlement is None or not placeable(entitlement) or not place & entitlement.allowed:
             continue
         pcpus = place & entitlement.allowed
-        quota = entitlement.quota
-        if quota is not None:
-            quota = quota.on(topology.only_type(pcpus))
-        found[key] = structs.replace(
-            entitlement, pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
-        )
-    return found
+        placed[key] = structs.replace(entitlement, pcpus=pcpus, governed_by="policy", reason=reason)
+    return placed
 
 
 def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) -> Entitlements:

@@ -132,7 +132,7 @@ def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
         if next(faults):
             raise ValueError("a fault")
 
-    fast.tick = tick
+    running.loop.tick = tick
     for count in (1, 1, 1, 1, 2):
         fast.active = True
         running._pause(time.monotonic() + 0.01)

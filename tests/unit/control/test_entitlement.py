@@ -1,15 +1,14 @@
 """What every vCPU is promised, and what is said when that cannot be kept."""
 
 import pytest
-from msgspec import structs
 
-from amp_nova.control.context import Context, Current, Terms
-from amp_nova.control.entitlement import Quota, entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control import limit
+from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
+from amp_nova.control.entitlement import entitle
+from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import VcpuBooking, parse
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.topology import CoreType
-from tests.hosts import limit, reading, topology
+from tests.hosts import reading, topology
 
 
 def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
@@ -22,11 +21,11 @@ def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
     return Instance(resource, booking, tuple(facts), excluded)
 
 
-def entitled(*instances, host=None, current=None, **terms):
+def entitled(*instances, host=None, **terms):
     """All entitlements on the usual host: two slow pCPUs (0, 1), one fast (2)."""
     host, terms = host or topology(), Terms(**terms)
-    packed = pack(instances, host, terms.reserve_ratio, terms.one_pcpu, {})
-    return entitle(instances, Context(host, terms, packed, current or {}))
+    context = Context(host, terms, pack(instances, host, terms, {}))
+    return limit.steady(entitle(instances, context), host, terms, speeds_vary=False).entitlements
 
 
 def only(instance, **rest):
@@ -320,38 +319,3 @@ def test_bookings_are_packed_as_the_scheduler_packs():
 
     assert all(p.note is None for p in entitled(*domains).values())
     assert sum(p.note is not None for p in entitled(*domains, reserve_ratio=0.1).values()) == 1
-
-
-class TestCurrent:
-    """Limits that change from cycle to cycle."""
-
-    def burst(self, banked_ref_s, now):
-        instance = domain(pref_core="0.25", burst_s="2")
-        return only(instance, current={("vm", 0): Current(now, banked_ref_s)})
-
-    def test_banked_time_raises_the_limit_until_the_next_cycle(self):
-        """A quarter of a second in the bank is a quarter of a core more for one second."""
-        assert self.burst(0.25, limit(0.25)).quota.bandwidth.cores == pytest.approx(0.5)
-        assert self.burst(0.25, limit(0.25)).quota.burst_s == 2.0
-
-    def test_a_limit_that_is_as_good_is_left(self):
-        """Each write gives away up to a period's quota."""
-        assert self.burst(0.001, limit(0.25)).quota == Quota(limit(0.25), burst_s=2.0)
-
-    def test_the_controllers_limit_is_the_entitlement(self):
-        """On another core type it is scaled by nominal Ips."""
-        host = topology()
-        types = (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=2e9))
-        host = type(host)(types, host.pcpus, "slow", "test")
-        counted = VcpuFacts(0, frozenset({0, 1}), frozenset({0, 1, 2}), None)
-        vm = structs.replace(domain(ips="0.4G"), vcpus=(counted,))
-        moved = structs.replace(vm, vcpus=(structs.replace(counted, pcpus=frozenset({2})),))
-        moved = structs.replace(
-            moved, booking=parse({"amp:ips": "0.4G", "amp:core_type": "slow"}, 1)
-        )
-        current = {("vm", 0): Current(limit(0.1), 0.0, limit(0.3))}
-
-        stays, comes = (only(v, host=host, current=current) for v in (vm, moved))
-
-        assert (stays.governed_by, stays.quota.bandwidth) == ("ips", limit(0.3))
-        assert comes.quota.bandwidth.cores == pytest.approx(0.6)
