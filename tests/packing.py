@@ -10,7 +10,7 @@ from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.profiles import Entry, Profiles, VcpuProfile
+from amp_nova.profiling.profiles import ProfileEntry, Profiles, VcpuProfile
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 from tests.host_reports import NOW_S
@@ -75,7 +75,7 @@ class PackingHost:
         self._sequence += 1
         seen = self._observation()
         entries = {
-            (d.domain.resource, v.index): Entry(
+            (d.domain.resource, v.index): ProfileEntry(
                 "", None, 0, v, CounterProfile(()), profile=profile(d.domain)
             )
             for d in seen.domains

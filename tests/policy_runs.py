@@ -1,7 +1,7 @@
 """Runs a policy over the fake host of ``tests.hosts`` without the rest of the loop."""
 
 from amp_nova.agent.state import policy_runner
-from amp_nova.agent.state.policy_runner import Known, PolicySettings
+from amp_nova.agent.state.policy_runner import PolicySettings, VcpuHistory
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
@@ -32,7 +32,7 @@ class Runner:
         weights = {i.resource: i.booking.weight for i in instances}
         before = self.state
         self.state = policy_runner.decide(
-            before, self.settings, seen, found, lambda key: Known(weight=weights[key[0]])
+            before, self.settings, seen, found, lambda key: VcpuHistory(weight=weights[key[0]])
         )
         placed = policy_runner.with_places(found, self.state.places, self.state.policy.name)
         return policy_runner.let_go(placed, before, self.state)

@@ -31,7 +31,7 @@ WINDOW_S = 3.0
 EMPTY = Account()
 
 
-class Entry(Struct, frozen=True):
+class AccountEntry(Struct, frozen=True):
     """One vCPU: its account as of ``time_ns``, and its last reading, from the same incarnation.
 
     ``conditions``: the conditions it has run under since; ``None`` if it may have run on several
@@ -64,7 +64,7 @@ class Accounts:
     """
 
     time_ns: int = 0
-    entries: Mapping[str, Mapping[int, Entry]] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[int, AccountEntry]] = field(default_factory=dict)
     readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
     whole: bool = True
@@ -95,11 +95,11 @@ class Accounts:
         }
         return Accounts(self.time_ns, entries, self.readings, conditions, self.whole)
 
-    def _under(self, entry: Entry, conditions: Conditions | None) -> Entry:
+    def _under(self, entry: AccountEntry, conditions: Conditions | None) -> AccountEntry:
         if conditions == entry.conditions:
             return entry
         account = entry.account_at(self.time_ns)
-        return Entry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
+        return AccountEntry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
 
 
 def advance(before: Accounts, seen: Observation) -> Accounts:
@@ -121,9 +121,9 @@ def _domain(
     before: Accounts,
     now_ns: int,
     domain: DomainReading,
-    known: Mapping[int, Entry],
+    known: Mapping[int, AccountEntry],
     busy: Mapping[VcpuKey, float],
-) -> dict[int, Entry]:
+) -> dict[int, AccountEntry]:
     """The new entries of a domain whose reading changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
     wall_ns, entries = now_ns - before.time_ns, dict(known)
@@ -132,7 +132,7 @@ def _domain(
         entry = known.get(index)
         if entry is None:
             conditions = before.conditions.get((resource, index))
-            entries[index] = Entry(incarnation, now_ns, reading, conditions)
+            entries[index] = AccountEntry(incarnation, now_ns, reading, conditions)
         elif entry.reading is reading and entry.incarnation == incarnation:
             continue  # usual, and the quickest to see
         elif not _slept(entry, reading, incarnation):
@@ -141,7 +141,7 @@ def _domain(
                 account = _after(before, entry, reading, wall_ns, busy_ratio)
             else:
                 account = entry.account_at(before.time_ns)
-            entries[index] = Entry(incarnation, now_ns, reading, entry.conditions, account)
+            entries[index] = AccountEntry(incarnation, now_ns, reading, entry.conditions, account)
     if len(entries) > len(domain.vcpus):
         for index in known.keys() - {r.index for r in domain.vcpus}:
             # Not readable now: not accounted until the next reading.
@@ -152,7 +152,7 @@ def _domain(
 
 
 def _after(
-    before: Accounts, entry: Entry, reading: VcpuReading, wall_ns: int, busy_ratio: float
+    before: Accounts, entry: AccountEntry, reading: VcpuReading, wall_ns: int, busy_ratio: float
 ) -> Account:
     """The account after an interval in which a vCPU wanted to run.
 
@@ -171,7 +171,7 @@ def _after(
     return add_interval(account, used, ran, WINDOW_S)
 
 
-def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
+def _slept(entry: AccountEntry, reading: VcpuReading, incarnation: str) -> bool:
     last = entry.reading
     return (
         last is not None

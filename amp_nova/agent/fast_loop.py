@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from amp_nova.control import ips_controller
-from amp_nova.control.ips_controller import State, Terms, Work
+from amp_nova.control.ips_controller import IpsState, IpsTerms, Work
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Sample, VcpuKey
@@ -55,7 +55,7 @@ class Target:
     the nominal Ips of that core type.
     """
 
-    terms: Terms
+    terms: IpsTerms
     core_type: str | None = None
     nominal_ips: float | None = None
 
@@ -77,7 +77,7 @@ class _Vcpu:
     """
 
     target: Target
-    state: State
+    state: IpsState
     since: Sample | None = None
     last: Sample | None = None
     tick: int = 0
@@ -149,7 +149,7 @@ class FastLoop:
         vcpu = self._vcpus.get(key)
         share = _share(limit)
         if vcpu is None:
-            return _Vcpu(now, State(share, rho=now.nominal_ips))
+            return _Vcpu(now, IpsState(share, rho=now.nominal_ips))
         before, vcpu.target = vcpu.target, now
         if before.core_type != now.core_type:
             old, new, work = before.nominal_ips, now.nominal_ips, _work(vcpu.since, vcpu.last)

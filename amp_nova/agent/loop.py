@@ -20,7 +20,7 @@ from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings, Choice
 from amp_nova.agent.state.memo import Memo
-from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
+from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState, VcpuHistory
 from amp_nova.control import foreign_changes, homes, ips_controller, limit
 from amp_nova.control.changes import changes, safe_states
 from amp_nova.control.context import Context, Packed, Terms
@@ -283,11 +283,11 @@ def _totals(state: State) -> Totals:
     return replace(state.totals, plans_rejected=rejected, drift=drift)
 
 
-def _known(state: State, key: VcpuKey) -> Known:
+def _known(state: State, key: VcpuKey) -> VcpuHistory:
     """What a policy may know about a vCPU."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
     measured = profile.sampled or profile.speedup
-    return Known(
+    return VcpuHistory(
         profile.per_ref_ns if profile.ipc is None else profile.ipc,
         None if measured is None else measured.value,
         state.accounts.cpu_s(key),
@@ -309,7 +309,7 @@ def _target(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float)
     most, burst_s = entitlement.home.max_cores, state.bookings[key[0]].booking.burst_s
     ips = entitlement.booking.ips or 0.0
     return Target(
-        ips_controller.Terms(ips, burst_s, sp_s, 1.0 if most is None else most),
+        ips_controller.IpsTerms(ips, burst_s, sp_s, 1.0 if most is None else most),
         core_type.name if core_type else None,
         core_type.nominal_ips if core_type else None,
     )

@@ -110,7 +110,7 @@ class Share(Struct, frozen=True):
     period_us: int | None = None
     follows: Follows = "nothing"
     burst_s: float = 0.0
-    by_core_type: Mapping[str, float] = MappingProxyType({})
+    by_core_type: Mapping[str, float] = {}
 
     def on(self, core_type: CoreType | None) -> float | None:
         """The share on a core type; ``None``, for a vCPU on several types, gives the lowest."""

@@ -46,11 +46,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_nova.hardware.effective_speed import gain, speed, speed_over
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, sections
+from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import Instance, Name, instances
+from amp_nova.policies.placing.instances import InstanceView, Name, instances
 from amp_nova.policies.placing.score import known_speedups, mean_known
 
 UNFAIRNESS_KEPT = 0.97
@@ -65,7 +64,7 @@ entered for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AcfsMemory:
     """What ``acfs`` keeps between decisions."""
 
     virtual_s: Mapping[Name, float] = field(default_factory=dict)
@@ -94,7 +93,7 @@ class AcfsPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The instances furthest behind get the big cores."""
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, AcfsMemory) else AcfsMemory()
         accounts = deficit.update(view, memory.accounts)
         speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
         found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu)
@@ -113,10 +112,10 @@ class AcfsPolicy:
                 claim[vcpu.key] = -virtual_s[name] - turn * gained_s
         threshold_s = self.swap_s * (1.0 - 1.0 / mean)
         places, accounts = deficit.by_claim(view, accounts, claim, threshold_s)
-        return Decision(places, Memory(virtual_s, estimated, accounts), early=True)
+        return Decision(places, AcfsMemory(virtual_s, estimated, accounts), early=True)
 
     def _rates(
-        self, view: HostView, found: Mapping[Name, Instance], mean: float
+        self, view: HostView, found: Mapping[Name, InstanceView], mean: float
     ) -> dict[Name, list[float]]:
         """Seconds of virtual time per second on each core type (eq. 3 and 5), by instance."""
         types, rates = view.topology.core_types, {}
@@ -136,7 +135,7 @@ class AcfsPolicy:
 
 def _steps(
     view: HostView,
-    found: Mapping[Name, Instance],
+    found: Mapping[Name, InstanceView],
     rates: Mapping[Name, Sequence[float]],
     before: Mapping[Name, Estimated],
 ) -> tuple[dict[Name, float | None], dict[Name, Estimated]]:

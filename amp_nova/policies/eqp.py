@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from amp_nova.hardware.effective_speed import gain, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.instances import instances
@@ -44,7 +43,7 @@ Samples = tuple[tuple[float, float] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class EqpMemory:
     """What ``eqp`` keeps between decisions."""
 
     accounts: Accounts = field(default_factory=dict)
@@ -66,7 +65,7 @@ class EqpPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The instances with the highest slowdown get the big cores."""
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, EqpMemory) else EqpMemory()
         accounts = deficit.update(view, memory.accounts)
         sampling, types = SAMPLING in self.printed, view.topology.core_types
         speedups, samples = known_speedups(view, accounts), {}
@@ -90,7 +89,7 @@ class EqpPolicy:
         for key, sample in samples.items():
             claim[key] = _to_sample(sample, claim.get(key, 1.0))
         places, accounts = deficit.by_claim(view, accounts, claim)
-        return Decision(places, Memory(accounts, samples), early=True)
+        return Decision(places, EqpMemory(accounts, samples), early=True)
 
 
 def _sampled(view: HostView, vcpu: VcpuView, before: Samples | None) -> Samples:

@@ -25,8 +25,7 @@ the most unfair.
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import at_least, sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, at_least, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     by_rank,

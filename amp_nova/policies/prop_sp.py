@@ -20,8 +20,7 @@ but "high unfairness in some cases".
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import evenly, shared_capacity
 from amp_nova.policies.placing.instances import instances

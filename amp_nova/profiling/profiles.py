@@ -56,7 +56,7 @@ class VcpuProfile(Struct, frozen=True):
 UNKNOWN = VcpuProfile()
 
 
-class Entry(Struct, frozen=True):
+class ProfileEntry(Struct, frozen=True):
     """One vCPU: its current window, and what its windows so far have shown.
 
     ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading with
@@ -71,10 +71,10 @@ class Entry(Struct, frozen=True):
     measured: bool = False
     profile: VcpuProfile = UNKNOWN
 
-    def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
+    def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "ProfileEntry":
         """A new window."""
         counters, profile = self.counters, self.profile
-        return Entry(self.incarnation, position, now_ns, reading, counters, False, profile)
+        return ProfileEntry(self.incarnation, position, now_ns, reading, counters, False, profile)
 
     def lasts(self, position: int | None, now_ns: int) -> bool:
         """Whether the window continues: not over, and on the same core type."""
@@ -92,7 +92,7 @@ class Profiles:
 
     settings: ProfileSettings = field(default_factory=ProfileSettings)
     core_types: tuple[CoreType, ...] = ()
-    entries: Mapping[VcpuKey, Entry] = field(default_factory=dict)
+    entries: Mapping[VcpuKey, ProfileEntry] = field(default_factory=dict)
     misses: Mapping[VcpuKey, MissSample] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> VcpuProfile:
@@ -139,7 +139,7 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
             position, entry = positions[key], entries.get(key)
             if entry is None or entry.incarnation != incarnation:
                 nothing = CounterProfile((None,) * len(types))
-                entries[key] = entry = Entry(incarnation, position, now_ns, reading, nothing)
+                entries[key] = entry = ProfileEntry(incarnation, position, now_ns, reading, nothing)
             elif not entry.lasts(position, now_ns):
                 entries[key] = entry = entry.begin(position, reading, now_ns)
             if not entry.measured and now_ns - entry.since_ns >= window_ns:
@@ -172,7 +172,9 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
         over = passed_ns >= counter_windows.INTERVAL_S * 1e9
         if over:  # the next window begins at once
             since_ns, first = seen.time_ns, reading
-        entries[key] = Entry(entry.incarnation, position, since_ns, first, known, not over, profile)
+        entries[key] = ProfileEntry(
+            entry.incarnation, position, since_ns, first, known, not over, profile
+        )
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
     return Profiles(profiles.settings, profiles.core_types, entries, misses)

@@ -23,7 +23,7 @@ Name = str | VcpuKey
 """The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
 
-class Instance(Struct, frozen=True):
+class InstanceView(Struct, frozen=True):
     """vCPUs whose progress counts as one."""
 
     vcpus: tuple[VcpuView, ...]
@@ -59,7 +59,7 @@ def instances(
     accounts: Accounts,
     *,
     per_vcpu: bool = False,
-) -> dict[Name, Instance]:
+) -> dict[Name, InstanceView]:
     """The instances of a host; with ``per_vcpu`` each vCPU counts as one instance."""
     found: dict[Name, list[VcpuView]] = {}
     for vcpu in sorted(view.vcpus, key=attrgetter("key")):
@@ -82,5 +82,5 @@ def instances(
             and not any(accounts[v.key].tried for v in vcpus)
         )
         alone = alone_shares(counts[usable], 1.0 if untried else running)
-        made[name] = Instance(tuple(vcpus), speedup, running, alone, untried)
+        made[name] = InstanceView(tuple(vcpus), speedup, running, alone, untried)
     return made

@@ -6,7 +6,7 @@ from msgspec import structs
 from amp_nova.agent import fast_loop as fast_loop_
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.control import ips_controller
-from amp_nova.control.ips_controller import Terms
+from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Sample
@@ -59,7 +59,7 @@ class Counters:
 
 
 def target(booked, core_type="slow", nominal_ips=R):
-    return Target(Terms(booked * R), core_type, nominal_ips)
+    return Target(IpsTerms(booked * R), core_type, nominal_ips)
 
 
 class Running:
