@@ -25,16 +25,6 @@ def setup(tmp_path, monkeypatch):
     return Setup(tmp_path, monkeypatch)
 
 
-def test_one_cycle_enforces(setup):
-    """It writes the limit of each booked vCPU."""
-    setup.node.start(specs=HALF)
-
-    cycle = Service(setup.conf()).once()
-
-    assert len(cycle.changes.vcpus) == 2
-    assert setup.node.host.limit().split()[0] != "max"
-
-
 def test_dry_run_changes_nothing(setup):
     """It decides the same and writes nothing."""
     setup.node.start(specs=HALF)
@@ -255,12 +245,6 @@ def test_an_instance_is_explained_by_any_of_its_names(setup):
         assert answer["explain"]["domain"] == NAME
     with pytest.raises(AmpError, match="no instance 'x' on this host"):
         running._answer({"command": "explain", "instance": "x"})
-
-
-def test_an_invalid_policy_is_refused_at_the_start(setup):
-    """Not in the first cycle."""
-    with pytest.raises(AmpError, match=r"no policy 'amp-most' is installed; known: .*acfs"):
-        Service(setup.conf(policy="amp-most"))
 
 
 def test_the_configured_policy_places_best_effort(setup):
