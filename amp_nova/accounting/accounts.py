@@ -108,11 +108,11 @@ def advance(before: Accounts, seen: Observation) -> Accounts:
     entries, readings = {}, {}
     for domain in seen.domains:
         resource = domain.domain.resource
-        known = before.entries.get(resource, {})
+        vcpus = before.entries.get(resource, {})
         last = before.readings.get(resource)
         if last is not domain and last != domain:
-            known = _domain(before, seen.time_ns, domain, known, busy)
-        entries[resource] = known
+            vcpus = _domain(before, seen.time_ns, domain, vcpus, busy)
+        entries[resource] = vcpus
         readings[resource] = domain
     return Accounts(seen.time_ns, entries, readings, before.conditions, before.whole)
 
@@ -121,15 +121,15 @@ def _domain(
     before: Accounts,
     now_ns: int,
     domain: DomainReading,
-    known: Mapping[int, AccountEntry],
+    vcpus: Mapping[int, AccountEntry],
     busy: Mapping[VcpuKey, float],
 ) -> dict[int, AccountEntry]:
     """The new entries of a domain whose reading changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
-    wall_ns, entries = now_ns - before.time_ns, dict(known)
+    wall_ns, entries = now_ns - before.time_ns, dict(vcpus)
     for reading in domain.vcpus:
         index = reading.index
-        entry = known.get(index)
+        entry = vcpus.get(index)
         if entry is None:
             conditions = before.conditions.get((resource, index))
             entries[index] = AccountEntry(incarnation, now_ns, reading, conditions)
@@ -143,9 +143,9 @@ def _domain(
                 account = entry.account_at(before.time_ns)
             entries[index] = AccountEntry(incarnation, now_ns, reading, entry.conditions, account)
     if len(entries) > len(domain.vcpus):
-        for index in known.keys() - {r.index for r in domain.vcpus}:
+        for index in vcpus.keys() - {r.index for r in domain.vcpus}:
             # Not readable now: not accounted until the next reading.
-            entry = known[index]
+            entry = vcpus[index]
             account = entry.account_at(before.time_ns)
             entries[index] = structs.replace(entry, time_ns=now_ns, reading=None, account=account)
     return entries

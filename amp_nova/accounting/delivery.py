@@ -275,8 +275,8 @@ def add_idle(
             last, minute, ratios = _closed(window, minute, ratios, ran)
             window = EMPTY_WINDOW
         wall_s -= part_s
-    done = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
-    return Account(*done, window, last, ratios, delivery, recent, minute)
+    unchanged = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
+    return Account(*unchanged, window, last, ratios, delivery, recent, minute)
 
 
 def _closed(

@@ -97,8 +97,11 @@ class Loop:
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
         begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
-        known, kept = Profiles(settings.profiles), Accounts(whole=settings.accounts)
-        self._state = State(begun, profiles=known, accounts=kept)
+        self._state = State(
+            begun,
+            profiles=Profiles(settings.profiles),
+            accounts=Accounts(whole=settings.accounts),
+        )
         self.fast = FastLoop(sensor, actuator, settings.ips)
         """The fast loop, to be run between cycles while it is active."""
 
@@ -193,7 +196,7 @@ class Loop:
         context = Context(topology, terms, packed, state.kept_free)
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
-            state.policy, self._settings.policy, seen, entitlements, partial(_known, state)
+            state.policy, self._settings.policy, seen, entitlements, partial(_history, state)
         )
         entitlements = memo(
             policy_runner.with_places, entitlements, policy.places, policy.policy.name
@@ -283,7 +286,7 @@ def _totals(state: State) -> Totals:
     return replace(state.totals, plans_rejected=rejected, drift=drift)
 
 
-def _known(state: State, key: VcpuKey) -> VcpuHistory:
+def _history(state: State, key: VcpuKey) -> VcpuHistory:
     """What a policy may know about a vCPU."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
     measured = profile.sampled or profile.speedup
@@ -300,7 +303,7 @@ def _known(state: State, key: VcpuKey) -> VcpuHistory:
 def _counted(entitlements: Entitlements, now: Allocations) -> dict[VcpuKey, Bandwidth]:
     """The limits in force of the vCPUs that the fast loop governs until the next cycle."""
     governed = [key for key, e in entitlements.items() if e.governed_by == "ips"]
-    return {key: found for key in governed if (found := now[key].bandwidth) is not None}
+    return {key: bandwidth for key in governed if (bandwidth := now[key].bandwidth) is not None}
 
 
 def _target(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> Target:

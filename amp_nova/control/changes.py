@@ -63,11 +63,11 @@ def changes(
 
 def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey, SafeState]:
     """The safe state of every vCPU whose limit or affinity the agent manages."""
-    found = {}
+    states = {}
     for key, entitlement in entitlements.items():
         if (state := safe_state(entitlement, topology)) is not None:
-            found[key] = state
-    return found
+            states[key] = state
+    return states
 
 
 def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None:
@@ -91,15 +91,15 @@ def _limits(
     if entitlement.booking.kind == "ips" and unlimited:
         return ()
     greatest = max((t.coefficient or 0.0 for t in topology.core_types), default=0.0)
-    found = []
+    limits = []
     for core_type in topology.core_types:
         share = _share_cores(entitlement, core_type)
         if share is not None and (pcpus := topology.pcpus_of(core_type.name)):
             least = share
             if entitlement.booking.refcores is not None and greatest:
                 least = entitlement.booking.refcores / greatest
-            found.append((pcpus, bandwidth(share, period_us(min(1.0, least)))))
-    return tuple(found)
+            limits.append((pcpus, bandwidth(share, period_us(min(1.0, least)))))
+    return tuple(limits)
 
 
 def _share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:

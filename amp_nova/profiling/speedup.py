@@ -267,9 +267,9 @@ def drift(
         return None
     ratios = []
     for profile in profiles:
-        found = from_sampling(platform, profile, position, 0, now_s)
-        if found is not None and _computes(platform, profile, position):
-            ratios.append(found.value * theirs / ours)
+        estimate = from_sampling(platform, profile, position, 0, now_s)
+        if estimate is not None and _computes(platform, profile, position):
+            ratios.append(estimate.value * theirs / ours)
     return median(ratios) if ratios else None
 
 
@@ -322,8 +322,8 @@ def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None
     """
     if not isinstance(hint, str):
         return None if hint is None else min(hint, HINT_MAX)
-    known = [t.coefficient for t in topology.core_types if t.coefficient is not None]
+    coefficients = [t.coefficient for t in topology.core_types if t.coefficient is not None]
     x = HINTS.get(hint)
-    if x is None or not known:
+    if x is None or not coefficients:
         return None
-    return (1.0 + x * (known[-1] - 1.0)) / (1.0 + x * (known[0] - 1.0))
+    return (1.0 + x * (coefficients[-1] - 1.0)) / (1.0 + x * (coefficients[0] - 1.0))

@@ -49,22 +49,22 @@ Bookings = Mapping[str, InstanceBooking]
 
 def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
     """The bookings of all domains; those of unchanged domains are taken from ``before``."""
-    found = {}
+    bookings = {}
     for reading in seen.domains:
         domain = reading.domain
-        known = before.get(domain.resource)
-        if known is None or (known.domain is not domain and known.domain != domain):
-            known = _read(domain, choice)
-        found[domain.resource] = known
-    return found
+        booking = before.get(domain.resource)
+        if booking is None or (booking.domain is not domain and booking.domain != domain):
+            booking = _read(domain, choice)
+        bookings[domain.resource] = booking
+    return bookings
 
 
 def _read(domain: Domain, choice: Choice) -> InstanceBooking:
-    found, errors = examine(domain.specs, domain.vcpus)
+    booking, errors = examine(domain.specs, domain.vcpus)
     problem = domain.problem or (sentence("; ".join(errors)) if errors else None)
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
-    booking = found or best_effort(domain.vcpus)
+    booking = booking or best_effort(domain.vcpus)
     varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
     exceptions = (
         adaptive
@@ -77,8 +77,8 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
 
 def refused(bookings: Bookings) -> dict[str, str]:
     """By UUID, why a booking cannot be enforced if all vCPUs of an instance share one limit."""
-    found = {r: homes.refusal(known.booking) for r, known in bookings.items()}
-    return {resource: why for resource, why in found.items() if why is not None}
+    reasons = {r: homes.refusal(instance.booking) for r, instance in bookings.items()}
+    return {resource: why for resource, why in reasons.items() if why is not None}
 
 
 def instances(
@@ -93,13 +93,13 @@ def instances(
     ``cpu_weights``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
     """
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
-    for (resource, index), found in now.items():
-        facts = VcpuFacts(index, found.pcpus, found.allowed, found.uncounted)
+    for (resource, index), allocation in now.items():
+        facts = VcpuFacts(index, allocation.pcpus, allocation.allowed, allocation.uncounted)
         vcpus[resource].append(facts)
     made = []
-    for resource, known in bookings.items():
-        booking, why = known.booking, excluded.get(resource)
-        if why is None and known.domain.limited_elsewhere and booking.booked:
+    for resource, instance in bookings.items():
+        booking, why = instance.booking, excluded.get(resource)
+        if why is None and instance.domain.limited_elsewhere and booking.booked:
             why = OWN_QUOTA
         own = coefficients.get(resource, {}) if why is None else {}
         of_all = tuple(vcpus[resource])

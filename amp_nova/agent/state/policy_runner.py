@@ -65,7 +65,7 @@ class _Now(Struct, frozen=True):
     time_ns: int
     topology: Topology
     readings: Readings
-    known: Mapping[VcpuKey, VcpuHistory]
+    history: Mapping[VcpuKey, VcpuHistory]
 
 
 class LastDecision(Struct, frozen=True):
@@ -113,7 +113,7 @@ def decide(
     settings: PolicySettings,
     seen: Observation,
     entitlements: Entitlements,
-    known: Callable[[VcpuKey], VcpuHistory],
+    history: Callable[[VcpuKey], VcpuHistory],
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if demand has changed since its last answer."""
     last, interval_ns = state.last, settings.interval_s * 1e9
@@ -132,7 +132,7 @@ def decide(
         if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
         state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
-    now = _Now(seen.time_ns, seen.topology, readings, {key: known(key) for key in readings})
+    now = _Now(seen.time_ns, seen.topology, readings, {key: history(key) for key in readings})
     return _ask(state, settings, now, entitlements)
 
 
@@ -158,7 +158,7 @@ def _ask(
         time_ns=now.time_ns,
         number=state.last.number + 1,
         readings=now.readings,
-        cpu_s={key: fact.cpu_s for key, fact in now.known.items()},
+        cpu_s={key: fact.cpu_s for key, fact in now.history.items()},
     )
     state = structs.replace(state, last=last)
     return (
@@ -279,7 +279,7 @@ def _vcpu(
     ratios: tuple[float, float] | None,
 ) -> VcpuView:
     key = entitlement.key
-    reading, fact = now.readings[key], now.known[key]
+    reading, fact = now.readings[key], now.history[key]
     ran, wanted = ratios or (None, None)
     return VcpuView(
         key,

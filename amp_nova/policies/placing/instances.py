@@ -53,7 +53,7 @@ class InstanceView(Struct, frozen=True):
         return speed_over(types, self.alone, speedup) / math.fsum(self.alone)
 
 
-def instances(
+def instances_of(
     view: HostView,
     speedups: Mapping[VcpuKey, float | None],
     accounts: Accounts,
@@ -61,13 +61,13 @@ def instances(
     per_vcpu: bool = False,
 ) -> dict[Name, InstanceView]:
     """The instances of a host; with ``per_vcpu`` each vCPU counts as one instance."""
-    found: dict[Name, list[VcpuView]] = {}
+    by_name: dict[Name, list[VcpuView]] = {}
     for vcpu in sorted(view.vcpus, key=attrgetter("key")):
-        found.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
+        by_name.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
     counts: dict[frozenset[int], list[int]] = {}
     made = {}
-    for name, vcpus in found.items():
+    for name, vcpus in by_name.items():
         usable = vcpus[0].allowed
         if len(vcpus) > 1:
             usable = usable.union(*{v.allowed for v in vcpus})
