@@ -32,14 +32,12 @@ class Choice:
 class InstanceBooking:
     """The booking of one domain; ``problem``: why it is treated as best effort, if it is.
 
-    ``varies``: its limits change from cycle to cycle, because it may burst or books Ips;
     ``adaptive``: the own coefficients of its vCPUs convert its booking.
     """
 
     domain: Domain
     booking: Booking
     problem: str | None = None
-    varies: bool = False
     adaptive: bool = False
 
 
@@ -65,14 +63,13 @@ def _read(domain: Domain, choice: Choice) -> InstanceBooking:
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = booking or best_effort(domain.vcpus)
-    varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
     exceptions = (
         adaptive
         for pattern, adaptive in choice.exceptions
         if fnmatchcase(domain.name, pattern) or domain.resource == pattern
     )
     otherwise = choice.adaptive if booking.adaptive is None else booking.adaptive
-    return InstanceBooking(domain, booking, problem, varies, next(exceptions, otherwise))
+    return InstanceBooking(domain, booking, problem, next(exceptions, otherwise))
 
 
 def refused(bookings: Bookings) -> dict[str, str]:
