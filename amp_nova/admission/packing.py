@@ -34,6 +34,7 @@ SEARCH_ITEMS_MAX = 300
 class Demand(Struct, frozen=True):
     """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
+    A booking says what a vCPU may use; a demand adds where, and what it has there now.
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
     that Nova and libvirt permit. ``core_type``: the type its flavor requires. ``current``: the core
     type its affinity lies in now; ``pcpu``: the pCPU, if its affinity is a single one.

@@ -43,7 +43,7 @@ class Quota(Struct, frozen=True):
 
 
 class Entitlement(Struct, frozen=True):
-    """Everything that shall be in force for one vCPU, and why.
+    """Everything that shall be in force for one vCPU, and why: a booking, decided.
 
     ``allowed``: the pCPUs it may be placed on. ``pcpus``: its affinity, ``None`` to leave that
     unchanged. ``share``: what it may use, ``None`` if amp-nova must not limit it; ``quota``: the

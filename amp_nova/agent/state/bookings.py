@@ -32,6 +32,7 @@ class Choice:
 class InstanceBooking:
     """The booking of one domain; ``problem``: why it is treated as best effort, if it is.
 
+    To a ``Booking``, which a flavor alone determines, it adds what the domain and the operator do:
     ``adaptive``: the own coefficients of its vCPUs convert its booking.
     """
 
