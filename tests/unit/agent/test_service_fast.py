@@ -84,23 +84,6 @@ def test_the_fast_loop_does_not_undo_a_release(works):
     assert running.once().totals.failures["paused"] > 0
 
 
-def test_a_failing_tick_does_not_end_the_agent(works, caplog):
-    """It is retried."""
-    running = Service(works.conf(cycle_s=60))
-    works.run(1000)
-    running.once()
-    ticks = []
-
-    def fail(_ticks):
-        ticks.append(1)
-        raise RuntimeError("no")
-
-    running.loop.tick = fail
-    run_until(running, lambda: len(ticks) > 2)
-
-    assert "fast loop failed" in caplog.text
-
-
 def test_the_fast_loop_is_inactive_without_bookings_of_ips(works):
     """A booking in reference cores needs no samples between cycles."""
     works.node.libvirt.define(NAME, vcpus=1, specs={"amp:pref_core": "0.5"})

@@ -83,21 +83,6 @@ def excluded(watch, host, seconds=1.0):
     return "vm" in watch.state.excluded
 
 
-def test_excluded_after_too_many(watch, host):
-    """The fourth time within a minute the instance is excluded for five minutes."""
-    for _ in range(3):
-        meddle(host)
-        assert not excluded(watch, host)
-        repair(watch, host)
-    meddle(host)
-
-    assert excluded(watch, host)
-    watch.expect(host.observe())
-    assert excluded(watch, host, 299.0)
-    assert not excluded(watch, host, 2.0)
-    assert watch.state.counts["quota"] == 4
-
-
 def test_now_and_then_is_repaired_for_ever(watch, host):
     """Three changes a minute are repaired without end."""
     for _ in range(20):
@@ -169,32 +154,6 @@ def test_the_controllers_own_limit_is_no_difference():
 def test_no_repairs_at_all():
     """An operator may want none: the instance is excluded at once."""
     assert Backoff().repaired(7.0, 0).excluded_until_s == 7.0 + EXCLUDED_S
-
-
-def test_the_cpu_weight_is_repaired_a_few_times_then_left_alone(host, watch):
-    """Somebody gives a best-effort instance another one again and again."""
-    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), cpu_weight=5)
-    for count in (1, 2, 3):
-        host.domains["vm"].cpu_weight = 5
-        watch.expect(host.observe(), entitlement)
-        host.domains["vm"].cpu_weight = 1000
-        assert not excluded(watch, host)
-        assert watch.state.counts == {"weight": count}
-    watch.expect(host.observe(), entitlement)
-
-    assert excluded(watch, host)
-
-
-def test_the_default_weight_is_nobodys_change(host, watch):
-    """systemd writes it with every daemon-reload."""
-    entitlement = Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), cpu_weight=5)
-    for _ in range(9):
-        host.domains["vm"].cpu_weight = 5
-        watch.expect(host.observe(), entitlement)
-        host.domains["vm"].cpu_weight = 100
-        assert not excluded(watch, host)
-
-    assert watch.state.counts == {}
 
 
 def test_after_the_guard_acted_nothing_is_a_foreign_change(host, watch):
