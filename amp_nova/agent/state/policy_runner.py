@@ -192,7 +192,7 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
 def _fault(state: PolicyState, exc: Exception) -> PolicyState:
     """The state with one more fault and unchanged places; drops the policy after too many."""
     name = state.policy.name
-    LOG.warning("policy %s gave no usable answer: %s", name, exc)
+    LOG.warning("policy %s returned an invalid plan: %s", name, exc)
     state = structs.replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
     if state.faults < FAULTS_MAX:
         return state

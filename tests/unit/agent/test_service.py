@@ -130,13 +130,13 @@ def test_a_fault_in_the_fast_loop_is_logged_once(setup, caplog):
 
 
 def test_a_fault_in_a_cycle_does_not_end_the_agent(setup, caplog):
-    """It is logged, and the next cycle starts afresh."""
+    """It is logged, and the agent continues with the next cycle."""
     running = Service(setup.conf())
     running.loop.cycle = lambda: {}["a fault"]
 
     running._try_cycle(None)
 
-    assert "a control cycle failed; the next one starts afresh" in caplog.text
+    assert "a control cycle failed; continuing with the next cycle" in caplog.text
 
 
 def test_a_fault_in_io_work_does_not_stop_publishing(setup, caplog):

@@ -195,7 +195,7 @@ def test_a_bad_plan_is_not_applied(host, answer, caplog):
 
     assert runner.cycle(host) == []
     assert runner.state.rejected == 1
-    assert "policy answer gave no usable answer" in caplog.text
+    assert "policy answer returned an invalid plan" in caplog.text
 
 
 def test_offline_pcpus_and_other_core_types_are_refused(host):
