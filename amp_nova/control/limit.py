@@ -97,31 +97,38 @@ class Carried(Struct, frozen=True):
         if share is None or refcores is None or delivered == self.delivered:
             return self
         interval = delivered.since(self.delivered)
-        update = _banked if share.follows == "bank" else _slowed
-        balance_ref_s, kept_ratio = update(self, interval, refcores)
-        most_s = share.burst_s if share.follows == "bank" else OVERDRAFT_S
+        if share.follows == "bank":
+            most_s, kept_ratio = share.burst_s, 1.0
+            balance_ref_s = _banked(self, interval, refcores)
+        else:
+            most_s, kept_ratio = OVERDRAFT_S, _speed(self, interval)
+            balance_ref_s = _owed(self, interval)
         balance_ref_s = max(-refcores * OVERDRAFT_S, min(refcores * most_s, balance_ref_s))
         return Carried(balance_ref_s, kept_ratio, delivered)
 
 
-def _banked(before: Carried, interval: Delivery, refcores: float) -> tuple[float, float]:
+def _banked(before: Carried, interval: Delivery, refcores: float) -> float:
     """The balance after an interval: what was not wanted is banked, an excess is withdrawn."""
     unused_ref_s = refcores * (interval.wall_s - interval.demand_s)
     got_ref_s = interval.worth_ref_s - interval.lost_ref_s
     excess_ref_s = max(0.0, got_ref_s - refcores * interval.demand_s)
-    return before.balance_ref_s + unused_ref_s - excess_ref_s, 1.0
+    return before.balance_ref_s + unused_ref_s - excess_ref_s
 
 
-def _slowed(before: Carried, interval: Delivery, _refcores: float) -> tuple[float, float]:
-    """The balance and the speed after an interval in which a slow pCPU may have cost capacity."""
-    lost_ref_s = interval.lost_ref_s
-    balance_ref_s, kept_ratio = before.balance_ref_s, before.kept_ratio
-    if interval.worth_ref_s > 0.0:
-        kept_ratio += SPEED_WEIGHT * (1.0 - lost_ref_s / interval.worth_ref_s - kept_ratio)
+def _owed(before: Carried, interval: Delivery) -> float:
+    """The balance after an interval in which a slow pCPU may have cost capacity."""
+    balance_ref_s, lost_ref_s = before.balance_ref_s, interval.lost_ref_s
     # What neighbours took is not made up for, but it offsets an earlier excess.
     short_ref_s = interval.owed_ref_s - (interval.worth_ref_s - lost_ref_s)
-    balance_ref_s += min(short_ref_s, max(0.0, lost_ref_s, -balance_ref_s))
-    return balance_ref_s, kept_ratio
+    return balance_ref_s + min(short_ref_s, max(0.0, lost_ref_s, -balance_ref_s))
+
+
+def _speed(before: Carried, interval: Delivery) -> float:
+    """The moving average of the speed of a vCPU's pCPU, relative to its coefficient."""
+    if interval.worth_ref_s <= 0.0:
+        return before.kept_ratio
+    kept_ratio = 1.0 - interval.lost_ref_s / interval.worth_ref_s
+    return before.kept_ratio + SPEED_WEIGHT * (kept_ratio - before.kept_ratio)
 
 
 class Limits(Struct, frozen=True):
