@@ -206,7 +206,9 @@ class Loop:
         vary = seen.topology.speeds_vary and terms.smt != "ignore"
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
         delivered = {key: state.accounts.of(key).delivery for key in steady.varying}
-        entitlements, limits = limit.decide(state.limits, steady, kept, delivered, context)
+        limits = limit.carry(state.limits, steady, delivered)
+        entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
+        entitlements, limits = limit.adopt(entitlements, now, limits)
         writes = memo(changes, now, weights, entitlements)
         state = structs.replace(
             state,

@@ -83,20 +83,17 @@ class Carried(Struct, frozen=True):
     """What the next limit of a vCPU depends on, besides its share.
 
     ``balance_ref_s``: what it may use beyond its booking, negative if it has to pay back;
-    ``kept_ratio``: the speed of its pCPU lately, relative to its coefficient; ``delivered``: up to
-    where deliveries have been taken into account.
+    ``kept_ratio``: the speed of its pCPU lately, relative to its coefficient.
     """
 
     balance_ref_s: float = 0.0
     kept_ratio: float = 1.0
-    delivered: Delivery = NOTHING_DELIVERED
 
-    def after(self, entitlement: Entitlement, delivered: Delivery) -> "Carried":
-        """The state after what was delivered since."""
+    def after(self, interval: Delivery, entitlement: Entitlement) -> "Carried":
+        """The state after what was delivered in an interval; ``self`` if nothing changes."""
         share, refcores = entitlement.share, entitlement.booking.refcores
-        if share is None or refcores is None or delivered == self.delivered:
+        if share is None or refcores is None:
             return self
-        interval = delivered.since(self.delivered)
         if share.follows == "bank":
             most_s, kept_ratio = share.burst_s, 1.0
             balance_ref_s = _banked(self, interval, refcores)
@@ -104,7 +101,9 @@ class Carried(Struct, frozen=True):
             most_s, kept_ratio = OVERDRAFT_S, _speed(self, interval)
             balance_ref_s = _owed(self, interval)
         balance_ref_s = max(-refcores * OVERDRAFT_S, min(refcores * most_s, balance_ref_s))
-        return Carried(balance_ref_s, kept_ratio, delivered)
+        if (balance_ref_s, kept_ratio) == (self.balance_ref_s, self.kept_ratio):
+            return self
+        return Carried(balance_ref_s, kept_ratio)
 
 
 def _banked(before: Carried, interval: Delivery, refcores: float) -> float:
@@ -131,15 +130,20 @@ def _speed(before: Carried, interval: Delivery) -> float:
     return before.kept_ratio + SPEED_WEIGHT * (kept_ratio - before.kept_ratio)
 
 
+NOTHING_CARRIED = Carried()
+
+
 class Limits(Struct, frozen=True):
     """What limits depend on from one cycle to the next.
 
-    ``carried``: by vCPU whose limit follows a bank or the speed of its pCPU; ``counted``: the
-    limits that the Ips controllers set last; ``adopting``: the vCPUs whose adopted limits are still
+    ``carried``: by vCPU whose limit follows a bank or the speed of its pCPU; ``delivered``: the
+    deliveries that it takes into account; ``counted``: the limits that the Ips controllers set
+    last; ``adopting``: the vCPUs whose adopted limits are still
     being changed step by step, ``None`` before the limits in force have been adopted.
     """
 
     carried: Mapping[VcpuKey, Carried] = MappingProxyType({})
+    delivered: Mapping[VcpuKey, Delivery] = MappingProxyType({})
     counted: Mapping[VcpuKey, Bandwidth] = MappingProxyType({})
     adopting: frozenset[VcpuKey] | None = None
 
@@ -181,43 +185,49 @@ def _steady(entitlement: Entitlement, share: Share, topology: Topology) -> Bandw
     return bandwidth(cores, share.period_us or period_us(min(1.0, cores)))
 
 
-def decide(
-    before: Limits,
-    limited: Steady,
-    now: Allocations,
-    delivered: Mapping[VcpuKey, Delivery],
-    context: Context,
-) -> tuple[Entitlements, Limits]:
-    """The limit of every vCPU until the next cycle, and what is carried over to that.
+def carry(before: Limits, limited: Steady, delivered: Mapping[VcpuKey, Delivery]) -> Limits:
+    """What limits depend on after one more interval.
 
     ``delivered``: what the vCPUs whose limits vary have been delivered, as far as that is accounted
-    in reference cores; ``now``: what is in force.
+    in reference cores.
     """
-    entitlements, carried = limited.entitlements, {}
-    if limited.varying or before.carried:
-        varied = dict(entitlements)
-        instances = {resource for resource, _ in varied}
-        # A vCPU that cannot be read in this cycle keeps what it carries.
-        carried = {
-            key: state
-            for key, state in before.carried.items()
-            if key not in varied and key[0] in instances
-        }
-        for key in limited.varying:
-            entitlement, allocation = varied[key], now[key]
-            if entitlement.governed_by == "ips":
-                last = before.counted.get(key) or allocation.bandwidth
-                varied[key] = _counted(entitlement, allocation, last, context.topology)
-            else:
-                state = before.carried.get(key, Carried(delivered=delivered[key]))
-                carried[key] = state = state.after(entitlement, delivered[key])
-                limit = allocation.bandwidth
-                varied[key] = _following(entitlement, state, limit, context.terms.cycle_s)
-        entitlements = _per_instance(varied) if context.terms.one_limit else varied
-    adopting = before.adopting
-    if adopting is None or adopting:
-        entitlements, adopting = _adopted(entitlements, now, adopting)
-    return entitlements, Limits(carried, before.counted, adopting)
+    if not limited.varying and not before.carried:
+        return before
+    entitlements = limited.entitlements
+    instances = {resource for resource, _ in entitlements}
+    # A vCPU that cannot be read in this cycle keeps what it carries.
+    unread = [k for k in before.carried if k not in entitlements and k[0] in instances]
+    carried = {key: before.carried[key] for key in unread}
+    sums = {key: before.delivered[key] for key in unread}
+    for key in limited.varying:
+        if entitlements[key].governed_by != "ips":
+            sums[key], last = delivered[key], before.delivered.get(key)
+            carried[key] = state = before.carried.get(key, NOTHING_CARRIED)
+            if last is not None and last != sums[key]:
+                carried[key] = state.after(sums[key].since(last), entitlements[key])
+    return structs.replace(before, carried=carried, delivered=sums)
+
+
+def decide(
+    limited: Steady,
+    carried: Mapping[VcpuKey, Carried],
+    counted: Mapping[VcpuKey, Bandwidth],
+    now: Allocations,
+    context: Context,
+) -> Entitlements:
+    """The limit of every vCPU until the next cycle; ``now``: what is in force."""
+    if not limited.varying:
+        return limited.entitlements
+    varied = dict(limited.entitlements)
+    for key in limited.varying:
+        entitlement, allocation = varied[key], now[key]
+        if entitlement.governed_by == "ips":
+            last = counted.get(key) or allocation.bandwidth
+            varied[key] = _counted(entitlement, allocation, last, context.topology)
+        else:
+            cycle_s, limit = context.terms.cycle_s, allocation.bandwidth
+            varied[key] = _following(entitlement, carried[key], limit, cycle_s)
+    return _per_instance(varied) if context.terms.one_limit else varied
 
 
 def _limited(entitlement: Entitlement, limit: Bandwidth | None) -> Entitlement:
@@ -299,15 +309,15 @@ def _per_instance(entitlements: Entitlements) -> Entitlements:
     }
 
 
-def _adopted(
-    entitlements: Entitlements, now: Allocations, adopting: Collection[VcpuKey] | None
-) -> tuple[Entitlements, frozenset[VcpuKey]]:
-    """Entitlements whose adopted limits change step by step, and the vCPUs still to be adopted.
-
-    ``adopting``: the second result of the previous cycle; ``None`` adopts every limit in force.
-    """
+def adopt(
+    entitlements: Entitlements, now: Allocations, limits: Limits
+) -> tuple[Entitlements, Limits]:
+    """Entitlements whose adopted limits change step by step, and what is still to be adopted."""
+    adopting: Collection[VcpuKey] | None = limits.adopting
     if adopting is None:
         adopting = [key for key, allocation in now.items() if allocation.bandwidth is not None]
+    elif not adopting:
+        return entitlements, limits
     eased, left = dict(entitlements), set()
     for key in adopting:
         entitlement = entitlements.get(key)
@@ -319,7 +329,8 @@ def _adopted(
         if first != quota.bandwidth:
             left.add(key)
             eased[key] = _limited(entitlement, first)
-    return eased if left else entitlements, frozenset(left)
+    limits = structs.replace(limits, adopting=frozenset(left))
+    return eased if left else entitlements, limits
 
 
 def _step(entitlement: Entitlement, limit: Bandwidth, wanted: Bandwidth | None) -> Bandwidth | None:
