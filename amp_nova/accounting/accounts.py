@@ -15,6 +15,7 @@ from amp_nova.accounting.delivery import (
 )
 from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.control.entitlement import Entitlement
+from amp_nova.control.limit import Delivery
 from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.observation import (
     DomainReading,
@@ -73,6 +74,10 @@ class Accounts:
         """The account of one vCPU; an empty account if the vCPU is unknown."""
         entry = self.entries.get(key[0], {}).get(key[1])
         return EMPTY if entry is None else entry.account_at(self.time_ns)
+
+    def deliveries(self, keys: Iterable[VcpuKey]) -> dict[VcpuKey, Delivery]:
+        """What these vCPUs were owed and got."""
+        return {key: self.of(key).delivery for key in keys}
 
     def cpu_s(self, key: VcpuKey) -> tuple[float, ...]:
         """CPU seconds of one vCPU by core type."""

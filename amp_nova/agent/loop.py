@@ -205,8 +205,7 @@ class Loop:
         safe = memo(safe_states, entitlements, seen.topology)
         vary = seen.topology.speeds_vary and terms.smt != "ignore"
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
-        delivered = {key: state.accounts.of(key).delivery for key in steady.varying}
-        limits = limit.carry(state.limits, steady, delivered)
+        limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
         entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
         entitlements, limits = limit.adopt(entitlements, now, limits)
         writes = memo(changes, now, weights, entitlements)
