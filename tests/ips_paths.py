@@ -64,7 +64,7 @@ def run(guests, lasts_s, each):
     for second in range(lasts_s):
         for tick in range(1, ticks + 1):
             host.advance(second + tick / ticks)
-            loop.fast.tick()
+            loop.tick()
         for g in guests:
             after = host.meters(g.name)[0]
             seconds[g.name].append(_second(before[g.name], after))

@@ -5,12 +5,12 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.state import bookings
 from amp_nova.agent.state.bookings import Choice
-from amp_nova.control.context import Context, Terms
+from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control.homes import pack
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.profiles import Entry, Profiles, VcpuProfile
+from amp_nova.profiling.profiles import ProfileEntry, Profiles, VcpuProfile
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import Origin
 from tests.host_reports import NOW_S
@@ -58,7 +58,7 @@ class PackingHost:
             for d in seen.domains
         ]
         terms = Terms(self.info.reserve_ratio)
-        packed = pack(instances, self.topology, terms.reserve_ratio, False, self._packed)
+        packed = pack(instances, self.topology, terms, self._packed)
         self._packed = packed.pcpus()
         self.entitlements = entitle(instances, Context(self.topology, terms, packed))
 
@@ -75,7 +75,7 @@ class PackingHost:
         self._sequence += 1
         seen = self._observation()
         entries = {
-            (d.domain.resource, v.index): Entry(
+            (d.domain.resource, v.index): ProfileEntry(
                 "", None, 0, v, CounterProfile(()), profile=profile(d.domain)
             )
             for d in seen.domains

@@ -1,10 +1,10 @@
 """Runs a policy over the fake host of ``tests.hosts`` without the rest of the loop."""
 
 from amp_nova.agent.state import policy_runner
-from amp_nova.agent.state.policy_runner import Known, PolicySettings
-from amp_nova.control.context import Context, Terms
+from amp_nova.agent.state.policy_runner import PolicySettings, VcpuHistory
+from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
 
 
@@ -27,16 +27,14 @@ class Runner:
             )
             for d in seen.domains
         )
-        context = Context(seen.topology, Terms(), pack(instances, seen.topology, 0.0, False, {}))
+        context = Context(seen.topology, Terms(), pack(instances, seen.topology, Terms(), {}))
         found = entitle(instances, context)
         weights = {i.resource: i.booking.weight for i in instances}
-        before, topology = self.state, seen.topology
+        before = self.state
         self.state = policy_runner.decide(
-            before, self.settings, seen, found, lambda key: Known(weight=weights[key[0]])
+            before, self.settings, seen, found, lambda key: VcpuHistory(weight=weights[key[0]])
         )
-        placed = policy_runner.with_places(
-            found, self.state.places, self.state.policy.name, topology
-        )
+        placed = policy_runner.with_places(found, self.state.places, self.state.policy.name)
         return policy_runner.let_go(placed, before, self.state)
 
     def cycle(self, host, **rest):

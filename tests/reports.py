@@ -9,15 +9,15 @@ from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
 from amp_nova.agent.state.bookings import Choice
+from amp_nova.control.context import Home
 from amp_nova.control.entitlement import Entitlement, Quota
-from amp_nova.control.homes import Home
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.allocation import Failure, Outcome
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.profiles import Entry, Profiles
+from amp_nova.profiling.profiles import ProfileEntry, Profiles
 
 HALF = Bandwidth(25000, 100000)
 ALL = frozenset(range(4))
@@ -143,7 +143,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
         Profiles(
             core_types=of.core_types,
             entries={
-                key: Entry(
+                key: ProfileEntry(
                     d.domain.incarnation,
                     None,
                     TIME_NS,

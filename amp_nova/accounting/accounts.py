@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct, structs
 
 from amp_nova.accounting.delivery import (
-    NOTHING_BOOKED,
     Account,
-    Booked,
     Conditions,
     Ratios,
     add_cpu_time,
@@ -17,6 +15,7 @@ from amp_nova.accounting.delivery import (
 )
 from amp_nova.accounting.speed_loss import siblings_busy
 from amp_nova.control.entitlement import Entitlement
+from amp_nova.control.limit import Delivery
 from amp_nova.model.allocation import Allocations, Positions
 from amp_nova.model.observation import (
     DomainReading,
@@ -33,7 +32,7 @@ WINDOW_S = 3.0
 EMPTY = Account()
 
 
-class Entry(Struct, frozen=True):
+class AccountEntry(Struct, frozen=True):
     """One vCPU: its account as of ``time_ns``, and its last reading, from the same incarnation.
 
     ``conditions``: the conditions it has run under since; ``None`` if it may have run on several
@@ -66,7 +65,7 @@ class Accounts:
     """
 
     time_ns: int = 0
-    entries: Mapping[str, Mapping[int, Entry]] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[int, AccountEntry]] = field(default_factory=dict)
     readings: Mapping[str, DomainReading] = field(default_factory=dict)
     conditions: Mapping[VcpuKey, Conditions] = field(default_factory=dict)
     whole: bool = True
@@ -75,6 +74,10 @@ class Accounts:
         """The account of one vCPU; an empty account if the vCPU is unknown."""
         entry = self.entries.get(key[0], {}).get(key[1])
         return EMPTY if entry is None else entry.account_at(self.time_ns)
+
+    def deliveries(self, keys: Iterable[VcpuKey]) -> dict[VcpuKey, Delivery]:
+        """What these vCPUs were owed and got."""
+        return {key: self.of(key).delivery for key in keys}
 
     def cpu_s(self, key: VcpuKey) -> tuple[float, ...]:
         """CPU seconds of one vCPU by core type."""
@@ -97,11 +100,11 @@ class Accounts:
         }
         return Accounts(self.time_ns, entries, self.readings, conditions, self.whole)
 
-    def _under(self, entry: Entry, conditions: Conditions | None) -> Entry:
+    def _under(self, entry: AccountEntry, conditions: Conditions | None) -> AccountEntry:
         if conditions == entry.conditions:
             return entry
         account = entry.account_at(self.time_ns)
-        return Entry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
+        return AccountEntry(entry.incarnation, self.time_ns, entry.reading, conditions, account)
 
 
 def advance(before: Accounts, seen: Observation) -> Accounts:
@@ -110,11 +113,11 @@ def advance(before: Accounts, seen: Observation) -> Accounts:
     entries, readings = {}, {}
     for domain in seen.domains:
         resource = domain.domain.resource
-        known = before.entries.get(resource, {})
+        vcpus = before.entries.get(resource, {})
         last = before.readings.get(resource)
         if last is not domain and last != domain:
-            known = _domain(before, seen.time_ns, domain, known, busy)
-        entries[resource] = known
+            vcpus = _domain(before, seen.time_ns, domain, vcpus, busy)
+        entries[resource] = vcpus
         readings[resource] = domain
     return Accounts(seen.time_ns, entries, readings, before.conditions, before.whole)
 
@@ -123,18 +126,18 @@ def _domain(
     before: Accounts,
     now_ns: int,
     domain: DomainReading,
-    known: Mapping[int, Entry],
+    vcpus: Mapping[int, AccountEntry],
     busy: Mapping[VcpuKey, float],
-) -> dict[int, Entry]:
+) -> dict[int, AccountEntry]:
     """The new entries of a domain whose reading changed."""
     resource, incarnation = domain.domain.resource, domain.domain.incarnation
-    wall_ns, entries = now_ns - before.time_ns, dict(known)
+    wall_ns, entries = now_ns - before.time_ns, dict(vcpus)
     for reading in domain.vcpus:
         index = reading.index
-        entry = known.get(index)
+        entry = vcpus.get(index)
         if entry is None:
             conditions = before.conditions.get((resource, index))
-            entries[index] = Entry(incarnation, now_ns, reading, conditions)
+            entries[index] = AccountEntry(incarnation, now_ns, reading, conditions)
         elif entry.reading is reading and entry.incarnation == incarnation:
             continue  # usual, and the quickest to see
         elif not _slept(entry, reading, incarnation):
@@ -143,18 +146,18 @@ def _domain(
                 account = _after(before, entry, reading, wall_ns, busy_ratio)
             else:
                 account = entry.account_at(before.time_ns)
-            entries[index] = Entry(incarnation, now_ns, reading, entry.conditions, account)
+            entries[index] = AccountEntry(incarnation, now_ns, reading, entry.conditions, account)
     if len(entries) > len(domain.vcpus):
-        for index in known.keys() - {r.index for r in domain.vcpus}:
+        for index in vcpus.keys() - {r.index for r in domain.vcpus}:
             # Not readable now: not accounted until the next reading.
-            entry = known[index]
+            entry = vcpus[index]
             account = entry.account_at(before.time_ns)
             entries[index] = structs.replace(entry, time_ns=now_ns, reading=None, account=account)
     return entries
 
 
 def _after(
-    before: Accounts, entry: Entry, reading: VcpuReading, wall_ns: int, busy_ratio: float
+    before: Accounts, entry: AccountEntry, reading: VcpuReading, wall_ns: int, busy_ratio: float
 ) -> Account:
     """The account after an interval in which a vCPU wanted to run.
 
@@ -163,7 +166,7 @@ def _after(
     account, last, ran = entry.account_at(before.time_ns), entry.reading, entry.conditions
     if last is None or ran is None:
         return account
-    if not before.whole and ran.booked == NOTHING_BOOKED:
+    if not before.whole and ran.booking.kind == "best_effort":
         ran_s = (reading.run_ns - last.run_ns) / 1e9
         return add_cpu_time(account, ran_s, ran) if went_on(last, reading, wall_ns) else account
     if (used := usage(last, reading, wall_ns)) is None:
@@ -173,7 +176,7 @@ def _after(
     return add_interval(account, used, ran, WINDOW_S)
 
 
-def _slept(entry: Entry, reading: VcpuReading, incarnation: str) -> bool:
+def _slept(entry: AccountEntry, reading: VcpuReading, incarnation: str) -> bool:
     last = entry.reading
     return (
         last is not None
@@ -226,16 +229,15 @@ def conditions(
             continue
         core_type, limit = types[position], allocations[key].bandwidth
         entitlement = entitlements[key]
-        home, quota = entitlement.home, entitlement.quota
+        home, booking = entitlement.home, entitlement.booking
         own = home.coefficient if home.core_type == core_type.name else None
         # When the work changes, the limit is wrong for up to this long.
         delay_s = ips_delay_s if entitlement.governed_by == "ips" else 0.0
-        booking = entitlement.booking
         made[key] = Conditions(
             position,
             len(types),
             core_type.coefficient if own is None else own,
-            Booked(booking.refcores, booking.ips, quota.burst_s if quota else 0.0),
+            booking,
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type,
         )

@@ -10,8 +10,8 @@ from msgspec import Struct, structs
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
 from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
-from amp_nova.control import burst, conversion
-from amp_nova.control.conversion import FULL_SPEED, Lately
+from amp_nova.control.limit import NOTHING_DELIVERED, Delivery
+from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage
 from amp_nova.model.topology import CoreType
 
@@ -29,15 +29,7 @@ DEMAND_LEAST_RATIO = 0.02
 """A window with demand for less than this share of the booking has no delivered ratio."""
 
 
-class Booked(Struct, frozen=True):
-    """What a vCPU books: reference cores or Ips, and how many seconds of that it may bank."""
-
-    refcores: float | None = None
-    ips: float | None = None
-    burst_s: float = 0.0
-
-
-NOTHING_BOOKED = Booked()
+BEST_EFFORT = VcpuBooking(0)
 UNKNOWN = CoreType("unknown")
 
 
@@ -52,7 +44,7 @@ class Conditions(Struct, frozen=True):
     position: int
     types: int
     coefficient: float | None
-    booked: Booked = NOTHING_BOOKED
+    booking: VcpuBooking = BEST_EFFORT
     edge_s: float = 0.0
     core_type: CoreType = UNKNOWN
 
@@ -97,20 +89,6 @@ class Last(Struct, frozen=True):
     ips: float | None = None
 
 
-class Carried(Struct, frozen=True):
-    """What the next limit depends on.
-
-    ``banked_ref_s``: unused booked capacity that may still be used; ``lately``: how fast the
-    vCPU's pCPU was.
-    """
-
-    banked_ref_s: float = 0.0
-    lately: Lately = FULL_SPEED
-
-
-NOTHING_CARRIED = Carried()
-
-
 class Account(Struct, frozen=True):
     """What one vCPU was owed and got since the agent first saw it.
 
@@ -119,6 +97,7 @@ class Account(Struct, frozen=True):
     ``balance``: owed but not yet counted as shortfall, in the unit of the booking times seconds.
     ``recent``: about the last minute, for the slowdown of vCPUs without a booking. ``minute``: the
     sum of the windows closed in the current minute; ``ratios``: the histogram of earlier minutes.
+    ``delivery``: of a vCPU that books reference cores.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -128,7 +107,7 @@ class Account(Struct, frozen=True):
     window: Window = Window()
     last: Last = Last()
     ratios: Ratios = Ratios()
-    carried: Carried = NOTHING_CARRIED
+    delivery: Delivery = NOTHING_DELIVERED
     recent: Recent = slowdown.NOTHING
     minute: Window = Window()
 
@@ -174,7 +153,7 @@ class _Interval(Struct, frozen=True):
 
 
 def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
-    refcores = ran.booked.refcores
+    refcores = ran.booking.refcores
     if refcores is None or ran.coefficient is None:
         return None
     worth = used.run_s * ran.coefficient
@@ -183,7 +162,7 @@ def _in_refcores(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None
 
 def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
     """``gives_per_s`` is this work's own Ips without losses; nominal Ips if it did not run."""
-    if ran.booked.ips is None or used.instructions is None:
+    if ran.booking.ips is None or used.instructions is None:
         return None
     worth = used.run_s * (ran.coefficient or 0.0)
     kept_ratio = 1.0 - lost.total_ref_s / worth if worth > 0.0 else 1.0
@@ -193,7 +172,7 @@ def _in_ips(used: Usage, ran: Conditions, lost: Losses) -> _Interval | None:
     per_ref_s = gives / ran.coefficient if ran.coefficient else 0.0
     lost = Losses(lost.frequency_ref_s * per_ref_s, lost.smt_ref_s * per_ref_s)
     ref_s = 1.0 / per_ref_s if per_ref_s else 0.0
-    return _Interval(ran.booked.ips, used.instructions, gives, ref_s, lost)
+    return _Interval(ran.booking.ips, used.instructions, gives, ref_s, lost)
 
 
 def _shortfall(
@@ -212,22 +191,14 @@ def _shortfall(
     return edge, tuple(a + b * unit.ref_s for a, b in added)
 
 
-def _carried(
-    before: Carried, used: Usage, ran: Conditions, unit: _Interval, owes: float
-) -> Carried:
-    """What the next limit depends on; ``before`` itself if nothing changed."""
-    banked_ref_s, lately = 0.0, before.lately
-    per_s, got, burst_s = unit.booked_per_s, unit.delivered, ran.booked.burst_s
-    if burst_s:
-        banked_ref_s = burst.banked(before.banked_ref_s, used, per_s, got, burst_s)
-    core_type = ran.core_type
-    varies = core_type.clock_hz is not None or core_type.smt_busy_factor is not None
-    if (varies or lately is not FULL_SPEED) and ran.booked.ips is None:
-        lost = unit.lost.total_ref_s
-        lately = conversion.after(lately, got + lost, lost, owes - got, per_s)
-    if banked_ref_s == before.banked_ref_s and lately is before.lately:
-        return before
-    return Carried(banked_ref_s, lately)
+def _delivered(before: Delivery, used: Usage, owes: float, worth: float, lost: Losses) -> Delivery:
+    return Delivery(
+        before.wall_s + used.wall_s,
+        before.demand_s + used.demand_s,
+        before.owed_ref_s + owes,
+        before.worth_ref_s + worth,
+        before.lost_ref_s + lost.total_ref_s,
+    )
 
 
 def _cpu_s(account: Account, run_s: float, ran: Conditions) -> tuple[float, ...]:
@@ -247,13 +218,14 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
     worth = used.run_s * coefficient
     lost = losses(used, coefficient, ran.core_type)
     owes, balance, shortfall = 0.0, account.balance, account.shortfall_ref_s
-    carried = NOTHING_CARRIED
-    unit = (_in_refcores if ran.booked.ips is None else _in_ips)(used, ran, lost)
+    delivery = account.delivery
+    unit = (_in_refcores if ran.booking.ips is None else _in_ips)(used, ran, lost)
     if unit is not None:
         owes = owed(used, unit.booked_per_s, unit.delivered)
         edge = unit.booked_per_s * ran.edge_s
         balance, shortfall = _shortfall(account, used, edge, unit, owes)
-        carried = _carried(account.carried, used, ran, unit, owes)
+        if ran.booking.refcores is not None:
+            delivery = _delivered(delivery, used, owes, worth, lost)
     window = account.window
     instructions = window.instructions
     if used.instructions is not None:
@@ -265,7 +237,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         last, minute, ratios = _closed(window, minute, ratios, ran)
         window = EMPTY_WINDOW
     recent = slowdown.NOTHING
-    if ran.booked.refcores is None and ran.booked.ips is None:
+    if ran.booking.kind == "best_effort":
         recent = slowdown.enter(account.recent, used, ran.position, ran.types)
     return Account(
         _cpu_s(account, used.run_s, ran),
@@ -275,7 +247,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         window,
         last,
         ratios,
-        carried,
+        delivery,
         recent,
         minute,
     )
@@ -285,15 +257,12 @@ def add_idle(
     account: Account, wall_s: float, ran: Conditions, window_s: float, *, counted: bool
 ) -> Account:
     """Add time without demand; ``counted``: whether the vCPU's instructions are counted."""
-    carried, recent, booked = account.carried, account.recent, ran.booked
-    if booked.burst_s or recent is not slowdown.NOTHING:
+    delivery, recent = account.delivery, account.recent
+    if ran.booking.refcores is not None:
+        delivery = structs.replace(delivery, wall_s=delivery.wall_s + wall_s)
+    if recent is not slowdown.NOTHING:
         idle = Usage(wall_s, 0.0, 0.0, 0.0)
-        if booked.burst_s and booked.refcores is not None:
-            before_ref_s = carried.banked_ref_s
-            banked_ref_s = burst.banked(before_ref_s, idle, booked.refcores, 0.0, booked.burst_s)
-            carried = structs.replace(carried, banked_ref_s=banked_ref_s)
-        if recent is not slowdown.NOTHING:
-            recent = slowdown.enter(recent, idle, ran.position, ran.types)
+        recent = slowdown.enter(recent, idle, ran.position, ran.types)
     window, last, minute, ratios = account.window, account.last, account.minute, account.ratios
     while wall_s > 0.0:
         # Whole idle windows are all alike: add them together as one long window.
@@ -306,8 +275,8 @@ def add_idle(
             last, minute, ratios = _closed(window, minute, ratios, ran)
             window = EMPTY_WINDOW
         wall_s -= part_s
-    done = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
-    return Account(*done, window, last, ratios, carried, recent, minute)
+    unchanged = account.cpu_s, account.ref_s, account.shortfall_ref_s, account.balance
+    return Account(*unchanged, window, last, ratios, delivery, recent, minute)
 
 
 def _closed(
@@ -341,8 +310,8 @@ def _sum(minute: Window, window: Window) -> Window:
 
 def _ratio(window: Window, ran: Conditions) -> float | None:
     """Delivered over owed; ``None`` if there was too little demand."""
-    size, delivered = ran.booked.refcores, window.ref_s
-    if ran.booked.ips is not None:
-        size, delivered = ran.booked.ips, window.instructions or 0.0
+    size, delivered = ran.booking.refcores, window.ref_s
+    if ran.booking.ips is not None:
+        size, delivered = ran.booking.ips, window.instructions or 0.0
     least = DEMAND_LEAST_RATIO * (size or 0.0) * window.wall_s
     return delivered / window.owed if window.owed > least else None

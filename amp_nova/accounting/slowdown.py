@@ -43,8 +43,8 @@ class Shared:
 def enter(recent: Recent, used: Usage, position: int, types: int) -> Recent:
     """Decay what is recorded, then add an interval that lies on one core type."""
     kept = math.exp(-used.wall_s / MEMORY_S)
-    known = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
-    cpu_s = [s * kept for s in known]
+    before = recent.cpu_s if len(recent.cpu_s) == types else (0.0,) * types
+    cpu_s = [s * kept for s in before]
     cpu_s[position] += used.run_s
     return Recent(tuple(cpu_s), recent.demand_s * kept + used.demand_s)
 

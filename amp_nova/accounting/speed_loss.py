@@ -71,13 +71,13 @@ def siblings_busy(seen: Observation, ran_ratios: Mapping[VcpuKey, float]) -> dic
     load: dict[int, float] = {}
     for key, pcpu in places.items():
         load[pcpu] = load.get(pcpu, 0.0) + ran_ratios.get(key, 0.0)
-    found = {}
+    busy = {}
     for key, pcpu in places.items():
         idle = 1.0
         for other in seen.topology.siblings_of(pcpu):
             idle *= 1.0 - min(1.0, load.get(other, 0.0))
-        found[key] = 1.0 - idle
-    return found
+        busy[key] = 1.0 - idle
+    return busy
 
 
 def _place(vcpu: VcpuReading) -> int | None:

@@ -30,14 +30,14 @@ def most_cores(
     it, and there is no headroom.
     """
     free = dict(packing.free_cores)
-    found: list[tuple[Demand, float, int]] = []
+    placed: list[tuple[Demand, float, int]] = []
     for demand in demands:
         pcpu = packing.placed.get(demand.key)
         core_type = None if pcpu is None else topology.type_of(pcpu)
         if pcpu is not None and core_type is not None:
-            found.append((demand, packing.needs[demand.key], pcpu))
+            placed.append((demand, packing.needs[demand.key], pcpu))
     homes: dict[Hashable, tuple[int, float]] = {}
-    for demand, need, at in sorted(found, key=lambda f: (-f[1], str(f[0].key))):
+    for demand, need, at in sorted(placed, key=lambda f: (-f[1], str(f[0].key))):
         free[at] += need
         home = at
         core_type = topology.type_of(at)

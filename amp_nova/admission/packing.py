@@ -34,6 +34,7 @@ SEARCH_ITEMS_MAX = 300
 class Demand(Struct, frozen=True):
     """One booked vCPU to be packed. The text of ``key`` identifies it and breaks ties.
 
+    A booking says what a vCPU may use; a demand adds where, and what it has there now.
     ``refcores``: what it books; for a booking in Ips, ``least_refcores``. ``allowed``: the pCPUs
     that Nova and libvirt permit. ``core_type``: the type its flavor requires. ``current``: the core
     type its affinity lies in now; ``pcpu``: the pCPU, if its affinity is a single one.
@@ -139,12 +140,12 @@ class _Item:
         for option in self.options:
             if not free.siblings:
                 enough = free.bookable(option.alone) - TOLERANCE
-                found = [p for p in option.pcpus if cores[p] >= enough]
-                found.sort(key=lambda p: (p != own, cores[p], p))
+                pcpus = [p for p in option.pcpus if cores[p] >= enough]
+                pcpus.sort(key=lambda p: (p != own, cores[p], p))
             else:
-                found = [p for p in option.pcpus if free.holds(option, p)]
-                found.sort(key=lambda p: (p != own, cores[p], free.core_is_empty(p), p))
-            for pcpu in found:
+                pcpus = [p for p in option.pcpus if free.holds(option, p)]
+                pcpus.sort(key=lambda p: (p != own, cores[p], free.core_is_empty(p), p))
+            for pcpu in pcpus:
                 yield pcpu, option
 
 
@@ -251,10 +252,10 @@ def _search(items: Sequence[_Item], topology: Topology, empty: FreeCores) -> _Fi
             tried.add(like[pcpu])
             after = free.copy()
             need = after.take(option, pcpu)
-            if (found := place_from(at + 1, after)) is not None:
+            if (filling := place_from(at + 1, after)) is not None:
                 key = items[at].demand.key
-                found.placed[key], found.needs[key] = pcpu, need
-                return found
+                filling.placed[key], filling.needs[key] = pcpu, need
+                return filling
         dead_ends.add(state)
         return None
 
@@ -276,8 +277,8 @@ def _attempts(
             packed = [d if d.packed is None else structs.replace(d, pcpu=d.packed) for d in demands]
             again = sorted((_item(d, topology, stay=True) for d in packed), key=_kept_first)
             yield _first_fit(again, topology, _Filling(empty))
-        if (found := _search(items, topology, empty)) is not None:
-            yield found
+        if (filling := _search(items, topology, empty)) is not None:
+            yield filling
 
 
 def _best_attempt(demands: Sequence[Demand], topology: Topology, empty: FreeCores) -> _Filling:

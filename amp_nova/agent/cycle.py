@@ -1,14 +1,14 @@
 """The record of one control cycle: metrics, status, host reports and the log read nothing else."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from amp_nova.accounting.accounts import Accounts, of_instance
 from amp_nova.accounting.delivery import Account, Ratios
 from amp_nova.agent.state.bookings import Bookings
 from amp_nova.control.entitlement import Entitlement
-from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome
+from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Failure, Outcome
 from amp_nova.model.observation import Domain, DomainReading, Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import Topology
 from amp_nova.profiling.profiles import Profiles, VcpuProfile
@@ -51,6 +51,12 @@ class Totals:
     failures: Mapping[str, int] = field(default_factory=dict)
     drift: Mapping[str, int] = field(default_factory=dict)
     migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def with_writes(self, writes: int, failures: Iterable[Failure]) -> "Totals":
+        """These counts with some writes, and the failures of others."""
+        failed = Counter(f.reason for f in failures)
+        counts = Counter(self.failures) + failed if failed else self.failures
+        return replace(self, writes=self.writes + writes, failures=counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +116,11 @@ def counted(
     totals: Totals, topology: Topology, before: Allocations, made: Changes, outcome: Outcome
 ) -> Totals:
     """The counts, with the changes of one cycle added."""
+    totals = replace(totals, cycles=totals.cycles + 1)
     if not made:
-        return Totals(totals.cycles + 1, totals.writes, 0, totals.failures, {}, totals.migrations)
-    migrations, failures = Counter(totals.migrations), totals.failures
-    if failed := (*outcome.failures.values(), *outcome.weight_failures.values()):
-        failures = Counter(failures) + Counter(f.reason for f in failed)
-    writes = totals.writes + len(made.cpu_weights) - len(outcome.weight_failures)
+        return totals
+    migrations = Counter(totals.migrations)
+    writes = len(made.cpu_weights) - len(outcome.weight_failures)
     for change in made.vcpus:
         if change.key in outcome.failures:
             continue
@@ -126,4 +131,5 @@ def counted(
                 new = topology.only_type(step.pcpus)
                 if old is not None and new is not None and old is not new:
                     migrations[old.name, new.name] += 1
-    return Totals(totals.cycles + 1, writes, 0, failures, {}, migrations)
+    failures = (*outcome.failures.values(), *outcome.weight_failures.values())
+    return replace(totals, migrations=migrations).with_writes(writes, failures)

@@ -5,14 +5,16 @@ Ips, asks the controller (``control.ips_controller``), and writes the limits tha
 decides which vCPUs those are, and where they run.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec import structs
 
 from amp_nova.control import ips_controller
-from amp_nova.control.ips_controller import State, Terms, Work
+from amp_nova.control.ips_controller import IpsState, IpsTerms, Work
+from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Sample, VcpuKey
 from amp_nova.ports import Actuator, Sensor
@@ -31,6 +33,8 @@ IDLE_RATIO = 0.25
 """A vCPU that uses less than this part of its limit is also sampled once per sampling period: even
 if its work changes, it gets what it wants."""
 
+Bandwidths = Mapping[VcpuKey, Bandwidth]
+
 
 @dataclass(frozen=True, slots=True)
 class IpsSettings:
@@ -45,16 +49,22 @@ class IpsSettings:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One vCPU as a cycle hands it over: its booking, the limit in force, and where it runs.
+    """One vCPU as a cycle hands it over: its booking, and where it runs.
 
     ``core_type``: the core type of its affinity, ``None`` if there are several; ``nominal_ips``:
     the nominal Ips of that core type.
     """
 
-    terms: Terms
-    limit: Bandwidth
+    terms: IpsTerms
     core_type: str | None = None
     nominal_ips: float | None = None
+
+
+class Throttled(NamedTuple):
+    """What one run of the loop wrote: the new limits, and why others could not be written."""
+
+    limits: Bandwidths
+    failures: Mapping[VcpuKey, Failure]
 
 
 @dataclass(slots=True)
@@ -67,7 +77,7 @@ class _Vcpu:
     """
 
     target: Target
-    state: State
+    state: IpsState
     since: Sample | None = None
     last: Sample | None = None
     tick: int = 0
@@ -109,8 +119,6 @@ class FastLoop:
         self.tick_s = settings.sp_s / ips_controller.TICKS
         """Time between two samples."""
         self._tick = 0
-        self.writes = 0
-        self.failed: Counter[str] = Counter()
 
     @property
     def active(self) -> bool:
@@ -118,19 +126,14 @@ class FastLoop:
         return bool(self._vcpus)
 
     @property
-    def limits(self) -> dict[VcpuKey, Bandwidth]:
-        """The limits that the controller last set, by vCPU."""
-        return {key: vcpu.target.limit for key, vcpu in self._vcpus.items()}
-
-    @property
     def next_tick(self) -> int:
         """After how many ticks a vCPU is due: the ticks before that would do nothing."""
         return max(1, min(self._agenda, default=0) - self._tick)
 
-    def follow(self, targets: Mapping[VcpuKey, Target]) -> None:
-        """Control exactly these vCPUs from now on."""
+    def follow(self, targets: Mapping[VcpuKey, Target], limits: Bandwidths) -> None:
+        """Control exactly these vCPUs from now on; ``limits``: those in force."""
         new = targets.keys() - self._vcpus.keys()
-        self._vcpus = {key: self._taken_over(key, now) for key, now in targets.items()}
+        self._vcpus = {key: self._taken_over(key, now, limits[key]) for key, now in targets.items()}
         self._agenda.clear()
         self._schedule(self._vcpus)
         for key, sample in (self._sensor.sample(new) if new else {}).items():
@@ -141,51 +144,51 @@ class FastLoop:
         for key, vcpu in vcpus.items():
             self._agenda[vcpu.tick][key] = vcpu
 
-    def _taken_over(self, key: VcpuKey, now: Target) -> _Vcpu:
+    def _taken_over(self, key: VcpuKey, now: Target, limit: Bandwidth) -> _Vcpu:
         """A vCPU, updated with the core type and the limit that the last cycle gave it."""
         vcpu = self._vcpus.get(key)
-        share = min(1.0, now.limit.cores)
+        share = _share(limit)
         if vcpu is None:
-            return _Vcpu(now, State(share, rho=now.nominal_ips))
+            return _Vcpu(now, IpsState(share, rho=now.nominal_ips))
         before, vcpu.target = vcpu.target, now
         if before.core_type != now.core_type:
-            old, new, done = before.nominal_ips, now.nominal_ips, _work(vcpu.since, vcpu.last)
-            vcpu.state = ips_controller.moved(vcpu.state, before.terms, done, old, new)
+            old, new, work = before.nominal_ips, now.nominal_ips, _work(vcpu.since, vcpu.last)
+            vcpu.state = ips_controller.moved(vcpu.state, before.terms, work, old, new)
             vcpu.begin(vcpu.last)
-        if before.limit != now.limit:
+        if vcpu.state.share != share:
             vcpu.state = structs.replace(vcpu.state, share=share, held_s=0.0)
         return vcpu
 
-    def tick(self, ticks: int = 1) -> None:
+    def tick(self, limits: Bandwidths, ticks: int = 1) -> Throttled:
         """Sample the vCPUs that are due, and write the limits that have to change.
 
-        ``ticks``: how many have passed since the last call, at most ``next_tick``.
+        ``limits``: those in force; ``ticks``: how many have passed since the last call, at most
+        ``next_tick``.
         """
         self._tick += ticks
         passed = [at for at in self._agenda if at <= self._tick]
         due = {key: vcpu for at in passed for key, vcpu in self._agenda[at].items()}
         samples = self._sensor.sample(due)
-        wanted: dict[VcpuKey, Bandwidth] = {}
-        for key, vcpu in due.items():
-            if self._add(vcpu, samples.get(key)):
-                limit = ips_controller.limit(vcpu.state.share)
-                if limit != vcpu.target.limit:
-                    wanted[key] = limit
+        wanted = {
+            key: ips_controller.limit(vcpu.state.share)
+            for key, vcpu in due.items()
+            if self._add(vcpu, samples.get(key))
+        }
         for at in passed:  # only now: after a failure in between they are still due
             del self._agenda[at]
         self._schedule(due)
-        self._write(wanted)
+        return self._write(wanted, limits)
 
-    def finish(self) -> None:
+    def finish(self, limits: Bandwidths) -> Throttled:
         """Write steady-state limits: after the agent has ended, nothing would end a correction."""
-        limits = {
+        wanted = {
             key: ips_controller.limit(
                 ips_controller.first_share(vcpu.target.terms.ips, vcpu.state.rho)
             )
             for key, vcpu in self._vcpus.items()
             if vcpu.state.rho is not None
         }
-        self._write({k: lim for k, lim in limits.items() if lim != self._vcpus[k].target.limit})
+        return self._write(wanted, limits)
 
     def _add(self, vcpu: _Vcpu, sample: Sample | None) -> bool:
         """Add a sample; returns whether the controller wants another share."""
@@ -210,15 +213,18 @@ class FastLoop:
         vcpu.since = sample
         return now.share != state.share
 
-    def _write(self, wanted: Mapping[VcpuKey, Bandwidth]) -> None:
-        if not wanted:
-            return
-        failures = self._actuator.throttle(wanted)
-        self.writes += len(wanted) - len(failures)
-        self.failed.update(failure.reason for failure in failures.values())
-        for key, limit in wanted.items():
-            vcpu = self._vcpus[key]
+    def _write(self, wanted: Bandwidths, limits: Bandwidths) -> Throttled:
+        """Write the limits that are not in force yet."""
+        changed = {key: limit for key, limit in wanted.items() if limit != limits[key]}
+        failures = self._actuator.throttle(changed) if changed else {}
+        written = {key: limit for key, limit in changed.items() if key not in failures}
+        for key in wanted:
             # The limit in force: as rounded for the kernel, or the old one if the write failed.
-            limit = vcpu.target.limit if key in failures else limit
-            vcpu.target = replace(vcpu.target, limit=limit)
-            vcpu.state = structs.replace(vcpu.state, share=min(1.0, limit.cores))
+            vcpu, limit = self._vcpus[key], written.get(key, limits[key])
+            vcpu.state = structs.replace(vcpu.state, share=_share(limit))
+        return Throttled(written, failures)
+
+
+def _share(limit: Bandwidth) -> float:
+    """The share of a pCPU that a limit allows."""
+    return min(1.0, limit.cores)

@@ -120,7 +120,7 @@ class Guarding:
     def _report(self, problem: str | None) -> None:
         """Log a problem with the lease, once until it is over."""
         if problem is not None and self._problem is None:
-            LOG.error("%s; it is tried again in every cycle", problem)
+            LOG.error("%s; retrying in every cycle", problem)
         self._problem = problem
 
     def close(self) -> None:

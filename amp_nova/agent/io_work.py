@@ -245,9 +245,9 @@ def _line(reading: IoReading, moved: Mapping[int, frozenset[int]], case: Case) -
 
 def because(report: IoReport | None, resource: str) -> list[str]:
     """Sentences for ``amp-nova explain`` about an instance's I/O work."""
-    found = [d for d in report.domains if d.reading.resource == resource] if report else []
+    domains = [d for d in report.domains if d.reading.resource == resource] if report else []
     lines = []
-    for domain in found:
+    for domain in domains:
         usage = domain.use.combined_ratio if domain.use else None
         kind = "insensitive" if domain.case.insensitive else "sensitive"
         shown = "unknown" if usage is None else f"{usage:.0%} (above 100 %: insensitive)"

@@ -6,9 +6,8 @@ finds, and changes are idempotent.
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -17,22 +16,23 @@ from msgspec import Struct, structs
 from amp_nova.accounting import accounts
 from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
-from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
+from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
 from amp_nova.agent.state.bookings import Bookings, Choice
 from amp_nova.agent.state.memo import Memo
-from amp_nova.agent.state.policy_runner import Known, PolicySettings, PolicyState
-from amp_nova.control import adoption, foreign_changes, homes, ips_controller, one_limit
-from amp_nova.control.changes import changes
-from amp_nova.control.context import Context, Current, Terms
+from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState, VcpuHistory
+from amp_nova.control import foreign_changes, homes, ips_controller, limit
+from amp_nova.control.changes import changes, safe_states
+from amp_nova.control.context import Context, Packed, Terms
 from amp_nova.control.entitlement import Entitlements, entitle
 from amp_nova.control.foreign_changes import ForeignChanges
-from amp_nova.control.safe_state import safe_states
+from amp_nova.control.limit import Limits
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
 from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome, in_force
+from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import Policy
 from amp_nova.policies.none import NonePolicy
 from amp_nova.ports import Actuator, Sensor
@@ -40,9 +40,6 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
-PER_VCPU = homes.pack, entitle
-PER_INSTANCE = one_limit.pack, one_limit.entitle
-"""The functions that decide about bookings: with a limit per vCPU, and with one per instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,7 @@ class State(Struct, frozen=True):
     """Everything that survives a cycle.
 
     ``packed``: the pCPU that each booked vCPU was packed onto; ``kept_free``: siblings that must
-    stay free beside them; ``easing``: vCPUs whose adopted limits are still being changed step by
-    step, ``None`` before the limits in force have been adopted.
+    stay free beside them.
     """
 
     policy: PolicyState
@@ -79,7 +75,7 @@ class State(Struct, frozen=True):
     foreign: ForeignChanges = ForeignChanges()
     packed: Mapping[VcpuKey, int | None] = MappingProxyType({})
     kept_free: frozenset[int] = frozenset()
-    easing: frozenset[VcpuKey] | None = None
+    limits: Limits = Limits()
     entitlements: Entitlements = MappingProxyType({})
     totals: Totals = Totals()
 
@@ -101,8 +97,11 @@ class Loop:
         self._stopwatch = stopwatch
         self._memo = Memo(enabled=settings.memoize)
         begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
-        known, kept = Profiles(settings.profiles), Accounts(whole=settings.accounts)
-        self._state = State(begun, profiles=known, accounts=kept)
+        self._state = State(
+            begun,
+            profiles=Profiles(settings.profiles),
+            accounts=Accounts(whole=settings.accounts),
+        )
         self.fast = FastLoop(sensor, actuator, settings.ips)
         """The fast loop, to be run between cycles while it is active."""
 
@@ -120,10 +119,7 @@ class Loop:
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
         weights = {resource: reading.cpu_weight for resource, reading in readings.items()}
-        state = _adopted(self._decided(state, seen, now, weights), now)
-        safe = memo(safe_states, state.entitlements, seen.topology)
-        needed = memo(changes, now, weights, state.entitlements)
-        wanted = Changes(needed.vcpus, needed.cpu_weights, safe)
+        state, wanted = self._decided(state, seen, now, weights)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
@@ -136,10 +132,15 @@ class Loop:
             state.entitlements,
             wanted,
             outcome,
-            self._totals(state),
+            _totals(state),
             {s: b - a for s, a, b in zip(STAGES, clock, clock[1:], strict=False)},
             state.policy.policy.name,
         )
+
+    def tick(self, ticks: int = 1) -> None:
+        """Run the fast loop once; ``ticks``: as for ``FastLoop.tick``."""
+        counted = self._state.limits.counted
+        self._state = _with_throttled(self._state, self.fast.tick(counted, ticks))
 
     @property
     def dry_run(self) -> bool:
@@ -149,18 +150,20 @@ class Loop:
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
         foreign = self._state.foreign.adopting()
-        self._state = structs.replace(self._state, foreign=foreign, easing=None)
+        limits = structs.replace(self._state.limits, adopting=None)
+        self._state = structs.replace(self._state, foreign=foreign, limits=limits)
 
     def finish(self) -> None:
         """Leave limits in force that are right without an agent to correct them."""
-        self.fast.finish()
+        counted = self._state.limits.counted
+        self._state = _with_throttled(self._state, self.fast.finish(counted))
 
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, seen.topology, now)
         booked = bookings.read(state.bookings, seen, self._settings.coefficients)
         foreign = foreign_changes.compare(
-            state.foreign, seen, now, self.fast.limits, self._settings.drift_repairs_max
+            state.foreign, seen, now, state.limits.counted, self._settings.drift_repairs_max
         )
         for resource, name in foreign.instances.items():
             excluded = resource in foreign.excluded
@@ -180,57 +183,46 @@ class Loop:
         seen: Observation,
         now: Allocations,
         weights: Mapping[str, int | None],
-    ) -> State:
-        """The state with what every vCPU is entitled to from now on."""
+    ) -> tuple[State, Changes]:
+        """The state with what every vCPU is entitled to from now on, and the writes it takes."""
         terms, memo = self._settings.terms, self._memo
+        excluded = self._excluded(state, seen)
+        kept = _where_kept(now, state.foreign, excluded)
         topology = memo(for_admission, seen.topology, terms.smt)
-        pack, decide = PER_INSTANCE if terms.one_limit else PER_VCPU
-        refused = bookings.refused(state.bookings) if terms.one_limit else {}
-        excluded = {**refused, **state.foreign.excluded, **seen.paused}
-        # vCPUs that somebody else moved are packed where they were kept before.
-        moved = {
-            key: structs.replace(now[key], pcpus=pcpus)
-            for key, pcpus in state.foreign.moved.items()
-            if key[0] not in excluded
-        }
         own = state.profiles.coefficients(r for r, b in state.bookings.items() if b.adaptive)
-        places = {**now, **moved} if moved else now
-        instances = memo(bookings.instances, state.bookings, places, weights, excluded, own)
+        instances = memo(bookings.instances, state.bookings, kept, weights, excluded, own)
         instances = memo(homes.without_places, instances, topology, state.kept_free)
-        packed = memo(pack, instances, topology, terms.reserve_ratio, terms.one_pcpu, state.packed)
-        current = self._current(state, now, seen.topology)
-        context = Context(topology, terms, packed, current, state.kept_free)
-        entitlements = memo(decide, instances, context)
+        packed = memo(homes.pack, instances, topology, terms, state.packed)
+        context = Context(topology, terms, packed, state.kept_free)
+        entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
-            state.policy, self._settings.policy, seen, entitlements, partial(_known, state)
+            state.policy, self._settings.policy, seen, entitlements, partial(_history, state)
         )
-        placed = memo(
-            policy_runner.with_places, entitlements, policy.places, policy.policy.name, topology
+        entitlements = memo(
+            policy_runner.with_places, entitlements, policy.places, policy.policy.name
         )
-        placed = policy_runner.let_go(placed, state.policy, policy)
-        return structs.replace(
+        entitlements = policy_runner.let_go(entitlements, state.policy, policy)
+        safe = memo(safe_states, entitlements, seen.topology)
+        vary = seen.topology.speeds_vary and terms.smt != "ignore"
+        steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
+        limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
+        entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
+        entitlements, limits = limit.adopt(entitlements, now, limits)
+        writes = memo(changes, now, weights, entitlements)
+        state = structs.replace(
             state,
             policy=policy,
-            packed=memo(homes.Packed.pcpus, packed),
+            packed=memo(Packed.pcpus, packed),
             kept_free=packed.kept_free,
-            entitlements=placed,
+            limits=limits,
+            entitlements=entitlements,
         )
+        return state, Changes(writes.vcpus, writes.cpu_weights, safe)
 
-    def _current(self, state: State, now: Allocations, host: Topology) -> dict[VcpuKey, Current]:
-        """The inputs of limits that vary: with bursts, bookings in Ips, or pCPUs that slow down."""
-        vary = host.speeds_vary and self._settings.terms.smt != "ignore"
-        varying = {
-            resource
-            for resource, known in state.bookings.items()
-            if known.varies or (vary and known.booking.booked)
-        }
-        limits, made = self.fast.limits, {}
-        for key, found in now.items() if varying else ():
-            if key[0] in varying:
-                carried, last = state.accounts.of(key).carried, limits.get(key)
-                lately = carried.lately if vary else None
-                made[key] = Current(found.bandwidth, carried.banked_ref_s, last, lately)
-        return made
+    def _excluded(self, state: State, seen: Observation) -> dict[str, str]:
+        """Why instances must not be changed, by UUID."""
+        refused = bookings.refused(state.bookings) if self._settings.terms.one_limit else {}
+        return {**refused, **state.foreign.excluded, **seen.paused}
 
     def _acted(
         self,
@@ -247,8 +239,10 @@ class Loop:
             not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.cpu_weights}, Changes()
         now = in_force(before, wanted, outcome)
         sp_s = self.fast.sp_s
-        if not self._settings.dry_run:
-            self.fast.follow(_targets(state, topology, now, sp_s))
+        limits = {} if self._settings.dry_run else _counted(entitlements, now)
+        types = {key: topology.only_type(now[key].pcpus) for key in limits}
+        targets = {key: _target(state, key, types[key], sp_s) for key in limits}
+        self.fast.follow(targets, limits)
         positions = memo(allocation.positions, topology, now)
         ran_under = memo(accounts.conditions, topology, entitlements, now, positions, sp_s)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
@@ -258,31 +252,46 @@ class Loop:
             accounts=state.accounts.under(ran_under),
             profiles=moved,
             foreign=foreign,
+            limits=structs.replace(state.limits, counted=limits),
             totals=counted(state.totals, topology, before, wanted, outcome),
         )
 
-    def _totals(self, state: State) -> Totals:
-        """The counts since the loop started, including those of the fast loop."""
-        totals, fast = state.totals, self.fast
-        failed = Counter(totals.failures) + fast.failed if fast.failed else totals.failures
-        writes, rejected = totals.writes + fast.writes, state.policy.rejected
-        drift, migrations = state.foreign.counts, totals.migrations
-        return Totals(totals.cycles, writes, rejected, failed, drift, migrations)
+
+def _where_kept(
+    now: Allocations, foreign: ForeignChanges, excluded: Mapping[str, str]
+) -> Allocations:
+    """What is in force, but vCPUs that somebody else moved are where they were kept before."""
+    moved = {
+        key: structs.replace(now[key], pcpus=pcpus)
+        for key, pcpus in foreign.moved.items()
+        if key[0] not in excluded
+    }
+    return {**now, **moved} if moved else now
 
 
-def _adopted(state: State, now: Allocations) -> State:
-    """The state with limits that lead step by step from what was found to what is wanted."""
-    if state.easing is not None and not state.easing:
+def _with_throttled(state: State, throttled: Throttled) -> State:
+    """The state with the limits that the fast loop wrote, and their counts."""
+    if not throttled.limits and not throttled.failures:
         return state
-    eased, left = adoption.eased(state.entitlements, now, state.easing)
-    return structs.replace(state, entitlements=eased, easing=left)
+    counted = {**state.limits.counted, **throttled.limits}
+    return structs.replace(
+        state,
+        limits=structs.replace(state.limits, counted=counted),
+        totals=state.totals.with_writes(len(throttled.limits), throttled.failures.values()),
+    )
 
 
-def _known(state: State, key: VcpuKey) -> Known:
+def _totals(state: State) -> Totals:
+    """The counts since the loop started."""
+    rejected, drift = state.policy.rejected, state.foreign.counts
+    return replace(state.totals, plans_rejected=rejected, drift=drift)
+
+
+def _history(state: State, key: VcpuKey) -> VcpuHistory:
     """What a policy may know about a vCPU."""
     profile, booking = state.profiles.of(key), state.bookings[key[0]].booking
     measured = profile.sampled or profile.speedup
-    return Known(
+    return VcpuHistory(
         profile.per_ref_ns if profile.ipc is None else profile.ipc,
         None if measured is None else measured.value,
         state.accounts.cpu_s(key),
@@ -292,24 +301,19 @@ def _known(state: State, key: VcpuKey) -> Known:
     )
 
 
-def _targets(
-    state: State, topology: Topology, now: Allocations, sp_s: float
-) -> dict[VcpuKey, Target]:
-    """The vCPUs whose limits the fast loop sets until the next cycle."""
-    targets = {}
-    for key, entitlement in state.entitlements.items():
-        if entitlement.governed_by != "ips" or entitlement.quota is None:
-            continue
-        limit, ips = now[key].bandwidth, entitlement.booking.ips
-        if limit is None or ips is None:
-            continue
-        max_cores = entitlement.home.max_cores
-        burst_s = state.bookings[key[0]].booking.burst_s
-        core_type = topology.only_type(now[key].pcpus)
-        targets[key] = Target(
-            ips_controller.Terms(ips, burst_s, sp_s, 1.0 if max_cores is None else max_cores),
-            limit,
-            core_type.name if core_type else None,
-            core_type.nominal_ips if core_type else None,
-        )
-    return targets
+def _counted(entitlements: Entitlements, now: Allocations) -> dict[VcpuKey, Bandwidth]:
+    """The limits in force of the vCPUs that the fast loop governs until the next cycle."""
+    governed = [key for key, e in entitlements.items() if e.governed_by == "ips"]
+    return {key: bandwidth for key in governed if (bandwidth := now[key].bandwidth) is not None}
+
+
+def _target(state: State, key: VcpuKey, core_type: CoreType | None, sp_s: float) -> Target:
+    """One of these vCPUs as the fast loop sees it."""
+    entitlement = state.entitlements[key]
+    most, burst_s = entitlement.home.max_cores, state.bookings[key[0]].booking.burst_s
+    ips = entitlement.booking.ips or 0.0
+    return Target(
+        ips_controller.IpsTerms(ips, burst_s, sp_s, 1.0 if most is None else most),
+        core_type.name if core_type else None,
+        core_type.nominal_ips if core_type else None,
+    )

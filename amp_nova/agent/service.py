@@ -157,7 +157,7 @@ class Service:
 
     def _pause(self, until_s: float) -> bool:
         """Run the fast loop until the next cycle is due; returns whether an event came first."""
-        fast, failure = self.loop.fast, "the fast loop failed; it is tried again until it succeeds"
+        fast, failure = self.loop.fast, "the fast loop failed; retrying"
         while fast.active and not self._wake.stopping:
             ticks = fast.next_tick
             # Ticks that a long cycle delayed are skipped, not caught up on.
@@ -168,7 +168,7 @@ class Service:
                 return True
             self._ticked_s = due_s
             with self._tolerated("tick", failure):  # limits stay as they are
-                fast.tick(ticks)
+                self.loop.tick(ticks)
         return self._wake.wait(max(0.0, until_s - time.monotonic()))
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ class Service:
             cycle = self.once()
         except HypervisorUnavailable as exc:
             if "hypervisor" not in self._failing:
-                LOG.error("%s; it is tried again until it answers", exc)
+                LOG.error("%s; retrying", exc)
             self._failing.add("hypervisor")
             self.publishers.unavailable()
             return True
@@ -206,7 +206,7 @@ class Service:
             self._failing.add("cycle")
             return False
         except Exception:  # the last resort: without cycles the watchdog acts
-            LOG.exception("a control cycle failed; the next one starts afresh")
+            LOG.exception("a control cycle failed; continuing with the next cycle")
             return False
         self._failing -= {"hypervisor", "cycle"}
         lines = self._try_io()
@@ -218,7 +218,7 @@ class Service:
         return True
 
     def _try_io(self) -> list[str]:
-        failure = "I/O work could not be examined; it is tried again in every cycle"
+        failure = "I/O work could not be examined; retrying in every cycle"
         # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
         with self._tolerated("io", failure), contextlib.suppress(Locked):
             return self.poll_io()

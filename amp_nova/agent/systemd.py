@@ -44,7 +44,7 @@ class Systemd:
                 conn.setblocking(False)  # a systemd that hangs must not hold up a cycle
                 conn.sendto(text.encode(), self._address)
         except OSError as exc:
-            LOG.debug("systemd was not told '%s': %s", text, exc)
+            LOG.debug("systemd could not be notified of '%s': %s", text, exc)
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:

@@ -46,7 +46,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
 
     Raises ``ConfigInvalid``, which quotes the line, if one is not valid.
     """
-    found = []
+    entries = []
     for line in lines:
         pattern, *pairs = line.split() or [""]
         specs = dict(pair.partition("=")[::2] for pair in pairs)
@@ -59,8 +59,8 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
             raise ConfigInvalid(
                 f"[agent] booking = {line}: {errors[0]}; write PATTERN amp:KEY=VALUE..."
             )
-        found.append(Fallback(pattern, specs))
-    return found
+        entries.append(Fallback(pattern, specs))
+    return entries
 
 
 def check(conf: cfg.ConfigOpts) -> None:
@@ -152,13 +152,13 @@ def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> CalibrationStatus:
     if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
         return NOT_CALIBRATED
     try:
-        found = file.read(conf.topology.calibration_file)
+        calibration = file.read(conf.topology.calibration_file)
     except CalibrationInvalid:  # removed since the topology was read
         return NOT_CALIBRATED
     used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
-    intervals = {t.name: t.coefficient for t in found.core_types if t.name in used}
+    intervals = {t.name: t.coefficient for t in calibration.core_types if t.name in used}
     errors = {name: (i.high - i.low) / 2.0 for name, i in intervals.items()}
-    return CalibrationStatus(file.date(found.provenance).timestamp(), errors)
+    return CalibrationStatus(file.date(calibration.provenance).timestamp(), errors)
 
 
 def expected_source(conf: cfg.ConfigOpts) -> str | None:

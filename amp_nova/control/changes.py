@@ -1,14 +1,30 @@
-"""The writes that turn what is in force into what vCPUs are entitled to.
+"""The writes that turn what is in force into what vCPUs are entitled to, and their safe states.
 
 Changes are idempotent. An equal value is never written again, because with every write of a quota
 the kernel refills the group's bandwidth and forgives its debt.
+
+The safe state of a vCPU is what is right without an agent to correct it. It must be right whenever
+the agent ends, and for as long as no agent runs:
+
+* A booking in reference cores gets the limit for the core type that the vCPU is on.
+* A booking in Ips gets the nominal limit of that core type, because its instructions are not
+  counted without an agent.
+* Best effort gets back the affinity that the agent found, instead of one chosen by a policy. It
+  stays on the core type that its flavor requires.
+* CPU weights stay: they are right without an agent.
+* An excluded instance is left alone.
 """
 
 from collections.abc import Mapping
 
 from amp_nova.control.entitlement import Entitlement, Entitlements
 from amp_nova.model.allocation import Allocation, Allocations, Change, Changes
-from amp_nova.model.bandwidth import Step
+from amp_nova.model.bandwidth import Bandwidth, SafeState, Step, bandwidth, period_us
+from amp_nova.model.observation import VcpuKey
+from amp_nova.model.topology import CoreType, Topology
+
+AS_FOUND = SafeState()
+LEFT_ALONE = SafeState(leave=True)
 
 
 def change(now: Allocation, entitlement: Entitlement) -> Change | None:
@@ -43,3 +59,56 @@ def changes(
         if weight is not None and weights_now[key[0]] not in (None, weight):
             weights[key[0]] = weight
     return Changes(tuple(wanted), weights)
+
+
+def safe_states(entitlements: Entitlements, topology: Topology) -> dict[VcpuKey, SafeState]:
+    """The safe state of every vCPU whose limit or affinity the agent manages."""
+    states = {}
+    for key, entitlement in entitlements.items():
+        if (state := safe_state(entitlement, topology)) is not None:
+            states[key] = state
+    return states
+
+
+def safe_state(entitlement: Entitlement, topology: Topology) -> SafeState | None:
+    """The safe state of one vCPU; ``None`` if the agent does not manage it."""
+    if entitlement.governed_by == "excluded":
+        return LEFT_ALONE
+    if entitlement.share is None and entitlement.pcpus is None:
+        return None
+    if entitlement.booking.kind != "best_effort":
+        return SafeState(entitlement.pcpus, _limits(entitlement, topology))
+    if entitlement.governed_by == "flavor" and entitlement.core_type is not None:
+        return SafeState(entitlement.allowed)
+    return AS_FOUND
+
+
+def _limits(
+    entitlement: Entitlement, topology: Topology
+) -> tuple[tuple[frozenset[int], Bandwidth | None], ...]:
+    """The limit of a booking on every core type for which it can be computed."""
+    unlimited = entitlement.share is None or entitlement.share.cores is None
+    if entitlement.booking.kind == "ips" and unlimited:
+        return ()
+    greatest = max((t.coefficient or 0.0 for t in topology.core_types), default=0.0)
+    limits = []
+    for core_type in topology.core_types:
+        share = _share_cores(entitlement, core_type)
+        if share is not None and (pcpus := topology.pcpus_of(core_type.name)):
+            least = share
+            if entitlement.booking.refcores is not None and greatest:
+                least = entitlement.booking.refcores / greatest
+            limits.append((pcpus, bandwidth(share, period_us(min(1.0, least)))))
+    return tuple(limits)
+
+
+def _share_cores(entitlement: Entitlement, core_type: CoreType) -> float | None:
+    """The share of one such pCPU that a booking is worth; ``None`` if that is unknown."""
+    booking, home = entitlement.booking, entitlement.home
+    if booking.ips is not None:
+        return booking.ips / core_type.nominal_ips if core_type.nominal_ips else None
+    if home.cores is not None and core_type.name == home.core_type:
+        return home.cores
+    if booking.refcores is None or not core_type.coefficient:
+        return None
+    return booking.refcores / core_type.coefficient

@@ -1,13 +1,17 @@
-"""The inputs of entitlements: the operator's terms, the packing, and recent measurements."""
+"""The inputs of entitlements, and their parts: terms, instances, the packing, homes and shares."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
-from amp_nova.control.conversion import Lately
-from amp_nova.control.homes import Packed
-from amp_nova.model.bandwidth import Bandwidth
+from msgspec import Struct
+
+from amp_nova.admission.packing import Demand, Packing
+from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.model import cpu_weight
 from amp_nova.model.observation import VcpuKey
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +34,110 @@ class Terms:
     one_limit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Current:
-    """Inputs of one vCPU's limit that change from cycle to cycle.
+class VcpuFacts(Struct, frozen=True):
+    """What decisions about one vCPU depend on: its present affinity, and the pCPUs it may use.
 
-    ``bandwidth``: the limit in force; ``banked_ref_s``: what it may spend in a burst;
-    ``ips_limit``: the Ips controller's last decision, ``None`` if it does not govern the vCPU yet;
-    ``lately``: how fast its pCPU was, ``None`` if that always equals the coefficient.
+    Unlike an ``Allocation`` it has neither a limit nor a burst, so that it stays equal while these
+    change. ``uncounted``: why its instructions are not counted; ``None`` if they are.
     """
 
-    bandwidth: Bandwidth | None = None
-    banked_ref_s: float = 0.0
-    ips_limit: Bandwidth | None = None
-    lately: Lately | None = None
+    number: int
+    pcpus: frozenset[int]
+    allowed: frozenset[int]
+    uncounted: str | None = ""
 
 
-UNLIMITED = Current()
+class Instance(Struct, frozen=True):
+    """One instance as the control stage sees it; equal values lead to equal decisions.
+
+    It joins an ``InstanceBooking`` to what is in force on the host now. ``excluded``: why it must
+    not be changed (paused, limited elsewhere), ``None`` if it may be; ``cpu_weight``: what it has
+    now, ``None`` if amp-nova must not change it; ``coefficients``: its vCPUs' own coefficients, by
+    index and core type.
+    """
+
+    resource: str
+    booking: Booking
+    vcpus: tuple[VcpuFacts, ...]
+    excluded: str | None = None
+    cpu_weight: int | None = None
+    coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
+
+    @property
+    def least_weight(self) -> bool:
+        """Whether it has the CPU weight of best effort."""
+        return self.cpu_weight == cpu_weight.best_effort(len(self.vcpus))
+
+    def booking_of(self, index: int) -> VcpuBooking:
+        """The booking of a vCPU; a vCPU that the booking does not include is best effort."""
+        vcpus = self.booking.vcpus
+        return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a vCPU is placed: a core type, and the pCPU that it was packed onto.
+
+    ``pcpu``: ``None`` if it found no capacity (over-booked). ``cores``: the share of one pCPU that
+    its booking needs in the worst case; ``max_cores``: the largest share that it may use with a
+    soft limit or in a burst; ``coefficient``: its own coefficient of the core type, if it has one;
+    ``whole_core``: the siblings of its pCPU are kept free.
+    """
+
+    core_type: str | None = None
+    pcpu: int | None = None
+    cores: float | None = None
+    max_cores: float | None = None
+    coefficient: float | None = None
+    whole_core: bool = False
+
+
+Follows = Literal["nothing", "bank", "speed", "counts"]
+"""What changes a limit from cycle to cycle: nothing, the bank of a burst, the speed of the pCPU, or
+the counted instructions."""
+
+
+class Share(Struct, frozen=True):
+    """The CPU time that a vCPU may use, as long as nothing is carried over from earlier cycles.
+
+    ``cores``: of one pCPU, ``None`` for no limit; ``period_us``: the period of its limit, ``None``
+    for one that suits ``cores``; ``burst_s``: seconds of the booking that it may bank.
+    ``by_core_type``: of best effort that competes with bookings, the share on each core type that a
+    policy may choose.
+    """
+
+    cores: float | None = None
+    period_us: int | None = None
+    follows: Follows = "nothing"
+    burst_s: float = 0.0
+    by_core_type: Mapping[str, float] = {}
+
+    def on(self, core_type: CoreType | None) -> float | None:
+        """The share on a core type; ``None``, for a vCPU on several types, gives the lowest."""
+        shares = self.by_core_type
+        if not shares:
+            return self.cores
+        lowest = min(shares.values())
+        return lowest if core_type is None else shares.get(core_type.name, lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """All booked vCPUs of a host: their demands, and the packing of these."""
+
+    demands: Mapping[VcpuKey, Demand]
+    packing: Packing
+    kept_free: frozenset[int] = frozenset()
+    """Siblings of the pCPUs that have their core to themselves: nothing may run there."""
+
+    def pcpus(self) -> dict[VcpuKey, int | None]:
+        """The pCPU of each vCPU, ``None`` if it found none: input of the next packing."""
+        return {key: self.packing.placed.get(key) for key in self.demands}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The inputs of all entitlements of one host.
+    """What the entitlements of one host depend on, apart from its instances.
 
     ``topology``: the topology used for packing (``effective_speed.for_admission``);
     ``kept_free_before``: the pCPUs that the last packing kept free.
@@ -59,5 +146,4 @@ class Context:
     topology: Topology
     terms: Terms
     packed: Packed
-    current: Mapping[VcpuKey, Current] = field(default_factory=dict)
     kept_free_before: frozenset[int] = frozenset()

@@ -77,24 +77,24 @@ def differences(
     was changed by Nova, which is not foreign. Best effort that competes with bookings is not
     compared, because its limit depends on the core type it is on.
     """
-    found = []
+    causes = []
     quota = expected.quota
-    if quota is not None and quota.by_core_type:
+    if expected.share is not None and expected.share.by_core_type:
         return ()
     if quota is not None:
         limit = ips_limit if expected.governed_by == "ips" else quota.bandwidth
         unknown = expected.governed_by == "ips" and ips_limit is None
         if not unknown and now.bandwidth != limit:
-            found.append("quota")
+            causes.append("quota")
         if now.burst_us and quota.bandwidth is not None:
-            found.append("burst")
+            causes.append("burst")
     kept = expected.pcpus
     if kept is not None and kept != now.pcpus and kept <= now.allowed:
         # A vCPU with nothing but a core type in its flavor may be on any pCPUs of that type.
         anywhere = expected.governed_by == "flavor" and now.pcpus <= expected.allowed
         if not (anywhere and now.pcpus):
-            found.append("affinity")
-    return tuple(found)
+            causes.append("affinity")
+    return tuple(causes)
 
 
 def by_hotplug(
@@ -126,17 +126,18 @@ def compare(
     counts, moved, instances = Counter(before.counts), {}, {}
     for key, expected in before.expected.items() if now is not was and now != was else ():
         resource = key[0]
-        known = before.incarnations.get(resource) == incarnations.get(resource)
-        if key not in now or now[key] == was.get(key) or resource in seen.paused or not known:
+        same = before.incarnations.get(resource) == incarnations.get(resource)
+        if key not in now or now[key] == was.get(key) or resource in seen.paused or not same:
             continue
-        found = differences(expected, now[key], ips_limits.get(key))
+        causes = differences(expected, now[key], ips_limits.get(key))
         kept, pcpus = expected.pcpus, now[key].pcpus
-        if "affinity" in found and kept and by_hotplug(kept, pcpus, before.topology, seen.topology):
-            found = tuple(cause for cause in found if cause != "affinity")
-        counts.update(found)
-        if found:
+        hotplug = kept and by_hotplug(kept, pcpus, before.topology, seen.topology)
+        if "affinity" in causes and hotplug:
+            causes = tuple(cause for cause in causes if cause != "affinity")
+        counts.update(causes)
+        if causes:
             instances[resource] = _name(seen, resource)
-        if "affinity" in found and expected.pcpus is not None:
+        if "affinity" in causes and expected.pcpus is not None:
             moved[key] = expected.pcpus
     for domain in _with_another_weight(before, seen, incarnations):
         counts["weight"] += 1
@@ -160,9 +161,9 @@ def _with_another_weight(
     """
     for domain in seen.domains if before.cpu_weights else ():
         resource, weight = domain.domain.resource, domain.cpu_weight
-        known = before.incarnations.get(resource) == incarnations[resource]
+        same = before.incarnations.get(resource) == incarnations[resource]
         nobodys = (None, cpu_weight.DEFAULT, before.cpu_weights.get(resource, weight))
-        if known and resource not in seen.paused and weight not in nobodys:
+        if same and resource not in seen.paused and weight not in nobodys:
             yield domain.domain
 
 

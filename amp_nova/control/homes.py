@@ -5,103 +5,38 @@ finds its place. Paused instances keep the capacity that they occupy.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from amp_nova.admission import headroom
 from amp_nova.admission.packing import Demand, Packing, least_refcores, need_cores
 from amp_nova.control import own_coefficients
-from amp_nova.flavor.extra_specs import Booking, VcpuBooking
+from amp_nova.control.context import Context, Home, Instance, Packed, Terms, VcpuFacts
+from amp_nova.flavor.extra_specs import Booking
 from amp_nova.hardware.effective_speed import slowing_siblings
-from amp_nova.model import cpu_weight
 from amp_nova.model.bandwidth import TOLERANCE
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
 
-
-class VcpuFacts(Struct, frozen=True):
-    """What decisions about one vCPU depend on: its present affinity, and the pCPUs it may use.
-
-    ``uncounted``: why its instructions are not counted; ``None`` if they are.
-    """
-
-    number: int
-    pcpus: frozenset[int]
-    allowed: frozenset[int]
-    uncounted: str | None = ""
+REMEDY = (
+    "libvirt has one quota for all vCPUs of an instance: use [agent] writer = cgroup on such "
+    "hosts, or instances with one vCPU"
+)
+"""What to do if a booking needs a limit per vCPU, because its limits differ or vary."""
 
 
-class Instance(Struct, frozen=True):
-    """One instance as the control stage sees it; equal values lead to equal decisions.
-
-    ``excluded``: why it must not be changed (paused, limited elsewhere), ``None`` if it may be;
-    ``cpu_weight``: what it has now, ``None`` if amp-nova must not change it; ``coefficients``: its
-    vCPUs' own coefficients, by index and core type.
-    """
-
-    resource: str
-    booking: Booking
-    vcpus: tuple[VcpuFacts, ...]
-    excluded: str | None = None
-    cpu_weight: int | None = None
-    coefficients: Mapping[int, Mapping[str, float]] = MappingProxyType({})
-
-    @property
-    def least_weight(self) -> bool:
-        """Whether it has the CPU weight of best effort."""
-        return self.cpu_weight == cpu_weight.best_effort(len(self.vcpus))
-
-    def booking_of(self, index: int) -> VcpuBooking:
-        """The booking of a vCPU; a vCPU that the booking does not include is best effort."""
-        vcpus = self.booking.vcpus
-        return vcpus[index] if index < len(vcpus) else VcpuBooking(index)
-
-
-class Vcpu(Struct, frozen=True):
-    """One vCPU of an instance, with its booking."""
-
-    instance: Instance
-    facts: VcpuFacts
-    booking: VcpuBooking
-
-    @property
-    def key(self) -> VcpuKey:
-        """The UUID of its instance, and its index."""
-        return self.instance.resource, self.facts.number
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where a vCPU is placed: a core type, and the pCPU that it was packed onto.
-
-    ``pcpu``: ``None`` if it found no capacity (over-booked). ``cores``: the share of one pCPU that
-    its booking needs in the worst case; ``max_cores``: the largest share that it may use with a
-    soft limit or in a burst; ``coefficient``: its own coefficient of the core type, if it has one;
-    ``whole_core``: the siblings of its pCPU are kept free.
-    """
-
-    core_type: str | None = None
-    pcpu: int | None = None
-    cores: float | None = None
-    max_cores: float | None = None
-    coefficient: float | None = None
-    whole_core: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """All booked vCPUs of a host: their requests, and the packing of these."""
-
-    requests: Mapping[VcpuKey, Demand]
-    packing: Packing
-    kept_free: frozenset[int] = frozenset()
-    """Siblings of the pCPUs that have their core to themselves: nothing may run there."""
-
-    def pcpus(self) -> dict[VcpuKey, int | None]:
-        """The pCPU of each vCPU, ``None`` if it found none: input of the next packing."""
-        return {key: self.packing.placed.get(key) for key in self.requests}
+def refusal(booking: Booking) -> str | None:
+    """Why a booking cannot be enforced with one limit per instance; ``None`` if it can."""
+    if len(booking.vcpus) < 2 or not booking.booked:
+        return None
+    if len({(v.refcores, v.ips) for v in booking.vcpus}) > 1:
+        return f"the bookings of its vCPUs differ, and {REMEDY}"
+    if booking.vcpus[0].ips is not None:
+        return f"each of its vCPUs books instructions per second, and {REMEDY}"
+    if booking.burst_s:
+        return f"each of its vCPUs may burst (amp:burst_s), and {REMEDY}"
+    return None
 
 
 def without_places(
@@ -133,38 +68,70 @@ def _without_places(instance: Instance) -> Instance:
 def pack(
     instances: Sequence[Instance],
     topology: Topology,
-    reserve_ratio: float,
-    one_pcpu: bool,
+    terms: Terms,
     before: Mapping[VcpuKey, int | None],
 ) -> Packed:
     """Pack all booked vCPUs of a host.
 
-    ``one_pcpu``: whether each is kept on the one pCPU that it is packed onto; ``before``: the last
-    packing (``Packed.pcpus``), empty for the first one. If not all fit, those that had a place keep
-    one.
+    ``before``: the last packing (``Packed.pcpus``), empty for the first one. If not all fit, those
+    that had a place keep one. Where all vCPUs of an instance have the same limit
+    (``terms.one_limit``), they are also on one core type: if the packing splits an instance, it is
+    repeated with the instance on each core type in turn, from the slowest, until all its vCPUs find
+    capacity. If no type has enough, the instance is over-booked on the fastest.
     """
-    made = {
-        (i.resource, facts.number): request
+    packed = _pack(instances, topology, terms, before)
+    chosen = list(instances)
+    while terms.one_limit and (i := _split(chosen, packed, topology)) is not None:
+        instance = chosen[i]
+        for core_type in topology.core_types:
+            there = replace(instance.booking, core_type=core_type.name)
+            chosen[i] = structs.replace(instance, booking=there)
+            packed = _pack(chosen, topology, terms, before)
+            if all((instance.resource, v.number) in packed.packing.placed for v in instance.vcpus):
+                break
+    return packed
+
+
+def _split(instances: Sequence[Instance], packed: Packed, topology: Topology) -> int | None:
+    """The index of the first instance whose vCPUs are on several core types; ``None`` if none."""
+    placed = packed.packing.placed
+    for i, instance in enumerate(instances):
+        keys = [(instance.resource, v.number) for v in instance.vcpus]
+        types = {topology.type_of(placed[key]) for key in keys if key in placed} - {None}
+        if instance.excluded is None and len(types) > 1:
+            return i
+    return None
+
+
+def _pack(
+    instances: Sequence[Instance],
+    topology: Topology,
+    terms: Terms,
+    before: Mapping[VcpuKey, int | None],
+) -> Packed:
+    demands = {
+        (i.resource, facts.number): demand
         for i in instances
         for facts in i.vcpus
-        if (request := _request(i, facts, topology, before)) is not None
+        if (demand := _demand(i, facts, topology, before)) is not None
     }
-    packing, own = own_coefficients.pack(made.values(), topology, reserve_ratio)
-    made = {
-        k: structs.replace(r, coefficients=own.get(k, own_coefficients.NONE))
-        for k, r in made.items()
+    packing, own = own_coefficients.pack(demands.values(), topology, terms.reserve_ratio)
+    demands = {
+        key: structs.replace(d, coefficients=own.get(key, own_coefficients.NONE))
+        for key, d in demands.items()
     }
     kept_free = frozenset(s for p in packing.whole for s in topology.siblings_of(p))
-    return Packed(made, _with_headroom(instances, made, packing, topology, one_pcpu), kept_free)
+    packing = _with_headroom(instances, demands, packing, topology, terms.one_pcpu)
+    return Packed(demands, packing, kept_free)
 
 
-def _request(
+def _demand(
     instance: Instance,
     facts: VcpuFacts,
     topology: Topology,
     before: Mapping[VcpuKey, int | None],
 ) -> Demand | None:
-    """What one vCPU requests; ``None`` if it books nothing, or Ips that cannot be converted.
+    """What one vCPU demands; ``None`` if it books nothing, or Ips that cannot be converted.
 
     Before the first packing, a vCPU whose affinity lies within one core type counts as placed,
     unless its instance has the weight of best effort.
@@ -176,7 +143,7 @@ def _request(
     if refcores is None:
         return None
     now, packed = topology.only_type(facts.pcpus), before.get(key)
-    request = Demand(
+    demand = Demand(
         key=key,
         refcores=refcores,
         allowed=facts.allowed,
@@ -189,23 +156,23 @@ def _request(
         ips=booking.ips,
     )
     if instance.excluded is None or now is None:
-        return request
+        return demand
     # It must stay where it is, and takes capacity there if that core type is fast enough.
-    return structs.replace(request, core_type=now.name) if _suffices(request, now) else request
+    return structs.replace(demand, core_type=now.name) if _suffices(demand, now) else demand
 
 
-def _type_cores(request: Demand, core_type: CoreType) -> float | None:
+def _type_cores(demand: Demand, core_type: CoreType) -> float | None:
     """Share of one such pCPU that a vCPU needs according to the hardware's coefficient."""
-    return need_cores(structs.replace(request, coefficients=own_coefficients.NONE), core_type)
+    return need_cores(structs.replace(demand, coefficients=own_coefficients.NONE), core_type)
 
 
-def _suffices(request: Demand, core_type: CoreType) -> bool:
-    need = _type_cores(request, core_type)
+def _suffices(demand: Demand, core_type: CoreType) -> bool:
+    need = _type_cores(demand, core_type)
     return need is not None and need <= 1.0 + TOLERANCE
 
 
 def _fallback_type(
-    request: Demand, topology: Topology, free_cores: Mapping[int, float]
+    demand: Demand, topology: Topology, free_cores: Mapping[int, float]
 ) -> CoreType | None:
     """The core type of a vCPU that found no capacity; ``None`` if it may use none.
 
@@ -215,67 +182,74 @@ def _fallback_type(
     usable = [
         t
         for t in topology.core_types
-        if _type_cores(request, t) is not None
-        and request.core_type in (None, t.name)
-        and request.allowed & topology.pcpus_of(t.name)
+        if _type_cores(demand, t) is not None
+        and demand.core_type in (None, t.name)
+        and demand.allowed & topology.pcpus_of(t.name)
     ]
 
     def excess_cores(core_type: CoreType) -> float:
-        pcpus = request.allowed & topology.pcpus_of(core_type.name)
-        need = _type_cores(request, core_type) or 0.0
+        pcpus = demand.allowed & topology.pcpus_of(core_type.name)
+        need = _type_cores(demand, core_type) or 0.0
         return (need - sum(free_cores[p] for p in pcpus)) / len(pcpus)
 
-    enough = [t for t in usable if _suffices(request, t)]
-    kept = [t for t in enough if t.name == request.current]
+    enough = [t for t in usable if _suffices(demand, t)]
+    kept = [t for t in enough if t.name == demand.current]
     if enough:
         return min(kept or enough, key=excess_cores)
-    return min(usable, key=lambda t: _type_cores(request, t) or 0.0, default=None)
+    return min(usable, key=lambda t: _type_cores(demand, t) or 0.0, default=None)
 
 
-def place(
-    request: Demand, packed: Packed, topology: Topology, one_pcpu: bool
-) -> tuple[CoreType | None, int | None, frozenset[int]]:
-    """The core type of a vCPU, the pCPU where it found capacity, and its affinity.
+def place(demand: Demand, context: Context) -> tuple[CoreType | None, Home, frozenset[int]]:
+    """The core type of a booked vCPU, its home there, and its affinity.
 
-    The pCPU is ``None`` if it found no capacity, the core type if it can be enforced on none.
+    The core type is ``None`` if its booking can be enforced on none.
     """
+    packed, topology = context.packed, context.topology
     packing = packed.packing
-    pcpu = packing.placed.get(request.key)
+    pcpu = packing.placed.get(demand.key)
     if pcpu is None:
-        core_type = _fallback_type(request, topology, packing.free_cores)
+        core_type = _fallback_type(demand, topology, packing.free_cores)
     else:
         core_type = topology.type_of(pcpu)
     if core_type is None:
-        return None, None, frozenset()
-    if pcpu is not None and (one_pcpu or pcpu in packing.whole):
-        return core_type, pcpu, frozenset({pcpu})
+        return None, Home(demand.core_type), frozenset()
+    home = Home(
+        core_type.name,
+        pcpu,
+        packing.needs.get(demand.key, need_cores(demand, core_type)),
+        packing.most_cores.get(demand.key),
+        demand.coefficients.get(core_type.name),
+        pcpu in packing.whole,
+    )
+    if pcpu is not None and (context.terms.one_pcpu or home.whole_core):
+        return core_type, home, frozenset({pcpu})
     there = topology.pcpus_of(core_type.name)
-    if not there <= request.allowed:  # else one set serves all vCPUs of the core type
-        there &= request.allowed
+    if not there <= demand.allowed:  # else one set serves all vCPUs of the core type
+        there &= demand.allowed
     if there.isdisjoint(packed.kept_free) and there.isdisjoint(packing.whole):
-        return core_type, pcpu, there
-    return core_type, pcpu, there - packed.kept_free - packing.whole or there
+        return core_type, home, there
+    return core_type, home, there - packed.kept_free - packing.whole or there
 
 
-def unusable(request: Demand, topology: Topology) -> str:
+def unusable(demand: Demand, topology: Topology) -> str:
     """Why a booking cannot be enforced on any core type of this host."""
-    if request.core_type and all(t.name != request.core_type for t in topology.core_types):
-        return f"this host has no core type '{request.core_type}'"
-    if not any(topology.type_of(p) for p in request.allowed):
+    if demand.core_type and all(t.name != demand.core_type for t in topology.core_types):
+        return f"this host has no core type '{demand.core_type}'"
+    if not any(topology.type_of(p) for p in demand.allowed):
         return "none of the pCPUs it may use is online"
     return "the coefficient of its core types is not known; run amp-nova calibrate"
 
 
 def _with_headroom(
     instances: Sequence[Instance],
-    requests: Mapping[VcpuKey, Demand],
+    demands: Mapping[VcpuKey, Demand],
     packing: Packing,
     topology: Topology,
     one_pcpu: bool,
 ) -> Packing:
     """The packing, with what vCPUs may use beyond their bookings (``admission.headroom``)."""
     elastic = {i.resource for i in instances if i.booking.limit == "soft" or i.booking.burst_s}
-    wanted = [r for key, r in requests.items() if key[0] in elastic]
+    wanted = [d for key, d in demands.items() if key[0] in elastic]
     unbooked = [(i, r) for i in instances if i.booking.booked for r in _unbooked(i, packing)]
     if not wanted and not unbooked:
         return packing
@@ -297,3 +271,27 @@ def _unbooked(instance: Instance, packing: Packing) -> Sequence[VcpuFacts]:
     if not any((instance.resource, r.number) in packing.placed for r in instance.vcpus):
         return ()
     return [r for r in instance.vcpus if instance.booking_of(r.number).kind == "best_effort"]
+
+
+def parallel_places(
+    instances: Sequence[Instance], topology: Topology
+) -> Mapping[str, frozenset[int]]:
+    """The pCPUs for each best-effort instance that runs one parallel program, by UUID.
+
+    The threads of such a program (``amp:parallel``) wait for each other, so a fast core adds
+    nothing while the others run on slow ones. The vCPUs of an instance therefore stay on core types
+    that have a pCPU for each of them (chen2014 section 2.2, principle 1). Instances that may use
+    all pCPUs are left out. Empty if these pCPUs are too few for all vCPUs of these instances: a
+    pCPU that two of them share would cost more than a fast core for one of them wastes.
+    """
+    pcpus = [topology.pcpus_of(t.name) for t in topology.core_types]
+    places, vcpus = {}, 0
+    for instance in instances:
+        if not instance.booking.parallel or instance.booking.booked or not instance.vcpus:
+            continue
+        there = [ids for some in pcpus if (ids := some & instance.vcpus[0].allowed)]
+        enough = [ids for ids in there if len(ids) >= len(instance.vcpus)]
+        if enough and len(enough) < len(there):
+            places[instance.resource] = frozenset().union(*enough)
+            vcpus += len(instance.vcpus)
+    return places if vcpus <= len(frozenset().union(*places.values())) else {}

@@ -13,7 +13,7 @@ CPU second change, otherwise once per sampling period, and writes only if necess
 
 It avoids writes because on a real host every write of a quota refills the bandwidth and forgives
 what was overrun: it gives CPU time away, up to a period's quota and a timer tick. How much is
-measured (``State.gift_s``). A limit is not written again until that gift is a small part of the
+measured (``IpsState.gift_s``). A limit is not written again until that gift is a small part of the
 booking over the time since, nor for less than a write costs. Where writes are free, it writes more
 often.
 """
@@ -24,7 +24,13 @@ from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
-from amp_nova.model.bandwidth import PERIOD_MAX_US, PERIOD_MIN_US, QUOTA_MIN_US, Bandwidth
+from amp_nova.model.bandwidth import (
+    HYSTERESIS_RATIO,
+    PERIOD_MAX_US,
+    PERIOD_MIN_US,
+    QUOTA_MIN_US,
+    Bandwidth,
+)
 
 TICKS = 8
 """Samples per sampling period. A phase change is noticed within one or two samples: twice the
@@ -39,8 +45,6 @@ RHO_RUN_LEAST_S = 0.000_1
 """Instructions per CPU second cannot be measured over less CPU time than this."""
 RHO_MEMORY_S = 0.4
 """Time over which instructions per CPU second are averaged while the work does not change."""
-HYSTERESIS_RATIO = 0.01
-"""A limit that is off by no more than this, relative to ``B / rho``, is not rewritten."""
 EDGE_GIFTS = 2.0
 """An excess is ignored up to what this many writes give away, because paying it back takes two."""
 HOLD_RATIO = 0.25
@@ -73,7 +77,7 @@ RHO_UNKNOWN = 1e10
 the first limit gives less than is booked rather than more."""
 
 
-class Terms(Struct, frozen=True):
+class IpsTerms(Struct, frozen=True):
     """What one vCPU books: instructions per second, and how many seconds of them it may bank.
 
     ``sp_s``: the sampling period.
@@ -100,7 +104,7 @@ class Work(Struct, frozen=True):
         return min(self.wall_s, self.run_s + self.wait_s)
 
 
-class State(Struct, frozen=True):
+class IpsState(Struct, frozen=True):
     """What a controller remembers of one vCPU.
 
     ``share``: of a pCPU, in force for ``held_s``. ``rho``: instructions per CPU second, measured
@@ -135,8 +139,8 @@ class Controller:
     the controller last acted; ``latest``: the part of that since the last sample.
     """
 
-    changed: Callable[[State, Terms, float, float], bool]
-    act: Callable[[State, Terms, Work, Work, bool], State]
+    changed: Callable[[IpsState, IpsTerms, float, float], bool]
+    act: Callable[[IpsState, IpsTerms, Work, Work, bool], IpsState]
 
 
 def _period_us(share: float) -> int:
@@ -166,7 +170,7 @@ def _longest_wait_s(share: float) -> float:
     return _period_us(share) / 1e6 + TICK_S / max(share, 1e-3)
 
 
-def _wanted(state: State, work: Work) -> tuple[float, float]:
+def _wanted(state: IpsState, work: Work) -> tuple[float, float]:
     """``unreported_s``, and an estimate of the time in which the vCPU wanted a pCPU.
 
     The kernel reports a wait when it ends. So unexplained time off the pCPU may belong to a wait
@@ -187,7 +191,7 @@ def _wanted(state: State, work: Work) -> tuple[float, float]:
 
 
 def _balanced(
-    state: State, rho: float | None, terms: Terms, work: Work, wanted_s: float
+    state: IpsState, rho: float | None, terms: IpsTerms, work: Work, wanted_s: float
 ) -> tuple[float, float]:
     """``balance`` and ``banked`` after ``work``.
 
@@ -212,7 +216,7 @@ def _balanced(
     return balance, banked if banked < full else full
 
 
-def _carried(state: State, ips: float, work: Work, wanted_s: float, most: float) -> float:
+def _carried(state: IpsState, ips: float, work: Work, wanted_s: float, most: float) -> float:
     """The most that the vCPU is owed after ``work``: ``most`` if its limit held it back."""
     run_s, share = work.run_s, state.share
     if run_s == 0.0 or share >= 1.0:  # probably asleep, or nothing limits it
@@ -222,7 +226,7 @@ def _carried(state: State, ips: float, work: Work, wanted_s: float, most: float)
     return most if bound else ips * CARRY_LOST_S
 
 
-def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> bool:
+def _changed(state: IpsState, terms: IpsTerms, run_s: float, instructions: float) -> bool:
     """Whether instructions deviate by more than chance, and by more than a write gives away."""
     if run_s < RHO_RUN_LEAST_S:
         return False
@@ -233,7 +237,7 @@ def _changed(state: State, terms: Terms, run_s: float, instructions: float) -> b
 
 
 def _learned(
-    state: State, work: Work, wanted_s: float, latest: Work, *, changed: bool
+    state: IpsState, work: Work, wanted_s: float, latest: Work, *, changed: bool
 ) -> tuple[float | None, float, float]:
     """``rho``, ``known_s`` and ``gift_s``, updated with what the vCPU did."""
     rho, known_s, gift_s = state.rho, state.known_s, state.gift_s
@@ -252,7 +256,7 @@ def _learned(
     return (rho * keep_s + work.instructions) / known_s, known_s, gift_s
 
 
-def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) -> State:
+def _decided(state: IpsState, terms: IpsTerms, wanted_ratio: float, *, changed: bool) -> IpsState:
     """The state with a new share if one is needed; its balance must be up to date.
 
     ``wanted_ratio``: share of time in which the vCPU wanted to run. Nothing can be paid back in the
@@ -285,8 +289,8 @@ def _decided(state: State, terms: Terms, wanted_ratio: float, *, changed: bool) 
 
 
 def moved(
-    state: State, terms: Terms, work: Work | None, old: float | None, new: float | None
-) -> State:
+    state: IpsState, terms: IpsTerms, work: Work | None, old: float | None, new: float | None
+) -> IpsState:
     """The state after a move to another core type, where another limit applies.
 
     ``work``: what the vCPU did since the controller last acted; it enters the balance. ``old`` and
@@ -302,12 +306,12 @@ def moved(
     return structs.replace(state, rho=rho, known_s=0.0, held_s=0.0)
 
 
-def _default(state: State, terms: Terms, work: Work, latest: Work, changed: bool) -> State:
+def _default(state: IpsState, terms: IpsTerms, work: Work, latest: Work, changed: bool) -> IpsState:
     """Feed forward, with a carried balance."""
     unreported_s, wanted_s = _wanted(state, work)
     rho, known_s, gift_s = _learned(state, work, wanted_s, latest, changed=changed)
     balance, banked = _balanced(state, rho, terms, work, wanted_s)
-    state = State(
+    state = IpsState(
         state.share,
         state.held_s + work.wall_s,
         rho,
@@ -324,7 +328,7 @@ def _default(state: State, terms: Terms, work: Work, latest: Work, changed: bool
     return _decided(state, terms, wanted_s / work.wall_s, changed=changed)
 
 
-def _printed(state: State, terms: Terms, work: Work, *, decays: bool) -> State:
+def _printed(state: IpsState, terms: IpsTerms, work: Work, *, decays: bool) -> IpsState:
     """The published rule: ``act = (old * sp + ri) / (2 * sp)``; the vCPU may run if ``act < B``.
 
     ``old`` is the last ``act``, or 0 after a period in which the vCPU was blocked, unless it

@@ -27,13 +27,13 @@ def bounded(own: Mapping[str, float], refcores: float, topology: Topology) -> di
     If a core is fast enough for the booking by its hardware coefficient but not for this vCPU's
     work, the vCPU gets the whole core: there is nothing more to give.
     """
-    found = {}
+    raised = {}
     for core_type in topology.core_types:
         coefficient = own.get(core_type.name)
         if coefficient is not None and core_type.coefficient is not None:
             least = min(refcores, core_type.coefficient)
-            found[core_type.name] = max(coefficient, least)
-    return found
+            raised[core_type.name] = max(coefficient, least)
+    return raised
 
 
 def pack(

@@ -60,16 +60,17 @@ def unchanged(before: DomainReading, now: DomainReading) -> bool:
 
 def of_host(domains: Mapping[str, Allocations]) -> dict[VcpuKey, Allocation]:
     """What is in force for every vCPU of all domains."""
-    found: dict[VcpuKey, Allocation] = {}
+    allocations: dict[VcpuKey, Allocation] = {}
     for domain in domains.values():
-        found.update(domain)
-    return found
+        allocations.update(domain)
+    return allocations
 
 
 def positions(topology: Topology, allocations: Allocations) -> Positions:
     """Where vCPUs are."""
-    found = {pcpus: topology.position(pcpus) for pcpus in {a.pcpus for a in allocations.values()}}
-    return {key: found[allocation.pcpus] for key, allocation in allocations.items()}
+    affinities = {a.pcpus for a in allocations.values()}
+    position_of = {pcpus: topology.position(pcpus) for pcpus in affinities}
+    return {key: position_of[allocation.pcpus] for key, allocation in allocations.items()}
 
 
 @dataclass(frozen=True, slots=True)

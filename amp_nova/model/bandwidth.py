@@ -16,6 +16,9 @@ PERIOD_MAX_US = 1_000_000
 QUOTA_MIN_US = 1_000
 """The kernel refuses a smaller quota."""
 QUOTA_AIM_US = 5_000
+HYSTERESIS_RATIO = 0.01
+"""A limit that is off by no more than this, relative to what the booking takes at the present
+speed, is not rewritten: each write gives away up to a period's quota."""
 
 
 class Bandwidth(NamedTuple):

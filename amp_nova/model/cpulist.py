@@ -34,12 +34,12 @@ def parse(text: str) -> tuple[int, ...]:
 
     Raises ``ValueError`` if it is malformed or names more than ``CPUS_MAX`` CPUs.
     """
-    found, named = set[int](), 0
+    cpus, named = set[int](), 0
     for ids in _ranges(text):
         if (named := named + len(ids)) > CPUS_MAX:
             raise ValueError("a CPU list names too many CPUs")
-        found.update(ids)
-    return tuple(sorted(found))
+        cpus.update(ids)
+    return tuple(sorted(cpus))
 
 
 def parse_cpuset(text: str) -> frozenset[int]:

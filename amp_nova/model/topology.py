@@ -80,13 +80,13 @@ class Topology:
         for core_type in self.core_types:
             if core_type.name == name:
                 return core_type
-        known = ", ".join(t.name for t in self.core_types)
-        raise TopologyUnknown(f"no core type '{name}' on this host; it has {known}")
+        names = ", ".join(t.name for t in self.core_types)
+        raise TopologyUnknown(f"no core type '{name}' on this host; it has {names}")
 
     def type_of(self, pcpu: int) -> CoreType | None:
         """The core type of a pCPU; ``None`` if the pCPU is offline."""
-        found = self._by_id.get(pcpu)
-        return None if found is None else found[0]
+        entry = self._by_id.get(pcpu)
+        return None if entry is None else entry[0]
 
     @property
     def speeds_vary(self) -> bool:
@@ -95,8 +95,8 @@ class Topology:
 
     def siblings_of(self, pcpu: int) -> tuple[int, ...]:
         """The other online hardware threads of a pCPU's core; empty if the pCPU is offline."""
-        found = self._by_id.get(pcpu)
-        return () if found is None else tuple(s for s in found[1].siblings if s != pcpu)
+        entry = self._by_id.get(pcpu)
+        return () if entry is None else tuple(s for s in entry[1].siblings if s != pcpu)
 
     def pcpus_of(self, core_type: str) -> frozenset[int]:
         """Ids of the online pCPUs of a core type."""
@@ -132,5 +132,5 @@ class Topology:
             pcpus = all_of[only[1].core_type]
         if (usual := self._positions.get(pcpus)) is not None:
             return usual
-        found = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]
-        return found[0] if len(found) == 1 else None
+        present = [i for i, t in enumerate(self.core_types) if not pcpus.isdisjoint(all_of[t.name])]
+        return present[0] if len(present) == 1 else None

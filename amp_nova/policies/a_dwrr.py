@@ -29,7 +29,7 @@ from amp_nova.policies.placing.deficit import Accounts
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ADwrrMemory:
     """Scaled CPU time and deficit account of every vCPU."""
 
     scaled_s: Mapping[VcpuKey, float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ADwrrPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The vCPUs with the least scaled time get the big cores."""
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, ADwrrMemory) else ADwrrMemory()
         types = view.topology.core_types
         rates = [gain(types, at) or 1.0 + at for at in range(len(types))]
         steps = {}
@@ -56,4 +56,4 @@ class ADwrrPolicy:
         accounts = deficit.update(view, memory.accounts)
         claim = {key: -at_s for key, at_s in scaled_s.items()}
         places, accounts = deficit.by_claim(view, accounts, claim)
-        return Decision(places, Memory(scaled_s, accounts), early=True)
+        return Decision(places, ADwrrMemory(scaled_s, accounts), early=True)

@@ -21,8 +21,7 @@ together. ``amp-fair`` shares by vCPU rather than by instance.
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import sections
+from amp_nova.policies.api import Decision, HostView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import by_instance, evenly, shared_capacity
 

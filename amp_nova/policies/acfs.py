@@ -46,11 +46,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_nova.hardware.effective_speed import gain, speed, speed_over
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, sections
+from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import Instance, Name, instances
+from amp_nova.policies.placing.instances import InstanceView, Name, instances_of
 from amp_nova.policies.placing.score import known_speedups, mean_known
 
 UNFAIRNESS_KEPT = 0.97
@@ -65,7 +64,7 @@ entered for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AcfsMemory:
     """What ``acfs`` keeps between decisions."""
 
     virtual_s: Mapping[Name, float] = field(default_factory=dict)
@@ -94,18 +93,18 @@ class AcfsPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The instances furthest behind get the big cores."""
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, AcfsMemory) else AcfsMemory()
         accounts = deficit.update(view, memory.accounts)
         speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
-        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu)
+        instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
         types = view.topology.core_types
         mean = max(1.0, mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0))
-        rates = self._rates(view, found, mean)
-        steps, estimated = _steps(view, found, rates, memory.estimated)
-        sizes = {name: len(instance.active) for name, instance in found.items()}
+        rates = self._rates(view, instances, mean)
+        steps, estimated = _steps(view, instances, rates, memory.estimated)
+        sizes = {name: len(instance.active) for name, instance in instances.items()}
         virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
         claim = {}
-        for name, instance in found.items():
+        for name, instance in instances.items():
             rate = rates[name]
             # What one vCPU on a big core for an interval adds for the instance.
             gained_s = view.interval_s * (rate[-1] - rate[0]) / instance.running
@@ -113,19 +112,19 @@ class AcfsPolicy:
                 claim[vcpu.key] = -virtual_s[name] - turn * gained_s
         threshold_s = self.swap_s * (1.0 - 1.0 / mean)
         places, accounts = deficit.by_claim(view, accounts, claim, threshold_s)
-        return Decision(places, Memory(virtual_s, estimated, accounts), early=True)
+        return Decision(places, AcfsMemory(virtual_s, estimated, accounts), early=True)
 
     def _rates(
-        self, view: HostView, found: Mapping[Name, Instance], mean: float
+        self, view: HostView, instances: Mapping[Name, InstanceView], mean: float
     ) -> dict[Name, list[float]]:
         """Seconds of virtual time per second on each core type (eq. 3 and 5), by instance."""
         types, rates = view.topology.core_types, {}
-        own = {name: mean if i.speedup is None else i.speedup for name, i in found.items()}
-        whole = {name: i.whole_speedup(types, own[name]) for name, i in found.items()}
-        known = [whole[name] for name, i in found.items() if i.speedup is not None]
-        least, most = min(known, default=1.0), max(known, default=1.0)
+        own = {name: mean if i.speedup is None else i.speedup for name, i in instances.items()}
+        whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}
+        speedups = [whole[name] for name, i in instances.items() if i.speedup is not None]
+        least, most = min(speedups, default=1.0), max(speedups, default=1.0)
         kept = 1.0 if FACTOR in self.printed else UNFAIRNESS_KEPT
-        for name, instance in found.items():
+        for name, instance in instances.items():
             height = (whole[name] - least) / (most - least) if most > least else 0.0
             favour = kept * (self.unfairness_factor - 1.0) * height
             alone = speed_over(types, instance.alone, own[name])
@@ -136,7 +135,7 @@ class AcfsPolicy:
 
 def _steps(
     view: HostView,
-    found: Mapping[Name, Instance],
+    instances: Mapping[Name, InstanceView],
     rates: Mapping[Name, Sequence[float]],
     before: Mapping[Name, Estimated],
 ) -> tuple[dict[Name, float | None], dict[Name, Estimated]]:
@@ -147,7 +146,7 @@ def _steps(
     steps: dict[Name, float | None] = {}
     estimated: dict[Name, Estimated] = {}
     zero = (0.0,) * len(view.topology.core_types)
-    for name, instance in found.items():
+    for name, instance in instances.items():
         ran_s = virtual_time.at_full_demand(view, instance.vcpus)
         step_s = virtual_time.scaled(ran_s, rates[name])
         total_s, entered_s = before.get(name, (zero, 0.0))

@@ -27,8 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amp_nova.hardware.effective_speed import speed
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, ratio
+from amp_nova.policies.api import Decision, HostView, at_least, ratio
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     distribute,

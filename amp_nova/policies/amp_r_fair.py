@@ -19,36 +19,23 @@ When not to use it. When you want to bound the slowdown itself; use ``amp-adapti
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, ratio, sections
-from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import by_rank, ranked_instances, shared_capacity
-from amp_nova.policies.placing.score import efficiency, printed_efficiency
-
-SCORE = "2.1"
+from amp_nova.policies.amp_vm import AmpVmPolicy
+from amp_nova.policies.api import ratio
 
 
 @dataclass(frozen=True, slots=True)
-class AmpRFairPolicy:
+class AmpRFairPolicy(AmpVmPolicy):
     """Fast cores partly in equal shares, partly by efficiency."""
 
+    name: str = "amp-r-fair"
     fair_ratio: float = 0.5
     """Share of the fast-core time that is shared equally: 1 is ``amp-fair``, 0 is ``amp-vm``."""
-    hysteresis_ratio: float = 0.05
-    """By how much a challenger's score must exceed that of a vCPU on a fast core."""
-    printed: str = ""
-    """Sections of kwon2011 to follow as printed: 2.1."""
-    name: str = "amp-r-fair"
 
     def __post_init__(self) -> None:
+        AmpVmPolicy.__post_init__(self)  # slots make "super()" refer to another class
         ratio("fair_ratio", self.fair_ratio)
-        at_least("hysteresis_ratio", self.hysteresis_ratio, 0.0)
-        sections(self.printed, (SCORE,))
 
-    def decide(self, view: HostView) -> Decision:
-        """The vCPUs furthest behind their share get the fast cores."""
-        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        score = efficiency(view, accounts, self.hysteresis_ratio)
-        score = printed_efficiency if SCORE in self.printed else score
-        ranks = ranked_instances(shared, score)
-        return deficit.by_shares(view, shared, by_rank(shared, ranks, self.fair_ratio), accounts)
+    @property
+    def even_ratio(self) -> float:
+        """The part of the fast-core time that is shared equally."""
+        return self.fair_ratio

@@ -15,35 +15,19 @@ When not to use it. For guests whose threads wander between vCPUs, and for paral
 slower threads stay on slow cores and never take turns with the others.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, sections
-from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import by_rank, ranked_vcpus, shared_capacity
-from amp_nova.policies.placing.score import efficiency, printed_efficiency
-
-SCORE = "2.1"
+from amp_nova.policies.amp_vm import AmpVmPolicy
+from amp_nova.policies.placing.core_shares import Group, Score, SharedCapacity, ranked_vcpus
 
 
 @dataclass(frozen=True, slots=True)
-class AmpVcpuPolicy:
+class AmpVcpuPolicy(AmpVmPolicy):
     """Fast cores by the vCPU's own efficiency score."""
 
-    hysteresis_ratio: float = 0.05
-    """By how much a challenger's score must exceed that of a vCPU on a fast core."""
-    printed: str = ""
-    """Sections of kwon2011 to follow as printed: 2.1."""
     name: str = "amp-vcpu"
 
-    def __post_init__(self) -> None:
-        at_least("hysteresis_ratio", self.hysteresis_ratio, 0.0)
-        sections(self.printed, (SCORE,))
-
-    def decide(self, view: HostView) -> Decision:
-        """The vCPUs with the highest scores get the fast cores."""
-        shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
-        score = efficiency(view, accounts, self.hysteresis_ratio)
-        score = printed_efficiency if SCORE in self.printed else score
-        ranks = ranked_vcpus(shared, score)
-        return deficit.by_shares(view, shared, by_rank(shared, ranks), accounts)
+    def ranks(self, shared: SharedCapacity, score: Score) -> Sequence[Group]:
+        """One vCPU after the other."""
+        return ranked_vcpus(shared, score)

@@ -29,12 +29,19 @@ for reasons other than memory and would gain from a fast core (kwon2011 section 
 by measured speedup instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView
-from amp_nova.policies.parameters import at_least, sections
+from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit
-from amp_nova.policies.placing.core_shares import by_rank, ranked_instances, shared_capacity
+from amp_nova.policies.placing.core_shares import (
+    Group,
+    Score,
+    SharedCapacity,
+    by_rank,
+    ranked_instances,
+    shared_capacity,
+)
 from amp_nova.policies.placing.score import efficiency, printed_efficiency
 
 SCORE = "2.1"
@@ -55,9 +62,18 @@ class AmpVmPolicy:
         sections(self.printed, (SCORE,))
 
     def decide(self, view: HostView) -> Decision:
-        """The instances with the highest scores get the fast cores."""
+        """Those with the highest scores get the fast cores."""
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
         score = efficiency(view, accounts, self.hysteresis_ratio)
         score = printed_efficiency if SCORE in self.printed else score
-        ranks = ranked_instances(shared, score)
-        return deficit.by_shares(view, shared, by_rank(shared, ranks), accounts)
+        shares = by_rank(shared, self.ranks(shared, score), self.even_ratio)
+        return deficit.by_shares(view, shared, shares, accounts)
+
+    def ranks(self, shared: SharedCapacity, score: Score) -> Sequence[Group]:
+        """Who is served in which order."""
+        return ranked_instances(shared, score)
+
+    @property
+    def even_ratio(self) -> float:
+        """The part of the fast-core time that is shared equally."""
+        return 0.0

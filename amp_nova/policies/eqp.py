@@ -27,11 +27,10 @@ from dataclasses import dataclass, field
 from amp_nova.hardware.effective_speed import gain, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import known_speedups, mean_known
 
 SAMPLING = "2.3"
@@ -44,7 +43,7 @@ Samples = tuple[tuple[float, float] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class EqpMemory:
     """What ``eqp`` keeps between decisions."""
 
     accounts: Accounts = field(default_factory=dict)
@@ -66,7 +65,7 @@ class EqpPolicy:
 
     def decide(self, view: HostView) -> Decision:
         """The instances with the highest slowdown get the big cores."""
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, EqpMemory) else EqpMemory()
         accounts = deficit.update(view, memory.accounts)
         sampling, types = SAMPLING in self.printed, view.topology.core_types
         speedups, samples = known_speedups(view, accounts), {}
@@ -74,9 +73,9 @@ class EqpPolicy:
             samples = {v.key: _sampled(view, v, memory.samples.get(v.key)) for v in view.vcpus}
             speedups = {key: _sampled_speedup(types, sample) for key, sample in samples.items()}
         mean = mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0)
-        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu or sampling)
+        instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu or sampling)
         claim = {}
-        for instance in found.values():
+        for instance in instances.values():
             own = mean if instance.speedup is None else instance.speedup
             ran = [accounts[v.key].ran_s for v in instance.vcpus]
             ran_s = [sum(on_type) for on_type in zip(*ran, strict=True)]
@@ -90,14 +89,14 @@ class EqpPolicy:
         for key, sample in samples.items():
             claim[key] = _to_sample(sample, claim.get(key, 1.0))
         places, accounts = deficit.by_claim(view, accounts, claim)
-        return Decision(places, Memory(accounts, samples), early=True)
+        return Decision(places, EqpMemory(accounts, samples), early=True)
 
 
 def _sampled(view: HostView, vcpu: VcpuView, before: Samples | None) -> Samples:
     """The samples of a vCPU after an interval."""
     types = len(view.topology.core_types)
-    known = before if before is not None and len(before) == types else (None,) * types
-    aged = [None if s is None else (s[0], s[1] + view.elapsed_s) for s in known]
+    samples = before if before is not None and len(before) == types else (None,) * types
+    aged = [None if s is None else (s[0], s[1] + view.elapsed_s) for s in samples]
     if vcpu.ipc is not None and len(vcpu.cpu_s) == types and sum(vcpu.cpu_s) > 0.0:
         at = max(range(types), key=vcpu.cpu_s.__getitem__)
         if vcpu.cpu_s[at] >= _MOST_RATIO * sum(vcpu.cpu_s):

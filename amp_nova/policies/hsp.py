@@ -25,8 +25,7 @@ the most unfair.
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import at_least, sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, at_least, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import (
     by_rank,
@@ -34,7 +33,7 @@ from amp_nova.policies.placing.core_shares import (
     ranked_vcpus,
     shared_capacity,
 )
-from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import gains, known_speedups
 
 TRUST = "2.2"
@@ -64,8 +63,8 @@ class HspPolicy:
         if self.per_vcpu:
             shares = by_rank(shared, ranked_vcpus(shared, gain))
             return deficit.by_shares(view, shared, shares, accounts)
-        found, types = instances(view, speedups, accounts), view.topology.core_types
-        reach = {name: i.whole_speedup(types, 2.0) - 1.0 for name, i in found.items()}
+        instances, types = instances_of(view, speedups, accounts), view.topology.core_types
+        reach = {name: i.whole_speedup(types, 2.0) - 1.0 for name, i in instances.items()}
 
         def of_whole(vcpu: VcpuView) -> float | None:
             """Its part of what all big cores together add to the instance's speed."""

@@ -41,8 +41,7 @@ from dataclasses import dataclass, field
 
 from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import at_least, ratio
+from amp_nova.policies.api import Decision, HostView, VcpuView, at_least, ratio
 from amp_nova.policies.placing.assignment import affinities, has_time
 from amp_nova.policies.placing.core_shares import by_instance, shared_capacity
 
@@ -51,7 +50,7 @@ Vm = Sequence[VcpuView]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class IntegratedMemory:
     """What ``integrated`` keeps between decisions."""
 
     home: Mapping[str, int | None] = field(default_factory=dict)
@@ -143,7 +142,7 @@ class IntegratedPolicy:
         instances = by_instance(shared_capacity(view))
         if not view.asymmetric or not instances:
             return Decision({}, view.memory)
-        memory = view.memory if isinstance(view.memory, Memory) else Memory()
+        memory = view.memory if isinstance(view.memory, IntegratedMemory) else IntegratedMemory()
         names = {v.key[0] for v in view.vcpus}
         home = dict(memory.home)
         cores = _Cores(view, instances)
@@ -156,7 +155,9 @@ class IntegratedPolicy:
             _even_out(cores, vcpus, ids)
         idle = [p for ids in reversed(cores.of_type) for p in ids if not cores.count(p)]
         _steal(cores, vcpus, home, [p for p in idle if cores.has_time[p]])
-        return Decision(affinities(view, vcpus, _affordable(view, vcpus, cores.on)), Memory(home))
+        return Decision(
+            affinities(view, vcpus, _affordable(view, vcpus, cores.on)), IntegratedMemory(home)
+        )
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
         """Algorithm 1: the core type of each instance, and the first pCPU of each vCPU."""

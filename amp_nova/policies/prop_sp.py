@@ -20,11 +20,10 @@ but "high unfairness in some cases".
 
 from dataclasses import dataclass
 
-from amp_nova.policies.api import Decision, HostView, VcpuView
-from amp_nova.policies.parameters import sections
+from amp_nova.policies.api import Decision, HostView, VcpuView, sections
 from amp_nova.policies.placing import deficit
 from amp_nova.policies.placing.core_shares import evenly, shared_capacity
-from amp_nova.policies.placing.instances import instances
+from amp_nova.policies.placing.instances import instances_of
 from amp_nova.policies.placing.score import known_speedups, mean_known
 
 TRUST = "2.2"
@@ -48,9 +47,9 @@ class PropSpPolicy:
         shared, accounts = shared_capacity(view), deficit.update(view, view.memory)
         speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
         mean, types = mean_known(speedups.values(), 1.0), view.topology.core_types
-        found = instances(view, speedups, accounts, per_vcpu=self.per_vcpu)
+        instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
         proportion = {}
-        for instance in found.values():
+        for instance in instances.values():
             own = mean if instance.speedup is None else instance.speedup
             whole = instance.whole_speedup(types, own)
             active = instance.active

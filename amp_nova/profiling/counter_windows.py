@@ -165,8 +165,8 @@ class CounterProfile(Struct, frozen=True):
         return None if ipc is None or busy is None else ipc * busy
 
 
-def _first(done: Window, at_s: float) -> TypeProfile:
-    ips, ipc, misses = done.ips, done.ipc, done.misses_per_cycle
+def _first(window: Window, at_s: float) -> TypeProfile:
+    ips, ipc, misses = window.ips, window.ipc, window.misses_per_cycle
     pace = ips if ipc is None else ipc
     return TypeProfile(
         Smoothed(pace),
@@ -178,26 +178,28 @@ def _first(done: Window, at_s: float) -> TypeProfile:
     )
 
 
-def with_window(before: CounterProfile, position: int, done: Window, at_s: float) -> CounterProfile:
+def with_window(
+    before: CounterProfile, position: int, window: Window, at_s: float
+) -> CounterProfile:
     """The profile with one more window, measured on the core type at ``position``."""
-    types, old, new, ipc = before.types, before.types[position], None, done.ipc
+    types, old, new, ipc = before.types, before.types[position], None, window.ipc
     if old is not None and old.counts_cycles == (ipc is not None):
-        pace = smooth(old.pace, done.ips if ipc is None else ipc)
+        pace = smooth(old.pace, window.ips if ipc is None else ipc)
         anchor = old.anchor if position == before.position else old.pace.value
         if pace.unconfirmed is not None:
             new = structs.replace(old, pace=pace, anchor=anchor)
         elif _is_near(pace.value, anchor):
-            new = _continued(old, done, pace, anchor, at_s)
+            new = _continued(old, window, pace, anchor, at_s)
         else:  # a new phase
             types = (None,) * len(types)
-    types = (*types[:position], new or _first(done, at_s), *types[position + 1 :])
-    return CounterProfile(types, position, done.utilization_ratio)
+    types = (*types[:position], new or _first(window, at_s), *types[position + 1 :])
+    return CounterProfile(types, position, window.utilization_ratio)
 
 
 def _continued(
-    old: TypeProfile, done: Window, pace: Smoothed, anchor: float, at_s: float
+    old: TypeProfile, window: Window, pace: Smoothed, anchor: float, at_s: float
 ) -> TypeProfile:
-    misses, more = old.misses_per_cycle, done.misses_per_cycle
+    misses, more = old.misses_per_cycle, window.misses_per_cycle
     if misses is not None and more is not None:
         misses = misses.add(more)
-    return TypeProfile(pace, anchor, old.ips.add(done.ips), at_s, old.counts_cycles, misses)
+    return TypeProfile(pace, anchor, old.ips.add(window.ips), at_s, old.counts_cycles, misses)

@@ -124,10 +124,10 @@ def use(before: IoReading, after: IoReading) -> IoUse | None:
     used_s = [
         max(0, t.run_ns - ran.get(t.tid, 0)) / 1e9 for t in after.threads if t.kind != "migration"
     ]
-    known = {i.name: i for i in before.interfaces}
+    earlier = {i.name: i for i in before.interfaces}
     rates = []
     for now in after.interfaces:
-        then = known.get(now.name, Interface(now.name))
+        then = earlier.get(now.name, Interface(now.name))
         rates.append((_rate(then.in_bytes, now.in_bytes, wall_s), now.in_limit_bytes_s))
         rates.append((_rate(then.out_bytes, now.out_bytes, wall_s), now.out_limit_bytes_s))
     return IoUse(

@@ -56,7 +56,7 @@ class VcpuProfile(Struct, frozen=True):
 UNKNOWN = VcpuProfile()
 
 
-class Entry(Struct, frozen=True):
+class ProfileEntry(Struct, frozen=True):
     """One vCPU: its current window, and what its windows so far have shown.
 
     ``position``: the core type it is kept on, ``None`` if several; ``first``: the reading with
@@ -71,10 +71,10 @@ class Entry(Struct, frozen=True):
     measured: bool = False
     profile: VcpuProfile = UNKNOWN
 
-    def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "Entry":
+    def begin(self, position: int | None, reading: VcpuReading, now_ns: int) -> "ProfileEntry":
         """A new window."""
         counters, profile = self.counters, self.profile
-        return Entry(self.incarnation, position, now_ns, reading, counters, False, profile)
+        return ProfileEntry(self.incarnation, position, now_ns, reading, counters, False, profile)
 
     def lasts(self, position: int | None, now_ns: int) -> bool:
         """Whether the window continues: not over, and on the same core type."""
@@ -92,7 +92,7 @@ class Profiles:
 
     settings: ProfileSettings = field(default_factory=ProfileSettings)
     core_types: tuple[CoreType, ...] = ()
-    entries: Mapping[VcpuKey, Entry] = field(default_factory=dict)
+    entries: Mapping[VcpuKey, ProfileEntry] = field(default_factory=dict)
     misses: Mapping[VcpuKey, MissSample] = field(default_factory=dict)
 
     def of(self, key: VcpuKey) -> VcpuProfile:
@@ -102,22 +102,22 @@ class Profiles:
 
     def coefficients(self, resources: Iterable[str]) -> dict[str, dict[int, Mapping[str, float]]]:
         """The vCPUs' own coefficients, by instance, index and core type."""
-        found: dict[str, dict[int, Mapping[str, float]]] = {r: {} for r in resources}
-        for (resource, index), entry in self.entries.items() if found else ():
-            if resource in found and entry.profile.coefficients:
-                found[resource][index] = entry.profile.coefficients
-        return found
+        own: dict[str, dict[int, Mapping[str, float]]] = {r: {} for r in resources}
+        for (resource, index), entry in self.entries.items() if own else ():
+            if resource in own and entry.profile.coefficients:
+                own[resource][index] = entry.profile.coefficients
+        return own
 
     def drift(self, now_ns: int) -> dict[str, float]:
         """Measured speedup over the ratio of coefficients, by core type; only known ones."""
         platform = speedup.platform_of(self.core_types, self.settings.miss)
-        known = [e.counters for e in self.entries.values()]
-        found = {}
+        counters = [e.counters for e in self.entries.values()]
+        drifts = {}
         for position, core_type in enumerate(self.core_types):
-            ratio = speedup.drift(platform, known, position, now_ns / 1e9)
+            ratio = speedup.drift(platform, counters, position, now_ns / 1e9)
             if ratio is not None:
-                found[core_type.name] = ratio
-        return found
+                drifts[core_type.name] = ratio
+        return drifts
 
 
 def advance(before: Profiles, seen: Observation, positions: Positions) -> Profiles:
@@ -139,7 +139,7 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
             position, entry = positions[key], entries.get(key)
             if entry is None or entry.incarnation != incarnation:
                 nothing = CounterProfile((None,) * len(types))
-                entries[key] = entry = Entry(incarnation, position, now_ns, reading, nothing)
+                entries[key] = entry = ProfileEntry(incarnation, position, now_ns, reading, nothing)
             elif not entry.lasts(position, now_ns):
                 entries[key] = entry = entry.begin(position, reading, now_ns)
             if not entry.measured and now_ns - entry.since_ns >= window_ns:
@@ -160,26 +160,28 @@ def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Obser
     for key, reading in full.items():
         entry = entries[key]
         position, since_ns, first = entry.position, entry.since_ns, entry.first
-        known, profile = entry.counters, entry.profile
+        counters, profile = entry.counters, entry.profile
         passed_ns = seen.time_ns - since_ns
-        done = counter_windows.window(first, reading, passed_ns)
-        if done is not None and position is not None:
-            known = counter_windows.with_window(known, position, done, now_s)
-            profile = _concluded(profile, platform, known, base, now_s)
-            if (sample := speedup.miss_sample(platform, known)) is not None:
+        window = counter_windows.window(first, reading, passed_ns)
+        if window is not None and position is not None:
+            counters = counter_windows.with_window(counters, position, window, now_s)
+            profile = _concluded(profile, platform, counters, base, now_s)
+            if (sample := speedup.miss_sample(platform, counters)) is not None:
                 misses.pop(key, None)
                 misses[key] = sample
         over = passed_ns >= counter_windows.INTERVAL_S * 1e9
         if over:  # the next window begins at once
             since_ns, first = seen.time_ns, reading
-        entries[key] = Entry(entry.incarnation, position, since_ns, first, known, not over, profile)
+        entries[key] = ProfileEntry(
+            entry.incarnation, position, since_ns, first, counters, not over, profile
+        )
     while len(misses) > speedup.MISS_SAMPLES_MAX:
         del misses[next(iter(misses))]
     return Profiles(profiles.settings, profiles.core_types, entries, misses)
 
 
 def _concluded(
-    before: VcpuProfile, platform: Platform, known: CounterProfile, base: int, now_s: float
+    before: VcpuProfile, platform: Platform, counters: CounterProfile, base: int, now_s: float
 ) -> VcpuProfile:
     """The profile that follows from a vCPU's windows.
 
@@ -188,25 +190,25 @@ def _concluded(
     """
     types = platform.core_types
     last, theirs, own = len(types) - 1, types[base].coefficient, {}
-    made = speedup.estimates(platform, known, last, 0, now_s)
+    made = speedup.estimates(platform, counters, last, 0, now_s)
     fastest = speedup.surest(made)
     for position, core_type in enumerate(types):
-        ours, found = core_type.coefficient, fastest
+        ours, estimate = core_type.coefficient, fastest
         if position == base or ours is None or theirs is None:
             continue
         if (position, base) != (last, 0):
-            found = speedup.speedup(platform, known, position, base, now_s)
-        if found is not None:
-            wanted = speedup.own_coefficient(found, ours, theirs)
+            estimate = speedup.speedup(platform, counters, position, base, now_s)
+        if estimate is not None:
+            wanted = speedup.own_coefficient(estimate, ours, theirs)
             in_force = before.coefficients.get(core_type.name, ours)
-            own[core_type.name] = speedup.next_coefficient(in_force, wanted, found.noise)
-    now, per_ref_ns = known.now, None
-    if now is not None and known.position is not None:
-        coefficient = types[known.position].coefficient
+            own[core_type.name] = speedup.next_coefficient(in_force, wanted, estimate.noise)
+    now, per_ref_ns = counters.now, None
+    if now is not None and counters.position is not None:
+        coefficient = types[counters.position].coefficient
         per_ref_ns = None if coefficient is None else now.ips.value / coefficient / 1e9
     sampled = made[0] if made and made[0].source == "sampling" else None
     ipc = now.ipc if now else None
-    return VcpuProfile(ipc, known.score, fastest, sampled, own, per_ref_ns)
+    return VcpuProfile(ipc, counters.score, fastest, sampled, own, per_ref_ns)
 
 
 def moved(profiles: Profiles, seen: Observation, positions: Positions) -> Profiles:

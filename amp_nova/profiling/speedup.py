@@ -23,7 +23,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from amp_nova.model.topology import CoreType
+from amp_nova.model.topology import CoreType, Topology
 from amp_nova.profiling.counter_windows import CounterProfile
 
 CORE_SHARE_SE = 0.5
@@ -47,6 +47,11 @@ MEMORY_MIN_RATIO = 0.1
 """A vCPU that waits for memory for less of its time than this reveals no cost of a miss."""
 STEP_MIN_RATIO = 0.01
 """A coefficient in force is not changed by less than this."""
+
+HINTS = {"low": 0.1, "medium": 0.5, "high": 0.9}
+"""The sensitivity to core speed, 0 to 1, that each word of ``amp:efficiency`` stands for."""
+HINT_MAX = 100.0
+"""Upper bound on hints: no core is more than this many times as fast as another of its host."""
 
 
 class Estimate(Struct, frozen=True):
@@ -262,9 +267,9 @@ def drift(
         return None
     ratios = []
     for profile in profiles:
-        found = from_sampling(platform, profile, position, 0, now_s)
-        if found is not None and _computes(platform, profile, position):
-            ratios.append(found.value * theirs / ours)
+        estimate = from_sampling(platform, profile, position, 0, now_s)
+        if estimate is not None and _computes(platform, profile, position):
+            ratios.append(estimate.value * theirs / ours)
     return median(ratios) if ratios else None
 
 
@@ -306,3 +311,19 @@ def miss_sample(platform: Platform, profile: CounterProfile) -> MissSample | Non
     if not on_fast.value or not on_slow.value:
         return None
     return MissSample(memory / gain / on_slow.value, memory / on_fast.value)
+
+
+def hinted_speedup(hint: float | str | None, topology: Topology) -> float | None:
+    """The speedup on this host that ``amp:efficiency`` stands for.
+
+    A number is the speedup itself. A word of sensitivity x stands for ``(1 + x (fast - 1)) / (1 +
+    x (slow - 1))``, with the coefficients of the fastest and the slowest core type. ``None``: no
+    hint, or the coefficients are unknown.
+    """
+    if not isinstance(hint, str):
+        return None if hint is None else min(hint, HINT_MAX)
+    coefficients = [t.coefficient for t in topology.core_types if t.coefficient is not None]
+    x = HINTS.get(hint)
+    if x is None or not coefficients:
+        return None
+    return (1.0 + x * (coefficients[-1] - 1.0)) / (1.0 + x * (coefficients[0] - 1.0))

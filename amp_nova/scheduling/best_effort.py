@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova.policies.parameters import PER_VCPU
+from amp_nova.policies.api import PER_VCPU
 from amp_nova.policies.placing import core_shares
 from amp_nova.scheduling import fast_core_order
 from amp_nova.scheduling.fast_core_order import FastCoreOrder, Group

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.hints import HINTS
+from amp_nova.profiling.speedup import HINTS
 from amp_nova.wire.host_report import HostReport, ReportedInstance
 
 UNKNOWN = HINTS["medium"]

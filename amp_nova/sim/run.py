@@ -89,7 +89,7 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
                 window.close(host.meters(name), at_s - opened_s)
             opened_s = at_s
         if "tick" in due and loop.fast.active:
-            loop.fast.tick()
+            loop.tick()
         if due & {"cycle", "policy"}:  # a policy that is due makes an extra cycle
             loop.cycle()
     delivered = {name: window.result() for name, window in windows.items()}

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.accounting.delivery import Account, Booked, Conditions, add_interval, owed
+from amp_nova.accounting.delivery import Account, Conditions, add_interval, owed
+from amp_nova.control import limit
 from amp_nova.control.changes import change
-from amp_nova.control.context import Context, Terms
+from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import Entitlement, Quota, entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack, without_places
+from amp_nova.control.homes import pack, without_places
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.allocation import Allocation
 from amp_nova.model.bandwidth import Bandwidth
@@ -49,8 +50,8 @@ def booked_hosts(draw, tiny=False):
 
 def entitled(host, domains, terms):
     """The entitlements of a host in its first cycle."""
-    packed = pack(domains, host, terms.reserve_ratio, terms.one_pcpu, {})
-    return entitle(domains, Context(host, terms, packed))
+    made = entitle(domains, Context(host, terms, pack(domains, host, terms, {})))
+    return limit.steady(made, host, terms, speeds_vary=False).entitlements
 
 
 @given(booked_hosts())
@@ -63,8 +64,8 @@ def test_places_that_are_left_out_decide_nothing(case):
     for topology_ in (host, slowed):
         for before in (frozenset(), frozenset({0})):
             least = without_places(domains, topology_, before)
-            packed = pack(domains, topology_, 0.0, False, {})
-            assert pack(least, topology_, 0.0, False, {}) == packed
+            packed = pack(domains, topology_, Terms(), {})
+            assert pack(least, topology_, Terms(), {}) == packed
             context = Context(topology_, Terms(), packed, kept_free_before=before)
             assert entitle(least, context) == entitle(domains, context)
 
@@ -106,20 +107,24 @@ def test_every_booking_is_enforced_or_noted(case, reserve_ratio, one_pcpu):
             assert domain.booking.core_type in (None, core_type.name)
             quota = entitlement.quota
             if booked.refcores is None:
-                assert (quota is not None) == bool(quota and quota.by_core_type)
+                assert (quota is not None) == bool(
+                    entitlement.share and entitlement.share.by_core_type
+                )
                 continue
             assert core_type.name == entitlement.core_type
-            limit = quota.bandwidth
-            gets = core_type.coefficient * (limit.cores if limit else 1.0)
+            bandwidth = quota.bandwidth
+            gets = core_type.coefficient * (bandwidth.cores if bandwidth else 1.0)
             if domain.booking.limit == "soft":
                 assert entitlement.note or gets >= booked.refcores * 0.999
                 continue
             if entitlement.note is None:
                 assert gets == pytest.approx(booked.refcores, rel=0.011)
-                if limit and limit.quota_us > 1_000:
+                if bandwidth and bandwidth.quota_us > 1_000:
                     assert gets == pytest.approx(booked.refcores, rel=0.001)
             elif entitlement.note.startswith("over-booked"):
-                assert gets <= booked.refcores * 1.001 or (limit and limit.quota_us == 1_000)
+                assert gets <= booked.refcores * 1.001 or (
+                    bandwidth and bandwidth.quota_us == 1_000
+                )
 
 
 @given(booked_hosts())
@@ -192,7 +197,7 @@ def usages(draw):
 )
 def test_the_account_adds_up(intervals, refcores, coefficient, edge_s):
     """Causes add up to what was owed and not delivered; nothing negative, nothing twice."""
-    ran_under = Conditions(0, 1, coefficient, Booked(refcores), edge_s)
+    ran_under = Conditions(0, 1, coefficient, VcpuBooking(0, "pref_core", refcores), edge_s)
     account, lacks, edge = Account(), 0.0, refcores * edge_s
     balance = 0.0
     for used in intervals:

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_nova.control import homes, one_limit
+from amp_nova.control import homes, limit
 from amp_nova.control.context import Context, Terms
+from amp_nova.control.entitlement import entitle
 from tests.hosts import reading, topology
 from tests.unit.control.test_entitlement import domain
 
@@ -27,9 +28,11 @@ def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, b
         )
         for i, (vcpus, tenths) in enumerate(bookings)
     ]
-    packed = one_limit.pack(instances, host, 0.0, False, {})
+    terms = Terms(one_limit=True)
+    packed = homes.pack(instances, host, terms, {})
+    entitlements = entitle(instances, Context(host, terms, packed))
 
-    found = one_limit.entitle(instances, Context(host, Terms(one_limit=True), packed))
+    found = limit.steady(entitlements, host, terms, speeds_vary=False).entitlements
 
     for instance, (_, tenths) in zip(instances, bookings, strict=True):
         made = [found[instance.resource, v.number] for v in instance.vcpus]
@@ -37,9 +40,9 @@ def test_an_instance_has_one_limit_on_one_core_type_and_gets_its_booking(host, b
         placed = [e for e in made if e.home.pcpu is not None]
         assert len({e.core_type for e in placed}) <= 1
         for entitlement in placed:
-            limit = entitlement.quota.bandwidth
+            quota = entitlement.quota.bandwidth
             speed = host.core_type(entitlement.core_type).coefficient
-            assert (1.0 if limit is None else limit.cores) * speed >= tenths / 10 - 0.001
+            assert (1.0 if quota is None else quota.cores) * speed >= tenths / 10 - 0.001
     assert min(packed.packing.free_cores.values()) >= -1e-6
 
 
@@ -52,6 +55,6 @@ def test_instances_that_are_not_split_are_packed_as_ever(host, bookings):
         for i, (_, tenths) in enumerate(bookings)
     ]
 
-    assert one_limit.pack(instances, host, 0.0, False, {}) == homes.pack(
-        instances, host, 0.0, False, {}
+    assert homes.pack(instances, host, Terms(one_limit=True), {}) == homes.pack(
+        instances, host, Terms(), {}
     )

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from amp_nova.admission.packing import Demand, pack
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.control.context import Terms
-from amp_nova.control.conversion import CARRIED_MAX_S, FULL_SPEED, after
 from amp_nova.hardware.effective_speed import SMT_MODES, effective_speed, for_admission
 from amp_nova.model.topology import CoreType
 from amp_nova.policies.api import HostView
@@ -293,29 +292,3 @@ def test_policies_fill_idle_cores_first(factor, vcpus, taken):
     view = HostView(host, (), {p.id: 1.0 for p in host.pcpus})
 
     assert vcpus_per_pcpu(view, vcpus) == taken
-
-
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 2), st.floats(0, 1), st.floats(-2, 2)), min_size=1, max_size=30
-    ),
-    st.floats(0.01, 4),
-)
-def test_what_is_carried_over_is_bounded(intervals, refcores):
-    """Whatever happens, no more than a second of the booking is made up for, either way."""
-    lately = FULL_SPEED
-    for got, lost, short in intervals:
-        lately = after(lately, got, lost * got, short, refcores)
-
-        assert abs(lately.missing_ref_s) <= refcores * CARRIED_MAX_S + NOISE
-        assert 0.0 <= lately.kept_ratio <= 1.0 + NOISE
-
-
-@given(st.lists(st.floats(0, 3), min_size=1, max_size=10))
-def test_what_neighbours_took_is_not_made_up_for(shorts):
-    """A pCPU at full speed leaves nothing to repay, however little a vCPU got of it."""
-    lately = FULL_SPEED
-    for short in shorts:
-        lately = after(lately, 1.0, 0.0, short, 1.0)
-
-    assert lately == FULL_SPEED

@@ -104,13 +104,15 @@ NEVER = {
     "agent/publish": ("amp_nova.ports", "amp_nova.agent.loop"),
 }
 
-# Rule 2: one decider. Only these files make these values.
+# Rule 2: one decider. Only these files make these values, and only the last one replaces a quota.
 MADE_BY = {
     "Entitlement": ("control/entitlement.py",),
-    "Quota": ("control/entitlement.py",),
+    "Quota": ("control/limit.py",),
     "Change": ("control/changes.py", "host/writer.py", "sim/host.py"),
     "Step": ("control/changes.py", "guard/restore.py", "host/writer.py", "sim/host.py"),
 }
+
+REPLACED_BY = {"quota": "control/limit.py"}
 
 # Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
 # priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
@@ -137,6 +139,7 @@ ATTRIBUTES_MAX = 10
 PARAMETERS_MAX = 5
 LARGE = {
     "agent/service.py Service": "the parts of the agent, one for one",
+    "control/entitlement.py Entitlement": "all that is in force for a vCPU, and why",
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
@@ -258,6 +261,10 @@ def decider_faults(root: Path) -> list[str]:
             for owners, verb in ((MADE_BY, "make"), (CALLED_BY, "call")):
                 if name in owners and path not in owners[name]:
                     faults.append(f"{path} may not {verb} {name}")
+            if ast.unparse(function) == "structs.replace":
+                for field in (k.arg for k in node.keywords if k.arg in REPLACED_BY):
+                    if path != REPLACED_BY[field]:
+                        faults.append(f"{path} may not replace {field}")
     return faults
 
 
@@ -462,9 +469,11 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
     """Rules 2 and 3: values of decisions are made, and the host is written, in one place each."""
     root = tree_of(
         tmp_path,
-        control__entitlement="Entitlement(1)\nQuota(2)",
+        control__entitlement="Entitlement(1)",
+        control__limit="Quota(2)\nstructs.replace(e, quota=q)",
         guard__kernel="import os\nos.sched_setaffinity(1, {2})",
         host__writer="g.set_bandwidth(None)",
+        agent__state__x="structs.replace(e, quota=q)",
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
@@ -473,6 +482,7 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
 
     assert decider_faults(root) == [
         "agent/fast_loop.py may not make Step",
+        "agent/state/x.py may not replace quota",
         "host/io_threads.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",
         "policies/x.py may not make Entitlement",

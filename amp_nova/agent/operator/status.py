@@ -118,8 +118,8 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
             f"coefficient {speed} ({source})."
         )
     lines.append(_limit(vcpu))
-    if (banked_ref_s := vcpu.account.carried.banked_ref_s) > 0.0:
-        banked = f"{banked_ref_s:.3f} reference-core seconds"
+    if entitlement.quota is not None and entitlement.quota.banked_ref_s > 0.0:
+        banked = f"{entitlement.quota.banked_ref_s:.3f} reference-core seconds"
         lines.append(f"It has banked {banked} of unused time, and may use them now.")
     if (gain := vcpu.profile.speedup) is not None:
         lines.append(

@@ -23,7 +23,7 @@ from amp_nova.exceptions import HypervisorUnavailable
 from amp_nova.flavor.placement_resources import providers
 from amp_nova.hardware.effective_speed import bookable_refcores, for_admission
 from amp_nova.model.topology import Topology
-from amp_nova.policies.parameters import PER_VCPU
+from amp_nova.policies.api import PER_VCPU
 
 if TYPE_CHECKING:
     from amp_nova.agent.publish.host_reports import Publisher

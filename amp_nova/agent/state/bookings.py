@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from amp_nova.control import one_limit
-from amp_nova.control.homes import Instance, VcpuFacts
+from amp_nova.control import homes
+from amp_nova.control.context import Instance, VcpuFacts
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, best_effort, examine
 from amp_nova.model.allocation import Allocations
@@ -32,14 +32,13 @@ class Choice:
 class InstanceBooking:
     """The booking of one domain; ``problem``: why it is treated as best effort, if it is.
 
-    ``varies``: its limits change from cycle to cycle, because it may burst or books Ips;
+    To a ``Booking``, which a flavor alone determines, it adds what the domain and the operator do:
     ``adaptive``: the own coefficients of its vCPUs convert its booking.
     """
 
     domain: Domain
     booking: Booking
     problem: str | None = None
-    varies: bool = False
     adaptive: bool = False
 
 
@@ -49,36 +48,35 @@ Bookings = Mapping[str, InstanceBooking]
 
 def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
     """The bookings of all domains; those of unchanged domains are taken from ``before``."""
-    found = {}
+    bookings = {}
     for reading in seen.domains:
         domain = reading.domain
-        known = before.get(domain.resource)
-        if known is None or (known.domain is not domain and known.domain != domain):
-            known = _read(domain, choice)
-        found[domain.resource] = known
-    return found
+        booking = before.get(domain.resource)
+        if booking is None or (booking.domain is not domain and booking.domain != domain):
+            booking = _read(domain, choice)
+        bookings[domain.resource] = booking
+    return bookings
 
 
 def _read(domain: Domain, choice: Choice) -> InstanceBooking:
-    found, errors = examine(domain.specs, domain.vcpus)
+    booking, errors = examine(domain.specs, domain.vcpus)
     problem = domain.problem or (sentence("; ".join(errors)) if errors else None)
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
-    booking = found or best_effort(domain.vcpus)
-    varies = bool(booking.burst_s) or any(v.ips for v in booking.vcpus)
+    booking = booking or best_effort(domain.vcpus)
     exceptions = (
         adaptive
         for pattern, adaptive in choice.exceptions
         if fnmatchcase(domain.name, pattern) or domain.resource == pattern
     )
     otherwise = choice.adaptive if booking.adaptive is None else booking.adaptive
-    return InstanceBooking(domain, booking, problem, varies, next(exceptions, otherwise))
+    return InstanceBooking(domain, booking, problem, next(exceptions, otherwise))
 
 
 def refused(bookings: Bookings) -> dict[str, str]:
     """By UUID, why a booking cannot be enforced if all vCPUs of an instance share one limit."""
-    found = {r: one_limit.refusal(known.booking) for r, known in bookings.items()}
-    return {resource: why for resource, why in found.items() if why is not None}
+    reasons = {r: homes.refusal(instance.booking) for r, instance in bookings.items()}
+    return {resource: why for resource, why in reasons.items() if why is not None}
 
 
 def instances(
@@ -93,13 +91,13 @@ def instances(
     ``cpu_weights``, ``excluded`` and ``coefficients`` are as in ``Instance``, by UUID.
     """
     vcpus: dict[str, list[VcpuFacts]] = {resource: [] for resource in bookings}
-    for (resource, index), found in now.items():
-        facts = VcpuFacts(index, found.pcpus, found.allowed, found.uncounted)
+    for (resource, index), allocation in now.items():
+        facts = VcpuFacts(index, allocation.pcpus, allocation.allowed, allocation.uncounted)
         vcpus[resource].append(facts)
     made = []
-    for resource, known in bookings.items():
-        booking, why = known.booking, excluded.get(resource)
-        if why is None and known.domain.limited_elsewhere and booking.booked:
+    for resource, instance in bookings.items():
+        booking, why = instance.booking, excluded.get(resource)
+        if why is None and instance.domain.limited_elsewhere and booking.booked:
             why = OWN_QUOTA
         own = coefficients.get(resource, {}) if why is None else {}
         of_all = tuple(vcpus[resource])

@@ -33,7 +33,7 @@ Readings = Mapping[VcpuKey, VcpuReading]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class RecentDemand:
     """Demand over about the last second, as shares of time.
 
     ``wanted``: in which a vCPU wanted to run; ``waited``: in which it waited. ``marks``: the last
@@ -48,7 +48,7 @@ class Demand:
         """Whether a vCPU hardly wanted to run; false if its demand is unknown."""
         return self.wanted.get(key, 1.0) < ACTIVE_MIN_RATIO
 
-    def after(self, now_ns: int, readings: Readings) -> "Demand":
+    def after(self, now_ns: int, readings: Readings) -> "RecentDemand":
         """The demand as of the observation at ``now_ns``."""
         marks = self.marks
         if any(time_ns > now_ns for time_ns, _ in marks):  # the clock went back
@@ -57,7 +57,7 @@ class Demand:
         wanted, waited = _measured(old[0], now_ns, readings) if old else ({}, {})
         if old == marks:
             marks = ((now_ns, readings), *marks[:1])
-        return Demand(marks, wanted, waited)
+        return RecentDemand(marks, wanted, waited)
 
 
 def _measured(
@@ -91,13 +91,13 @@ class BookedUse:
         """The share of its pCPU that is left to a booked vCPU; ``None`` if its use is unknown."""
         return 0.0 if key in self.asleep else self.cores.get(key)
 
-    def back(self, demand: Demand) -> bool:
+    def back(self, demand: RecentDemand) -> bool:
         """Whether a vCPU that slept at the last decision wants to run again."""
         return any(demand.wanted.get(key, 0.0) >= BACK_LEAST_RATIO for key in self.asleep)
 
 
 def overtaken(
-    demand: Demand, use: BookedUse, topology: Topology, places: Places, movable: Places
+    demand: RecentDemand, use: BookedUse, topology: Topology, places: Places, movable: Places
 ) -> bool:
     """Whether demand has changed so much that the policy should decide again.
 
@@ -128,7 +128,7 @@ def booked_use(
     before: BookedUse,
     entitlements: Mapping[VcpuKey, Entitlement],
     wanted: Mapping[VcpuKey, float],
-    demand: Demand,
+    demand: RecentDemand,
     elapsed_s: float,
 ) -> BookedUse:
     """The use of bookings now.

@@ -27,8 +27,8 @@ class Memo:
     def __call__(self, stage: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return ``stage(*args, **kwargs)``, or its last result if these equal the last ones."""
         inputs, last = (args, kwargs), self._last.get(stage)
-        known = self._enabled and last is not None and last[0] == inputs
-        result: T = last[1] if known and last is not None else stage(*args, **kwargs)
+        unchanged = self._enabled and last is not None and last[0] == inputs
+        result: T = last[1] if unchanged and last is not None else stage(*args, **kwargs)
         self._last[stage] = (inputs, result)
         return result
 
@@ -40,12 +40,12 @@ class Memo:
         ``same``: whether ``stage`` returns equal results for two items.
         """
         last = self._each.get(stage, {}) if self._enabled else {}
-        known = {}
+        results = {}
         for key, item in items.items():
-            found = last.get(key)
-            if found is not None and (found[0] is item or same(found[0], item)):
-                known[key] = item, found[1]
+            earlier = last.get(key)
+            if earlier is not None and (earlier[0] is item or same(earlier[0], item)):
+                results[key] = item, earlier[1]
             else:
-                known[key] = item, stage(item)
-        self._each[stage] = known
-        return {key: result for key, (_, result) in known.items()}
+                results[key] = item, stage(item)
+        self._each[stage] = results
+        return {key: result for key, (_, result) in results.items()}

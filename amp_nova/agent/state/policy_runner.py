@@ -10,9 +10,9 @@ from msgspec import Struct, structs
 
 from amp_nova.agent.state.idle_capacity import (
     BookedUse,
-    Demand,
     Places,
     Readings,
+    RecentDemand,
     booked_use,
     overtaken,
 )
@@ -21,7 +21,7 @@ from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Decision, HostView, Policy, VcpuView, check
 from amp_nova.policies.none import NonePolicy
-from amp_nova.profiling.hints import hinted_speedup
+from amp_nova.profiling.speedup import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
@@ -45,7 +45,7 @@ class PolicySettings:
     seed: int = 0
 
 
-class Known(Struct, frozen=True):
+class VcpuHistory(Struct, frozen=True):
     """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
 
     ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``.
@@ -65,10 +65,10 @@ class _Now(Struct, frozen=True):
     time_ns: int
     topology: Topology
     readings: Readings
-    known: Mapping[VcpuKey, Known]
+    history: Mapping[VcpuKey, VcpuHistory]
 
 
-class Asked(Struct, frozen=True):
+class LastDecision(Struct, frozen=True):
     """The last time the policy was asked: when, with which readings, and what it remembers.
 
     ``number``: how often it has been asked; ``early``: whether it wants to be asked before the
@@ -93,13 +93,13 @@ class PolicyState(Struct, frozen=True):
     """
 
     policy: Policy
-    asked: Asked = Asked()
+    last: LastDecision = LastDecision()
     places: Places = MappingProxyType({})
     placed: frozenset[VcpuKey] = frozenset()
     rejected: int = 0
     faults: int = 0
     moves_left: float = 0.0
-    demand: Demand = Demand()
+    demand: RecentDemand = RecentDemand()
     use: BookedUse = BookedUse()
 
 
@@ -113,26 +113,26 @@ def decide(
     settings: PolicySettings,
     seen: Observation,
     entitlements: Entitlements,
-    known: Callable[[VcpuKey], Known],
+    history: Callable[[VcpuKey], VcpuHistory],
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if demand has changed since its last answer."""
-    asked, interval_ns = state.asked, settings.interval_s * 1e9
-    passed_ns = 0 if asked.time_ns is None else seen.time_ns - asked.time_ns
-    due = asked.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
-    if isinstance(state.policy, NonePolicy) or not (due or asked.early):
+    last, interval_ns = state.last, settings.interval_s * 1e9
+    passed_ns = 0 if last.time_ns is None else seen.time_ns - last.time_ns
+    due = last.time_ns is None or not 0 <= passed_ns < _EARLY_RATIO * interval_ns
+    if isinstance(state.policy, NonePolicy) or not (due or last.early):
         return state
     movable = _movable(entitlements)
     if not movable:
         return state
     readings = {(d.domain.resource, v.index): v for d in seen.domains for v in d.vcpus}
-    if asked.early:
+    if last.early:
         state = structs.replace(state, demand=state.demand.after(seen.time_ns, readings))
     if not due:
-        lately = asked.early_ns is not None and 0 <= seen.time_ns - asked.early_ns < interval_ns
+        lately = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
         if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
-        state = structs.replace(state, asked=structs.replace(asked, early_ns=seen.time_ns))
-    now = _Now(seen.time_ns, seen.topology, readings, {key: known(key) for key in readings})
+        state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
+    now = _Now(seen.time_ns, seen.topology, readings, {key: history(key) for key in readings})
     return _ask(state, settings, now, entitlements)
 
 
@@ -143,7 +143,7 @@ def _movable(entitlements: Entitlements) -> Places:
 def _ask(
     state: PolicyState, settings: PolicySettings, now: _Now, entitlements: Entitlements
 ) -> PolicyState:
-    elapsed_ns = abs(now.time_ns - (state.asked.time_ns or now.time_ns))
+    elapsed_ns = abs(now.time_ns - (state.last.time_ns or now.time_ns))
     if settings.moves_max is not None:
         earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
         moves = min(float(settings.moves_max), state.moves_left + earned)
@@ -153,14 +153,14 @@ def _ask(
     use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
     state = structs.replace(state, use=use)
     view = _view(state, settings, now, entitlements, ratios)
-    asked = structs.replace(
-        state.asked,
+    last = structs.replace(
+        state.last,
         time_ns=now.time_ns,
-        number=state.asked.number + 1,
+        number=state.last.number + 1,
         readings=now.readings,
-        cpu_s={key: fact.cpu_s for key, fact in now.known.items()},
+        cpu_s={key: fact.cpu_s for key, fact in now.history.items()},
     )
-    state = structs.replace(state, asked=asked)
+    state = structs.replace(state, last=last)
     return (
         _answered(state, view, now.readings)
         if view.asymmetric
@@ -181,7 +181,7 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
     moves = _moves(view.topology, places, readings)
     return structs.replace(
         state,
-        asked=structs.replace(state.asked, memory=decided.memory, early=decided.early),
+        last=structs.replace(state.last, memory=decided.memory, early=decided.early),
         places=places,
         placed=(state.placed | places.keys()) & readings.keys(),
         faults=0,
@@ -192,33 +192,26 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
 def _fault(state: PolicyState, exc: Exception) -> PolicyState:
     """The state with one more fault and unchanged places; drops the policy after too many."""
     name = state.policy.name
-    LOG.warning("policy %s gave no usable answer: %s", name, exc)
+    LOG.warning("policy %s returned an invalid plan: %s", name, exc)
     state = structs.replace(state, rejected=state.rejected + 1, faults=state.faults + 1)
     if state.faults < FAULTS_MAX:
         return state
     LOG.error("policy %s failed %d times in a row: using none", name, FAULTS_MAX)
-    asked = structs.replace(state.asked, memory=None, early=False)
-    return structs.replace(state, policy=NonePolicy(), asked=asked, places={}, faults=0)
+    last = structs.replace(state.last, memory=None, early=False)
+    return structs.replace(state, policy=NonePolicy(), last=last, places={}, faults=0)
 
 
-def with_places(
-    entitlements: Entitlements, places: Places, policy: str, topology: Topology
-) -> Entitlements:
+def with_places(entitlements: Entitlements, places: Places, policy: str) -> Entitlements:
     """The entitlements, with the places that the policy of this name chose for best effort."""
     reason = f"policy {policy}"
-    found = dict(entitlements)
+    placed = dict(entitlements)
     for key, place in places.items():
-        entitlement = found.get(key)
+        entitlement = placed.get(key)
         if entitlement is None or not placeable(entitlement) or not place & entitlement.allowed:
             continue
         pcpus = place & entitlement.allowed
-        quota = entitlement.quota
-        if quota is not None:
-            quota = quota.on(topology.only_type(pcpus))
-        found[key] = structs.replace(
-            entitlement, pcpus=pcpus, quota=quota, governed_by="policy", reason=reason
-        )
-    return found
+        placed[key] = structs.replace(entitlement, pcpus=pcpus, governed_by="policy", reason=reason)
+    return placed
 
 
 def let_go(entitlements: Entitlements, before: PolicyState, after: PolicyState) -> Entitlements:
@@ -249,15 +242,15 @@ def _view(
     vcpus = tuple(
         _vcpu(state, e, now, ratios[key]) for key, e in entitlements.items() if placeable(e)
     )
-    asked, moves_max = state.asked, settings.moves_max
+    last, moves_max = state.last, settings.moves_max
     return HostView(
         now.topology,
         vcpus,
         _free_cores(state, now.topology, entitlements),
-        asked.number,
+        last.number,
         settings.seed,
-        asked.memory,
-        max(0, now.time_ns - (asked.time_ns or now.time_ns)) / 1e9,
+        last.memory,
+        max(0, now.time_ns - (last.time_ns or now.time_ns)) / 1e9,
         settings.interval_s,
         None if moves_max is None else int(state.moves_left + _NOISE),
         frozenset(e.home.pcpu for e in entitlements.values() if e.home.pcpu is not None),
@@ -286,7 +279,7 @@ def _vcpu(
     ratios: tuple[float, float] | None,
 ) -> VcpuView:
     key = entitlement.key
-    reading, fact = now.readings[key], now.known[key]
+    reading, fact = now.readings[key], now.history[key]
     ran, wanted = ratios or (None, None)
     return VcpuView(
         key,
@@ -301,7 +294,7 @@ def _vcpu(
         fact.sampled,
         hinted_speedup(fact.hint, now.topology),
         state.demand.asleep(key),
-        _since(state.asked.cpu_s.get(key, ()), fact.cpu_s),
+        _since(state.last.cpu_s.get(key, ()), fact.cpu_s),
     )
 
 
@@ -310,8 +303,8 @@ def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] 
 
     ``None`` if they are unknown.
     """
-    before, reading = state.asked.readings.get(key), now.readings[key]
-    wall_ns = now.time_ns - (state.asked.time_ns or 0)
+    before, reading = state.last.readings.get(key), now.readings[key]
+    wall_ns = now.time_ns - (state.last.time_ns or 0)
     if before is None or wall_ns <= 0 or reading.run_ns < before.run_ns:
         return None
     ran = (reading.run_ns - before.run_ns) / wall_ns

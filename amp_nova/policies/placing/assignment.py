@@ -131,9 +131,8 @@ class _Assignment:
             return
         near = _Near(self.pcpus[p] for p in sorted(here))
         for key in sorted(newcomers, key=lambda k: (len(self.vcpus[k].allowed & here), k)):
-            found = self._nearest(key, near)
-            if found is not None:
-                self.put(key, found)
+            if (nearest := self._nearest(key, near)) is not None:
+                self.put(key, nearest)
 
     def _nearest(self, key: VcpuKey, near: "_Near") -> int | None:
         """The nearest pCPU with a free place, preferably without a vCPU of the same instance."""

@@ -146,23 +146,23 @@ def by_rank(shared: SharedCapacity, groups: Sequence[Group], even_ratio: float =
 
 def by_instance(shared: SharedCapacity) -> dict[str, list[VcpuView]]:
     """Active vCPUs by instance."""
-    found = defaultdict(list)
+    instances = defaultdict(list)
     for vcpu in shared.vcpus:
-        found[vcpu.key[0]].append(vcpu)
-    return dict(found)
+        instances[vcpu.key[0]].append(vcpu)
+    return dict(instances)
 
 
 def ranked_instances(shared: SharedCapacity, score: Score) -> list[Group]:
     """Instances by the mean score of their active vCPUs, highest first; unscored ones omitted."""
     means = []
     for name, vcpus in by_instance(shared).items():
-        known = [s for v in vcpus if (s := score(v)) is not None]
-        if known:
-            means.append((-math.fsum(known) / len(known), name, [v.key for v in vcpus]))
+        scores = [s for v in vcpus if (s := score(v)) is not None]
+        if scores:
+            means.append((-math.fsum(scores) / len(scores), name, [v.key for v in vcpus]))
     return [keys for _, _, keys in sorted(means)]
 
 
 def ranked_vcpus(shared: SharedCapacity, score: Score) -> list[Group]:
     """vCPUs by score, highest first, one in each group; unscored ones omitted."""
-    known = [(-s, v.key) for v in shared.vcpus if (s := score(v)) is not None]
-    return [[key] for _, key in sorted(known)]
+    scores = [(-s, v.key) for v in shared.vcpus if (s := score(v)) is not None]
+    return [[key] for _, key in sorted(scores)]

@@ -68,11 +68,11 @@ def update(view: HostView, before: object) -> dict[VcpuKey, DeficitAccount]:
 
     ``before``: the accounts that the last decision returned; anything else starts new ones.
     """
-    known = before if isinstance(before, dict) else {}
+    earlier = before if isinstance(before, dict) else {}
     zero = (0.0,) * len(view.topology.core_types)
     accounts = {}
     for vcpu in view.vcpus:
-        account = known.get(vcpu.key)
+        account = earlier.get(vcpu.key)
         if account is None or len(account.ran_s) != len(zero):
             account = DeficitAccount(zero, zero, zero)
         accounts[vcpu.key] = _with_interval(account, vcpu, view.elapsed_s)

@@ -23,7 +23,7 @@ Name = str | VcpuKey
 """The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
 
-class Instance(Struct, frozen=True):
+class InstanceView(Struct, frozen=True):
     """vCPUs whose progress counts as one."""
 
     vcpus: tuple[VcpuView, ...]
@@ -53,21 +53,21 @@ class Instance(Struct, frozen=True):
         return speed_over(types, self.alone, speedup) / math.fsum(self.alone)
 
 
-def instances(
+def instances_of(
     view: HostView,
     speedups: Mapping[VcpuKey, float | None],
     accounts: Accounts,
     *,
     per_vcpu: bool = False,
-) -> dict[Name, Instance]:
+) -> dict[Name, InstanceView]:
     """The instances of a host; with ``per_vcpu`` each vCPU counts as one instance."""
-    found: dict[Name, list[VcpuView]] = {}
+    by_name: dict[Name, list[VcpuView]] = {}
     for vcpu in sorted(view.vcpus, key=attrgetter("key")):
-        found.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
+        by_name.setdefault(vcpu.key if per_vcpu else vcpu.key[0], []).append(vcpu)
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
     counts: dict[frozenset[int], list[int]] = {}
     made = {}
-    for name, vcpus in found.items():
+    for name, vcpus in by_name.items():
         usable = vcpus[0].allowed
         if len(vcpus) > 1:
             usable = usable.union(*{v.allowed for v in vcpus})
@@ -82,5 +82,5 @@ def instances(
             and not any(accounts[v.key].tried for v in vcpus)
         )
         alone = alone_shares(counts[usable], 1.0 if untried else running)
-        made[name] = Instance(tuple(vcpus), speedup, running, alone, untried)
+        made[name] = InstanceView(tuple(vcpus), speedup, running, alone, untried)
     return made

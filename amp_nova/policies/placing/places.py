@@ -101,11 +101,11 @@ def _next(types: Sequence[_Places]) -> _Places:
 def usable_types(view: HostView, vcpus: Iterable[VcpuView]) -> dict[VcpuKey, frozenset[int]]:
     """Positions of the core types that each vCPU may use, slowest type first."""
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
-    known: dict[frozenset[int], frozenset[int]] = {}
-    found = {}
+    types_of: dict[frozenset[int], frozenset[int]] = {}
+    usable = {}
     for vcpu in vcpus:
-        if (types := known.get(vcpu.allowed)) is None:
+        if (types := types_of.get(vcpu.allowed)) is None:
             types = frozenset(at for at, ids in enumerate(pcpus) if ids & vcpu.allowed)
-            known[vcpu.allowed] = types
-        found[vcpu.key] = types
-    return found
+            types_of[vcpu.allowed] = types
+        usable[vcpu.key] = types
+    return usable

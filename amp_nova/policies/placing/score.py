@@ -23,8 +23,8 @@ Default = TypeVar("Default", float, None)
 
 def mean_known(values: Iterable[float | None], default: Default) -> float | Default:
     """The mean of the values that are known, ``default`` if none is."""
-    known = [v for v in values if v is not None]
-    return math.fsum(known) / len(known) if known else default
+    present = [v for v in values if v is not None]
+    return math.fsum(present) / len(present) if present else default
 
 
 def known_speedups(
@@ -110,14 +110,14 @@ def _ipcs(view: HostView) -> Mapping[VcpuKey, float]:
     A hint halfway between 1 and the hardware's speedup stands for the mean counted IPC, and other
     hints stand for IPCs in proportion.
     """
-    found = {v.key: ipc for v in view.vcpus if (ipc := _ipc_on_slowest(view, v)) is not None}
-    hints = {v.key: v.hint for v in view.vcpus if v.hint is not None and v.key not in found}
+    ipcs = {v.key: ipc for v in view.vcpus if (ipc := _ipc_on_slowest(view, v)) is not None}
+    hints = {v.key: v.hint for v in view.vcpus if v.hint is not None and v.key not in ipcs}
     if not hints:
-        return found
-    mean = mean_known(found.values(), 1.0)
+        return ipcs
+    mean = mean_known(ipcs.values(), 1.0)
     types = view.topology.core_types
     most = gain(types, len(types) - 1) or max(hints.values())
-    return found | {key: mean * hint / ((1.0 + most) / 2.0) for key, hint in hints.items()}
+    return ipcs | {key: mean * hint / ((1.0 + most) / 2.0) for key, hint in hints.items()}
 
 
 def gains(

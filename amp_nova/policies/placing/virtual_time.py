@@ -56,8 +56,8 @@ def advance(
     greatest of all. The two differ when some vCPUs stay on small cores for good, because they gain
     too little to be moved: their virtual times run ahead without limit.)
     """
-    known = [s for name, s in steps.items() if s is not None and name in before]
-    mean = math.fsum(known) / len(known) if known else 0.0
+    steps_s = [s for name, s in steps.items() if s is not None and name in before]
+    mean = math.fsum(steps_s) / len(steps_s) if steps_s else 0.0
     now = {
         name: before[name] + (mean if step is None else step)
         for name, step in steps.items()

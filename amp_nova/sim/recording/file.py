@@ -14,8 +14,7 @@ from amp_nova.accounting.slowdown import Recent, Shared
 from amp_nova.model import cpulist
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType, Topology
-from amp_nova.profiling.hints import hinted_speedup
-from amp_nova.profiling.speedup import Estimate
+from amp_nova.profiling.speedup import Estimate, hinted_speedup
 from amp_nova.sim.recording import behaviour, machine
 from amp_nova.sim.recording.behaviour import ASSUMED, DIGITS, FLAVOR, Gain
 from amp_nova.sim.recording.recorder import RecordedInstance, RecordedVcpu, Recording, better

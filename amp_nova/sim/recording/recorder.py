@@ -223,7 +223,7 @@ def better(one: Estimate | None, other: Estimate | None) -> Estimate | None:
 
 
 def _ipc(
-    names: Sequence[str], topology: Topology, entry: profiles.Entry
+    names: Sequence[str], topology: Topology, entry: profiles.ProfileEntry
 ) -> Iterator[tuple[str, float]]:
     """Instructions per cycle by core type, or without cycles what policies use instead."""
     for at, known in enumerate(entry.counters.types):

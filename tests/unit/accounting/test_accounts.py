@@ -7,12 +7,14 @@ import pytest
 from msgspec import structs
 
 from amp_nova.accounting.accounts import Accounts, advance, of_instance
-from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Booked, Conditions
+from amp_nova.accounting.delivery import CAUSES, RATIO_BUCKETS, Conditions
+from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Counts, Domain, DomainReading, Observation, VcpuReading
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests import hosts
 
 KEY = ("vm", 0)
+HALF = VcpuBooking(0, "pref_core", 0.5)
 approx = pytest.approx
 
 
@@ -48,7 +50,7 @@ def host():
 @pytest.fixture
 def accounts(host):
     """Books that know the terms and have seen the host once."""
-    accounts = Kept({KEY: Conditions(0, 2, 1.0, Booked(0.5))})
+    accounts = Kept({KEY: Conditions(0, 2, 1.0, HALF)})
     accounts.enter(host.observe())
     return accounts
 
@@ -171,7 +173,7 @@ def test_a_clock_that_leaps(accounts, host):
 def test_only_the_one_that_is_unwell_is_skipped(host):
     """One domain's bad counters do not touch another's account."""
     host.add("other")
-    accounts = Kept({(name, 0): Conditions(0, 2, 1.0, Booked(0.5)) for name in ("vm", "other")})
+    accounts = Kept({(name, 0): Conditions(0, 2, 1.0, HALF) for name in ("vm", "other")})
     accounts.enter(host.observe())
     host.wait()
     seen = host.observe()
@@ -194,7 +196,14 @@ def test_neighbours_on_the_same_core_cost_what_the_calibration_says():
         host.vcpu(name).pcpus = frozenset({number})
     accounts = Kept(
         {
-            (n, 0): Conditions(0, 1, 1.0, Booked(0.75), 0.0, CoreType("slow", smt_busy_factor=0.6))
+            (n, 0): Conditions(
+                0,
+                1,
+                1.0,
+                VcpuBooking(0, "pref_core", 0.75),
+                0.0,
+                CoreType("slow", smt_busy_factor=0.6),
+            )
             for n in host.domains
         }
     )
@@ -214,10 +223,12 @@ class TestSleepers:
     """vCPUs that did not run: their accounts are brought up to date when they are read."""
 
     CONDITIONS = (
-        Conditions(0, 2, 1.0, Booked(0.5), 0.1),
-        Conditions(1, 2, 2.0, Booked(0.25), 0.1),
-        Conditions(0, 2, 1.0, Booked(0.5, burst_s=2.0)),
-        Conditions(0, 2, 1.0, Booked(ips=1e9), core_type=CoreType("slow", nominal_ips=2e9)),
+        Conditions(0, 2, 1.0, HALF, 0.1),
+        Conditions(1, 2, 2.0, VcpuBooking(0, "pref_core", 0.25), 0.1),
+        Conditions(0, 2, 1.0, VcpuBooking(0, "pref_core", 0.75)),
+        Conditions(
+            0, 2, 1.0, VcpuBooking(0, "ips", ips=1e9), core_type=CoreType("slow", nominal_ips=2e9)
+        ),
         Conditions(0, 2, 1.0),
     )
     SUMS = ("cpu_s", "ref_s", "shortfall_ref_s", "balance")
@@ -270,7 +281,7 @@ class TestSleepers:
                     found, want = lazy.account(("vm", i)), eager.account(("vm", i))
                     for name in self.SUMS:
                         assert getattr(found, name) == approx(getattr(want, name)), name
-                    banked_ref_s = want.carried.banked_ref_s
-                    assert found.carried.banked_ref_s == approx(banked_ref_s)
+                    assert found.delivery.wall_s == approx(want.delivery.wall_s)
+                    assert found.delivery.owed_ref_s == approx(want.delivery.owed_ref_s)
                     assert found.recent.cpu_s == approx(want.recent.cpu_s)
                     assert found.recent.demand_s == approx(want.recent.demand_s)

@@ -7,12 +7,12 @@ from amp_nova.accounting.delivery import (
     CAUSES,
     RATIO_BUCKETS,
     Account,
-    Booked,
     Conditions,
     Ratios,
     add_idle,
     add_interval,
 )
+from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage, usage
 from amp_nova.model.topology import CoreType
 from tests.hosts import reading
@@ -26,7 +26,8 @@ def used(run_s=0.0, throttled_s=0.0, others_s=0.0, wall_s=1.0):
 
 
 def conditions(refcores=0.5, coefficient=1.0, position=0, types=2, edge_s=0.0):
-    return Conditions(position, types, coefficient, Booked(refcores), edge_s)
+    booking = VcpuBooking(0, "pref_core" if refcores else "best_effort", refcores)
+    return Conditions(position, types, coefficient, booking, edge_s)
 
 
 def on_core(refcores=0.5, **known):
@@ -48,122 +49,62 @@ def by_cause(account):
     return {cause: short_ref_s for cause, short_ref_s in found if short_ref_s > 1e-9}
 
 
-class TestFullDelivery:
-    def test_always_busy_and_throttled(self):
-        """A spinning vCPU that is held at its booking gets 100 %."""
-        account = added([used(run_s=0.5, throttled_s=0.5)] * 3)
+SPINS = used(run_s=0.5, throttled_s=0.5)
+SLOW_CLOCK = structs.replace(SPINS, clock_hz=1.6e9)
+SHARED = structs.replace(SPINS, siblings_busy_ratio=0.5)
+ALL_CAUSES = structs.replace(
+    used(run_s=0.5, others_s=0.2, throttled_s=0.3), clock_hz=1e9, siblings_busy_ratio=1.0
+)
+SMT = {"clock_hz": 2e9, "smt_busy_factor": 0.6}
 
-        assert account.last.ratio == approx(1.0)
-        assert account.last.refcores == approx(0.5)
-        assert sum(account.shortfall_ref_s) == approx(0.0)
 
-    def test_on_a_fast_core(self):
-        """CPU time counts coefficient times."""
-        account = added([used(run_s=0.25, throttled_s=0.75)] * 3, conditions(0.5, 2.0, 1))
+@pytest.mark.parametrize(
+    ("interval", "ran_under", "ratio", "short_ref_s"),
+    [
+        pytest.param(SPINS, conditions(), 1.0, {}, id="held at its booking"),
+        pytest.param(
+            used(run_s=0.25, throttled_s=0.75), conditions(0.5, 2.0, 1), 1.0, {}, id="fast core"
+        ),
+        pytest.param(used(run_s=0.2), conditions(), 1.0, {}, id="wants less than it booked"),
+        pytest.param(
+            used(run_s=0.25, throttled_s=0.25), conditions(), 1.0, {}, id="on half of the time"
+        ),
+        pytest.param(used(run_s=1.0), conditions(), 2.0, {}, id="soft, with idle capacity"),
+        pytest.param(used(run_s=0.005), conditions(), None, {}, id="idle"),
+        pytest.param(
+            used(run_s=0.5, others_s=0.5), conditions(), 1.0, {}, id="waited and got its booking"
+        ),
+        pytest.param(
+            used(run_s=0.2, others_s=0.8), conditions(), 0.4, {"contention": 0.9}, id="contention"
+        ),
+        pytest.param(used(run_s=1.0), conditions(1.5), 2 / 3, {"core_type": 1.5}, id="core type"),
+        pytest.param(
+            used(run_s=0.4, throttled_s=0.6), conditions(), 0.8, {"throttle": 0.3}, id="throttled"
+        ),
+        pytest.param(
+            SLOW_CLOCK, on_core(clock_hz=2e9), 0.8, {"frequency": 0.3}, id="a clock below nominal"
+        ),
+        pytest.param(SHARED, on_core(smt_busy_factor=0.6), 0.8, {"smt": 0.3}, id="busy siblings"),
+        pytest.param(
+            ALL_CAUSES,
+            on_core(1.5, **SMT),
+            0.1,
+            {"frequency": 0.75, "smt": 0.3, "core_type": 1.5, "contention": 0.6, "throttle": 0.9},
+            id="all causes: nothing is counted twice",
+        ),
+    ],
+)
+def test_what_is_owed_and_why_it_lacks(interval, ran_under, ratio, short_ref_s):
+    """Three equal seconds."""
+    account = added([interval] * 3, ran_under)
 
-        assert account.last.ratio == approx(1.0)
-        assert account.cpu_s == approx((0.0, 0.75))
-        assert account.ref_s == approx(1.5)
-
-    def test_one_that_wants_less_than_it_booked(self):
-        """20 % use of a 50 % booking: all it wanted was delivered."""
-        account = added([used(run_s=0.2)] * 3)
-
-        assert account.last.ratio == approx(1.0)
-        assert account.last.refcores == approx(0.2)
-        assert sum(account.shortfall_ref_s) == 0.0
-
-    def test_on_and_off(self):
-        """One second on, one off: while on it gets its booking, while off it is owed nothing."""
-        account = added([used(run_s=0.5, throttled_s=0.5), used()] * 3, window_s=6.0)
-
-        assert account.last.ratio == approx(1.0)
-        assert sum(account.shortfall_ref_s) == approx(0.0)
-
-    def test_on_and_off_within_an_interval(self):
-        """Half a second on at 50 %, then asleep: the same, seen through a coarser window."""
-        account = added([used(run_s=0.25, throttled_s=0.25)] * 3)
-
-        assert account.last.ratio == approx(1.0)
-
-    def test_soft_may_have_more(self):
-        """Idle capacity that was used beyond the booking shows as more than 1."""
-        account = added([used(run_s=1.0)] * 3)
-
-        assert account.last.ratio == approx(2.0)
-        assert sum(account.shortfall_ref_s) == 0.0
-
-    def test_idle_says_nothing(self):
-        """Without demand there is no ratio, rather than 1 or 0."""
-        account = added([used(run_s=0.005)] * 3)
-
-        assert account.window.wall_s == 0.0
-        assert account.last.ratio is None
-        assert account.last.refcores == approx(0.005)
+    assert account.last.ratio == (None if ratio is None else approx(ratio))
+    assert by_cause(account) == approx(short_ref_s)
+    assert account.ref_s == approx(3.0 * interval.run_s * ran_under.coefficient)
+    assert account.cpu_s[ran_under.position] == approx(3.0 * interval.run_s)
 
 
 class TestShortfall:
-    def test_by_contention(self):
-        """Others ran while it waited: it lacks what they took."""
-        account = added([used(run_s=0.2, others_s=0.8)] * 3)
-
-        assert account.last.ratio == approx(0.4)
-        assert by_cause(account) == approx({"contention": 0.9})
-
-    def test_by_core_type(self):
-        """1.5 reference cores on a core worth 1: half a second a second cannot be had there."""
-        account = added([used(run_s=1.0)] * 3, conditions(1.5))
-
-        assert account.last.ratio == approx(2 / 3)
-        assert by_cause(account) == approx({"core_type": 1.5})
-
-    def test_by_throttling(self):
-        """A limit that is lower than it should be."""
-        account = added([used(run_s=0.4, throttled_s=0.6)] * 3)
-
-        assert account.last.ratio == approx(0.8)
-        assert by_cause(account) == approx({"throttle": 0.3})
-
-    def test_nothing_is_counted_twice(self):
-        """Too slow a core, on which others ran too, and a limit besides: the sum is what lacks."""
-        account = added(
-            [used(run_s=0.5, others_s=0.2, throttled_s=0.3)] * 3, conditions(refcores=1.5)
-        )
-
-        lacks = 3 * (1.5 - 0.5)
-        assert sum(account.shortfall_ref_s) == approx(lacks)
-        assert by_cause(account) == approx({"core_type": 1.5, "contention": 0.6, "throttle": 0.9})
-
-    def test_by_a_clock_below_the_nominal_one(self):
-        """The limit gave all its CPU time, at four fifths of the clock; neighbours took no part."""
-        slow = structs.replace(used(run_s=0.5, throttled_s=0.5), clock_hz=1.6e9)
-        account = added([slow] * 3, on_core(clock_hz=2e9))
-
-        assert account.last.ratio == approx(0.8)
-        assert by_cause(account) == approx({"frequency": 0.3})
-        assert account.ref_s == approx(1.5)
-
-    def test_by_busy_siblings(self):
-        """Half of the time another thread of the core was busy, which costs 0.4 of the speed."""
-        shared = structs.replace(used(run_s=0.5, throttled_s=0.5), siblings_busy_ratio=0.5)
-        account = added([shared] * 3, on_core(smt_busy_factor=0.6))
-
-        assert account.last.ratio == approx(0.8)
-        assert by_cause(account) == approx({"smt": 0.3})
-
-    def test_every_cause_has_its_own_part(self):
-        """All five at once add up to what lacks."""
-        bad = used(run_s=0.5, others_s=0.2, throttled_s=0.3)
-        bad = structs.replace(bad, clock_hz=1e9, siblings_busy_ratio=1.0)
-        ran_under = on_core(1.5, clock_hz=2e9, smt_busy_factor=0.6)
-
-        parts = by_cause(added([bad] * 3, ran_under))
-
-        assert parts == approx(
-            {"frequency": 0.75, "smt": 0.3, "core_type": 1.5, "contention": 0.6, "throttle": 0.9}
-        )
-        assert sum(parts.values()) == approx(3 * (1.5 - 0.5 * 0.5 * 0.6))
-
     @pytest.mark.parametrize(
         ("clock_hz", "nominal_hz"), [(None, 2e9), (1e9, None), (1.97e9, 2e9), (3e9, 2e9)]
     )
@@ -174,13 +115,6 @@ class TestShortfall:
 
         assert account.last.ratio == approx(1.0)
         assert by_cause(account) == {}
-
-    def test_contention_within_the_booking_only(self):
-        """It waited long and got its booking all the same: nothing lacks."""
-        account = added([used(run_s=0.5, others_s=0.5)] * 3)
-
-        assert account.last.ratio == approx(1.0)
-        assert sum(account.shortfall_ref_s) == approx(0.0)
 
     def test_a_burst_cut_by_the_interval_is_no_shortfall(self):
         """Up to one period's capacity is carried over before it counts."""

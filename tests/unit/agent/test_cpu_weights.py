@@ -3,7 +3,6 @@
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.control.context import Terms
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
 from tests.hosts import FakeHost
@@ -36,15 +35,36 @@ def test_best_effort_has_the_least_weight_beside_a_booking():
     assert loop.cycle().totals.writes == writes
 
 
-def test_without_bookings_nothing_is_written():
-    """Among best-effort instances alone, each keeps the weight it has."""
-    host = host_with(one=None, two=None)
-    host.domains["two"].cpu_weight = 300
+@pytest.mark.parametrize(
+    ("specs", "before", "after"),
+    [
+        ({"one": None, "two": None}, {"two": 300}, {"one": 100, "two": 300}),
+        ({"vm": HALF, "free": None}, {"vm": 0, "free": 0}, {"vm": 500, "free": 5}),
+        ({"vm": HALF, "free": None}, {"vm": 5, "free": 300}, {"vm": 500, "free": 5}),
+        ({"vm": HALF, "weighted": None}, {"weighted": None}, {"vm": 500, "weighted": None}),
+    ],
+    ids=["no booking", "idle class of an older agent", "others", "has shares of its own"],
+)
+def test_weights_depend_on_bookings_alone(specs, before, after):
+    """Any earlier weight is replaced beside bookings, unless it is not amp-nova's to set."""
+    host = host_with(**specs)
+    for name, weight in before.items():
+        host.domains[name].cpu_weight = weight
 
-    report = Loop(host, host).cycle()
+    Loop(host, host).cycle()
 
-    assert weights(host) == {"one": 100, "two": 300}
-    assert report.totals.writes == 0
+    assert weights(host) == after
+
+
+def test_a_paused_instance_keeps_its_weight():
+    """And one with a booked vCPU has the weight of a booking for all of them."""
+    host = host_with(paused=None)
+    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2)
+    host.paused = {"paused": "paused by an operator"}
+
+    Loop(host, host).cycle()
+
+    assert weights(host) == {"paused": 100, "mixed": 1000}
 
 
 def test_when_the_last_booking_goes_best_effort_has_the_default_again():
@@ -71,18 +91,6 @@ def test_a_new_agent_gives_the_default_back_too():
     assert weights(host) == {"one": 100, "two": 100, "three": 100}
 
 
-@pytest.mark.parametrize("before", [0, 5, 100, 300])
-def test_any_weight_is_replaced_beside_bookings(before):
-    """That of the idle class of an older agent, too."""
-    host = host_with(booked=HALF, free=None)
-    for domain in host.domains.values():
-        domain.cpu_weight = before
-
-    Loop(host, host).cycle()
-
-    assert weights(host) == {"booked": 500, "free": 5}
-
-
 def test_an_over_booked_instance_has_the_least_weight():
     """The one that found no capacity takes nothing from the one that did."""
     host = host_with(first={"pref_core": "1", "core_type": "slow"})
@@ -98,27 +106,6 @@ def test_an_over_booked_instance_has_the_least_weight():
     assert weights(host)["first"] == 500
 
 
-def test_an_instance_with_a_booked_vcpu_has_the_weight_of_a_booking():
-    """One booked vCPU is enough: the weight is that of the whole instance."""
-    host = FakeHost()
-    host.add("mixed", {"pref_core.0": "0.5"}, vcpus=2)
-
-    Loop(host, host).cycle()
-
-    assert weights(host) == {"mixed": 1000}
-
-
-def test_paused_instances_and_those_with_shares_of_their_own_are_left_alone():
-    """Where the weight is not ours to set, it is not set."""
-    host = host_with(booked=HALF, paused=None, weighted=None)
-    host.paused = {"paused": "paused by an operator"}
-    host.domains["weighted"].cpu_weight = None
-
-    Loop(host, host).cycle()
-
-    assert weights(host) == {"booked": 500, "paused": 100, "weighted": None}
-
-
 def test_dedicated_instances_are_left_alone():
     """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
     host = FakeHost()
@@ -130,15 +117,6 @@ def test_dedicated_instances_are_left_alone():
     Loop(host, host).cycle()
 
     assert weights(host) == {"booked": 500, "dedicated": 100, "beside": 10}
-
-
-def test_without_enforcement_no_weight_is_set():
-    """Where bookings are only accounted, nothing has precedence."""
-    host = host_with(booked=HALF, free=None)
-
-    Loop(host, host, Settings(terms=Terms(enforce=False))).cycle()
-
-    assert weights(host) == {"booked": 100, "free": 100}
 
 
 def test_a_dry_run_tells_the_weights_and_changes_nothing():

@@ -1,14 +1,12 @@
 """The fast loop over a FAKE host whose counters do what a test needs."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
 from amp_nova.agent import fast_loop as fast_loop_
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target
 from amp_nova.control import ips_controller
-from amp_nova.control.ips_controller import Terms
+from amp_nova.control.ips_controller import IpsTerms
 from amp_nova.model.allocation import Failure
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Sample
@@ -60,20 +58,45 @@ class Counters:
         return {k: self.refuse[k] for k in limits if k in self.refuse}
 
 
-def target(booked, limit=HALF, core_type="slow", nominal_ips=R):
-    return Target(Terms(booked * R), limit, core_type, nominal_ips)
+def target(booked, core_type="slow", nominal_ips=R):
+    return Target(IpsTerms(booked * R), core_type, nominal_ips)
 
 
-def fast_loop(counters):
-    """A fast loop that follows nothing yet."""
-    return FastLoop(counters, counters, IpsSettings())
+class Running:
+    """A fast loop with its part of the control loop's state: limits in force, and counts."""
+
+    def __init__(self, counters):
+        self.counters = counters
+        self.fast = FastLoop(counters, counters, IpsSettings())
+        self.tick_s = self.fast.tick_s
+        self.limits, self.writes, self.failed = {}, 0, []
+
+    def follow(self, **booked):
+        """Follow the vCPUs that book these parts of ``R``; the limits in force are observed."""
+        keys = {"vm": KEY, "other": OTHER}
+        self.hand_over({keys[name]: target(part) for name, part in booked.items()})
+
+    def hand_over(self, targets):
+        self.limits = {key: self.counters.limits[key] for key in targets}
+        self.fast.follow(targets, self.limits)
+
+    def _add(self, throttled):
+        self.limits |= throttled.limits
+        self.writes += len(throttled.limits)
+        self.failed += throttled.failures.values()
+
+    def tick(self, ticks=1):
+        self._add(self.fast.tick(self.limits, ticks))
+
+    def finish(self):
+        self._add(self.fast.finish(self.limits))
 
 
 def running(booked=0.3, *, for_s=2.0, **more):
     """A loop that has followed one vCPU for a while."""
     counters = Counters(KEY, **more)
-    loop = fast_loop(counters)
-    loop.follow({KEY: target(booked)})
+    loop = Running(counters)
+    loop.follow(vm=booked)
     delivered(loop, counters, for_s)
     return loop, counters
 
@@ -134,16 +157,16 @@ def test_ticks_that_would_do_nothing_can_be_left_out():
     counters.samples[OTHER] = Sample(counters.now_ns, 0, 0, 0)
     counters.rate[OTHER], counters.wants[OTHER], counters.limits[OTHER] = R, True, HALF
     loop.tick()
-    loop.follow({KEY: target(0.3, counters.limits[KEY]), OTHER: target(0.2)})
+    loop.follow(vm=0.3, other=0.2)
     delivered(loop, counters, 2.0 * fast_loop_.ALERT_FIRST_S)
-    counters.let(loop.next_tick * loop.tick_s)
-    loop.tick(loop.next_tick)
+    counters.let(loop.fast.next_tick * loop.tick_s)
+    loop.tick(loop.fast.next_tick)
     before, periods = counters.samples[KEY].instructions, 100
 
     for _ in range(periods):
-        assert loop.next_tick == ips_controller.TICKS
-        counters.let(loop.next_tick * loop.tick_s)
-        loop.tick(loop.next_tick)
+        assert loop.fast.next_tick == ips_controller.TICKS
+        counters.let(loop.fast.next_tick * loop.tick_s)
+        loop.tick(loop.fast.next_tick)
 
     done = counters.samples[KEY].instructions - before
     assert done / (periods * 0.1) == pytest.approx(0.3 * R, rel=0.001)
@@ -153,8 +176,8 @@ def test_every_vcpu_has_its_own_booking():
     """Two vCPUs of one instance, at different rates."""
     counters = Counters(KEY, OTHER)
     counters.rate[OTHER] = 0.7 * R
-    loop = fast_loop(counters)
-    loop.follow({KEY: target(0.2), OTHER: target(0.6)})
+    loop = Running(counters)
+    loop.follow(vm=0.2, other=0.6)
     delivered(loop, counters, 1.0)
     before = counters.samples[OTHER].instructions
 
@@ -219,24 +242,19 @@ def test_a_hot_plugged_vcpu_is_followed_from_then_on():
     loop, counters = running()
     counters.samples[OTHER] = Sample(counters.now_ns, 0, 0, 0)
     counters.rate[OTHER], counters.wants[OTHER], counters.limits[OTHER] = R, True, HALF
-    both = {
-        KEY: replace(target(0.3), limit=counters.limits[KEY]),
-        OTHER: target(0.1),
-    }
-    loop.follow(both)
+    loop.follow(vm=0.3, other=0.1)
 
     assert delivered(loop, counters, 2.0, OTHER) == pytest.approx(0.1 * R, rel=0.01)
     assert delivered(loop, counters, 1.0, KEY) == pytest.approx(0.3 * R, rel=0.001)
-    loop.follow({})
-    assert not loop.active
-    assert loop.limits == {}
+    loop.follow()
+    assert not loop.fast.active
 
 
 def test_a_limit_that_somebody_else_wrote_is_corrected():
     """The limit in force counts, not the last one written."""
     loop, counters = running()
     counters.limits[KEY] = Bandwidth(16_000, 20_000)
-    loop.follow({KEY: replace(target(0.3), limit=counters.limits[KEY])})
+    loop.follow(vm=0.3)
 
     delivered(loop, counters, 0.5)
 
@@ -247,11 +265,11 @@ def test_a_failed_write_is_retried():
     """It is counted, and the limit in force is known."""
     counters = Counters(KEY)
     counters.refuse = {KEY: Failure("refused", "no")}
-    loop = fast_loop(counters)
-    loop.follow({KEY: target(0.1)})
+    loop = Running(counters)
+    loop.follow(vm=0.1)
     delivered(loop, counters, 1.0)
     assert loop.limits == {KEY: HALF}
-    assert loop.failed["refused"] >= 5
+    assert len(loop.failed) >= 5
     assert loop.writes == 0
 
     counters.refuse = {}
@@ -267,7 +285,7 @@ def test_a_move_to_another_core_type_costs_little(gain):
     share = counters.limits[KEY].cores
     counters.limits[KEY] = ips_controller.limit(share / 2)
     counters.rate[KEY] = R * gain
-    loop.follow({KEY: Target(Terms(0.3 * R), counters.limits[KEY], "fast", 2 * R)})
+    loop.hand_over({KEY: target(0.3, "fast", 2 * R)})
 
     assert delivered(loop, counters, 1.0) == pytest.approx(0.3 * R, rel=0.03)
 
@@ -276,8 +294,8 @@ def test_a_restart_continues_from_the_limit_in_force():
     """A new loop that finds the last one's limit writes nothing."""
     _, counters = running()
     written = len(counters.written)
-    loop = fast_loop(counters)
-    loop.follow({KEY: target(0.3, limit=counters.limits[KEY])})
+    loop = Running(counters)
+    loop.follow(vm=0.3)
 
     assert delivered(loop, counters, 5.0) == pytest.approx(0.3 * R, rel=0.002)
     assert len(counters.written) == written

@@ -127,22 +127,6 @@ def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
     assert work.on("a") == HOME
 
 
-def test_affinity_is_set_once(work):
-    """Nothing is written while nothing changes."""
-    work.host.add("a", cpu=0.79, network=0.5)
-    work.run(20)
-    assert len(work.host.moved) == 1
-
-
-def test_usage_around_100_percent_does_not_flap(work):
-    """Between 90 and 105 % nothing moves."""
-    work.host.add("a", cpu=0.5, network=0.5)
-    for count in range(40):
-        work.host.use["a"] = (0.5, 0.54 if count % 2 else 0.42)
-        work.run()
-    assert work.host.moved == []
-
-
 def test_sensitive_io_can_be_kept_on_fast_cores():
     """``io_sensitive = fast``: sensitive I/O stays off slow cores."""
     work = Work(sensitive_fast=True)
@@ -335,14 +319,3 @@ def test_without_libvirt_it_waits(work):
     work.host.available = True
     work.run(3)
     assert work.on() == SLOW
-
-
-def test_series_end_with_their_instance(work):
-    """At once, not after the next interval."""
-    work.host.add("a", cpu=0.79, network=0.5)
-    work.run(1)
-    (domain,) = work.work.report.domains
-    name = "amp_instance_io_insensitive"
-
-    assert [k for k in work.samples() if k[0] == name]
-    assert not [k for k in work.samples(gone=[domain.reading.resource]) if k[0] == name]

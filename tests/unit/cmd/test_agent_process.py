@@ -201,7 +201,7 @@ def test_libvirt_that_is_down_is_waited_for(agent):
 
     agent.until_notified("WATCHDOG=1", "STATUS=waiting for libvirt")
     assert "amp_hypervisor_up 0.0" in agent.metrics()
-    assert agent.log.count("it is tried again until it answers") == 1
+    assert agent.log.count("; retrying: ") == 1
     assert agent.stop() == 0
 
 

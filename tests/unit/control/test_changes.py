@@ -1,88 +1,62 @@
-"""From what is in force to what vCPUs are entitled to."""
+"""From what is in force to what vCPUs are entitled to, and what is safe without an agent."""
 
-from amp_nova.control.changes import change, changes
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amp_nova.agent.loop import Loop
+from amp_nova.control.changes import AS_FOUND, LEFT_ALONE, change, changes, safe_state
+from amp_nova.control.context import Home, Share
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.model.allocation import (
-    Allocation,
-    Failure,
-    Outcome,
-    Step,
-    in_force,
-)
+from amp_nova.model.allocation import Allocation, Failure, Outcome, Step, in_force
+from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.hosts import FakeHost, allocations, limit
 
 KEY = ("vm", 0)
+SLOW, FAST = frozenset({0, 1}), frozenset({2})
+COUNTED = Topology(
+    (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=4e9)),
+    tuple(PCpu(i, "fast" if i in FAST else "slow") for i in (0, 1, 2)),
+    "slow",
+    "test",
+)
 
 
-def now_at(pcpus, bandwidth=None):
-    """What is in force for one vCPU."""
-    return Allocation(frozenset(pcpus), bandwidth)
+@pytest.mark.parametrize(
+    ("now", "wanted", "steps"),
+    [
+        ((SLOW, limit(0.5)), (SLOW, Quota(limit(0.5))), ()),  # a write would refill the bandwidth
+        ((SLOW, limit(0.5)), (SLOW, None), ()),
+        ((SLOW, limit(0.5)), (FAST, None), (Step(pcpus=FAST),)),
+        ((SLOW, limit(0.5)), (None, Quota(limit(0.5))), ()),
+        (
+            (SLOW, limit(0.8)),
+            (FAST, Quota(limit(0.4))),
+            (Step(bandwidth=limit(0.4)), Step(pcpus=FAST)),
+        ),
+        (
+            (FAST, limit(0.4)),
+            (SLOW, Quota(limit(0.8))),
+            (Step(pcpus=SLOW), Step(bandwidth=limit(0.8))),
+        ),
+        ((SLOW, limit(0.5, 20_000)), (SLOW, Quota(limit(0.5))), (Step(bandwidth=limit(0.5)),)),
+    ],
+)
+def test_only_what_differs_is_written_in_an_order_that_never_gives_too_much(now, wanted, steps):
+    """The properties show the order from any state to any other."""
+    made = change(Allocation(*now), Entitlement(KEY, VcpuBooking(0), SLOW | FAST, *wanted))
 
-
-def entitlement(pcpus=(0, 1), **rest):
-    kept = None if pcpus is None else frozenset(pcpus)
-    return Entitlement(KEY, VcpuBooking(0), frozenset({0, 1, 2}), kept, **rest)
-
-
-class TestChange:
-    def test_nothing_to_do(self):
-        """What holds is not written again: the write would refill the bandwidth."""
-        now = now_at([0, 1], bandwidth=limit(0.5))
-
-        assert change(now, entitlement(quota=Quota(limit(0.5)))) is None
-
-    def test_a_limit_that_is_not_ours(self):
-        """A grant that does not limit leaves whatever limit there is."""
-        now = now_at([0, 1], bandwidth=limit(0.5))
-
-        assert change(now, entitlement()) is None
-        assert change(now, entitlement([2])).steps == (Step(pcpus=frozenset({2})),)
-
-    def test_the_limit_is_lowered_before_a_move(self):
-        """From a slow to a fast core: in between it has too little, never too much."""
-        now = now_at([0, 1], bandwidth=limit(0.8))
-
-        steps = change(now, entitlement([2], quota=Quota(limit(0.4)))).steps
-
-        assert steps == (Step(bandwidth=limit(0.4)), Step(pcpus=frozenset({2})))
-
-    def test_the_limit_is_raised_after_a_move(self):
-        """From a fast to a slow core."""
-        now = now_at([2], bandwidth=limit(0.4))
-
-        steps = change(now, entitlement([0], quota=Quota(limit(0.8)))).steps
-
-        assert steps == (Step(pcpus=frozenset({0})), Step(bandwidth=limit(0.8)))
-
-    def test_no_limit_is_the_highest(self):
-        """To limit one that had no limit comes first; to free one comes last."""
-        free, limited = now_at([0]), now_at([0], bandwidth=limit(0.5))
-
-        first = change(free, entitlement([2], quota=Quota(limit(0.5)))).steps
-        last = change(limited, entitlement([2], quota=Quota(None))).steps
-
-        assert first[0] == Step(bandwidth=limit(0.5))
-        assert last[-1] == Step(bandwidth=None)
-
-    def test_another_period_is_another_limit(self):
-        """The same share in longer runs is a change, of one write."""
-        now = now_at([0, 1], bandwidth=limit(0.5, 20_000))
-
-        steps = change(now, entitlement(quota=Quota(limit(0.5, 100_000)))).steps
-
-        assert steps == (Step(bandwidth=limit(0.5, 100_000)),)
-
-    def test_wherever_it_is(self):
-        """An entitlement without pCPUs leaves the affinity alone."""
-        assert change(now_at([1]), entitlement(None)) is None
+    assert (made.steps if made else ()) == steps
 
 
 def test_the_cpu_weight_is_set_once_for_an_instance():
     """Where it is set already, or not ours to set, there is nothing to do."""
     host = FakeHost()
     host.add("vm", vcpus=2)
-    wanted = {("vm", i): entitlement(None, cpu_weight=10) for i in range(2)}
+    wanted = {
+        ("vm", i): Entitlement(("vm", i), VcpuBooking(i), SLOW, cpu_weight=10) for i in range(2)
+    }
 
     now = allocations(host.observe())
 
@@ -108,3 +82,73 @@ def test_what_is_in_force_after_changes():
 
     assert (now["vm", 0].pcpus, now["vm", 0].bandwidth) == ({2}, limit(0.5))
     assert now["vm", 1] == before["vm", 1]
+
+
+def recorded(specs, **more):
+    """What the loop hands to the writer for an instance of one vCPU."""
+    host = FakeHost()
+    host.add("vm", specs, **more)
+    host.add("other", {"pref_core": "0.1"})
+    cycle = Loop(host, host).cycle()
+    return cycle.changes.safe.get(KEY)
+
+
+@given(st.floats(0.01, 2.0), st.sampled_from(["hard", "soft"]))
+def test_a_booking_in_reference_cores_has_the_right_limit_on_every_core_type(refcores, limit):
+    """CPU time times coefficient is what was booked, as exactly as the kernel's units allow."""
+    safe = recorded({"pref_core": f"{refcores:.3f}", "limit": limit})
+
+    booked = float(f"{refcores:.3f}")
+    assert [pcpus for pcpus, _ in safe.limits] == [SLOW, FAST]
+    for (_, bandwidth), coefficient in zip(safe.limits, (1.0, 2.0), strict=True):
+        if bandwidth is None:
+            assert booked / coefficient >= 1.0 - 1e-9
+        else:
+            assert bandwidth.cores * coefficient == pytest.approx(booked, rel=1e-3)
+    assert safe.pcpus in (SLOW, FAST)
+
+
+def test_a_booking_in_ips_falls_back_to_the_nominal_limit():
+    """On each core type, whatever the controller's limit is at this moment."""
+    entitlement = Entitlement(
+        KEY,
+        VcpuBooking(0, "ips", ips=5e8),
+        SLOW | FAST,
+        SLOW,
+        governed_by="ips",
+        home=Home("slow", 0, 0.5),
+        share=Share(0.5, follows="counts"),
+    )
+
+    limits = safe_state(entitlement, COUNTED).limits
+
+    assert [(pcpus, limit.cores) for pcpus, limit in limits] == [
+        (SLOW, pytest.approx(0.5)),
+        (FAST, pytest.approx(0.125)),
+    ]
+
+
+def test_best_effort_that_a_policy_placed_gets_what_was_found():
+    """Not the pCPUs that a policy chose at some moment."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, FAST, governed_by="policy")
+
+    assert safe_state(entitlement, COUNTED) == AS_FOUND
+
+
+def test_best_effort_that_only_has_a_weight_needs_nothing():
+    """The weight, which it has because of the other instance's booking, is right without agent."""
+    assert recorded({}) is None
+
+
+def test_the_core_type_that_a_flavor_asks_for_stays():
+    """Without a limit."""
+    safe = recorded({"core_type": "slow"})
+
+    assert (safe.pcpus, safe.limits) == (SLOW, ())
+
+
+def test_what_is_paused_is_left_alone():
+    """It is not amp-nova's to change, dead or alive."""
+    entitlement = Entitlement(KEY, VcpuBooking(0), SLOW | FAST, governed_by="excluded")
+
+    assert safe_state(entitlement, COUNTED) == LEFT_ALONE

@@ -1,15 +1,16 @@
-"""What every vCPU is promised, and what is said when that cannot be kept."""
+"""What every vCPU is entitled to, and what is said if that cannot be enforced."""
 
 import pytest
-from msgspec import structs
 
-from amp_nova.control.context import Context, Current, Terms
-from amp_nova.control.entitlement import Quota, entitle
-from amp_nova.control.homes import Instance, VcpuFacts, pack
+from amp_nova.control import limit
+from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
+from amp_nova.control.entitlement import entitle
+from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import VcpuBooking, parse
 from amp_nova.model.bandwidth import Bandwidth
-from amp_nova.model.topology import CoreType
-from tests.hosts import limit, reading, topology
+from tests.hosts import reading, topology
+
+UNKNOWN_SPEED = topology({"slow": (2, None), "fast": (1, None)})
 
 
 def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
@@ -22,336 +23,239 @@ def domain(resource="vm", readings=None, excluded=None, vcpus=None, **specs):
     return Instance(resource, booking, tuple(facts), excluded)
 
 
-def entitled(*instances, host=None, current=None, **terms):
+def entitled(*instances, host=None, **terms):
     """All entitlements on the usual host: two slow pCPUs (0, 1), one fast (2)."""
     host, terms = host or topology(), Terms(**terms)
-    packed = pack(instances, host, terms.reserve_ratio, terms.one_pcpu, {})
-    return entitle(instances, Context(host, terms, packed, current or {}))
+    context = Context(host, terms, pack(instances, host, terms, {}))
+    return limit.steady(entitle(instances, context), host, terms, speeds_vary=False).entitlements
 
 
-def only(instance, **rest):
+def only(instance, **given):
     """The entitlement of the only vCPU of an instance."""
-    (entitlement,) = entitled(instance, **rest).values()
+    (entitlement,) = entitled(instance, **given).values()
     return entitlement
 
 
-class TestBooked:
-    def test_on_a_slow_core(self):
-        """Half a reference core is half of a slow pCPU, and the grant says why."""
-        entitlement = only(domain(pref_core="0.5"))
+@pytest.mark.parametrize(
+    ("specs", "pcpus", "cores"),
+    [
+        ({"pref_core": "0.5"}, {0, 1}, 0.5),
+        ({"pref_core": "1.5"}, {2}, 0.75),
+        ({"pref_core": "2"}, {2}, None),  # one vCPU cannot use more than one pCPU
+        ({"pref_core": "0.5", "limit": "soft"}, {0, 1}, None),  # nobody booked the rest
+    ],
+)
+def test_a_booking_is_a_share_of_the_slowest_core_type_that_suffices(specs, pcpus, cores):
+    """The share depends on the coefficient; an earlier limit is removed if there is none now."""
+    entitlement = only(domain(**specs))
 
-        assert entitlement.core_type == "slow"
-        assert entitlement.pcpus == {0, 1}
-        assert entitlement.governed_by == "booking"
-        assert entitlement.quota.bandwidth.cores == 0.5
-        assert entitlement.reason == "0.5 refcores / 1 on slow"
-        assert entitlement.note is None
-        assert entitlement.booking == VcpuBooking(0, "pref_core", refcores=0.5)
-
-    def test_on_a_fast_core(self):
-        """1.5 reference cores are three quarters of a core that is twice as fast."""
-        entitlement = only(domain(pref_core="1.5"))
-
-        assert entitlement.pcpus == {2}
-        assert entitlement.quota.bandwidth.cores == 0.75
-
-    def test_the_period_is_the_same_on_every_type(self):
-        """So a move between types is one write of the quota."""
-        slow = only(domain(pref_core="0.1", core_type="slow")).quota.bandwidth
-        fast = only(domain(pref_core="0.1", core_type="fast")).quota.bandwidth
-
-        assert slow == Bandwidth(10_000, 100_000)
-        assert fast == Bandwidth(5_000, 100_000)
-
-    def test_a_whole_core_has_no_limit(self):
-        """One vCPU cannot use more than one pCPU: but whatever limit there was is taken away."""
-        entitlement = only(domain(pref_core="2"))
-
-        assert entitlement.governed_by == "booking"
-        assert entitlement.quota.bandwidth is None
-
-    def test_soft_has_all_that_nobody_booked(self):
-        """At least what is booked: room is kept, and where it is alone nothing is taken."""
-        entitlement = only(domain(pref_core="0.5", limit="soft"))
-
-        assert (entitlement.core_type, entitlement.home.pcpu is not None) == ("slow", True)
-        assert entitlement.governed_by == "booking"
-        assert entitlement.quota.bandwidth is None
-        assert entitlement.reason.endswith("soft")
-
-    def test_one_pcpu(self):
-        """Where the operator wants that, the vCPU is tied to the pCPU it was packed onto."""
-        entitlement = only(domain(pref_core="1.5"), one_pcpu=True)
-
-        assert entitlement.pcpus == {entitlement.home.pcpu} == {2}
-
-    def test_one_pcpu_is_kept(self):
-        """A newcomer that would be packed first does not shuffle those that are there."""
-        old = [domain(f"old{i}", [reading(pcpus=[1 - i])], pref_core="0.2") for i in range(2)]
-        new = domain("new", [reading(allowed=[0, 1], pcpus=[0, 1])], pref_core="0.7")
-
-        found = entitled(new, *old, one_pcpu=True)
-
-        assert [found[f"old{i}", 0].pcpus for i in range(2)] == [{1}, {0}]
-
-    def test_stays_within_what_nova_allows(self):
-        """The grant never leaves the pCPUs of the instance's own pinning."""
-        entitlement = only(domain(readings=[reading(pcpus=[1], allowed=[1])], pref_core="0.5"))
-
-        assert entitlement.pcpus == {1}
-
-    def test_vcpus_of_one_domain_may_need_different_types(self):
-        """An AMP VM: a slow and a fast vCPU in one instance, the third unlimited."""
-        found = entitled(
-            domain(readings=[reading(i) for i in range(3)], pref_core__0="0.5", pref_core__1="2")
-        )
-
-        assert [found["vm", i].core_type for i in range(3)] == ["slow", "fast", None]
-        unbooked = found["vm", 2]
-        assert (sorted(unbooked.pcpus), unbooked.quota.bandwidth) == ([0, 1], None)
-
-    def test_three_core_types(self):
-        """Everybody gets the slowest type that suffices."""
-        host = topology({"little": (1, 1.0), "middle": (1, 1.6), "big": (1, 2.4)})
-        asks = {"0.9": "little", "1.5": "middle", "2": "big"}
-        domains = [domain(ask, [reading(allowed=[0, 1, 2])], pref_core=ask) for ask in asks]
-
-        found = entitled(*domains, host=host)
-
-        assert {ask: found[ask, 0].core_type for ask in asks} == asks
-        assert found["1.5", 0].quota.bandwidth.cores == pytest.approx(1.5 / 1.6, rel=0.001)
-
-    def test_tiny_bookings_say_what_they_get(self):
-        """Below the kernel's least limit the vCPU gets more than it booked, and that is said."""
-        entitlement = only(domain(pref_core="0.0001"))
-
-        assert entitlement.quota.bandwidth == Bandwidth(1_000, 1_000_000)
-        assert entitlement.note == (
-            "may use 0.001 refcores: the kernel accepts no limit as low as its booking"
-        )
-        assert only(domain(pref_core="0.002")).note is None
-
-    def test_the_tiniest_booking_is_survived(self):
-        """A number that hardly is one crashes nothing."""
-        assert only(domain(pref_core="0." + "0" * 309 + "1")).quota.bandwidth.quota_us == 1_000
+    assert entitlement.pcpus == pcpus
+    assert entitlement.governed_by == "booking"
+    quota = entitlement.quota.bandwidth
+    assert (None if quota is None else quota.cores) == cores
+    assert entitlement.note is None
 
 
-class TestOverBooked:
-    def test_no_room(self):
-        """The one that is left out shares a core type that is fast enough, and is told."""
-        domains = [domain(str(i), pref_core="0.9") for i in range(5)]
+def test_an_entitlement_says_why():
+    """The booking, the coefficient and the core type; whether the limit is soft."""
+    entitlement = only(domain(pref_core="0.5"))
 
-        found = entitled(*domains).values()
+    assert entitlement.reason == "0.5 refcores / 1 on slow"
+    assert entitlement.booking == VcpuBooking(0, "pref_core", refcores=0.5)
+    assert only(domain(pref_core="0.5", limit="soft")).reason.endswith("soft")
 
-        (left,) = (p for p in found if p.note)
-        assert left.note == "over-booked: no pCPU that it may use has 0.9 reference cores free"
-        assert left.home.pcpu is None
-        assert left.pcpus == {2}
-        assert left.quota.bandwidth.cores == 0.45
 
-    def test_no_room_is_shared_by_many(self):
-        """The one that is left out goes where each of the others loses least by it."""
-        host = topology({"slow": (8, 1.0), "fast": (1, 2.0)})
-        readings = {"readings": [reading(pcpus=range(9), allowed=range(9))]}
-        domains = [domain(str(i), pref_core="1", **readings) for i in range(8)]
+def test_the_period_is_the_same_on_every_type():
+    """So a move between types is one write of the quota."""
+    slow = only(domain(pref_core="0.1", core_type="slow")).quota.bandwidth
+    fast = only(domain(pref_core="0.1", core_type="fast")).quota.bandwidth
 
-        found = entitled(*domains, domain("x", pref_core="2", **readings), host=host)
-        assert all(p.note is None for p in found.values())
+    assert slow == Bandwidth(10_000, 100_000)
+    assert fast == Bandwidth(5_000, 100_000)
 
-        found = entitled(
-            *domains,
-            domain("x", pref_core="2", **readings),
-            domain("y", pref_core="1", **readings),
-            host=host,
-        )
-        (left,) = (p for p in found.values() if p.note)
-        assert left.core_type == "slow"
 
-    def test_no_room_stays_where_it_is(self):
-        """One that is on a type that is fast enough is not moved about in vain."""
-        host = topology({"slow": (3, 1.0), "fast": (1, 2.0)})
-        on_fast = reading(pcpus=[3], allowed=range(4))
-        domains = [domain(str(i), [on_fast], pref_core="0.9") for i in range(6)]
+def test_one_pcpu_is_kept():
+    """A newcomer that would be packed first does not move those that are there."""
+    old = [domain(f"old{i}", [reading(pcpus=[1 - i])], pref_core="0.2") for i in range(2)]
+    new = domain("new", [reading(allowed=[0, 1], pcpus=[0, 1])], pref_core="0.7")
 
-        found = entitled(*domains, host=host).values()
+    found = entitled(new, *old, one_pcpu=True)
 
-        assert [p.pcpus for p in found if p.note] == [{3}]
+    assert [found[f"old{i}", 0].pcpus for i in range(2)] == [{1}, {0}]
 
-    def test_too_large(self):
-        """A vCPU larger than any core gets the fastest whole, without a limit, and is told."""
-        entitlement = only(domain(pref_core="3"))
 
-        assert entitlement.note == (
-            "over-booked: no core type that it may use can give 3 reference cores per vCPU"
-        )
-        assert entitlement.pcpus == {2}
-        assert entitlement.quota.bandwidth is None
+def test_vcpus_of_one_instance_may_need_different_types():
+    """An AMP VM: a slow and a fast vCPU in one instance, the third unlimited."""
+    found = entitled(
+        domain(readings=[reading(i) for i in range(3)], pref_core__0="0.5", pref_core__1="2")
+    )
 
-    def test_too_large_for_its_core_type(self):
-        """It stays on the type that its flavor insists on."""
-        entitlement = only(domain(pref_core="1.5", core_type="slow"))
+    assert [found["vm", i].core_type for i in range(3)] == ["slow", "fast", None]
+    unbooked = found["vm", 2]
+    assert (sorted(unbooked.pcpus), unbooked.quota.bandwidth) == ([0, 1], None)
 
-        assert "core type slow cannot give 1.5" in entitlement.note
-        assert entitlement.pcpus == {0, 1}
-        assert entitlement.quota.bandwidth is None
 
-    def test_no_such_core_type(self):
-        """The core type is on other hosts only: nothing is granted, the type is named."""
-        entitlement = only(domain(pref_core="0.5", core_type="huge"))
+def test_tiny_bookings_say_what_they_get():
+    """Below the kernel's least limit the vCPU gets more than it booked."""
+    entitlement = only(domain(pref_core="0.0001"))
 
-        assert (entitlement.pcpus, entitlement.quota) == (None, None)
-        assert entitlement.note == "not enforced: this host has no core type 'huge'"
+    assert entitlement.quota.bandwidth == Bandwidth(1_000, 1_000_000)
+    assert entitlement.note == (
+        "may use 0.001 refcores: the kernel accepts no limit as low as its booking"
+    )
+    assert only(domain(pref_core="0.002")).note is None
+    assert only(domain(pref_core="0." + "0" * 309 + "1")).quota.bandwidth.quota_us == 1_000
 
-    def test_nothing_online(self):
-        """All its pCPUs are offline."""
-        entitlement = only(
+
+@pytest.mark.parametrize(
+    ("instance", "host", "note"),
+    [
+        (
+            domain(pref_core="0.5", core_type="huge"),
+            None,
+            "not enforced: this host has no core type 'huge'",
+        ),
+        (
             domain(readings=[reading(pcpus=[2], allowed=[2])], pref_core="0.5"),
-            host=topology(offline=[2]),
-        )
+            topology(offline=[2]),
+            "not enforced: none of the pCPUs it may use is online",
+        ),
+        (
+            domain(pref_core="0.5"),
+            UNKNOWN_SPEED,
+            "not enforced: the coefficient of its core types is not known; run amp-nova calibrate",
+        ),
+        (
+            domain(core_type="huge"),
+            None,
+            "not enforced: no pCPU of core type 'huge' may be used",
+        ),
+        (
+            domain(ips="1G"),
+            None,
+            (
+                "unverifiable: its instructions are not counted, and no nominal Ips are known: "
+                "run amp-nova calibrate"
+            ),
+        ),
+        (
+            domain(readings=[reading(pcpus=[2])], pref_core="0.5", excluded="paused by hand"),
+            None,
+            "not enforced: paused by hand",
+        ),
+    ],
+    ids=["core type", "offline", "unknown speed", "core type alone", "Ips", "excluded"],
+)
+def test_what_cannot_be_enforced_is_noted_and_left_as_it_is(instance, host, note):
+    """Nothing is guessed, and the remedy is named if there is one."""
+    entitlement = only(instance, host=host)
 
-        assert entitlement.note == "not enforced: none of the pCPUs it may use is online"
-
-    def test_unknown_coefficient(self):
-        """A speed that is not known is not guessed: no limit, and the remedy is named."""
-        entitlement = only(
-            domain(pref_core="0.5"), host=topology({"slow": (2, None), "fast": (1, None)})
-        )
-
-        assert (entitlement.pcpus, entitlement.quota) == (None, None)
-        assert entitlement.note == (
-            "not enforced: the coefficient of its core types is not known; run amp-nova calibrate"
-        )
-
-    def test_partly_unknown_coefficients(self):
-        """It is kept where its booking can be kept."""
-        entitlement = only(
-            domain(pref_core="1"), host=topology({"slow": (2, 1.0), "odd": (1, None)})
-        )
-
-        assert entitlement.pcpus == {0, 1}
-
-    def test_a_vcpu_that_nobody_counted(self):
-        """A vCPU beyond the definition's count (hot plug, seen half-way) books nothing."""
-        found = entitled(domain(readings=[reading(0), reading(4)], vcpus=2, pref_core="0.5"))
-
-        assert found["vm", 0].quota is not None
-        assert found["vm", 4].booking.kind == "best_effort"
-
-
-class TestRest:
-    def test_best_effort_is_left_alone(self):
-        """Neither quota nor affinity, and no note."""
-        entitlement = only(domain())
-
-        assert (entitlement.pcpus, entitlement.quota) == (None, None)
-        assert (entitlement.core_type, entitlement.note) == (None, None)
-
-    def test_ips_that_nothing_counts_and_nobody_knows_are_not_limited(self):
-        """What cannot be kept is said, not guessed."""
-        entitlement = only(domain(ips="1G"))
-
-        assert (entitlement.pcpus, entitlement.quota) == (None, None)
-        assert "unverifiable" in entitlement.note
-        assert "run amp-nova calibrate" in entitlement.note
-
-    def test_a_core_type_alone_keeps_the_quota_of_others(self):
-        """Its affinity is ours, its bandwidth is not; a policy may choose among the pCPUs."""
-        entitlement = only(domain(core_type="slow"))
-
-        assert entitlement.pcpus == {0, 1}
-        assert entitlement.quota is None
-        within = domain(readings=[reading(pcpus=[1])], core_type="slow")
-        assert only(within).pcpus == {1}
-        assert only(within).allowed == {0, 1}
-        beyond = domain(readings=[reading(pcpus=[1, 2])], core_type="slow")
-        assert only(beyond).pcpus == {0, 1}
-
-    def test_a_core_type_that_cannot_be_had(self):
-        """It says so."""
-        assert only(domain(core_type="huge")).note == (
-            "not enforced: no pCPU of core type 'huge' may be used"
-        )
+    assert (entitlement.pcpus, entitlement.quota) == (None, None)
+    assert entitlement.note == note
 
 
-class TestHandsOff:
-    def test_nothing_is_granted_and_the_reason_is_told(self):
-        """A paused instance keeps what it has."""
-        entitlement = only(
-            domain(readings=[reading(pcpus=[2])], pref_core="0.5", excluded="paused by hand")
-        )
+def test_a_core_type_of_unknown_speed_is_avoided():
+    """The vCPU is placed where its booking can be enforced."""
+    entitlement = only(domain(pref_core="1"), host=topology({"slow": (2, 1.0), "odd": (1, None)}))
 
-        assert (entitlement.pcpus, entitlement.quota) == (None, None)
-        assert entitlement.governed_by == "excluded"
-        assert entitlement.core_type == "fast"
-        assert entitlement.note == "not enforced: paused by hand"
-
-    def test_best_effort_needs_no_note(self):
-        """There is nothing that is not enforced; policies keep off too."""
-        entitlement = only(domain(excluded="paused"))
-
-        assert (entitlement.note, entitlement.governed_by) == (None, "excluded")
-
-    def test_it_keeps_its_room(self):
-        """Others are packed around it, where it really is."""
-        held = domain("held", [reading(pcpus=[2])], pref_core="1", excluded="paused")
-        other = domain("other", pref_core="1.5")
-
-        found = entitled(held, other)
-
-        assert found["held", 0].home.pcpu == 2
-        assert found["other", 0].note.startswith("over-booked")
-
-    def test_where_its_booking_cannot_be_had_it_takes_room_as_ever(self):
-        """Moved by hand to a core too slow for it, it still is entitled to what it booked."""
-        held = domain("held", [reading(pcpus=[0])], pref_core="2", excluded="paused")
-
-        assert only(held).home.pcpu == 2
-
-    def test_spread_over_types(self):
-        """Before it was ever placed: no core type to show, room all the same."""
-        entitlement = only(domain(pref_core="2", excluded="paused"))
-
-        assert (entitlement.core_type, entitlement.home.pcpu) == (None, 2)
+    assert entitlement.pcpus == {0, 1}
 
 
-def test_bookings_are_packed_as_the_scheduler_packs():
-    """The reserve counts here too."""
+@pytest.mark.parametrize(
+    ("specs", "why", "pcpus"),
+    [
+        ({"pref_core": "3"}, "no core type that it may use can give 3 reference cores", {2}),
+        ({"pref_core": "1.5", "core_type": "slow"}, "core type slow cannot give 1.5", {0, 1}),
+    ],
+)
+def test_a_vcpu_larger_than_any_core_gets_the_fastest_whole(specs, why, pcpus):
+    """Without a limit, within the core type that its flavor requires."""
+    entitlement = only(domain(**specs))
+
+    assert entitlement.note.startswith(f"over-booked: {why}")
+    assert (entitlement.pcpus, entitlement.quota.bandwidth) == (pcpus, None)
+
+
+def test_what_finds_no_capacity_is_limited_to_its_booking_all_the_same():
+    """It shares a core type that is fast enough."""
+    found = entitled(*(domain(str(i), pref_core="0.9") for i in range(5))).values()
+
+    (left,) = (p for p in found if p.note)
+    assert left.note == "over-booked: no pCPU that it may use has 0.9 reference cores free"
+    assert (left.home.pcpu, left.pcpus, left.quota.bandwidth.cores) == (None, {2}, 0.45)
+
+
+def test_what_finds_no_capacity_goes_where_others_lose_least():
+    """Many slow cores share it better than one fast core."""
+    host = topology({"slow": (8, 1.0), "fast": (1, 2.0)})
+    readings = {"readings": [reading(pcpus=range(9), allowed=range(9))]}
+    domains = [domain(str(i), pref_core="1", **readings) for i in range(9)]
+
+    found = entitled(*domains, domain("x", pref_core="2", **readings), host=host)
+
+    (left,) = (p for p in found.values() if p.note)
+    assert left.core_type == "slow"
+
+
+def test_what_finds_no_capacity_stays_on_a_type_that_is_fast_enough():
+    """A move would not help."""
+    host = topology({"slow": (3, 1.0), "fast": (1, 2.0)})
+    on_fast = reading(pcpus=[3], allowed=range(4))
+
+    found = entitled(*(domain(str(i), [on_fast], pref_core="0.9") for i in range(6)), host=host)
+
+    assert [p.pcpus for p in found.values() if p.note] == [{3}]
+
+
+def test_a_vcpu_beyond_the_definition_books_nothing():
+    """Hot plug, observed half-way."""
+    found = entitled(domain(readings=[reading(0), reading(4)], vcpus=2, pref_core="0.5"))
+
+    assert found["vm", 0].quota is not None
+    assert found["vm", 4].booking.kind == "best_effort"
+
+
+def test_best_effort_is_left_alone():
+    """Neither quota nor affinity, and no note."""
+    entitlement = only(domain())
+
+    assert (entitlement.pcpus, entitlement.quota, entitlement.core_type) == (None, None, None)
+    assert entitlement.note is None
+    paused = only(domain(excluded="paused"))
+    assert (paused.note, paused.governed_by) == (None, "excluded")
+
+
+@pytest.mark.parametrize(("pcpus", "kept"), [([0, 1, 2], {0, 1}), ([1], {1}), ([1, 2], {0, 1})])
+def test_a_core_type_alone_keeps_the_quota_of_others(pcpus, kept):
+    """An affinity within the type stays; a policy may choose among the pCPUs."""
+    entitlement = only(domain(readings=[reading(pcpus=pcpus)], core_type="slow"))
+
+    assert (entitlement.pcpus, entitlement.allowed) == (kept, {0, 1})
+    assert entitlement.quota is None
+
+
+def test_an_excluded_instance_keeps_its_capacity():
+    """Others are packed around it, where it is."""
+    paused = domain("paused", [reading(pcpus=[2])], pref_core="1", excluded="paused")
+    other = domain("other", pref_core="1.5")
+
+    found = entitled(paused, other)
+
+    assert (found["paused", 0].core_type, found["paused", 0].home.pcpu) == ("fast", 2)
+    assert found["other", 0].note.startswith("over-booked")
+
+
+@pytest.mark.parametrize(("pcpus", "core_type"), [([0], "slow"), ([0, 1, 2], None)])
+def test_an_excluded_instance_has_capacity_where_its_booking_fits(pcpus, core_type):
+    """Even if it was moved to a core too slow for it, or was never placed."""
+    paused = domain(readings=[reading(pcpus=pcpus)], pref_core="2", excluded="paused")
+
+    assert (only(paused).core_type, only(paused).home.pcpu) == (core_type, 2)
+
+
+def test_the_reserve_counts():
+    """As in the scheduler."""
     domains = [domain(str(i), [reading(allowed=[0], pcpus=[0])], pref_core="0.5") for i in range(2)]
 
     assert all(p.note is None for p in entitled(*domains).values())
     assert sum(p.note is not None for p in entitled(*domains, reserve_ratio=0.1).values()) == 1
-
-
-class TestCurrent:
-    """Limits that change from cycle to cycle."""
-
-    def burst(self, banked_ref_s, now):
-        instance = domain(pref_core="0.25", burst_s="2")
-        return only(instance, current={("vm", 0): Current(now, banked_ref_s)})
-
-    def test_banked_time_raises_the_limit_until_the_next_cycle(self):
-        """A quarter of a second in the bank is a quarter of a core more for one second."""
-        assert self.burst(0.25, limit(0.25)).quota.bandwidth.cores == pytest.approx(0.5)
-        assert self.burst(0.25, limit(0.25)).quota.burst_s == 2.0
-
-    def test_a_limit_that_is_as_good_is_left(self):
-        """Each write gives away up to a period's quota."""
-        assert self.burst(0.001, limit(0.25)).quota == Quota(limit(0.25), burst_s=2.0)
-
-    def test_the_controllers_limit_is_the_entitlement(self):
-        """On another core type it is scaled by nominal Ips."""
-        host = topology()
-        types = (CoreType("slow", 1.0, nominal_ips=1e9), CoreType("fast", 2.0, nominal_ips=2e9))
-        host = type(host)(types, host.pcpus, "slow", "test")
-        counted = VcpuFacts(0, frozenset({0, 1}), frozenset({0, 1, 2}), None)
-        vm = structs.replace(domain(ips="0.4G"), vcpus=(counted,))
-        moved = structs.replace(vm, vcpus=(structs.replace(counted, pcpus=frozenset({2})),))
-        moved = structs.replace(
-            moved, booking=parse({"amp:ips": "0.4G", "amp:core_type": "slow"}, 1)
-        )
-        current = {("vm", 0): Current(limit(0.1), 0.0, limit(0.3))}
-
-        stays, comes = (only(v, host=host, current=current) for v in (vm, moved))
-
-        assert (stays.governed_by, stays.quota.bandwidth) == ("ips", limit(0.3))
-        assert comes.quota.bandwidth.cores == pytest.approx(0.6)

@@ -8,8 +8,8 @@ from amp_nova.control.ips_controller import (
     CONTROLLERS,
     OVERDRAFT_S,
     TICKS,
-    State,
-    Terms,
+    IpsState,
+    IpsTerms,
     Work,
     first_share,
     limit,
@@ -44,8 +44,8 @@ def looks(state, terms, seconds, rate=R, wants=1.0, name="default", most=1.0, gi
 
 def begun(booked=0.5, **more):
     """A vCPU that has run for a second, in balance."""
-    terms = Terms(booked * R, **more)
-    state, _ = looks(State(first_share(terms.ips, None)), terms, 1.0)
+    terms = IpsTerms(booked * R, **more)
+    state, _ = looks(IpsState(first_share(terms.ips, None)), terms, 1.0)
     return state, terms
 
 
@@ -66,9 +66,9 @@ class TestPrinted:
     )
     def test_it_delivers_what_the_table_says(self, booked, printed, decay):
         """Error in percent of the booking, for a vCPU that always wants to run."""
-        terms = Terms(booked * R)
+        terms = IpsTerms(booked * R)
         for name, expected in (("printed", printed), ("printed-decay", decay)):
-            _, done = looks(State(1.0), terms, 600.0, name=name)
+            _, done = looks(IpsState(1.0), terms, 600.0, name=name)
             error = sum(done) / (600.0 * terms.ips) - 1.0
             assert error * 100.0 == pytest.approx(expected, abs=0.5)
 
@@ -79,8 +79,8 @@ class TestDefault:
     @pytest.mark.parametrize("booked", [0.02, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.98])
     def test_it_delivers_what_is_booked(self, booked):
         """Within 1 % over 3 s that include the beginning, when it knows nothing."""
-        terms = Terms(booked * R)
-        _, done = looks(State(first_share(terms.ips, None)), terms, 3.0)
+        terms = IpsTerms(booked * R)
+        _, done = looks(IpsState(first_share(terms.ips, None)), terms, 3.0)
 
         assert sum(done) == pytest.approx(3.0 * terms.ips, rel=0.01)
 

@@ -190,18 +190,6 @@ def test_threads_stay_within_their_definition(home, insensitive, sensitive, sens
     assert cu.wanted(thread(home), of, Case(), sensitive_fast=True) == sensitive_fast
 
 
-def test_single_core_type_has_no_slow_cores():
-    """There is nowhere to move to."""
-    assert cu.slow_pcpus(topology(slow=(), fast=(2, 3))) == frozenset()
-    assert cu.slow_pcpus(topology()) == SLOW
-
-
-def test_foreign_affinity_is_recognised():
-    """The home, its slow part and its fast part are the agent's; anything else is foreign."""
-    assert cu.ours([thread(HOME), thread(HOME, SLOW), thread(HOME, FAST)], topology())
-    assert not cu.ours([thread(HOME), thread(HOME, {1, 2})], topology())
-
-
 def test_estimates():
     """Half of the home is fast, at twice the speed; a busy thread would need twice its time."""
     on_slow = IoThread(10, "emulator", 0, SLOW, HOME)

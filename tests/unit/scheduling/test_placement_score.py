@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from amp_nova.model import cpulist
-from amp_nova.profiling import hints
+from amp_nova.profiling import speedup as speedups
 from amp_nova.scheduling.host_fit import headroom_of
 from amp_nova.scheduling.placement_score import NewInstance, best_effort_demand, score
 from amp_nova.scheduling.sensitivity import (
@@ -60,15 +60,15 @@ def test_the_papers_two_instances(speedup, by_rank, evenly):
 )
 def test_a_hint_means_a_speedup(hint, speedup):
     """A word means a part of what the hardware offers."""
-    assert hints.hinted_speedup(hint, ONE_EACH) == (speedup and pytest.approx(speedup))
+    assert speedups.hinted_speedup(hint, ONE_EACH) == (speedup and pytest.approx(speedup))
 
 
 def test_a_hint_in_words_means_nothing_on_uncalibrated_hardware():
     """Without coefficients only a number has a meaning."""
     bare = hosts.topology({"slow": (1, None), "fast": (1, None)})
 
-    assert hints.hinted_speedup("high", bare) is None
-    assert hints.hinted_speedup(1.7, bare) == 1.7
+    assert speedups.hinted_speedup("high", bare) is None
+    assert speedups.hinted_speedup(1.7, bare) == 1.7
 
 
 def test_an_instance_that_gains_more_prefers_free_fast_cores():
@@ -152,7 +152,7 @@ def test_sensitivity_makes_speedups_comparable_between_hosts():
     assert sensitivity(9.0, scale) == SENSITIVITY_MAX
     assert scale_of(hosts.topology({"slow": (2, 1.0)})) is None
     assert sensitivity(1.5, None) is None
-    assert hinted_sensitivity("high", scale) == hints.HINTS["high"]
+    assert hinted_sensitivity("high", scale) == speedups.HINTS["high"]
     assert hinted_sensitivity(1.5, scale) == pytest.approx(0.5)
     assert hinted_sensitivity(None, scale) is None
 

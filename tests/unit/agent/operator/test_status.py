@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from amp_nova.accounting.delivery import Carried
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import status
+from amp_nova.control.context import Home
 from amp_nova.control.entitlement import Quota
-from amp_nova.control.homes import Home
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.profiling.profiles import VcpuProfile
@@ -108,8 +107,8 @@ def test_booking_is_explained_from_entitlement_to_delivery():
 
 def test_banked_time_is_explained():
     """A limit above the booking: unused time is banked and may be used now."""
-    vcpu = reports.booked(account=reports.account(carried=Carried(0.75)))
-    quota = Quota(Bandwidth(50_000, 100_000), burst_s=2.0)
+    vcpu = reports.booked()
+    quota = Quota(Bandwidth(50_000, 100_000), banked_ref_s=0.75)
     vcpu = replace(vcpu, entitlement=structs.replace(vcpu.entitlement, quota=quota))
 
     said = "It has banked 0.750 reference-core seconds of unused time, and may use them now."

@@ -10,7 +10,7 @@ from msgspec import structs
 from amp_nova.accounting.delivery import CAUSES, Account, Last
 from amp_nova.agent.publish import history
 from amp_nova.agent.publish.history import SPAN_S, STEP_S, History
-from amp_nova.control.homes import Home
+from amp_nova.control.context import Home
 from tests import reports
 from tests.reports import best_effort, booked, instance, ips
 

@@ -115,7 +115,7 @@ def written(*, memoize=True, copies=False, accounts=True):
         if step == 700:
             host.add(guest("late", pref_core="0.7"))
         if loop.fast.active:
-            loop.fast.tick()
+            loop.tick()
         if step % 10 == 0:
             loop.cycle()
     return recorded.written

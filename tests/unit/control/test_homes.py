@@ -1,0 +1,141 @@
+"""Where vCPUs are placed: all of an instance on one core type, parallel programs together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amp_nova.control import homes
+from amp_nova.control.context import Instance, VcpuFacts
+from amp_nova.flavor.extra_specs import parse
+from tests.hosts import limit, reading, smt_host, topology
+from tests.unit.control.test_entitlement import domain, entitled
+
+
+def several(count, **specs):
+    """An instance of that many vCPUs."""
+    return domain(readings=[reading(i) for i in range(count)], **specs)
+
+
+@pytest.mark.parametrize(
+    ("specs", "vcpus", "why"),
+    [
+        ({"amp:pref_core": "0.5", "amp:pref_core.1": "0.8"}, 2, "differ"),
+        ({"amp:pref_core.1": "0.8"}, 2, "differ"),
+        ({"amp:ips": "100M"}, 2, "instructions per second"),
+        ({"amp:pref_core": "0.5", "amp:burst_s": "1"}, 2, "burst"),
+    ],
+)
+def test_what_needs_a_limit_for_each_vcpu_is_refused(specs, vcpus, why):
+    """The reason names the cause and the remedy."""
+    found = homes.refusal(parse(specs, vcpus))
+
+    assert why in found
+    assert "[agent] writer = cgroup" in found
+
+
+@pytest.mark.parametrize(
+    ("specs", "vcpus"),
+    [
+        ({"amp:pref_core": "0.5"}, 4),
+        ({"amp:ips": "100M"}, 1),
+        ({"amp:pref_core": "0.5", "amp:burst_s": "1"}, 1),
+        ({}, 4),
+        ({"amp:core_type": "fast"}, 2),
+    ],
+)
+def test_what_one_limit_can_keep_is_not(specs, vcpus):
+    """Equal bookings, single vCPUs and best effort."""
+    assert homes.refusal(parse(specs, vcpus)) is None
+
+
+def test_all_vcpus_are_on_one_core_type():
+    """The slow pCPU holds one of them, the fast one both: they are not split."""
+    found = entitled(
+        several(2, pref_core="0.6"),
+        host=topology({"slow": (1, 1.0), "fast": (1, 2)}),
+        one_limit=True,
+    )
+
+    assert {e.core_type for e in found.values()} == {"fast"}
+    assert {e.quota.bandwidth.cores for e in found.values()} == {0.3}
+    assert not any(e.note for e in found.values())
+
+
+def test_the_slowest_core_type_that_holds_all_is_taken():
+    """As where every vCPU has a limit of its own."""
+    found = entitled(several(2, pref_core="0.6"), one_limit=True)
+
+    assert {e.core_type for e in found.values()} == {"slow"}
+    assert {e.quota.bandwidth.cores for e in found.values()} == {0.6}
+
+
+def test_what_fits_on_no_single_core_type_is_over_booked():
+    """The note says which vCPUs found no capacity."""
+    host = topology({"slow": (1, 1.0), "fast": (1, 2.0)})
+
+    found = entitled(several(4, pref_core="0.7"), host=host, one_limit=True)
+
+    assert len({e.core_type for e in found.values()}) == 1
+    assert any("over-booked" in (e.note or "") for e in found.values())
+
+
+def test_all_vcpus_have_the_greatest_limit():
+    """Hardware threads that siblings slow down need more than one that is alone on its core."""
+    host = smt_host(2)
+    readings = [reading(0, (0, 1), (0, 1)), reading(1, (2, 3), (2, 3))]
+    alone = domain("alone", [reading(0, (1,), (1,))], pref_core="0.5")
+
+    found = entitled(alone, domain(readings=readings, pref_core="0.5"), host=host, one_limit=True)
+
+    limits = {found["vm", i].quota.bandwidth for i in range(2)}
+    assert len(limits) == 1
+    assert limits.pop().cores >= limit(0.25).cores
+
+
+ALL = frozenset({0, 1, 2})
+
+
+def parallel(name="vm", vcpus=2, allowed=ALL, **specs):
+    """An instance whose flavor says that it is parallel, unless ``specs`` say otherwise."""
+    keys = {f"amp:{key}": value for key, value in {"parallel": "true", **specs}.items()}
+    facts = tuple(VcpuFacts(i, allowed, allowed) for i in range(vcpus))
+    return Instance(name, parse(keys, vcpus), facts)
+
+
+def places(*instances):
+    return dict(homes.parallel_places(instances, topology()))
+
+
+def test_it_keeps_off_fast_cores_that_are_too_few():
+    assert places(parallel()) == {"vm": frozenset({0, 1})}
+
+
+def test_one_that_fits_everywhere_or_nowhere_may_run_anywhere():
+    assert places(parallel(vcpus=1)) == {}
+    assert places(parallel(vcpus=3)) == {}
+
+
+def test_others_may_run_anywhere():
+    assert places(parallel(parallel="false"), parallel("booked", pref_core="0.5")) == {}
+
+
+def test_only_pcpus_that_libvirt_permits_count():
+    assert places(parallel(allowed=frozenset({0, 2}))) == {}
+    assert places(parallel(allowed=frozenset({1, 2}), vcpus=1)) == {}
+
+
+def test_two_that_would_share_slow_cores_may_also_use_fast_ones():
+    assert places(parallel("a"), parallel("b")) == {}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=4))
+def test_each_vcpu_finds_a_pcpu(guests):
+    """Nobody is squeezed: the pCPUs left to parallel instances are enough for all their vCPUs."""
+    made = [
+        parallel(str(i), vcpus, parallel=str(wanted).lower())
+        for i, (vcpus, wanted) in enumerate(guests)
+    ]
+    found = places(*made)
+    together = sum(len(i.vcpus) for i in made if i.resource in found)
+    assert together <= len(frozenset().union(*found.values()))
+    assert all(found.values())
