@@ -28,8 +28,20 @@ SIZES = ("0.6", "0.35", "0.15")
 SEEDS = [int(seed) for seed in os.environ.get("AMP_NOVA_SEEDS", "7").split(",")]
 STEPS = int(os.environ.get("AMP_NOVA_STEPS", "30"))
 SERVERS_MAX = 8
-SETTLED = ("ACTIVE", "ERROR", "SHUTOFF", "VERIFY_RESIZE", "SHELVED_OFFLOADED", "SUSPENDED")
-
+SETTLED = {
+    "ACTIVE",
+    "ERROR",
+    "PAUSED",
+    "RESCUE",
+    "SHELVED",
+    "SHELVED_OFFLOADED",
+    "SHUTOFF",
+    "SOFT_DELETED",
+    "SUSPENDED",
+    "VERIFY_RESIZE",
+}
+IMAGE = "a2459075-d96c-40d5-893e-577ff92e721c"
+ANTI_AFFINITY = {"name": "apart", "policy": "anti-affinity"}
 
 STEPS_BY_NAME = {}
 
@@ -60,15 +72,18 @@ class Walk:
             self.check()
         self.end()
 
-    def do(self, name, number, *states, **action):
-        """An action on one of the servers in these states, and wait for its end."""
+    def do(self, name, number, *which, **action):
+        """An action on one of the servers in these states, and wait for its end; none: delete."""
         cloud = self.cloud
-        able = [s for s, status in self.servers.items() if status in states]
+        able = [s for s, status in self.servers.items() if {s, status} & set(which)]
         if not able:
             return
         server = able[number % len(able)]
         with contextlib.suppress(OpenStackApiException):  # there may be no host for it
-            cloud.api.post_server_action(server, action)
+            if action:
+                cloud.api.post_server_action(server, action)
+            else:
+                cloud.api.delete_server(server)
             self.done[name] += 1
         self.wait(server)
 
@@ -83,25 +98,43 @@ class Walk:
         self.cloud.wait_until(finished, f"{server} is finished: {found}")
         self.servers[server] = found["status"]
 
-    def boot(self, name, count, size):
-        """Boot servers in one request."""
+    def boot(self, name, size, count=1, hints=None, **more):
+        """Boot servers in one request; ``more``: of its body."""
         cloud = self.cloud
         if len(self.servers) + count > SERVERS_MAX:
             return
-        body = cloud._build_server(flavor_id=cloud.sizes[size], networks="none")
+        body = cloud._build_server(flavor_id=cloud.sizes[size], networks="none") | more
         body |= {"min_count": count, "max_count": count, "return_reservation_id": True}
-        found = cloud.api.post_server({"server": body})["reservation_id"]
+        request = {"server": body, "os:scheduler_hints": hints or {}}
+        found = cloud.api.post_server(request)["reservation_id"]
         for server in cloud.api.get_servers(search_opts={"reservation_id": found}):
             self.wait(server["id"])
         self.done[name] += 1
 
     @step
     def create(self, number, size):
-        self.boot("create", 1, size)
+        self.boot("create", size)
 
     @step
     def create_several(self, number, size):
-        self.boot("create several", 2 + number % 2, size)
+        self.boot("create several", size, 2 + number % 2)
+
+    @step
+    def create_on_a_named_host(self, number, size):
+        self.boot("create on a named host", size, host=f"host{1 + number % 3}")
+
+    @step
+    def create_in_a_server_group(self, number, size):
+        """No two of them are on the same host."""
+        self.boot("create in a server group", size, hints={"group": self.cloud.group})
+
+    @step
+    def create_from_a_volume(self, number, size):
+        self.cloud.cinder.attachments.clear()  # the fixture's volume can be attached once
+        volume = {"uuid": self.cloud.cinder.IMAGE_BACKED_VOL, "boot_index": 0}
+        volume |= {"source_type": "volume", "destination_type": "volume"}
+        more = {"imageRef": "", "block_device_mapping_v2": [volume]}
+        self.boot("create from a volume", size, **more)
 
     @step
     def create_where_builds_fail(self, number, size):
@@ -115,7 +148,7 @@ class Walk:
             return spawn(driver, *args, **kwargs)
 
         with mock.patch.object(fake.FakeDriver, "spawn", failing):
-            self.boot("create, and the build fails", 1, size)
+            self.boot("create, and the build fails", size)
 
     @step
     def resize(self, number, size):
@@ -156,21 +189,65 @@ class Walk:
         self.do("resume", number, "SUSPENDED", resume=None)
 
     @step
+    def pause(self, number, size):
+        self.do("pause", number, "ACTIVE", pause=None)
+
+    @step
+    def unpause(self, number, size):
+        self.do("unpause", number, "PAUSED", unpause=None)
+
+    @step
+    def rescue(self, number, size):
+        self.do("rescue", number, "ACTIVE", "SHUTOFF", rescue=None)
+
+    @step
+    def unrescue(self, number, size):
+        self.do("unrescue", number, "RESCUE", unrescue=None)
+
+    @step
     def shelve(self, number, size):
-        self.do("shelve", number, "ACTIVE", "SHUTOFF", shelve=None)
+        """With or without offload."""
+        self.cloud.flags(shelved_offload_time=(0, -1)[number % 2])
+        name = ("shelve with offload", "shelve without offload")[number % 2]
+        self.do(name, number // 2, "ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", shelve=None)
+
+    @step
+    def offload(self, number, size):
+        self.do("offload", number, "SHELVED", shelveOffload=None)
 
     @step
     def unshelve(self, number, size):
-        self.do("unshelve", number, "SHELVED_OFFLOADED", unshelve=None)
+        self.do("unshelve", number, "SHELVED", "SHELVED_OFFLOADED", unshelve=None)
 
     @step
     def reboot(self, number, size):
-        self.do("hard reboot", number, "ACTIVE", reboot={"type": "HARD"})
+        type_ = ("HARD", "SOFT")[number % 2]
+        self.do(f"{type_.lower()} reboot", number // 2, "ACTIVE", reboot={"type": type_})
 
     @step
     def rebuild(self, number, size):
-        image = {"imageRef": "a2459075-d96c-40d5-893e-577ff92e721c"}
-        self.do("rebuild", number, "ACTIVE", rebuild=image)
+        self.do("rebuild", number, "ACTIVE", "SHUTOFF", rebuild={"imageRef": IMAGE})
+
+    @step
+    def evacuate(self, number, size):
+        """From a host that is down, and comes back."""
+        for host in self.cloud.api.get_services(binary="nova-compute"):
+            if host["host"] == f"host{1 + number % 3}":
+                there = self.cloud.api.get_servers(search_opts={"host": host["host"]})
+                able = {s["id"] for s in there} & self.servers.keys()
+                self.cloud.api.put_service_force_down(host["id"], True)
+                self.do("evacuate", number // 3, *able, evacuate={})
+                self.cloud.api.put_service_force_down(host["id"], False)
+
+    @step
+    def soft_delete(self, number, size):
+        self.cloud.flags(reclaim_instance_interval=3600)
+        self.do("soft delete", number, "ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED")
+        self.cloud.flags(reclaim_instance_interval=0)
+
+    @step
+    def restore(self, number, size):
+        self.do("restore", number, "SOFT_DELETED", restore=None)
 
     @step
     def delete(self, number, size):
@@ -211,10 +288,12 @@ class LifecycleTest(CloudTestCase):
 
     HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES, "host3": TYPES}
 
+    FILTERS: ClassVar = ["ComputeFilter", "ServerGroupAntiAffinityFilter", "AmpCapacityFilter"]
+
     def setUp(self):
-        self.flags(shelved_offload_time=0)
         self.flags(allow_resize_to_same_host=True)
         super().setUp()
+        self.group = self.api.post_server_groups(ANTI_AFFINITY)["id"]
         self.sizes = {size: self.flavor(pref_core=size) for size in SIZES}
 
     def _setup_scheduler_service(self):
@@ -249,4 +328,4 @@ class LifecycleTest(CloudTestCase):
             walk = Walk(self, seed)
             walk.run(STEPS)
             total += walk.done
-        print(f"{total.total()} steps: {dict(total)}")
+        print(f"{total.total()} steps, {len(total)} operations: {dict(total)}")

@@ -6,6 +6,7 @@ from typing import ClassVar
 from unittest import mock
 
 import fixtures
+import nova.context
 from nova import objects
 from nova.virt import fake
 
@@ -20,7 +21,7 @@ from tests.host_reports import host_report, request
 TYPES = {"slow": (2, 1.0)}
 
 
-class ReservationsTest(CloudTestCase):
+class ReservationsTestCase(CloudTestCase):
     """Two hosts of two cores; bookings of 0.6 leave 0.4 of each core free."""
 
     HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES}
@@ -50,6 +51,8 @@ class ReservationsTest(CloudTestCase):
 
         return mock.patch.object(fake.FakeDriver, "spawn", failing)
 
+
+class ReservationsTest(ReservationsTestCase):
     def test_a_retry_on_an_alternate_host_finds_its_capacity(self):
         """It was reserved when the host was named, since Nova does not ask the filter again."""
         flavor = self.flavor(pref_core="0.6")
@@ -225,3 +228,43 @@ class ReservationsTest(CloudTestCase):
         self.restart_scheduler()
 
         self.boot(self.flavor(pref_core="0.1"), state="ERROR")
+
+
+class SecondCellTest(ReservationsTestCase):
+    """One host in each of two cells."""
+
+    NUMBER_OF_CELLS = 2
+    CELLS: ClassVar = {"host2": "cell2"}
+
+    def test_a_host_of_the_second_cell_is_learnt(self):
+        """It gets what the host of the first cell has no capacity for, and is followed up."""
+        self.fill("host1", 1, self.flavor(pref_core="1"))
+        server = self.boot(self.flavor(vcpus=2, pref_core="0.6"))
+        assert self.host_of(server) == "host2"
+
+        self.cycle()
+        assert self.pending("host2") == set()
+        self.boot(self.flavor(vcpus=2, pref_core="0.6"), state="ERROR")
+
+    def test_a_silent_cell_harms_only_itself(self):
+        """Its reservations stay until it answers; those of the other cell end."""
+        failed = {}
+        with self.failing_on("host1"), self.failing_on("host2"):
+            for host in self.HOSTS:
+                server = self.boot(self.flavor(pref_core="1"), state="ERROR", host=host)
+                failed[host] = {server["id"]}
+        assert {host: self.pending(host) for host in self.HOSTS} == failed
+        target_cell = nova.context.target_cell
+
+        def all_but_one(context, cell):
+            if cell is not None and cell.name == "cell2":
+                raise OSError("silent")
+            return target_cell(context, cell)
+
+        with mock.patch("nova.context.target_cell", all_but_one):
+            self.follow_up()
+        assert self.pending("host1") == set()
+        assert self.pending("host2") == failed["host2"]
+
+        self.follow_up()
+        assert self.pending("host2") == set()
