@@ -130,7 +130,6 @@ class Walk:
 
     @step
     def create_from_a_volume(self, number, size):
-        self.cloud.cinder.attachments.clear()  # the fixture's volume can be attached once
         volume = {"uuid": self.cloud.cinder.IMAGE_BACKED_VOL, "boot_index": 0}
         volume |= {"source_type": "volume", "destination_type": "volume"}
         more = {"imageRef": "", "block_device_mapping_v2": [volume]}
@@ -257,8 +256,7 @@ class Walk:
         self.done["delete"] += 1
 
     def remove(self, server):
-        self.cloud._delete_server({"id": server})
-        del self.servers[server]
+        self.cloud._delete_server({"id": server, "status": self.servers.pop(server)})
 
     @step
     def report(self, _number, _size):
