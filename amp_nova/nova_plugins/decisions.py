@@ -19,8 +19,8 @@ from amp_nova.exceptions import ReportInvalid
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.pending import Pending, Reserved
 from amp_nova.scheduling.demands import Request
+from amp_nova.scheduling.pending import Pending, Reserved
 from amp_nova.wire import decision as wire
 from amp_nova.wire.decision import BookedVcpu, Decision
 from amp_nova.wire.host_report import pcpus_of

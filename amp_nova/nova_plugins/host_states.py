@@ -16,15 +16,14 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins import pending, report_order
-from amp_nova.nova_plugins.pending import Found, Pending, PendingByUuid, Reserved
 from amp_nova.nova_plugins.refusals import Refusals
-from amp_nova.nova_plugins.report_order import Order
-from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling import host_fit, pending, placement_score, report_order
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import Headroom
+from amp_nova.scheduling.pending import Found, Pending, PendingByUuid, Reserved
 from amp_nova.scheduling.placement_score import NewInstance
+from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport

@@ -12,8 +12,8 @@ from nova.scheduler import utils, weights
 from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.model.topology import Topology
 from amp_nova.nova_plugins import host_states, report_server
-from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
+from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.host_fit import HostFit

@@ -11,8 +11,8 @@ from nova import objects
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.cells import Cells
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.nova_records import Cells
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
@@ -178,9 +178,9 @@ class ReservationsTest(ReservationsTestCase):
                 silence.wait()
             return "here"
 
-        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 0.5):
+        with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 0.5):
             first = cells.query(question)
-        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 3600.0):
+        with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 3600.0):
             assert cells.query(question) == cells.query(question) == first
             assert set(first.values()) == {"here"}
             assert asked.count(objects.CellMapping.CELL0_UUID) == 1

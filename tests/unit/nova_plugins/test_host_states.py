@@ -5,11 +5,12 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_states, options, pending, refusals
+from amp_nova.nova_plugins import host_states, options, refusals
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.pending import NovaInstance, Pending
 from amp_nova.nova_plugins.refusals import NOBODY
+from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
+from amp_nova.scheduling.pending import NovaInstance, Pending
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
