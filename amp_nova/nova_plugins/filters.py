@@ -94,10 +94,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
-        # Nova resets ``updated`` if the request as a whole fails.
-        self._server.decisions.decided(
-            host.nodename, spec_obj.instance_uuid, request, lambda: host.updated is None
-        )
+        self._server.decisions.decided(host.nodename, spec_obj.instance_uuid, request)
 
 
 def _warn_unless_last(name: str) -> None:

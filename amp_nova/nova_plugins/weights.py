@@ -74,7 +74,7 @@ class _WeightsQuery:
         fit: HostFit | None = entry.results.get(self._fit_key)
         fit = fit or self._quick_fit(entry.headroom)
         core_types = fit.core_types if fit else ()
-        gain, speed = placement_score.gain_and_speed(entry.best_effort, new, core_types)
+        gain, speed = placement_score.score(entry.best_effort, new, core_types)
         return remember(entry.results, self._weights_key, _weights(gain, speed))
 
     def _new_instance(self, topology: Topology) -> NewInstance:

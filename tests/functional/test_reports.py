@@ -175,4 +175,5 @@ class ReportsTest(CloudTestCase):
                 self._wait_for_state_change(server, status)
 
         create(3, "ERROR")
+        self.cycle()  # reads from Nova's database that none of the three is anywhere
         create(2, "ACTIVE")
