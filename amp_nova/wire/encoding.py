@@ -188,7 +188,7 @@ def decode(text: object) -> HostReport:
 
 def _check_version(version: int) -> None:
     if version != VERSION:
-        raise ReportInvalid("version", f"version {version}, only {VERSION} is known here")
+        raise ReportInvalid("version", f"unsupported report version {version} (expected {VERSION})")
 
 
 def _check_size(size: int) -> None:
