@@ -42,6 +42,29 @@ SETTLED = {
 }
 IMAGE = "a2459075-d96c-40d5-893e-577ff92e721c"
 ANTI_AFFINITY = {"name": "apart", "policy": "anti-affinity"}
+LIVE = {"host": None, "block_migration": "auto"}
+ACTIONS = {
+    "confirm": ({"VERIFY_RESIZE"}, {"confirmResize": None}),
+    "revert": ({"VERIFY_RESIZE"}, {"revertResize": None}),
+    "cold migrate": ({"ACTIVE", "SHUTOFF"}, {"migrate": None}),
+    "live migrate": ({"ACTIVE", "PAUSED"}, {"os-migrateLive": LIVE}),
+    "stop": ({"ACTIVE"}, {"os-stop": None}),
+    "start": ({"SHUTOFF"}, {"os-start": None}),
+    "suspend": ({"ACTIVE"}, {"suspend": None}),
+    "resume": ({"SUSPENDED"}, {"resume": None}),
+    "pause": ({"ACTIVE"}, {"pause": None}),
+    "unpause": ({"PAUSED"}, {"unpause": None}),
+    "rescue": ({"ACTIVE", "SHUTOFF"}, {"rescue": None}),
+    "unrescue": ({"RESCUE"}, {"unrescue": None}),
+    "offload": ({"SHELVED"}, {"shelveOffload": None}),
+    "unshelve": ({"SHELVED", "SHELVED_OFFLOADED"}, {"unshelve": None}),
+    "soft reboot": ({"ACTIVE"}, {"reboot": {"type": "SOFT"}}),
+    "hard reboot": ({"ACTIVE", "SHUTOFF", "SUSPENDED"}, {"reboot": {"type": "HARD"}}),
+    "rebuild": ({"ACTIVE", "SHUTOFF"}, {"rebuild": {"imageRef": IMAGE}}),
+    "restore": ({"SOFT_DELETED"}, {"restore": None}),
+}
+"""What users and operators do: with a server in one of these states, by this request."""
+
 
 STEPS_BY_NAME = {}
 
@@ -65,28 +88,32 @@ class Walk:
         """Take some steps, then delete everything; a step that is not possible does not count."""
         while (taken := self.done.total()) < steps:
             # Often enough that the cloud is full most of the time.
-            name = self.random.choice([*sorted(STEPS_BY_NAME), *["create", "create_several"] * 3])
-            size, number = self.random.choice(SIZES), self.random.randrange(8)
+            names = [*ACTIONS, *STEPS_BY_NAME, *["create", "create_several"] * 3]
+            name, size = self.random.choice(names), self.random.choice(SIZES)
+            number = self.random.randrange(8)
             self.history.append((name, size, number))
-            STEPS_BY_NAME[name](self, number, size)
+            if name in ACTIONS:
+                states, action = ACTIONS[name]
+                self.do(name, number, states, action)
+            else:
+                STEPS_BY_NAME[name](self, number, size)
             if self.done.total() > taken:
                 self.check()
             else:
                 self.history.pop()
         self.end()
 
-    def do(self, name, number, *which, **action):
-        """An action on one of the servers in these states, and wait for its end; none: delete."""
-        cloud = self.cloud
-        able = [s for s, status in self.servers.items() if {s, status} & set(which)]
+    def do(self, name, number, which, action):
+        """An action on one of these servers, or in these states, and wait for its end."""
+        able = [s for s, status in self.servers.items() if {s, status} & which]
         if not able:
             return
         server = able[number % len(able)]
         with contextlib.suppress(OpenStackApiException):  # there may be no host for it
             if action:
-                cloud.api.post_server_action(server, action)
+                self.cloud.api.post_server_action(server, action)
             else:
-                cloud.api.delete_server(server)
+                self.cloud.api.delete_server(server)
             self.done[name] += 1
         self.wait(server)
 
@@ -155,101 +182,32 @@ class Walk:
     @step
     def resize(self, number, size):
         flavor = {"flavorRef": self.cloud.sizes[size]}
-        self.do("resize", number, "ACTIVE", "SHUTOFF", resize=flavor)
-
-    @step
-    def confirm(self, number, size):
-        self.do("confirm", number, "VERIFY_RESIZE", confirmResize=None)
-
-    @step
-    def revert(self, number, size):
-        self.do("revert", number, "VERIFY_RESIZE", revertResize=None)
-
-    @step
-    def cold_migrate(self, number, size):
-        self.do("cold migrate", number, "ACTIVE", "SHUTOFF", migrate=None)
-
-    @step
-    def live_migrate(self, number, size):
-        body = {"host": None, "block_migration": "auto"}
-        self.do("live migrate", number, "ACTIVE", **{"os-migrateLive": body})
-
-    @step
-    def stop(self, number, size):
-        self.do("stop", number, "ACTIVE", **{"os-stop": None})
-
-    @step
-    def start(self, number, size):
-        self.do("start", number, "SHUTOFF", **{"os-start": None})
-
-    @step
-    def suspend(self, number, size):
-        self.do("suspend", number, "ACTIVE", suspend=None)
-
-    @step
-    def resume(self, number, size):
-        self.do("resume", number, "SUSPENDED", resume=None)
-
-    @step
-    def pause(self, number, size):
-        self.do("pause", number, "ACTIVE", pause=None)
-
-    @step
-    def unpause(self, number, size):
-        self.do("unpause", number, "PAUSED", unpause=None)
-
-    @step
-    def rescue(self, number, size):
-        self.do("rescue", number, "ACTIVE", "SHUTOFF", rescue=None)
-
-    @step
-    def unrescue(self, number, size):
-        self.do("unrescue", number, "RESCUE", unrescue=None)
+        self.do("resize", number, {"ACTIVE", "SHUTOFF"}, {"resize": flavor})
 
     @step
     def shelve(self, number, size):
         """With or without offload."""
         self.cloud.flags(shelved_offload_time=(0, -1)[number % 2])
         name = ("shelve with offload", "shelve without offload")[number % 2]
-        self.do(name, number // 2, "ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", shelve=None)
-
-    @step
-    def offload(self, number, size):
-        self.do("offload", number, "SHELVED", shelveOffload=None)
-
-    @step
-    def unshelve(self, number, size):
-        self.do("unshelve", number, "SHELVED", "SHELVED_OFFLOADED", unshelve=None)
-
-    @step
-    def reboot(self, number, size):
-        type_ = ("HARD", "SOFT")[number % 2]
-        self.do(f"{type_.lower()} reboot", number // 2, "ACTIVE", reboot={"type": type_})
-
-    @step
-    def rebuild(self, number, size):
-        self.do("rebuild", number, "ACTIVE", "SHUTOFF", rebuild={"imageRef": IMAGE})
+        states = {"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"}
+        self.do(name, number // 2, states, {"shelve": None})
 
     @step
     def evacuate(self, number, size):
         """From a host that is down, and comes back."""
-        for host in self.cloud.api.get_services(binary="nova-compute"):
-            if host["host"] == f"host{1 + number % 3}":
-                there = self.cloud.api.get_servers(search_opts={"host": host["host"]})
-                able = {s["id"] for s in there} & self.servers.keys()
-                self.cloud.api.put_service_force_down(host["id"], True)
-                self.do("evacuate", number // 3, *able, evacuate={})
-                self.cloud.api.put_service_force_down(host["id"], False)
+        host = f"host{1 + number % 3}"
+        (service,) = self.cloud.api.get_services(binary="nova-compute", host=host)
+        there = self.cloud.api.get_servers(search_opts={"host": host})
+        able = {s["id"] for s in there if s["status"] in ("ACTIVE", "SHUTOFF", "ERROR")}
+        self.cloud.api.put_service_force_down(service["id"], True)
+        self.do("evacuate", number // 3, able, {"evacuate": {}})
+        self.cloud.api.put_service_force_down(service["id"], False)
 
     @step
     def soft_delete(self, number, size):
         self.cloud.flags(reclaim_instance_interval=3600)
-        self.do("soft delete", number, "ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED")
+        self.do("soft delete", number, {"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"}, {})
         self.cloud.flags(reclaim_instance_interval=0)
-
-    @step
-    def restore(self, number, size):
-        self.do("restore", number, "SOFT_DELETED", restore=None)
 
     @step
     def delete(self, number, size):
