@@ -33,7 +33,7 @@ PAUSE_S = 60.0
 
 
 class Decisions:
-    """The decisions of this worker, and those that it is told; thread-safe."""
+    """The decisions of this worker, and those that it receives; thread-safe."""
 
     def __init__(self, states: HostStates, clock: Callable[[], float] = time.monotonic) -> None:
         self._states = states
@@ -135,7 +135,7 @@ class Decisions:
             try:
                 cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("other workers cannot be told a decision: %s", exc)
+                LOG.warning("cannot send a decision to the other scheduler workers: %s", exc)
 
 
 class _Echo:

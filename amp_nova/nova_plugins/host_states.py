@@ -21,7 +21,7 @@ from amp_nova.scheduling import host_fit, pending, placement_score, report_order
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import Headroom
-from amp_nova.scheduling.pending import Found, Pending, PendingByUuid, Reserved
+from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved
 from amp_nova.scheduling.placement_score import NewInstance
 from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
@@ -253,7 +253,7 @@ class HostStates:
         """All instances that are pending anywhere."""
         return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
 
-    def follow(self, found: Found, began_s: float) -> None:
+    def follow(self, found: NovaInstances, began_s: float) -> None:
         """Take what Nova's database has, read since ``began_s`` on the monotonic clock."""
         there = {nova.node for nova in found.values() if nova is not None}
         with self._lock:

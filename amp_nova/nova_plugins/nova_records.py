@@ -9,6 +9,7 @@ when the service restarts.
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,7 +24,7 @@ from nova.scheduler.client.report import report_client_singleton
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.scheduling import demands
-from amp_nova.scheduling.pending import Found, NovaInstance
+from amp_nova.scheduling.pending import NovaInstances, NovaInstance
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -33,12 +34,10 @@ FORGET_S = 60.0
 """After this time a host that Nova did not have is looked up again."""
 SILENT_S = 5.0
 """After Placement did not answer, it is not asked for so long."""
-UNKNOWN_MAX = 1000
-"""At most this many unknown hosts are remembered; the next one makes all others forgotten."""
+HOSTS_MAX = 1 << 16
+"""At most this many hosts are remembered; the next one makes all others forgotten."""
 UNVERIFIED_MAX = 1000
 """At most this many hosts may report that were never looked up, because Placement was silent."""
-KNOWN_MAX = 1 << 16
-"""At most this many known hosts are remembered; the next one makes all others forgotten."""
 VERSION = "1.14"
 """The first in which Placement tells which provider is the root of a tree."""
 ARRIVING = [
@@ -89,8 +88,8 @@ class KnownHosts:
     ) -> None:
         self._search = search
         self._clock = clock
-        self._known: set[str] = set()
-        self._unknown: dict[str, float] = {}
+        self._answers: dict[str, tuple[bool, float]] = {}
+        """Whether Nova has a host, and until when on the clock this counts."""
         self._unverified: set[str] = set()
         self._silent_until_s = clock()
         self._failing = False
@@ -98,14 +97,23 @@ class KnownHosts:
     def __call__(self, node: str) -> bool:
         """Whether Nova has this host; while Placement does not answer, whether it may report."""
         now_s = self._clock()
-        if node in self._known:
-            return True
-        if now_s - self._unknown.get(node, -FORGET_S) < FORGET_S:
-            return False
-        if now_s < self._silent_until_s:
-            return self._accept_unverified(node)
+        known, until_s = self._answers.get(node, (False, -math.inf))
+        if now_s < until_s:
+            return known
+        if now_s >= self._silent_until_s and (answer := self._answer(node)) is not None:
+            self._unverified.discard(node)
+            if len(self._answers) >= HOSTS_MAX:
+                self._answers.clear()
+            self._answers[node] = answer, math.inf if answer else now_s + FORGET_S
+            return answer
+        if len(self._unverified) < UNVERIFIED_MAX:
+            self._unverified.add(node)
+        return node in self._unverified
+
+    def _answer(self, node: str) -> bool | None:
+        """The answer of ``search``; ``None`` without one, which is logged once."""
         try:
-            found = self._search(node)
+            answer = self._search(node)
         except Exception as exc:  # noqa: BLE001 - whatever the client raises
             if not self._failing:
                 LOG.warning(
@@ -114,24 +122,9 @@ class KnownHosts:
                     exc,
                 )
             self._failing, self._silent_until_s = True, self._clock() + SILENT_S
-            return self._accept_unverified(node)
+            return None
         self._failing = False
-        self._unverified.discard(node)
-        if found:
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known.add(node)
-            self._unknown.pop(node, None)
-            return True
-        if len(self._unknown) >= UNKNOWN_MAX:
-            self._unknown.clear()
-        self._unknown[node] = now_s
-        return False
-
-    def _accept_unverified(self, node: str) -> bool:
-        if len(self._unverified) < UNVERIFIED_MAX:
-            self._unverified.add(node)
-        return node in self._unverified
+        return answer
 
 
 class Cells:
@@ -183,7 +176,7 @@ def _ask(
         errors[cell.uuid] = exc
 
 
-def find(cells: Cells, resources: Collection[str]) -> Found:
+def find(cells: Cells, resources: Collection[str]) -> NovaInstances:
     """These instances in Nova's database, and all that are arriving on a host.
 
     Raises what Nova's API database raises. Instances of cells that do not answer are left out.

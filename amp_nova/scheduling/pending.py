@@ -43,7 +43,7 @@ class NovaInstance:
 
 
 PendingByUuid = Mapping[str, Pending]
-Found = Mapping[str, NovaInstance | None]
+NovaInstances = Mapping[str, NovaInstance | None]
 """What Nova has, by UUID; ``None`` if it has no such instance. Missing if a cell is silent."""
 
 
@@ -100,7 +100,7 @@ def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
 
 
 def after_nova(
-    node: str, report: HostReport, pending: PendingByUuid, found: Found, began_s: float
+    node: str, report: HostReport, pending: PendingByUuid, found: NovaInstances, began_s: float
 ) -> PendingByUuid:
     """What is pending on a host according to what Nova's database has, read since ``began_s``."""
     kept = {}
