@@ -24,7 +24,7 @@ from nova.scheduler.client.report import report_client_singleton
 from amp_nova.exceptions import sentence
 from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.scheduling import demands
-from amp_nova.scheduling.pending import NovaInstances, NovaInstance
+from amp_nova.scheduling.pending import NovaInstance, NovaInstances
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
