@@ -68,10 +68,11 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
         # Nova names alternates for all instances of a request together.
         alternates = spec_obj.num_instances == 1
+        pinned = bool(spec_obj.numa_topology and request.vcpus)  # looked up once: it takes long
         query = _FitQuery(self._states, request, resource)
         refused: list[tuple[str, str]] = []
         for host in hosts:
-            wanted = _on_host(host, spec_obj, request)
+            wanted = _on_host(host, spec_obj, request) if pinned else request
             if wanted is None:
                 refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
                 continue
@@ -192,8 +193,6 @@ def _on_host(host: Any, spec_obj: Any, request: Request) -> Request | None:
     result into the request; its own function selects the cells. It does so again on the host, and
     may choose others if another guest with a NUMA topology has arrived there meanwhile.
     """
-    if spec_obj.numa_topology is None or not request.vcpus:
-        return request
     candidates = getattr(host, "allocation_candidates", None) or [{"mappings": {}}]
     requests = spec_obj.pci_requests
     placed = hardware.numa_fit_instance_to_host(
