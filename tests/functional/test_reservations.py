@@ -79,15 +79,6 @@ class ReservationsTest(ReservationsTestCase):
         assert [a.over_booked() for a in self.agents.values()] == [[], []]
         assert self.pending("host1") == self.pending("host2") == set()
 
-    def test_a_build_that_failed_everywhere_leaves_nothing(self):
-        """Neither on its host nor on the alternate."""
-        with self.failing_on("host1"), self.failing_on("host2"):
-            server = self.boot(self.flavor(pref_core="1"), state="ERROR")
-        assert self.pending("host1") == self.pending("host2") == {server["id"]}
-
-        self.follow_up()
-        assert self.pending("host1") == self.pending("host2") == set()
-
     def test_a_forced_host_counts_before_its_agent_has_reported_the_guest(self):
         """The filter does not see it; Nova's database has it as soon as the host accepts it."""
         flavor, spawn = self.flavor(pref_core="1"), fake.FakeDriver.spawn
