@@ -246,8 +246,8 @@ class HostStates:
         with self._lock:
             if (entry := self._entries.get(node)) is None:
                 return None  # forgotten in the meantime
-            pending = entry.pending.items()
-            return self._replace(node, {r: p for r, p in pending if p.kind != "left" or r in there})
+            sent = entry.pending.items()
+            return self._replace(node, {r: p for r, p in sent if p.kind != "left" or r in there})
 
     def waiting(self) -> frozenset[str]:
         """All instances that are pending anywhere."""
