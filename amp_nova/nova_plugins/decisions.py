@@ -16,14 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model import cpulist
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.pending import Pending, Reserved
-from amp_nova.scheduling.demands import Request
+from amp_nova.scheduling.demands import Request, reported_request
+from amp_nova.scheduling.pending import Pending, Reserved
 from amp_nova.wire import decision as wire
-from amp_nova.wire.decision import BookedVcpu, Decision
-from amp_nova.wire.host_report import pcpus_of
+from amp_nova.wire.decision import Decision
+from amp_nova.wire.host_report import ReportedVcpu, pcpus_of
 
 LOG = logging.getLogger(__name__)
 ECHO_S = 10.0
@@ -34,7 +33,7 @@ PAUSE_S = 60.0
 
 
 class Decisions:
-    """The decisions of this worker, and those that it is told; thread-safe."""
+    """The decisions of this worker, and those that it receives; thread-safe."""
 
     def __init__(self, states: HostStates, clock: Callable[[], float] = time.monotonic) -> None:
         self._states = states
@@ -90,12 +89,9 @@ class Decisions:
         self._tell(self._decision("over", resource, node))
         return False
 
-    def decided(
-        self, node: str, resource: str, request: Request, dropped: Callable[[], bool]
-    ) -> None:
-        """Nova chose this host. ``dropped``: whether Nova has dropped the decision since."""
-        each = Pending(request, self._clock(), dropped=dropped)
-        self._states.decided(node, resource, each)
+    def decided(self, node: str, resource: str, request: Request) -> None:
+        """Nova chose this host."""
+        self._states.decided(node, resource, Pending(request, self._clock()))
         self._tell(self._decision("chosen", resource, node, request))
 
     def receive(self, text: object) -> None:
@@ -124,7 +120,7 @@ class Decisions:
             return Decision(self._worker, number, kind, resource, node)
         pcpus = request.pcpus or (frozenset(),) * len(request.vcpus)
         vcpus = tuple(
-            BookedVcpu(v.index, v.refcores, v.ips, cpulist.show(allowed))
+            ReportedVcpu(v.index, v.refcores, v.ips, cpulist.show(allowed))
             for v, allowed in zip(request.vcpus, pcpus, strict=True)
         )
         return Decision(self._worker, number, kind, resource, node, vcpus, request.core_type)
@@ -139,7 +135,7 @@ class Decisions:
             try:
                 cast(wire.encode(decision))
             except Exception as exc:  # noqa: BLE001 - drivers raise exceptions of their own
-                LOG.warning("other workers cannot be told a decision: %s", exc)
+                LOG.warning("cannot send a decision to the other scheduler workers: %s", exc)
 
 
 class _Echo:
@@ -153,13 +149,4 @@ class _Echo:
 def _request(decision: Decision) -> Request:
     """The request of a decision; ``ValueError`` if it names pCPUs that cannot exist."""
     pcpus: Any = tuple(pcpus_of(v.cpus_allowed_list) for v in decision.vcpus)
-    return Request(
-        tuple(
-            VcpuBooking(v.index, "pref_core", refcores=v.refcores)
-            if v.ips is None
-            else VcpuBooking(v.index, "ips", ips=v.ips)
-            for v in decision.vcpus
-        ),
-        decision.core_type,
-        pcpus if any(pcpus) else (),
-    )
+    return reported_request(decision.vcpus, decision.core_type, pcpus if any(pcpus) else ())

@@ -3,16 +3,19 @@
 import functools
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from nova import objects
 from nova.scheduler import filters, utils
 from nova.scheduler.host_manager import HostState
+from nova.virt import hardware
 
 from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
 from amp_nova.flavor.placement_resources import claims, provider_uuid
-from amp_nova.nova_plugins import numa, report_server
-from amp_nova.nova_plugins.flavors import read_booking
+from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
+from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit
 from amp_nova.scheduling.demands import Request
@@ -43,7 +46,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
             return
         self._server.start()
         booking, errors = read_booking(specs, spec_obj.flavor.vcpus)
-        if booking is not None and booking.booked and numa.dedicated(spec_obj):
+        if booking is not None and booking.booked and _dedicated(spec_obj):
             # The flavor's own keys were examined; only now is the image known as well.
             booking, errors = None, f"its image asks for dedicated CPUs, but {DEDICATED}"
         if booking is None:
@@ -65,10 +68,11 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         resource, reserve = spec_obj.instance_uuid, self._server.decisions.reserve
         # Nova names alternates for all instances of a request together.
         alternates = spec_obj.num_instances == 1
+        pinned = bool(spec_obj.numa_topology and request.vcpus)  # looked up once: it takes long
         query = _FitQuery(self._states, request, resource)
         refused: list[tuple[str, str]] = []
         for host in hosts:
-            wanted = numa.on_host(host, spec_obj, request)
+            wanted = _on_host(host, spec_obj, request) if pinned else request
             if wanted is None:
                 refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
                 continue
@@ -91,10 +95,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
     def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
         HostState.consume_from_request(host, spec_obj)
-        # Nova resets ``updated`` if the request as a whole fails.
-        self._server.decisions.decided(
-            host.nodename, spec_obj.instance_uuid, request, lambda: host.updated is None
-        )
+        self._server.decisions.decided(host.nodename, spec_obj.instance_uuid, request)
 
 
 def _warn_unless_last(name: str) -> None:
@@ -177,6 +178,40 @@ class _FitQuery:
                 found = host_fit.repacked_fit(entry.headroom, self._request)
             remember(entry.results, self._key, found)
         return found
+
+
+def _dedicated(spec_obj: Any) -> bool:
+    """Whether a request asks for dedicated CPUs, as all real-time and mixed guests do."""
+    topology = spec_obj.numa_topology
+    return topology is not None and any(cell.pcpuset for cell in topology.cells)
+
+
+def _on_host(host: Any, spec_obj: Any, request: Request) -> Request | None:
+    """The request as it is on this host, with the pCPUs of the cells to which Nova will pin it.
+
+    ``None`` if no cells of this host suit the guest. Nova reads flavor and image and puts the
+    result into the request; its own function selects the cells. It does so again on the host, and
+    may choose others if another guest with a NUMA topology has arrived there meanwhile.
+    """
+    candidates = getattr(host, "allocation_candidates", None) or [{"mappings": {}}]
+    requests = spec_obj.pci_requests
+    placed = hardware.numa_fit_instance_to_host(
+        host.numa_topology,
+        spec_obj.numa_topology.obj_clone(),  # Nova changes it
+        limits=host.limits.get("numa_topology")
+        or objects.NUMATopologyLimits(
+            cpu_allocation_ratio=host.cpu_allocation_ratio,
+            ram_allocation_ratio=host.ram_allocation_ratio,
+        ),
+        pci_requests=requests.requests if requests else None,
+        pci_stats=host.pci_stats,
+        provider_mapping=candidates[0]["mappings"],
+    )
+    if placed is None:
+        return None
+    pcpus = {cell.id: frozenset(cell.cpuset) for cell in host.numa_topology.cells}
+    allowed = {vcpu: pcpus[cell.id] for cell in placed.cells for vcpu in cell.cpuset}
+    return replace(request, pcpus=tuple(allowed[v.index] for v in request.vcpus))
 
 
 def _prefer_core_type(host: Any, core_type: str) -> None:

@@ -16,15 +16,14 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins import pending, report_order
-from amp_nova.nova_plugins.pending import Found, Pending, PendingByUuid, Reserved
 from amp_nova.nova_plugins.refusals import Refusals
-from amp_nova.nova_plugins.report_order import Order
-from amp_nova.scheduling import host_fit, placement_score
+from amp_nova.scheduling import host_fit, pending, placement_score, report_order
 from amp_nova.scheduling.best_effort import BestEffortDemand
 from amp_nova.scheduling.demands import Request
 from amp_nova.scheduling.host_fit import Headroom
+from amp_nova.scheduling.pending import NovaInstances, Pending, PendingByUuid, Reserved
 from amp_nova.scheduling.placement_score import NewInstance
+from amp_nova.scheduling.report_order import Order
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX, Profile, profiles
 from amp_nova.wire.encoding import decode
 from amp_nova.wire.host_report import HostReport
@@ -106,7 +105,7 @@ class Entry:
         try:
             every_type = tuple(t.name for t in self.report.topology.core_types)
             for new in TYPICAL:
-                scores = placement_score.gain_and_speed(self.best_effort, new, every_type)
+                scores = placement_score.score(self.best_effort, new, every_type)
                 if not all(map(math.isfinite, scores)):
                     raise ValueError(f"an instance's score is {scores}")
         except Exception as exc:
@@ -155,10 +154,7 @@ class HostStates:
 
     def entry(self, node: str) -> Entry | None:
         """What is known about a host, however old; ``None`` if it never reported."""
-        entry = self._entries.get(node)
-        if entry is not None and any(p.dropped() for p in entry.pending.values()):
-            return self._keep(node, lambda _, each: not each.dropped())
-        return entry
+        return self._entries.get(node)
 
     def oldest_s(self) -> float:
         """The time of receipt, on the monotonic clock, before which a report is stale."""
@@ -228,7 +224,7 @@ class HostStates:
     def chosen(self, resource: str) -> bool:
         """Whether Nova chose a host for this instance: then it tries others as alternates only."""
         return any(
-            each.kind == "chosen" and not each.dropped()
+            each.kind == "chosen"
             for node in self._sent.get(resource, ())
             if (entry := self._entries.get(node)) is not None
             and (each := entry.pending.get(resource)) is not None
@@ -247,13 +243,17 @@ class HostStates:
 
     def release_left(self, node: str, there: Container[str]) -> Entry | None:
         """Free the capacity of instances that left the reports and are not ``there`` for Nova."""
-        return self._keep(node, lambda r, each: each.kind != "left" or r in there)
+        with self._lock:
+            if (entry := self._entries.get(node)) is None:
+                return None  # forgotten in the meantime
+            sent = entry.pending.items()
+            return self._replace(node, {r: p for r, p in sent if p.kind != "left" or r in there})
 
     def waiting(self) -> frozenset[str]:
         """All instances that are pending anywhere."""
         return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
 
-    def follow(self, found: Found, began_s: float) -> None:
+    def follow(self, found: NovaInstances, began_s: float) -> None:
         """Take what Nova's database has, read since ``began_s`` on the monotonic clock."""
         there = {nova.node for nova in found.values() if nova is not None}
         with self._lock:
@@ -284,13 +284,6 @@ class HostStates:
         for node in nodes & {only} if only else nodes:
             if (entry := self._entries.get(node)) is not None and resource in entry.pending:
                 self._replace(node, {r: p for r, p in entry.pending.items() if r != resource})
-
-    def _keep(self, node: str, keep: Callable[[str, Pending], bool]) -> Entry | None:
-        with self._lock:
-            if (entry := self._entries.get(node)) is None:
-                return None  # forgotten in the meantime
-            kept = {r: p for r, p in entry.pending.items() if keep(r, p)}
-            return entry if len(kept) == len(entry.pending) else self._replace(node, kept)
 
     def _replace(self, node: str, kept: PendingByUuid) -> Entry:
         entry = self._entries[node]

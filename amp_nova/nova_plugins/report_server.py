@@ -17,11 +17,10 @@ import nova.rpc
 import nova.utils
 import oslo_messaging as messaging
 
-from amp_nova.nova_plugins import nova_instances, options
-from amp_nova.nova_plugins.cells import Cells
+from amp_nova.nova_plugins import nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.known_hosts import KnownHosts
+from amp_nova.nova_plugins.nova_records import Cells, KnownHosts
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ class ReportServer:
         """Compare what is pending with Nova's database once; raises what the database raises."""
         began_s = time.monotonic()
         waiting = self.states.waiting()
-        self.states.follow(nova_instances.find(self._cells, waiting), began_s)
+        self.states.follow(nova_records.find(self._cells, waiting), began_s)
 
     def _start_listening(self) -> None:
         while not self._stopped.is_set():

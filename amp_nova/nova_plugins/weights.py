@@ -12,8 +12,8 @@ from nova.scheduler import utils, weights
 from amp_nova.flavor.extra_specs import Booking, best_effort
 from amp_nova.model.topology import Topology
 from amp_nova.nova_plugins import host_states, report_server
-from amp_nova.nova_plugins.flavors import read_booking
 from amp_nova.nova_plugins.host_states import Entry, HostStates, remember
+from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit, placement_score
 from amp_nova.scheduling.host_fit import HostFit
@@ -74,7 +74,7 @@ class _WeightsQuery:
         fit: HostFit | None = entry.results.get(self._fit_key)
         fit = fit or self._quick_fit(entry.headroom)
         core_types = fit.core_types if fit else ()
-        gain, speed = placement_score.gain_and_speed(entry.best_effort, new, core_types)
+        gain, speed = placement_score.score(entry.best_effort, new, core_types)
         return remember(entry.results, self._weights_key, _weights(gain, speed))
 
     def _new_instance(self, topology: Topology) -> NewInstance:

@@ -1,21 +1,17 @@
 """The best-effort demand of a host: who shares the cores that bookings leave, and by which rule.
 
-If the policy treats an instance as one program, what counts is how much its runnable vCPUs together
-gain from the fast cores of the host (saez2015, section 2.2).
+What counts is each vCPU by itself, also where the policy compares whole instances.
 """
 
 import functools
-import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
-from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time
-from amp_nova.model.topology import CoreType, Topology
-from amp_nova.policies.api import PER_VCPU
+from amp_nova.model.topology import CoreType
 from amp_nova.policies.placing import core_shares
-from amp_nova.scheduling import fast_core_order
-from amp_nova.scheduling.fast_core_order import FastCoreOrder, Group
 from amp_nova.scheduling.sensitivity import UNKNOWN, scale_of, sensitivity_of
 from amp_nova.wire.host_report import HostReport, ReportedInstance, ReportedVcpu
 
@@ -23,12 +19,60 @@ IDLE_VALUE_RATIO = 0.1
 """Value of idle capacity, which a later instance may use, over its value in use."""
 RANKING_POLICIES = frozenset({"amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair", "amp-r-fair"})
 """Policies that give fast cores mainly to those that gain most; all others count as sharing."""
-WHOLE_POLICIES = frozenset({"hsp", "acfs", "prop-sp", "eqp"})
-"""Policies that go by the speedup of the whole instance, unless the report says otherwise. The
-sharing ones among them share in proportion to it. All other policies go by vCPU."""
 ONE_BY_ONE_MAX = 64
 """With more active vCPUs than this, all count as alike but for their sensitivity: the computation
 takes 10 microseconds for each, for every kind of request, and no host may slow requests down."""
+
+
+class Group(NamedTuple):
+    """The best-effort vCPUs of an instance."""
+
+    sensitivity: float
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class FastCoreOrder:
+    """Groups in the order in which a policy gives them fast cores, with sums along it.
+
+    The sums give the throughput of a host without going through every instance. ``counts`` and
+    ``sums``: how many vCPUs precede each group, and the sum of their sensitivities; the last
+    element of each is the total.
+    """
+
+    groups: Sequence[Group]
+    counts: Sequence[int]
+    sums: Sequence[float]
+
+    def sum_of(self, vcpus: float) -> float:
+        """The sum of the sensitivities of the first ``vcpus``, which may be a fractional number."""
+        if vcpus >= self.counts[-1]:
+            return self.sums[-1]
+        at = bisect_right(self.counts, vcpus) - 1
+        return self.sums[at] + (vcpus - self.counts[at]) * self.groups[at].sensitivity
+
+    def preceding(self, sensitivity: float) -> int:
+        """How many vCPUs precede a new group, which comes before groups of equal sensitivity."""
+        return self.counts[bisect_left(self.groups, -sensitivity, key=_least_sensitive)]
+
+    def evenly(self) -> "FastCoreOrder":
+        """All vCPUs as one group, which shares each core type evenly."""
+        vcpus = self.counts[-1]
+        return in_order([Group(self.sums[-1] / vcpus, vcpus)] if vcpus else [])
+
+
+def in_order(groups: Iterable[Group]) -> FastCoreOrder:
+    """The groups with the most sensitive first."""
+    ordered = tuple(sorted(groups, key=_least_sensitive))
+    return FastCoreOrder(
+        ordered,
+        tuple(accumulate((g.vcpus for g in ordered), initial=0)),
+        tuple(accumulate((g.vcpus * g.sensitivity for g in ordered), initial=0.0)),
+    )
+
+
+def _least_sensitive(group: Group) -> float:
+    return -group.sensitivity
 
 
 class Active(NamedTuple):
@@ -36,7 +80,7 @@ class Active(NamedTuple):
 
     instance: ReportedInstance
     vcpus: Sequence[ReportedVcpu]
-    group: Group
+    sensitivity: float
     types: Sequence[frozenset[int]]
     """Positions of the core types that each vCPU may use; all if none of its pCPUs is online."""
 
@@ -45,17 +89,15 @@ class Active(NamedTuple):
 class BestEffortDemand:
     """A host's active best-effort vCPUs, the cores of each type they share, and their throughput.
 
-    ``ranked``: fast cores go mainly to those that gain most. ``whole``: instances are compared, not
-    vCPUs. ``order``: the instances, as if their vCPUs were alike in all but sensitivity.
-    ``active``: the same one by one, empty if there are too many. ``alike``: the order says it all.
+    ``ranked``: fast cores go mainly to those that gain most. ``order``: the instances, as if their
+    vCPUs were alike in all but sensitivity. ``active``: the same one by one, empty if there are too
+    many. ``alike``: the order says it all.
     """
 
-    topology: Topology
     coefficients: Mapping[str, tuple[int, float]]
     """The position of each core type and its coefficient, by name."""
     cores: tuple[float, ...]
     ranked: bool
-    whole: bool
     alike: bool
     active: tuple[Active, ...]
     order: FastCoreOrder
@@ -71,32 +113,25 @@ def demand_of(report: HostReport, free_cores: Mapping[str, Sequence[float]]) -> 
     ``free_cores``: what bookings leave of each pCPU, by core type.
     """
     topology = report.topology
-    policy, _, parameters = report.policy.partition(":")
+    policy, _, _ = report.policy.partition(":")
     crowded = sum(_is_active(v) for i in report.instances for v in i.vcpus) > ONE_BY_ONE_MAX
-    whole = policy in WHOLE_POLICIES and parameters != PER_VCPU and not crowded
-    ranked = policy in RANKING_POLICIES
-    counts, scale = _counts(report), scale_of(topology)
+    usable, scale = {} if crowded else _usable_types(report), scale_of(topology)
     groups: list[Group] = []
     active: list[Active] = []
     for instance in report.instances:
         if vcpus := [v for v in instance.vcpus if _is_active(v)]:
             own = sensitivity_of(instance, scale)
-            reach = _reach(vcpus, counts, topology) if whole else 1.0
-            groups.append(Group(UNKNOWN if own is None else own, len(vcpus), reach))
+            groups.append(Group(UNKNOWN if own is None else own, len(vcpus)))
             if not crowded:
-                types = [_positions(counts[v.cpus_allowed_list]) for v in vcpus]
-                active.append(Active(instance, vcpus, groups[-1], types))
-    order = fast_core_order.in_order(groups)
-    alike = (ranked or not whole) and _alike(active, len(topology.core_types))
+                types = [usable[v.cpus_allowed_list] for v in vcpus]
+                active.append(Active(instance, vcpus, groups[-1].sensitivity, types))
+    order, ranked = in_order(groups), policy in RANKING_POLICIES
     coefficients, fastest_first = _speeds(topology.core_types)
-    cores = tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients)
     return BestEffortDemand(
-        topology,
         coefficients,
-        cores,
+        tuple(sum(max(0.0, f) for f in free_cores.get(name, ())) for name in coefficients),
         ranked,
-        whole,
-        alike,
+        _alike(active, len(topology.core_types)),
         tuple(active),
         order if ranked else order.evenly(),
         fastest_first,
@@ -118,31 +153,18 @@ def _speeds(
     )
 
 
-def _counts(report: HostReport) -> dict[str, tuple[int, ...]]:
-    """The number of pCPUs of each core type in each CPU list."""
-    topology = report.topology
-    types = [topology.pcpus_of(t.name) for t in topology.core_types]
+def _usable_types(report: HostReport) -> dict[str, frozenset[int]]:
+    """``Active.types`` of each CPU list."""
+    types = [report.topology.pcpus_of(t.name) for t in report.topology.core_types]
     return {
-        text: tuple([len(allowed & pcpus) for pcpus in types])
+        text: frozenset(at for at, pcpus in enumerate(types) if not allowed.isdisjoint(pcpus))
+        or frozenset(range(len(types)))
         for text, allowed in report.cpu_lists.items()
     }
 
 
-def _positions(counts: Sequence[int]) -> frozenset[int]:
-    return frozenset(at for at, n in enumerate(counts) if n) or frozenset(range(len(counts)))
-
-
 def _is_active(vcpu: ReportedVcpu) -> bool:
     return not vcpu.booked and core_shares.wanted_to_run(vcpu.utilization_ratio)
-
-
-def _reach(
-    vcpus: Sequence[ReportedVcpu], counts: Mapping[str, tuple[int, ...]], topology: Topology
-) -> float:
-    """``Group.reach`` of an instance whose CPU lists are equal or do not overlap."""
-    lists = [counts[text] for text in {v.cpus_allowed_list for v in vcpus}]
-    wanted = [1.0 if v.utilization_ratio is None else v.utilization_ratio for v in vcpus]
-    return _reach_alone(topology, list(map(sum, zip(*lists, strict=True))), wanted)
 
 
 def _alike(active: Sequence[Active], core_types: int) -> bool:
@@ -151,18 +173,3 @@ def _alike(active: Sequence[Active], core_types: int) -> bool:
         each.instance.weight == 1.0 and all(len(t) == core_types for t in each.types)
         for each in active
     )
-
-
-def _reach_alone(topology: Topology, counts: Sequence[int], wanted: Sequence[float]) -> float:
-    alone = alone_shares(counts, running_at_a_time(wanted))
-    extra = ((t.coefficient or 1.0) - 1.0 for t in topology.core_types)
-    return math.fsum(a * e for a, e in zip(alone, extra, strict=True)) / math.fsum(alone)
-
-
-def group_of(demand: BestEffortDemand, sensitivity: float, vcpus: int) -> Group:
-    """The group of a new instance, whose vCPUs may use every pCPU and always want to run."""
-    reach, topology = 1.0, demand.topology
-    if demand.whole:
-        counts = [len(topology.pcpus_of(t.name)) for t in topology.core_types]
-        reach = _reach_alone(topology, counts, [1.0] * vcpus)
-    return Group(sensitivity, vcpus, reach)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from amp_nova.admission.packing import Demand, least_refcores
 from amp_nova.flavor.extra_specs import Booking, VcpuBooking
 from amp_nova.model.topology import Topology
-from amp_nova.wire.host_report import HostReport, ReportedInstance
+from amp_nova.wire.host_report import HostReport, ReportedInstance, ReportedVcpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,23 @@ class Request:
 def request_of(booking: Booking) -> Request:
     """The request of a booking; best-effort vCPUs need no capacity and are left out."""
     return Request(tuple(v for v in booking.vcpus if v.kind != "best_effort"), booking.core_type)
+
+
+def reported_request(
+    vcpus: Iterable[ReportedVcpu],
+    core_type: str | None,
+    pcpus: tuple[frozenset[int], ...] = (),
+) -> Request:
+    """The request of an instance as it is on the wire."""
+    booked = [v for v in vcpus if v.booked]
+    return Request(
+        tuple(
+            VcpuBooking(v.index, "pref_core" if v.ips is None else "ips", v.refcores, v.ips)
+            for v in booked
+        ),
+        core_type,
+        pcpus,
+    )
 
 
 def _refcores(refcores: float | None, ips: float | None, per_ips: float | None) -> float | None:

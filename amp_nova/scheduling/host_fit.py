@@ -129,7 +129,8 @@ def _packed(
             else:
                 placed.append((demand.packed, need, kept))
     for pcpu, need, kept in placed:  # what needs no whole core has a share of a thread
-        free.take(Option(need, need / kept, frozenset()), pcpu)
+        slowed = pcpu in free.siblings and pcpu not in free.whole
+        free.cores[pcpu] -= need / kept if slowed else need
     return free.cores, unplaced, booked
 
 

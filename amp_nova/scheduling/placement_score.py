@@ -63,13 +63,6 @@ def score(
     demand: BestEffortDemand, new: NewInstance, core_types: Sequence[str] = ()
 ) -> PlacementScore:
     """The score of a host for an instance; ``core_types``: where its booked vCPUs are packed."""
-    return PlacementScore(*gain_and_speed(demand, new, core_types))
-
-
-def gain_and_speed(
-    demand: BestEffortDemand, new: NewInstance, core_types: Sequence[str] = ()
-) -> tuple[float, float]:
-    """``score`` as a plain tuple, which takes less time to make: weighers make one per host."""
     cores, displacing = list(demand.cores), 0.0
     for name, refcores in zip(core_types, new.booked_refcores, strict=False):
         at, coefficient = demand.coefficients[name]
@@ -81,7 +74,7 @@ def gain_and_speed(
     booked = math.fsum(new.booked_refcores)
     gain = booked + throughput - demand.throughput - FAST_CORE_COST_RATIO * displacing
     speed = own_throughput / new.best_effort if new.best_effort else 0.0
-    return gain / (booked + new.best_effort or 1.0), speed
+    return PlacementScore(gain / (booked + new.best_effort or 1.0), speed)
 
 
 def _throughput(
@@ -105,7 +98,7 @@ def _in_sum(
     """
     order, own, x, before = demand.order, new.best_effort, new.sensitivity, 0
     if own and demand.ranked:
-        before = order.preceding(best_effort.group_of(demand, x, own))
+        before = order.preceding(x)
     count = order.counts[-1] + own
     own_ratio = own / count if own else 0.0  # exactly 1 on a host without others
     each = sum(cores) / count if count else 0.0
@@ -131,25 +124,21 @@ def _one_by_one(
 ) -> tuple[float, float]:
     """The two throughputs if the cores are shared exactly as policies share them."""
     pcpus, everywhere = frozenset[int](), frozenset(range(len(cores)))
-    vcpus, known, types = [], {}, {}
-    for instance, active, group, each_types in demand.active:
-        known[instance.resource] = group
+    vcpus, sensitivities, types = [], {"": new.sensitivity}, {}
+    for instance, active, sensitivity, each_types in demand.active:
+        sensitivities[instance.resource] = sensitivity
         for v, usable in zip(active, each_types, strict=True):
             key = (instance.resource, v.index)
             vcpus.append(VcpuView(key, pcpus, pcpus, instance.weight))
             types[key] = usable
     if new.best_effort:
-        known[""] = best_effort.group_of(demand, new.sensitivity, new.best_effort)
         vcpus += [VcpuView(("", i), pcpus, pcpus, new.weight) for i in range(new.best_effort)]
         types |= {("", i): everywhere for i in range(new.best_effort)}
     each = min(1.0, math.fsum(cores) / len(vcpus)) if vcpus else 0.0
     shared = core_shares.SharedCapacity(tuple(vcpus), tuple(cores), each, types)
     if demand.ranked:
-        groups = core_shares.ranked_instances(shared, lambda v: known[v.key[0]].rank)
+        groups = core_shares.ranked_instances(shared, lambda v: sensitivities[v.key[0]])
         shares = core_shares.distribute(shared, groups)
-    elif demand.whole:
-        proportion = {name: group.speed_alone / group.vcpus for name, group in known.items()}
-        shares = core_shares.evenly(shared, lambda v: v.weight * proportion[v.key[0]])
     else:
         shares = core_shares.evenly(shared)
     total = own = 0.0
@@ -157,7 +146,7 @@ def _one_by_one(
     for key, amounts in shares.items():
         speed = 0.0
         for at, faster, _ in demand.fastest_first:
-            speed += amounts[at] * (1.0 + known[key[0]].sensitivity * faster)
+            speed += amounts[at] * (1.0 + sensitivities[key[0]] * faster)
             idle[at] -= amounts[at]
         total += speed
         own += speed if key[0] == "" else 0.0

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.wire.host_report import VCPUS_MAX, Count, Index, Name, Positive, Text
+from amp_nova.wire.host_report import VCPUS_MAX, Count, Name, ReportedVcpu, Text
 
 CHARACTERS_MAX = 1 << 20
 Kind = Literal["tentative", "chosen", "alternate", "over"]
@@ -17,22 +17,12 @@ Kind = Literal["tentative", "chosen", "alternate", "over"]
 retry a failed build there; ``over``: nothing is reserved any more."""
 
 
-class BookedVcpu(Struct, frozen=True, array_like=True, gc=False):
-    """What one vCPU books, in reference cores or instructions per second, and where it may run.
-
-    ``cpus_allowed_list``: the pCPUs of the NUMA cell it will be pinned to; empty for all.
-    """
-
-    index: Index
-    refcores: Positive | None = None
-    ips: Positive | None = None
-    cpus_allowed_list: str = ""
-
-
 class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision of one worker about one instance.
 
-    ``worker`` and ``number`` identify it; ``node``: the host, or empty for all hosts.
+    ``worker`` and ``number`` identify it; ``node``: the host, or empty for all hosts. ``vcpus``:
+    the booked ones; ``cpus_allowed_list``: the pCPUs of the NUMA cell that Nova will pin it to,
+    empty for all.
     """
 
     worker: Name
@@ -40,7 +30,7 @@ class Decision(Struct, frozen=True, omit_defaults=True, gc=False):
     kind: Kind
     resource: Name
     node: Text = ""
-    vcpus: Annotated[tuple[BookedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
+    vcpus: Annotated[tuple[ReportedVcpu, ...], Meta(max_length=VCPUS_MAX)] = ()
     core_type: Text | None = None
 
 

@@ -188,7 +188,7 @@ def decode(text: object) -> HostReport:
 
 def _check_version(version: int) -> None:
     if version != VERSION:
-        raise ReportInvalid("version", f"version {version}, only {VERSION} is known here")
+        raise ReportInvalid("version", f"unsupported report version {version} (expected {VERSION})")
 
 
 def _check_size(size: int) -> None:
@@ -278,9 +278,9 @@ def _core_type(
     read: _CoreType, pcpus: frozenset[int], threads: dict[int, tuple[int, ...]]
 ) -> CoreType:
     """A core type; adds the siblings of each of its pCPUs to ``threads``."""
-    if any(cpulist.count(core) > THREADS_MAX for core in read.siblings):
-        raise ValueError(f"a core has more than {THREADS_MAX} hardware threads")
     cores = [cpulist.parse(core) for core in read.siblings]
+    if any(len(core) > THREADS_MAX for core in cores):
+        raise ValueError(f"a core has more than {THREADS_MAX} hardware threads")
     for core in cores:
         if not pcpus.issuperset(core) or not threads.keys().isdisjoint(core):
             raise ValueError("siblings name a pCPU twice, or one that their core type lacks")

@@ -3,6 +3,7 @@
 A fake host runs the instances of one of Nova's fake compute services.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 import nova.rpc
@@ -62,15 +63,8 @@ class Agent:
 
     def _run_instances(self):
         """Have the fake host run the instances of Nova's fake driver, and define the others."""
-        admin = context.get_admin_context()
         running, defined = {}, set()
-        for uuid in list(self._compute.manager.driver.instances):
-            try:
-                instance = objects.Instance.get_by_uuid(
-                    admin, uuid, expected_attrs=["flavor", "numa_topology"]
-                )
-            except InstanceNotFound:  # the fake driver keeps the source of a resize
-                continue
+        for uuid, instance in self._instances():
             here = instance.host == self._compute.host and instance.vm_state not in NOT_RUNNING
             if here and instance.task_state is None:
                 running[uuid] = instance
@@ -94,6 +88,16 @@ class Agent:
                     image=instance.image_ref or "",
                 )
                 made.domain = replace(made.domain, specs=specs)
+
+    def _instances(self):
+        """What the cell of the compute service says of the instances of its driver."""
+        admin = context.get_admin_context()
+        cell = objects.HostMapping.get_by_host(admin, self._compute.host).cell_mapping
+        for uuid in list(self._compute.manager.driver.instances):
+            # The fake driver keeps the source of a resize.
+            with context.target_cell(admin, cell) as its, suppress(InstanceNotFound):
+                attributes = ["flavor", "numa_topology"]
+                yield uuid, objects.Instance.get_by_uuid(its, uuid, expected_attrs=attributes)
 
     def _pinned(self, instance):
         """The pCPUs of the NUMA cell that the compute service chose; ``None`` without one."""

@@ -22,6 +22,8 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     microversion = "latest"
     HOSTS: ClassVar = {"host1": None, "host2": None}
     """Hosts by name, with their core types as in ``tests.hosts.topology``."""
+    CELLS: ClassVar = {}
+    """The cells of hosts that are not in the first one."""
     FILTERS: ClassVar = ["ComputeFilter", "AmpCapacityFilter"]
     WEIGHERS: ClassVar = ["nova.scheduler.weights.all_weighers"]
 
@@ -67,7 +69,9 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
 
     def _setup_compute_service(self):
         for name, types in self.HOSTS.items():
-            agent = self.agents[name] = Agent(self._start_compute(name), types)
+            agent = self.agents[name] = Agent(
+                self._start_compute(name, self.CELLS.get(name)), types
+            )
             agent.publisher.start()
             self.addCleanup(agent.publisher.stop)
         report_server.shared().start()

@@ -94,18 +94,6 @@ class NovaInternalsTest(CloudTestCase):
         assert refused
         assert [event for event, _ in self.calls].count("claimed") == 1
 
-    def test_a_request_that_fails_as_a_whole_resets_the_hosts_it_consumed(self):
-        """``updated`` of the host is ``None`` then, which drops the decision."""
-        flavor = self.flavor(pref_core="1")
-        server = self._build_server(flavor_id=flavor, networks="none")
-        said = {"min_count": 3, "max_count": 3, "return_reservation_id": True}
-        found = self.api.post_server({"server": {**server, **said}})["reservation_id"]
-        for one in self.api.get_servers(search_opts={"reservation_id": found}):
-            self._wait_for_state_change(one, "ERROR")
-
-        assert [event for event, _ in self.calls].count("consumed") == 2
-        assert all(not self.states.entry(name).pending for name in self.HOSTS)
-
     def test_a_later_filter_that_replaces_the_candidates_is_named_in_a_warning(self):
         """Nova's filters of candidates assign a plain list, which reserves nothing."""
         later = ["AmpCapacityFilter", "NUMATopologyFilter", "ComputeFilter", "PciPassthroughFilter"]

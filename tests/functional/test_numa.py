@@ -40,7 +40,19 @@ class NumaTest(CloudTestCase):
         def with_cells(driver, node):
             return resources(driver, node) | {"numa_topology": topology}
 
-        patched = mock.patch.object(fake.FakeDriver, "get_available_resource", with_cells)
+        update_provider_tree = fake.FakeDriver.update_provider_tree
+
+        def with_own_cpus(driver, tree, node, allocations=None):
+            """Nova does not even ask the filter about hosts that sell no dedicated CPUs."""
+            update_provider_tree(driver, tree, node, allocations)
+            own = {"PCPU": {"total": 4, "max_unit": 4}}
+            tree.update_inventory(node, tree.data(node).inventory | own)
+
+        replaced = {
+            "get_available_resource": with_cells,
+            "update_provider_tree": with_own_cpus,
+        }
+        patched = mock.patch.multiple(fake.FakeDriver, **replaced)
         patched.start()
         self.addCleanup(patched.stop)
         super().setUp()
@@ -113,15 +125,20 @@ class NumaTest(CloudTestCase):
             },
         )["id"]
 
-    def test_a_booking_on_dedicated_cpus_gets_no_host(self):
-        """Whether the flavor or the image asks for them; the log says why."""
-        image = self.image(hw_cpu_policy="dedicated")
-        self.boot(self.flavor(pref_core="0.5"), state="ERROR", image_uuid=image)
-        assert "its image asks for dedicated CPUs, but a booking shares its pCPUs" in (
-            self.stdlog.logger.output
-        )
-
-        self.boot(self.numa_flavor(2, "0.5", hw__cpu_policy="dedicated"), state="ERROR")
-        assert "hw:cpu_policy='dedicated' is not possible, because a booking shares" in (
-            self.stdlog.logger.output
-        )
+    def test_a_booking_on_cpus_of_its_own_gets_no_host(self):
+        """Dedicated, mixed or real-time, by the flavor or by the image; the log says why."""
+        mask = {"hw__cpu_dedicated_mask": "0"}
+        real_time = {"hw__cpu_realtime": "yes", "hw__cpu_realtime_mask": "^0"}
+        by_flavor = "is not possible, because a booking shares its pCPUs"
+        by_image = "its image asks for dedicated CPUs, but a booking shares its pCPUs"
+        for keys, properties, why in (
+            ({"hw__cpu_policy": "dedicated"}, {}, f"hw:cpu_policy='dedicated' {by_flavor}"),
+            ({"hw__cpu_policy": "mixed", **mask}, {}, f"hw:cpu_policy='mixed' {by_flavor}"),
+            (real_time, {"hw_cpu_policy": "dedicated"}, f"hw:cpu_realtime='yes' {by_flavor}"),
+            ({}, {"hw_cpu_policy": "dedicated"}, by_image),
+            (mask, {"hw_cpu_policy": "mixed"}, by_image),
+        ):
+            flavor, image = self.numa_flavor(2, "0.5", **keys), self.image(**properties)
+            server = self.boot(flavor, state="ERROR", image_uuid=image)
+            logged = self.stdlog.logger.output.splitlines()
+            assert [line for line in logged if server["id"] in line and why in line], (keys, why)

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-from amp_nova.nova_plugins import report_server
 from tests.functional.cloud import CloudTestCase
 
 
@@ -18,16 +17,3 @@ class PlacingTest(CloudTestCase):
 
         assert self.host_of(server) == "fast"
         self.boot(flavor, state="ERROR")
-
-    def test_decisions_count_before_agents_report_them(self):
-        """Two slow cores, and a fast one worth two of them, hold four instances of 1."""
-        flavor = self.flavor(pref_core="1")
-
-        servers = []
-        for _ in range(4):
-            servers.append(self.boot(flavor))
-            report_server.shared().follow_up()  # the alternates of the build are over
-        self.boot(flavor, state="ERROR")
-
-        hosts = sorted(self.host_of(server) for server in servers)
-        assert hosts == ["fast", "fast", "fast", "small"]

@@ -6,7 +6,7 @@ from unittest import mock
 import nova.rpc
 import oslo_messaging
 
-from amp_nova.nova_plugins import known_hosts
+from amp_nova.nova_plugins import nova_records
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
@@ -120,7 +120,7 @@ class ReportsTest(CloudTestCase):
             mock.patch("nova.context.scatter_gather_cells", side_effect=OSError("silent")),
             mock.patch("nova.context.load_cells", side_effect=OSError("silent")),
         ):
-            known = known_hosts.KnownHosts()
+            known = nova_records.KnownHosts()
             assert known("host1")
             self.placement.post(
                 "/resource_providers",
@@ -135,9 +135,9 @@ class ReportsTest(CloudTestCase):
     def test_while_placement_is_silent_a_bounded_number_of_hosts_may_report(self):
         """The log says so once, and Placement is not asked for each of them."""
         search = mock.Mock(side_effect=OSError("silent"))
-        known = known_hosts.KnownHosts(search)
-        names = [f"host{n}" for n in range(known_hosts.UNVERIFIED_MAX + 1)]
-        assert [known(name) for name in names] == [True] * known_hosts.UNVERIFIED_MAX + [False]
+        known = nova_records.KnownHosts(search)
+        names = [f"host{n}" for n in range(nova_records.UNVERIFIED_MAX + 1)]
+        assert [known(name) for name in names] == [True] * nova_records.UNVERIFIED_MAX + [False]
         assert known("host0")
         assert search.call_count < 10
         assert self.stdlog.logger.output.count("cannot look up reporting hosts in Placement") == 1
@@ -175,4 +175,5 @@ class ReportsTest(CloudTestCase):
                 self._wait_for_state_change(server, status)
 
         create(3, "ERROR")
+        self.cycle()  # reads from Nova's database that none of the three is anywhere
         create(2, "ACTIVE")

@@ -6,12 +6,13 @@ from typing import ClassVar
 from unittest import mock
 
 import fixtures
+import nova.context
 from nova import objects
 from nova.virt import fake
 
 from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.cells import Cells
 from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.nova_records import Cells
 from amp_nova.nova_plugins.report_server import ReportServer
 from amp_nova.wire.encoding import encode
 from tests.functional.cloud import CloudTestCase
@@ -20,7 +21,7 @@ from tests.host_reports import host_report, request
 TYPES = {"slow": (2, 1.0)}
 
 
-class ReservationsTest(CloudTestCase):
+class ReservationsTestCase(CloudTestCase):
     """Two hosts of two cores; bookings of 0.6 leave 0.4 of each core free."""
 
     HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES}
@@ -50,6 +51,8 @@ class ReservationsTest(CloudTestCase):
 
         return mock.patch.object(fake.FakeDriver, "spawn", failing)
 
+
+class ReservationsTest(ReservationsTestCase):
     def test_a_retry_on_an_alternate_host_finds_its_capacity(self):
         """It was reserved when the host was named, since Nova does not ask the filter again."""
         flavor = self.flavor(pref_core="0.6")
@@ -74,15 +77,6 @@ class ReservationsTest(CloudTestCase):
         self.follow_up()
         self.cycle()
         assert [a.over_booked() for a in self.agents.values()] == [[], []]
-        assert self.pending("host1") == self.pending("host2") == set()
-
-    def test_a_build_that_failed_everywhere_leaves_nothing(self):
-        """Neither on its host nor on the alternate."""
-        with self.failing_on("host1"), self.failing_on("host2"):
-            server = self.boot(self.flavor(pref_core="1"), state="ERROR")
-        assert self.pending("host1") == self.pending("host2") == {server["id"]}
-
-        self.follow_up()
         assert self.pending("host1") == self.pending("host2") == set()
 
     def test_a_forced_host_counts_before_its_agent_has_reported_the_guest(self):
@@ -153,15 +147,6 @@ class ReservationsTest(CloudTestCase):
         self.follow_up()
         self.boot(self.flavor(pref_core="0.4"))
 
-    def test_an_instance_of_a_silent_cell_keeps_its_capacity(self):
-        """Only what Nova says ends a reservation, and other cells are not affected."""
-        with self.failing_on("host1"), self.failing_on("host2"):
-            server = self.boot(self.flavor(pref_core="1"), state="ERROR")
-        with mock.patch("nova.objects.InstanceList.get_by_filters", side_effect=OSError("silent")):
-            self.follow_up()
-        assert self.pending("host1") == {server["id"]}
-        assert "cannot be asked about instances: silent" in self.stdlog.logger.output
-
     def test_a_silent_cell_is_waited_for_only_once(self):
         """Until it answers it takes one thread and one line in the log, and delays no other."""
         # Nova's fixture lets no cell be used while another is.
@@ -175,9 +160,9 @@ class ReservationsTest(CloudTestCase):
                 silence.wait()
             return "here"
 
-        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 0.5):
+        with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 0.5):
             first = cells.query(question)
-        with mock.patch("amp_nova.nova_plugins.cells.ANSWER_S", 3600.0):
+        with mock.patch("amp_nova.nova_plugins.nova_records.ANSWER_S", 3600.0):
             assert cells.query(question) == cells.query(question) == first
             assert set(first.values()) == {"here"}
             assert asked.count(objects.CellMapping.CELL0_UUID) == 1
@@ -225,3 +210,44 @@ class ReservationsTest(CloudTestCase):
         self.restart_scheduler()
 
         self.boot(self.flavor(pref_core="0.1"), state="ERROR")
+
+
+class SecondCellTest(ReservationsTestCase):
+    """One host in each of two cells."""
+
+    NUMBER_OF_CELLS = 2
+    CELLS: ClassVar = {"host2": "cell2"}
+
+    def test_a_host_of_the_second_cell_is_learnt(self):
+        """It gets what the host of the first cell has no capacity for, and is followed up."""
+        self.fill("host1", 1, self.flavor(pref_core="1"))
+        server = self.boot(self.flavor(vcpus=2, pref_core="0.6"))
+        assert self.host_of(server) == "host2"
+
+        self.cycle()
+        assert self.pending("host2") == set()
+        self.boot(self.flavor(vcpus=2, pref_core="0.6"), state="ERROR")
+
+    def test_a_silent_cell_harms_only_itself(self):
+        """Its reservations stay until it answers; those of the other cell end."""
+        failed = {}
+        with self.failing_on("host1"), self.failing_on("host2"):
+            for host in self.HOSTS:
+                server = self.boot(self.flavor(pref_core="1"), state="ERROR", host=host)
+                failed[host] = {server["id"]}
+        assert {host: self.pending(host) for host in self.HOSTS} == failed
+        target_cell = nova.context.target_cell
+
+        def all_but_one(context, cell):
+            if cell is not None and cell.name == "cell2":
+                raise OSError("silent")
+            return target_cell(context, cell)
+
+        with mock.patch("nova.context.target_cell", all_but_one):
+            self.follow_up()
+        assert self.pending("host1") == set()
+        assert self.pending("host2") == failed["host2"]
+        assert "cannot be asked about instances: silent" in self.stdlog.logger.output
+
+        self.follow_up()
+        assert self.pending("host2") == set()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("oslo_config", reason="oslo.config is not installed")
 
 from amp_nova.exceptions import ReportInvalid
-from amp_nova.nova_plugins.report_order import SILENCE_MAX, advance
+from amp_nova.scheduling.report_order import SILENCE_MAX, advance
 from amp_nova.wire.host_report import Origin
 
 AGE_MAX_S = 180.0

@@ -105,16 +105,12 @@ class TestCapacity:
 
     @pytest.mark.parametrize("text", ["2.5g", "1K", "1m", "1 G", "1GG", "1Gi", "G", "1P", "1001T"])
     def test_other_factors_are_refused(self, text):
-        """Only k, M, G, T, and only as written."""
+        """Only k, M, G, T, and only as written; none for reference cores."""
+        assert len(errors({"amp:pref_core": "2.5G"})) == 1
         (error,) = errors({"amp:ips": text})
 
         assert repr(text) in error
         assert "k, M, G or T" in error
-
-    @pytest.mark.parametrize("text", ["1k", "1G", "2.5G"])
-    def test_reference_cores_have_no_factors(self, text):
-        """Factors belong to Ips."""
-        assert len(errors({"amp:pref_core": text})) == 1
 
     def test_the_greatest_capacity_is_named(self):
         """A greater value is refused with the maximum."""
@@ -134,10 +130,6 @@ class TestExclusion:
         both = "is booked both by amp:pref_core and by amp:ips: keep one of them"
         assert found == f"vCPU {whom} {both}"
 
-    def test_different_vcpus_may_have_different_units(self):
-        """The units exclude each other on one vCPU, not in one flavor."""
-        assert errors({"amp:pref_core.0": "1", "amp:ips.1": "1G"}) == []
-
     @pytest.mark.parametrize("key", ["amp:pref_core", "amp:pref_core.1", "amp:ips", "amp:ips.0"])
     @pytest.mark.parametrize("foreign", ["quota:cpu_quota", "quota:cpu_period", "quota:cpu_shares"])
     def test_a_booking_excludes_novas_quota(self, key, foreign):
@@ -147,15 +139,17 @@ class TestExclusion:
         assert foreign in error
         assert "keep one of them" in error
 
-    def test_novas_quota_without_a_booking_is_allowed(self):
-        """Also beside ``amp:`` keys that do not book capacity."""
-        specs = {"quota:cpu_quota": "x", "amp:weight": "2", "amp:core_type": "fast"}
-
+    @pytest.mark.parametrize(
+        "specs",
+        [
+            {"amp:pref_core.0": "1", "amp:ips.1": "1G"},  # one unit for each vCPU
+            {"quota:cpu_quota": "x", "amp:weight": "2", "amp:core_type": "fast"},  # no booking
+            {"amp:pref_core": "1", "quota:disk_read_iops_sec": "9"},
+        ],
+    )
+    def test_what_excludes_nothing(self, specs):
+        """Several units in one flavor, Nova's CPU quota without a booking, and other quotas."""
         assert errors(specs) == []
-
-    def test_other_quotas_do_not_exclude_a_booking(self):
-        """Such as those of disk and network."""
-        assert errors({"amp:pref_core": "1", "quota:disk_read_iops_sec": "9"}) == []
 
     def test_a_foreign_key_cannot_break_the_line(self):
         """The error is one line even if the key contains a line break."""

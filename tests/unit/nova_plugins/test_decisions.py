@@ -75,7 +75,7 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
         own, _ = bus[number % len(bus)]
         if not own.reserve("host1", f"instance-{number}", wanted, True):
             return None
-        own.decided("host1", f"instance-{number}", wanted, lambda: False)
+        own.decided("host1", f"instance-{number}", wanted)
         return f"instance-{number}"
 
     with ThreadPoolExecutor(12) as pool:
@@ -104,7 +104,7 @@ def test_alternates_are_reserved_in_addition_or_refused(bus):
     for _, known in bus:
         known.accept(encode(host_report(node="host2")))
     assert first.reserve("host1", "a", request(pref_core=2), True)
-    first.decided("host1", "a", request(pref_core=2), lambda: False)
+    first.decided("host1", "a", request(pref_core=2))
 
     assert not first.reserve("host2", "a", request(pref_core=8), True)
     assert not first.reserve("host2", "a", request(pref_core=2), False)

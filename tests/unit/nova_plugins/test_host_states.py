@@ -5,11 +5,12 @@ import statistics
 
 import pytest
 
-from amp_nova.nova_plugins import host_states, options, pending, refusals
+from amp_nova.nova_plugins import host_states, options, refusals
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.pending import NovaInstance, Pending
 from amp_nova.nova_plugins.refusals import NOBODY
+from amp_nova.scheduling import pending
 from amp_nova.scheduling.host_fit import fit
+from amp_nova.scheduling.pending import NovaInstance, Pending
 from amp_nova.scheduling.sensitivity import SENSITIVITY_MAX
 from amp_nova.wire.encoding import encode
 from amp_nova.wire.host_report import ReportedInstance, ReportedVcpu, Speedup
@@ -45,9 +46,9 @@ def receive(states, *instances, **fields):
     return states.accept(encode(host_report(*instances, **fields)))
 
 
-def decide(states, node, resource, wanted, *dropped):
+def decide(states, node, resource, wanted):
     """Nova chose this host."""
-    states.decided(node, resource, Pending(wanted, states._clock(), "chosen", *dropped))
+    states.decided(node, resource, Pending(wanted, states._clock()))
 
 
 def with_topology(**values):
@@ -178,7 +179,7 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(states
         raise exc
 
     with monkeypatch.context() as patched:
-        patched.setattr(host_states.placement_score, "gain_and_speed", failing)
+        patched.setattr(host_states.placement_score, "score", failing)
         assert not receive(states, instance("b", (0.5, 0)), sequence=2)
 
     assert states.rejected.by_host == {("host1", "unusable"): 1}
@@ -189,7 +190,7 @@ def test_a_report_that_cannot_be_scored_is_refused_and_the_last_one_stays(states
 def test_a_score_that_is_no_number_is_refused(states, monkeypatch):
     """NaN would make the order of all hosts arbitrary."""
     score = (float("nan"), 1.0)
-    monkeypatch.setattr(host_states.placement_score, "gain_and_speed", lambda *_: score)
+    monkeypatch.setattr(host_states.placement_score, "score", lambda *_: score)
     assert not receive(states)
     assert states.entry("host1") is None
 
@@ -372,16 +373,6 @@ class TestDecisions:
         receive(states, instance("a", (2.0, 2)), sequence=2)
         states.follow({"a": forced}, clock())
         assert states.entry("host1").requests == {}
-
-    def test_a_decision_that_nova_drops_frees_its_capacity_at_once(self, states):
-        """A multi-create starts no instance if one of them finds no host."""
-        receive(states)
-        dropped = []
-        decide(states, "host1", "a", request(pref_core=2), lambda: bool(dropped))
-        assert not self.fits(states, request(pref_core=2))
-
-        dropped.append("a")
-        assert self.fits(states, request(pref_core=2))
 
     def test_the_same_capacity_is_not_reserved_twice(self, states):
         """Two requests passed the filter at the same time: the second to claim is refused."""

@@ -5,20 +5,15 @@ another host, or not at all, and no task is in progress. There is no time-out. A
 between a decision and its end leaves the end to all others, which read the same database.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.scheduling.demands import Request
-from amp_nova.wire.host_report import VCPUS_MAX, HostReport, ReportedInstance
+from amp_nova.scheduling.demands import Request, reported_request
+from amp_nova.wire.host_report import VCPUS_MAX, HostReport
 
 Kind = Literal["tentative", "chosen", "alternate", "left"]
 Reserved = Literal["tentative", "alternate"]
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +23,11 @@ class Pending:
     ``kind``: ``tentative`` while its claim is in progress; ``chosen`` from then on; ``alternate``
     if Nova may retry its build there; ``left`` if it was reported before, and keeps that booking
     because Nova still has it there: it is rebooted, or a resize on the same host may be reverted.
-    ``dropped``: whether Nova has dropped the decision: a multi-create places all instances or none.
     """
 
     request: Request
     since_s: float
     kind: Kind = "chosen"
-    dropped: Callable[[], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +43,8 @@ class NovaInstance:
 
 
 PendingByUuid = Mapping[str, Pending]
-Found = Mapping[str, NovaInstance | None]
+NovaInstances = Mapping[str, NovaInstance | None]
 """What Nova has, by UUID; ``None`` if it has no such instance. Missing if a cell is silent."""
-
-
-def reported_request(instance: ReportedInstance) -> Request:
-    """The request that a reported instance was placed with."""
-    return Request(
-        tuple(
-            VcpuBooking(v.index, "pref_core", refcores=v.refcores)
-            if v.ips is None
-            else VcpuBooking(v.index, "ips", ips=v.ips)
-            for v in instance.vcpus
-            if v.booked
-        ),
-        instance.core_type,
-    )
 
 
 def after_report(
@@ -101,11 +80,12 @@ def _left(
         resource, now = instance.resource, after.by_uuid.get(instance.resource)
         if not instance.booked or now is instance:
             continue
-        was, sent = reported_request(instance), pending.get(resource)
+        was = reported_request(instance.vcpus, instance.core_type)
+        sent = pending.get(resource)
         if now is None:
             left = sent is None
         else:
-            resized = was != reported_request(now)
+            resized = was != reported_request(now.vcpus, now.core_type)
             left = resized and sent is not None and _shown(after, resource, sent)
         if left:
             yield resource, Pending(was, now_s, "left")
@@ -116,11 +96,11 @@ def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
     instance = report.by_uuid.get(resource)
     if instance is None:
         return False
-    return pending.request.same_booking(reported_request(instance))
+    return pending.request.same_booking(reported_request(instance.vcpus, instance.core_type))
 
 
 def after_nova(
-    node: str, report: HostReport, pending: PendingByUuid, found: Found, began_s: float
+    node: str, report: HostReport, pending: PendingByUuid, found: NovaInstances, began_s: float
 ) -> PendingByUuid:
     """What is pending on a host according to what Nova's database has, read since ``began_s``."""
     kept = {}
