@@ -150,7 +150,7 @@ def _prepare(args: argparse.Namespace, conf: cfg.ConfigOpts, output: str) -> Tas
     conf.set_override("reference", None, "topology")
     topology = load_topology(conf)
     types = [t.name for t in topology.core_types]
-    reference, host = _foreign(args, types) if args.reference else (None, None)
+    reference, host = _foreign(args, types, named) if args.reference else (None, None)
     if reference and named and named != reference.name.partition("@")[0]:
         raise ConfigInvalid(
             f"[topology] reference is '{named}', but {args.reference} has '{reference.name}';"
@@ -179,17 +179,15 @@ def _others(output: str) -> tuple[Calibration, ...]:
     return tuple(c for c in found if c is not mine)
 
 
-def _foreign(args: argparse.Namespace, types: Sequence[str]) -> tuple[Reference, str]:
-    """The reference core of another host, and the name of that host."""
-    path, calibrations = args.reference, file.read(args.reference)
-    first = calibrations[0]
-    found = next((c for c in calibrations if c.reference_host is None), first)
+def _foreign(
+    args: argparse.Namespace, types: Sequence[str], named: str | None
+) -> tuple[Reference, str]:
+    """The reference core of another host, and the name of that host.
+
+    ``named``: the core type that ``[topology] reference`` names.
+    """
+    path, found = args.reference, _absolute(args.reference, named)
     made = found.provenance
-    if found.reference_host is not None:
-        raise CalibrationInvalid(
-            f"{path} is itself relative to '{found.reference}' of host '{found.reference_host}';"
-            " pass the calibration of that host"
-        )
     if made.python_version != kernels.VERSION:
         raise CalibrationInvalid(
             f"{path} was measured with {program(made)}, but this host has Python"
@@ -205,6 +203,25 @@ def _foreign(args: argparse.Namespace, types: Sequence[str]) -> tuple[Reference,
     core = next(t for t in found.core_types if t.name == found.reference)
     # Different cores of two hosts may have the same name.
     return Reference(_distinct(core.name, types, made.host), elsewhere=core), made.host
+
+
+def _absolute(path: str, named: str | None) -> Calibration:
+    """The calibration in a file that is relative to a core of its own host."""
+    calibrations = file.read(path)
+    found = [c for c in calibrations if c.reference_host is None]
+    if not found:
+        relative = calibrations[0]
+        raise CalibrationInvalid(
+            f"{path} is itself relative to '{relative.reference}' of host"
+            f" '{relative.reference_host}'; pass the calibration of that host"
+        )
+    found = [c for c in found if c.reference == named] or found
+    if len(found) > 1:
+        hosts = " and ".join(f"'{c.reference}' of host '{c.provenance.host}'" for c in found)
+        raise CalibrationInvalid(
+            f"{path} has several reference cores, {hosts}; name one in [topology] reference"
+        )
+    return found[0]
 
 
 def _distinct(name: str, types: Sequence[str], host: str) -> str:

@@ -1,6 +1,7 @@
 """``amp-nova calibrate`` as a user sees it, with FAKE measurements."""
 
 import contextlib
+import dataclasses
 import json
 import platform
 from pathlib import Path
@@ -365,6 +366,19 @@ def test_equal_names_of_two_hosts_are_kept_apart(host, capsys, monkeypatch, else
     found = written(host)
     assert found.reference == f"old@{found.reference_host}"
     assert found.core_types[0].coefficient.value == pytest.approx(4)
+
+
+def test_two_reference_cores_in_a_file_are_not_chosen_from(host, capsys):
+    """The configuration has to say which one the cloud has."""
+    models = (build(machine_files(host / m, model=m)) for m in ("Model B", "Model C"))
+    two = [
+        dataclasses.replace(c, reference=r) for c, r in zip(models, ("slow", "fast"), strict=True)
+    ]
+    file.write(host / "two.json", two)
+
+    said = refused(host, capsys, "--reference", str(host / "two.json"))
+    assert "has several reference cores, 'slow' of host" in said
+    assert said.endswith("name one in [topology] reference\n")
 
 
 def test_merge_keeps_the_calibrations_of_other_cpu_models(host, capsys):
