@@ -84,8 +84,8 @@ def spin(pcpu):
 def test_bursts_of_load_do_not_change_the_coefficient(tmp_path):
     """Each pCPU loses half of its time, and two cores that are equal are measured as equal."""
     with load(bursts):
-        process = command(tmp_path, "--kernels", "integer,memory")
-        out, err = process.communicate(timeout=120)
+        process = command(tmp_path, "--kernels", "integer")
+        out, err = process.communicate(timeout=300)
 
     assert process.returncode == 0, err
     (found,) = file.read(tmp_path / "c.json")
