@@ -13,7 +13,7 @@ from amp_nova.host.calibration import file, kernels
 from amp_nova.host.calibration.file import AGAIN
 from amp_nova.host.sysfs import Tree, cpuinfo
 from amp_nova.model import cpulist
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 
 SOURCE = "calibration"
 STALE_AFTER_DAYS = 180
@@ -86,14 +86,12 @@ def apply(
         return topology
     calibrations, state = file.read(path), machine(root)
     calibration = own(calibrations, root)
-    foreign: str | None
     if calibration is None:
         models = ", ".join(f"'{c.provenance.cpu_model}'" for c in calibrations)
         foreign = f"it was made on CPU model {models}, but this is '{state['cpu_model']}'"
-    else:
-        foreign = _mismatch(calibration, topology)
-    if calibration is None or foreign:
         return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
+    if mismatch := _mismatch(calibration, topology):
+        return _warned(topology, f"the calibration {path} is not used: {mismatch}; {AGAIN}")
     doubts = _changes(calibration, state) + _age(calibration, now or datetime.now(UTC))
     warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
     if calibration.reference != topology.reference and calibration.reference_host is None:
@@ -107,9 +105,16 @@ def apply(
         for t in calibration.core_types
         if topology.pcpus_of(t.name)
     }
+    types = _with_factors(topology, calibration)
+    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
+    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
+
+
+def _with_factors(topology: Topology, calibration: Calibration) -> tuple[CoreType, ...]:
+    """The core types with the measured factors of busy siblings and clocks."""
     busy = {t.name: t.smt_busy_factor.value for t in calibration.core_types if t.smt_busy_factor}
     clocks = {t.name: t.clock_hz.value for t in calibration.core_types if t.clock_hz}
-    types = tuple(
+    return tuple(
         dataclasses.replace(
             t,
             smt_busy_factor=busy.get(t.name),
@@ -118,8 +123,6 @@ def apply(
         )
         for t in topology.core_types
     )
-    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
-    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
 
 
 def _warned(topology: Topology, *warnings: str) -> Topology:

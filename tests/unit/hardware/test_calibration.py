@@ -91,16 +91,6 @@ def test_one_core_type_has_coefficient_one_and_ips():
         assert (found.nominal_ips and found.nominal_ips.value) == nominal_ips
 
 
-def test_types_alternate_and_those_with_siblings_also_run_busy():
-    """A B, then B A: both see the same steady drift. Busy siblings follow idle ones."""
-    steps = calibration.schedule({"p": True, "e": False}, ["integer"], 2)
-
-    assert [(s.core_type, s.smt_busy) for s in steps] == [
-        ("p", False), ("p", True), ("e", False),
-        ("e", False), ("p", False), ("p", True),
-    ]  # fmt: skip
-
-
 def test_busy_siblings_give_a_factor_and_stay_out_of_the_coefficient():
     """The SMT factor is speed with busy siblings over speed with idle ones."""
     samples = rounds("slow", [1000, 1000]) + rounds("fast", [2000, 2000])
