@@ -24,14 +24,11 @@ function _amp_nova_bin_dir {
     fi
 }
 
-# Install the checkout, and stress-ng on a compute host that is to be calibrated
+# Install the checkout
 function install_amp_nova {
     local extras=osc
     if is_service_enabled amp-agent; then
         extras=agent,osc
-        if [[ "$AMP_NOVA_CALIBRATE" == "True" ]]; then
-            install_package stress-ng
-        fi
     fi
     setup_develop "$AMP_NOVA_DIR" "$extras"
     if is_service_enabled amp-prometheus; then

@@ -1,89 +1,43 @@
-"""Builders for tests of the calibration, including a FAKE stress-ng."""
+"""Builders for tests of the calibration, including FAKE measurements."""
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from amp_nova.hardware.calibration import (
-    SCHEMA,
-    Calibration,
-    Kernel,
-    Reference,
-    Sample,
-    summarise,
-)
+from amp_nova.hardware.calibration import Calibration, Reference, summarise
+from amp_nova.hardware.slices import Run, Sample, Slice
+from amp_nova.host.calibration.kernels import INTEGER
 from amp_nova.host.calibration.provenance import of_run
 from amp_nova.model.topology import CoreType, PCpu, Topology
 
-INTEGER = Kernel("integer", True, "--cpu 1 --cpu-method int64")
-FLOAT = Kernel("float", True, "--cpu 1 --cpu-method double")
-MEMORY = Kernel("memory", False, "--matrix 1")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 """When ``build`` makes a calibration."""
 
-FAKE = """#!/bin/sh
-# This is a FAKE stress-ng for tests: it measures nothing and prints what the test wants.
-[ "$1" = --version ] && {{ echo "stress-ng, version {version} (a fake)"; exit; }}
-echo "$*" >> "{calls}"
-[ -n "{fails}" ] && {{ echo "stress-ng: error: {fails}" >&2; exit 2; }}
-while [ $# -gt 0 ]; do
-    case $1 in
-        --taskset) pcpu=$2 ;;
-        --timeout) seconds=${{2%s}} ;;
-        --yaml) result=$2 ;;
-    esac
-    shift
-done
-[ -z "$result" ] && exit 0  # the load on a sibling
-if [ -e "{text}" ]; then cp "{text}" "$result"; exit; fi
-case $pcpu in
-{speeds}
-esac
-cpu_s=$((seconds * {share}))  # thousandths
-cat > "$result" <<END
-metrics:
-    - stressor: cpu
-      bogo-ops: $((speed * cpu_s))e-3
-      wall-clock-time: $seconds
-      user-time: ${{cpu_s}}e-3
-      system-time: 0.0
-END
-"""
 
+class FakeCores:
+    """FAKE cores of constant speed, for ``kernels.measure``; ``measured`` has what ran where."""
 
-def fake_stress_ng(
-    folder: Path,
-    speeds: dict[int, float] | None = None,
-    version: str = "0.15.06",
-    steal: float = 0.0,
-    fails: str = "",
-    text: str = "",
-) -> Path:
-    """Put a FAKE stress-ng into a folder; it logs its arguments into ``calls`` beside itself."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "stress-ng"
-    if text:
-        (folder / "text").write_text(text)
-    rates = {pcpu: round(1000 * speed) for pcpu, speed in (speeds or {0: 2.0, 1: 1.0}).items()}
-    path.write_text(
-        FAKE.format(
-            version=version,
-            calls=folder / "calls",
-            text=folder / "text",
-            fails=fails,
-            share=round(1000 * (1 - steal)),
-            speeds="\n".join(f"{pcpu}) speed={rate} ;;" for pcpu, rate in rates.items()),
+    def __init__(self, speeds: dict[int, float] | None = None) -> None:
+        self.speeds = speeds or {0: 2000.0, 1: 1000.0}
+        self.alternating = 1.0
+        """Factor of every other round on the pCPU 0: noise."""
+        self.preempted = False
+        self.measured: list[tuple[Run, tuple[int, ...]]] = []
+
+    def measure(self, run: Run, pcpus: Sequence[int]) -> Slice:
+        """A slice that pretends to take 0.1 s, of which it gets half if it is preempted."""
+        number = len(self.measured)
+        self.measured.append((run, tuple(pcpus)))
+        rate = self.speeds[pcpus[0]] * (
+            self.alternating if number // 40 % 2 and not pcpus[0] else 1
         )
-    )
-    path.chmod(0o755)
-    return path
+        return Slice(None if self.preempted else rate, 0.05 if self.preempted else 0.1, 0.1)
 
 
-def sample(
-    core_type="slow", ops=1000.0, number=0, kernel="integer", smt_busy=False, share=1.0, ips=None
-) -> Sample:
-    """A run of one CPU second."""
-    return Sample(number, core_type, kernel, smt_busy, 0, ops, 1.0, 1.0 / share, ips)
+def sample(core_type="slow", ops=1000.0, number=0, kernel="integer", smt_busy=False, ips=None):
+    """The sample of a round."""
+    return Sample(number, core_type, kernel, smt_busy, 0, ops, ips)
 
 
 def topology(types: dict[str, tuple[int, ...]] | None = None, **values) -> Topology:
@@ -130,10 +84,9 @@ def build(root, reference="slow", foreign=None, pcpus=None, **values) -> Calibra
     pcpus = pcpus or {"slow": (1,), "fast": (0,)}
     results = summarise(samples, pcpus, (INTEGER,), Reference(reference, samples))
     made = dataclasses.replace(
-        of_run("0.15.06", 1, 6, False, str(root)), date=NOW.isoformat(timespec="seconds")
+        of_run(1, 6, False, False, str(root)), date=NOW.isoformat(timespec="seconds")
     )
     fields = {
-        "schema": SCHEMA,
         "reference": reference,
         "reference_host": foreign,
         "provenance": made,
@@ -141,6 +94,5 @@ def build(root, reference="slow", foreign=None, pcpus=None, **values) -> Calibra
         "core_types": results,
         "nominal_ips_missing": None,
         "warnings": (),
-        "samples": samples,
     }
     return Calibration(**(fields | values))

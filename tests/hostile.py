@@ -195,7 +195,8 @@ def surfaces() -> Mapping[str, Surface]:
         cputune="<vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/><quota>-1</quota>",
     )
     machine = trees.write(FOLDER / "machine", machines.intel_hybrid())
-    calibration = json.dumps(asdict(calibrations.build(machine)))
+    found = asdict(calibrations.build(machine))
+    calibration = json.dumps({"schema": calibration_file.SCHEMA, "calibrations": [found]})
     settings = "\n".join(
         f"[{group}]\n" + "\n".join(f"{o.name} = {o.default}" for o in opts if o.default)
         for group, opts in conf.list_opts()

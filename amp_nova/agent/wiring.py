@@ -17,7 +17,7 @@ from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
 from amp_nova.host.calibration import file
-from amp_nova.host.calibration.provenance import SOURCE
+from amp_nova.host.calibration.provenance import SOURCE, own
 from amp_nova.host.counters import perf
 from amp_nova.host.counters.sources import AUTO, PERF, TCG, Counters
 from amp_nova.host.io import IoHost
@@ -152,8 +152,10 @@ def calibrated(conf: cfg.ConfigOpts, topology: Topology) -> CalibrationStatus:
     if all(t.nominal_ips is None and t.coefficient_source != SOURCE for t in topology.core_types):
         return NOT_CALIBRATED
     try:
-        calibration = file.read(conf.topology.calibration_file)
+        calibration = own(file.read(conf.topology.calibration_file), conf.topology.root)
     except CalibrationInvalid:  # removed since the topology was read
+        calibration = None
+    if calibration is None:
         return NOT_CALIBRATED
     used = {t.name for t in topology.core_types if t.coefficient_source == SOURCE}
     intervals = {t.name: t.coefficient for t in calibration.core_types if t.name in used}

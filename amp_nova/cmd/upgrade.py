@@ -59,7 +59,7 @@ class Checks(upgradecheck.UpgradeCommands):
         if len(topology.core_types) > 1 and not os.path.exists(calibration):
             return Result(
                 Code.WARNING,
-                f"there is no calibration {calibration}: run 'amp-nova calibrate' on the idle host",
+                f"there is no calibration {calibration}: run 'amp-nova calibrate'",
             )
         if topology.warnings:
             return Result(Code.WARNING, "; ".join(topology.warnings))

@@ -2,31 +2,33 @@
 
 A coefficient is ``coef(p) = T(app, p_ref) / T(app, p)`` for a single-threaded, CPU-bound
 application that runs alone (teabe2017, equation 1). Rates per CPU second stand in for 1/T: they
-exclude the time that another process or a hypervisor takes away.
+exclude the time that another process, or a hypervisor that reports it, takes away.
 
-* Core types alternate (A B, then B A, ...), and only rates of the same round are divided by each
-  other. Drift of the whole machine slows both types and cancels.
+* The speed of a core in a round is that of its fastest slices (``hardware/slices``), and only
+  rates of the same round are divided by each other: drift of the whole machine slows all types and
+  cancels.
 * The kernels of a round combine by their geometric mean, the only mean of ratios that does not
   depend on which type is the reference and that makes the ratio of two nominal Ips equal to the
   coefficient. Only CPU-bound kernels count. A memory-bound kernel is reported beside them: it shows
   how far an application may fall short of the core.
 * Rounds combine by their median, with the confidence interval of the order statistics. It assumes
-  no distribution and is honest about few rounds: three give 75 % confidence, not 95 %.
+  no distribution and is honest about few rounds: three give 75 % confidence, not 95 %. What the
+  rounds have in common it cannot show: ``MIN_ERROR_RATIO`` is added.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_nova.exceptions import CalibrationInvalid
+from amp_nova.hardware.slices import Sample
 
-SCHEMA = 1
 WANTED_CONFIDENCE_RATIO = 0.95
 MAX_WIDTH_RATIO = 0.1
 """A coefficient whose interval is wider than this share of its value is too noisy."""
-MIN_CPU_SHARE_RATIO = 0.9
-"""A kernel that gets less of its pCPU than this does not run alone."""
+MIN_ERROR_RATIO = 0.01
+"""Half the width that the interval of a coefficient has at least, as a share of its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,47 +37,8 @@ class Kernel:
 
     name: str
     cpu_bound: bool
-    arguments: str
-    """Arguments of stress-ng. Rates with different arguments are not comparable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run in the schedule."""
-
-    round: int
-    core_type: str
-    kernel: str
-    smt_busy: bool
-    """Whether the sibling threads of the core run the same kernel at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The result of one run."""
-
-    round: int
-    core_type: str
-    kernel: str
-    smt_busy: bool
-    pcpu: int
-    ops: float
-    cpu_s: float
-    wall_s: float
-    ips: float | None = None
-    """Instructions retired per CPU second, ``None`` if they are not counted."""
-    clock_hz: float | None = None
-    """Cycles per CPU second, ``None`` if they are not counted."""
-
-    @property
-    def ops_per_cpu_s(self) -> float:
-        """Speed of the core on this kernel."""
-        return self.ops / self.cpu_s
-
-    @property
-    def cpu_share_ratio(self) -> float:
-        """Share of the pCPU's time that the kernel got."""
-        return self.cpu_s / self.wall_s
+    work: str = ""
+    """What it does. Rates of different work are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +83,14 @@ class TypeResult:
     """Speed of a thread with busy siblings relative to idle ones; ``None`` without siblings."""
     clock_hz: Estimate | None = None
     """Clock at which it was measured, ``None`` if cycles are not counted."""
+    ops_per_cpu_s: Estimate | None = None
+    """Speed: the geometric mean over the CPU-bound kernels; ``None`` in files of format 1."""
+
+    def speed(self, kernels: Sequence[str]) -> Estimate | None:
+        """Speed on one kernel, or on the CPU-bound ones; ``None`` if it was not measured."""
+        if len(kernels) > 1:
+            return self.ops_per_cpu_s
+        return next((k.ops_per_cpu_s for k in self.kernels if k.kernel in kernels), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +105,19 @@ class Provenance:
     turbo: str | None
     smt: str | None
     kernel_release: str
-    stress_ng_version: str
     run_s: int
     repeat: int
     forced: bool
-    """Whether ``--force`` overrode the refusal of a busy or noisy machine."""
+    """Whether ``--force`` overrode the refusal of a noisy machine."""
+    python_version: str | None = None
+    """Whose code the kernels are, ``None`` in files of format 1."""
+    in_service: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The content of a calibration file."""
+    """The calibration of one CPU model."""
 
-    schema: int
     reference: str
     reference_host: str | None
     """The host that has the reference core, ``None`` if it is this one."""
@@ -156,20 +128,6 @@ class Calibration:
     nominal_ips_missing: str | None
     """Why there are no nominal Ips, ``None`` if there are."""
     warnings: tuple[str, ...]
-    samples: tuple[Sample, ...]
-
-
-def schedule(types: Mapping[str, bool], kernels: Sequence[str], repeat: int) -> tuple[Run, ...]:
-    """The runs in order; ``types`` maps each core type to whether it has SMT siblings."""
-    steps = []
-    for number in range(repeat):
-        # Reverse every other round: a steady drift cancels over two rounds.
-        order = list(types) if number % 2 == 0 else list(types)[::-1]
-        for kernel in kernels:
-            for name in order:
-                states = (False, True) if types[name] else (False,)
-                steps += [Run(number, name, kernel, busy) for busy in states]
-    return tuple(steps)
 
 
 def estimate(values: Collection[float], wanted_ratio: float = WANTED_CONFIDENCE_RATIO) -> Estimate:
@@ -230,30 +188,35 @@ class Reference:
     """The core type that has coefficient 1."""
 
     name: str
-    samples: tuple[Sample, ...]
-    """Samples of this calibration, or of the one made on the host that has the core."""
-    foreign: bool = False
+    samples: tuple[Sample, ...] = ()
+    """Samples of this calibration."""
+    elsewhere: TypeResult | None = None
+    """The result for the core on the host that has it, ``None`` if that is this one."""
 
-    def ratio(self, samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Estimate:
+    def ratio(self, samples: Iterable[Sample], name: str, kernels: Sequence[str]) -> Estimate:
         """Speed of core type ``name`` relative to this one.
 
-        Raises ``CalibrationInvalid`` if the two have no measurement of these kernels in common.
+        Raises ``CalibrationInvalid`` if one of them could not be measured.
         """
         over = by_round(samples, name, kernels)
-        under = by_round(self.samples, self.name, kernels)
-        if self.foreign and over and under:
+        if self.elsewhere is None:
+            found = paired(over, by_round(self.samples, self.name, kernels))
+        else:
             # Rounds of two machines are not pairs: no common drift cancels.
-            return quotient(estimate(over.values()), estimate(under.values()))
-        ratio = paired(over, under)
-        if ratio is None:
+            under = self.elsewhere.speed(kernels)
+            found = quotient(estimate(over.values()), under) if over and under else None
+        if found is None:
             raise CalibrationInvalid(
-                f"'{name}' and the reference core '{self.name}' have no measurement of"
-                f" {', '.join(kernels)} in common; calibrate both with the same --kernels"
+                f"too few slices of {', '.join(kernels)} ran on '{name}' or '{self.name}' without"
+                " being preempted; free their pCPUs from other work, or raise --seconds"
             )
-        return ratio
+        if self.elsewhere is None and name == self.name:
+            return found
+        low, high = found.value * (1 - MIN_ERROR_RATIO), found.value * (1 + MIN_ERROR_RATIO)
+        return replace(found, low=min(found.low, low), high=max(found.high, high))
 
 
-def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Collection[str]) -> str:
+def slowest(samples: Sequence[Sample], names: Sequence[str], cpu_bound: Sequence[str]) -> str:
     """The slowest core type; the first name unless another is slower beyond the noise."""
     reference = Reference(names[0], tuple(samples))
     ratios = {name: reference.ratio(samples, name, cpu_bound) for name in names}
@@ -282,11 +245,12 @@ def _result(
     mine = [s for s in samples if s.core_type == name]
     cpu_bound = [k.name for k in kernels if k.cpu_bound]
     clocks = by_round(mine, name, cpu_bound, of=lambda sample: sample.clock_hz).values()
+    coefficient = reference.ratio(mine, name, cpu_bound)
     return TypeResult(
         name=name,
         pcpus=pcpus,
         measured_pcpu=mine[0].pcpu,
-        coefficient=reference.ratio(mine, name, cpu_bound),
+        coefficient=coefficient,
         kernels=tuple(
             KernelResult(
                 kernel=kernel.name,
@@ -300,6 +264,7 @@ def _result(
         nominal_ips=_ips(mine, name, cpu_bound),
         smt_busy_factor=_busy_factor(mine, name, cpu_bound),
         clock_hz=estimate(clocks) if clocks else None,
+        ops_per_cpu_s=estimate(by_round(mine, name, cpu_bound).values()),
     )
 
 
@@ -313,14 +278,8 @@ def _ips(samples: Iterable[Sample], name: str, kernels: Collection[str]) -> Esti
     return estimate(values) if values else None
 
 
-def noise(results: Sequence[TypeResult], samples: Sequence[Sample]) -> str | None:
+def noise(results: Sequence[TypeResult]) -> str | None:
     """Why these results are too noisy to use, ``None`` if they are not."""
-    for sample in samples:
-        if sample.cpu_share_ratio < MIN_CPU_SHARE_RATIO:
-            return (
-                f"'{sample.kernel}' got only {sample.cpu_share_ratio:.0%} of pCPU {sample.pcpu} in"
-                f" round {sample.round + 1}; something else ran there"
-            )
     for result in results:
         coefficient = result.coefficient
         if coefficient.width_ratio > MAX_WIDTH_RATIO:

@@ -1,7 +1,9 @@
-"""``amp-nova calibrate`` with the real stress-ng on this machine, briefly."""
+"""``amp-nova calibrate`` with the real kernels on this machine, briefly."""
 
+import contextlib
+import multiprocessing
 import os
-import shutil
+import random
 import signal
 import subprocess
 import sys
@@ -10,61 +12,101 @@ from pathlib import Path
 
 import pytest
 
-from amp_nova.exceptions import CountersUnavailable
-from amp_nova.hardware.calibration import Run
-from amp_nova.host.calibration import file, stress_ng
-from amp_nova.host.counters import perf
-from tests.lab import measured
-from tests.perf_events import TASK_CLOCK
+from amp_nova.host.calibration import file
+from amp_nova.host.calibration.kernels import IDLE_GROUP
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("stress-ng") is None, reason="stress-ng is not installed"),
     pytest.mark.measures,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it needs two pCPUs"),
 ]
+PCPUS = tuple(sorted(os.sched_getaffinity(0))[:2])
 
 
-def command(folder, *arguments):
-    """Run it with one core type that is all online pCPUs; other loads here are overridden."""
-    (folder / "amp.conf").write_text(f"[topology]\ncalibration_file = {folder}/c.json\n")
+OTHERS = ",".join(map(str, sorted(os.sched_getaffinity(0))[1:]))
+TWO_TYPES = f"core_type = one {PCPUS[0]}\ncore_type = other {OTHERS}\nreference = one\n"
+"""Two core types that are equally fast."""
+
+
+def command(folder, *arguments, topology=TWO_TYPES):
+    """The command, in the background."""
+    (folder / "amp.conf").write_text(f"[topology]\ncalibration_file = {folder}/c.json\n{topology}")
     program = "from amp_nova.cmd import cli; exit(cli.main())"
+    words = ["calibrate", "--config-file", str(folder / "amp.conf"), *arguments]
     return subprocess.Popen(
-        [
-            *(
-                sys.executable,
-                "-c",
-                program,
-                "calibrate",
-                "--config-file",
-                str(folder / "amp.conf"),
-            ),
-            *("--repeat", "2", "--force", *arguments),
-        ],
+        [sys.executable, "-c", program, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def test_the_real_stress_ng_gives_plausible_figures(tmp_path):
-    """Every kernel does work on this machine, and its one core type has coefficient 1."""
-    process = command(tmp_path)
-    out, err = process.communicate(timeout=120)
+def until(condition, limit_s=60.0):
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come about"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def load(target):
+    """A process on each of the two pCPUs that runs ``target`` meanwhile."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=target, args=(p,), daemon=True) for p in PCPUS]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def bursts(pcpu):
+    """Load the pCPU half of the time, for 1 to 200 ms each."""
+    os.sched_setaffinity(0, {pcpu})
+    chance = random.Random(pcpu)
+    while True:
+        end_s = time.monotonic() + chance.uniform(0.001, 0.2)
+        while time.monotonic() < end_s:
+            pass
+        time.sleep(chance.uniform(0.001, 0.2))
+
+
+def spin(pcpu):
+    """Use the pCPU all the time; in a session of its own, for the kernel's automatic groups."""
+    os.setsid()
+    os.sched_setaffinity(0, {pcpu})
+    while True:
+        pass
+
+
+def test_bursts_of_load_do_not_change_the_coefficient(tmp_path):
+    """Each pCPU loses half of its time, and two cores that are equal are measured as equal."""
+    with load(bursts):
+        process = command(tmp_path, "--kernels", "integer")
+        out, err = process.communicate(timeout=300)
 
     assert process.returncode == 0, err
-    found = file.read(tmp_path / "c.json")
-    assert min(t.coefficient.value for t in found.core_types) == 1, out
-    for kernel in found.core_types[0].kernels:
-        assert kernel.ops_per_cpu_s.value > 1, kernel
-    for sample in found.samples:
-        assert 0.2 < sample.cpu_s < 3, sample
+    (found,) = file.read(tmp_path / "c.json")
+    assert len(found.core_types) == 2
+    for core_type in found.core_types:
+        assert core_type.coefficient.value == pytest.approx(1, abs=0.03), out
+        assert all(k.ops_per_cpu_s.value > 1 for k in core_type.kernels)
     assert (found.nominal_ips_missing is None) == all(t.nominal_ips for t in found.core_types)
 
 
+def children(process):
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
 def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
-    """Ctrl-C ends within seconds, and no stress-ng of ours runs on."""
-    process = command(tmp_path, "--seconds", "60")
+    """Ctrl-C ends within seconds, and no load on a sibling runs on."""
+    seen = []
+    pair = f"siblings = {PCPUS[0]},{PCPUS[1]}\n"
+    process = command(tmp_path, "--seconds", "60", topology=pair)
     try:
-        load = measuring_child(process)
+        until(lambda: seen.extend(children(process)) or seen)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
     finally:
@@ -74,39 +116,27 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path):
     assert process.returncode == 130, err
     assert "is unchanged" in err
     assert not (tmp_path / "c.json").exists()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(load, 0)
+    assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
 
 
-def measuring_child(process):
-    """Wait for the stress-ng that measures; its pid, which is that of its group too."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for _ in range(200):
-        for child in children.read_text().split():
-            if "--taskset" in Path(f"/proc/{child}/cmdline").read_text():
-                return int(child)
-        time.sleep(0.05)
-    raise AssertionError("it did not start to measure")
+def cpu_ns(pid):
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def test_counter_and_cpu_time_are_of_the_same_processes(monkeypatch):
-    """A counter of nanoseconds on CPU gives 1e9 a CPU second: Ips are divided by the right time."""
-    monkeypatch.setattr(
-        perf,
-        "on_pcpu",
-        lambda *_: perf.ChildCounter(TASK_CLOCK),
-    )
-    try:
-        with perf.on_pcpu(0):
-            pass
-    except CountersUnavailable as exc:
-        pytest.skip(f"no performance counters here: {exc}")
-    pcpu = max(os.sched_getaffinity(0))
-    step = Run(0, "core", "integer", False)
+@pytest.mark.skipif(os.geteuid() != 0, reason="it needs root to make a cgroup")
+def test_in_service_it_takes_nothing_from_a_busy_guest(tmp_path):
+    """Beside work that always wants the pCPU, it gets the kernel's minimum of the idle class."""
+    with load(spin) as guests:
+        process = command(tmp_path, "--in-service", "50")
+        try:
+            until(lambda: IDLE_GROUP in Path(f"/proc/{process.pid}/cgroup").read_text())
+            measuring = [process.pid, *(guest.pid for guest in guests)]
+            before = [cpu_ns(pid) for pid in measuring]
+            until(lambda: sum(map(cpu_ns, measuring[1:])) - sum(before[1:]) > 2e9)
+            used, *theirs = (cpu_ns(p) - b for p, b in zip(measuring, before, strict=True))
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
 
-    def alike():
-        found = stress_ng.find().run(step, stress_ng.KERNELS[0], [pcpu], 1)
-        # In time that the host of a virtual machine steals, the counter goes on, CPU time does not.
-        assert found.ips == pytest.approx(1e9, rel=0.05)
-
-    measured(alike)
+    assert used < 0.02 * sum(theirs)
+    assert not list(Path("/sys/fs/cgroup").rglob(IDLE_GROUP))

@@ -117,12 +117,13 @@ REPLACED_BY = {"quota": "control/limit.py"}
 # Rule 3: one writer, with its back ends. Only these files call what changes a limit, an affinity, a
 # priority or a CPU weight. The guard is the one exception: it writes what is recorded while there
 # is no agent, so it must not depend on the agent's writer.
+CALIBRATION = "host/calibration/kernels.py"  # its own process
 CALLED_BY = {
     "set_bandwidth": ("host/writer.py", "guard/restore.py"),
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
     "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
-    "sched_setaffinity": ("guard/kernel.py",),
+    "sched_setaffinity": ("guard/kernel.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),

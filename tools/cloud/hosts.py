@@ -117,8 +117,8 @@ def calibrate() -> None:
     """Measure both cores, again if somebody else's work slowed one of them down meanwhile."""
     for _ in range(COEFFICIENT_TRIES):
         _calibrate()
-        (fast,) = file.read(FAST.calibration).core_types
-        found = fast.coefficient.value
+        (calibrated,) = file.read(FAST.calibration)
+        found = calibrated.core_types[0].coefficient.value
         if BUSY or COEFFICIENT_LEAST <= found <= COEFFICIENT_MOST:
             return
     raise Failed(

@@ -27,7 +27,8 @@ A cloud of two hosts, one with a fast core and one with a slow core. Try:
 
 def reference_ips() -> float:
     """What the reference core retires per second."""
-    (core_type,) = file.read(SLOW.calibration).core_types
+    (calibration,) = file.read(SLOW.calibration)
+    (core_type,) = calibration.core_types
     assert core_type.nominal_ips is not None
     return core_type.nominal_ips.value
 

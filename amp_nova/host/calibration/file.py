@@ -1,13 +1,13 @@
 """The calibration file: reads, checks and writes it.
 
-A file is replaced atomically. It says where every value comes from, and is used only on the machine
-that it describes (see ``provenance``).
+A file is replaced atomically. It has a calibration for each of several CPU models, says where every
+value comes from, and is used only on the machines that it describes (see ``provenance``).
 """
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,44 @@ from typing import Any
 import msgspec
 
 from amp_nova.exceptions import CalibrationInvalid
-from amp_nova.hardware.calibration import SCHEMA, Calibration, Provenance
+from amp_nova.hardware.calibration import Calibration, Provenance
 from amp_nova.private_files import replace_file
 
 AGAIN = "run 'amp-nova calibrate' again"
+SCHEMA = 2
+SINGLE = 1
+"""The format of older versions: a file of one calibration, without the speeds of its core types."""
 
 
 class _Schema(msgspec.Struct):
     schema: Any = None
 
 
-def read(path: str | Path) -> Calibration:
-    """The calibration in a file; ``CalibrationInvalid`` if the file does not hold one."""
+class _Calibrations(msgspec.Struct, frozen=True):
+    schema: int
+    calibrations: tuple[Calibration, ...]
+
+
+def read(path: str | Path) -> tuple[Calibration, ...]:
+    """The calibrations in a file, at least one; ``CalibrationInvalid`` if one is damaged."""
     try:
         text = Path(path).read_bytes()
         schema = msgspec.json.decode(text, type=_Schema).schema
-        if schema != SCHEMA:
+        if schema not in (SINGLE, SCHEMA):
             raise CalibrationInvalid(
                 f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
                 f" {AGAIN}"
             )
-        calibration = msgspec.json.decode(text, type=Calibration)
-        _check(calibration)
-        return calibration
+        found = (
+            (msgspec.json.decode(text, type=Calibration),)
+            if schema == SINGLE
+            else msgspec.json.decode(text, type=_Calibrations).calibrations
+        )
+        if not found:
+            raise ValueError("'calibrations' is empty")
+        for calibration in found:
+            _check(calibration)
+        return found
     except OSError as exc:
         raise CalibrationInvalid(
             f"the calibration {path} cannot be read: {exc.strerror}; name another file or {AGAIN}"
@@ -49,37 +64,33 @@ def read(path: str | Path) -> Calibration:
 def date(made: Provenance) -> datetime:
     """When a calibration was made; ``ValueError`` if its date is malformed."""
     try:
-        when = datetime.fromisoformat(made.date)
+        found = datetime.fromisoformat(made.date)
     except ValueError:
         raise ValueError(f"'provenance.date' is {made.date!r}, not a date") from None
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _check(calibration: Calibration) -> None:
+def _check(found: Calibration) -> None:
     """Raise ``ValueError`` if a value has the right type but is impossible."""
-    if not calibration.core_types:
+    if not found.core_types:
         raise ValueError("'core_types' is empty")
-    for result in calibration.core_types:
-        for name in ("coefficient", "nominal_ips"):
+    for result in found.core_types:
+        for name in ("coefficient", "nominal_ips", "ops_per_cpu_s"):
             value = getattr(result, name)
             if value is not None and not 0 < value.low <= value.value <= value.high:
                 raise ValueError(
                     f"'{name}' of core type '{result.name}' is {value.value!r} between"
                     f" {value.low!r} and {value.high!r}"
                 )
-    for sample in calibration.samples:
-        if not (sample.ops > 0 and sample.cpu_s > 0 and sample.wall_s > 0):
-            raise ValueError(f"a sample of core type '{sample.core_type}' is not above 0")
-    if calibration.reference_host is None and calibration.reference not in {
-        t.name for t in calibration.core_types
-    }:
-        raise ValueError(f"'reference' is {calibration.reference!r}, not one of its core types")
-    date(calibration.provenance)
+    if found.reference_host is None and found.reference not in {t.name for t in found.core_types}:
+        raise ValueError(f"'reference' is {found.reference!r}, not one of its core types")
+    date(found.provenance)
 
 
-def write(path: str | Path, calibration: Calibration) -> None:
+def write(path: str | Path, calibrations: Sequence[Calibration]) -> None:
     """Replace the file atomically; ``CalibrationInvalid`` if it cannot be written."""
-    text = msgspec.json.format(msgspec.json.encode(calibration), indent=2)
+    document = _Calibrations(SCHEMA, tuple(calibrations))
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     with _target(path) as target:
         replace_file(target, text + b"\n")
 

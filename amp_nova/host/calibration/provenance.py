@@ -3,16 +3,17 @@
 import dataclasses
 import os
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from amp_nova.hardware import coefficients
 from amp_nova.hardware.calibration import Calibration, Provenance
-from amp_nova.host.calibration import file
+from amp_nova.host.calibration import file, kernels
 from amp_nova.host.calibration.file import AGAIN
 from amp_nova.host.sysfs import Tree, cpuinfo
 from amp_nova.model import cpulist
-from amp_nova.model.topology import Topology
+from amp_nova.model.topology import CoreType, Topology
 
 SOURCE = "calibration"
 STALE_AFTER_DAYS = 180
@@ -40,9 +41,7 @@ def machine(root: str = "/") -> dict[str, str | None]:
     }
 
 
-def of_run(
-    stress_ng_version: str, run_s: int, repeat: int, forced: bool, root: str = "/"
-) -> Provenance:
+def of_run(run_s: int, repeat: int, forced: bool, in_service: bool, root: str = "/") -> Provenance:
     """The provenance of a calibration that is made now, on this machine."""
     about = machine(root)
     about["kernel_release"] = about["kernel_release"] or os.uname().release
@@ -50,10 +49,11 @@ def of_run(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         host=socket.gethostname(),
         **about,  # type: ignore[arg-type]  # kernel_release is never None
-        stress_ng_version=stress_ng_version,
         run_s=run_s,
         repeat=repeat,
         forced=forced,
+        python_version=kernels.VERSION,
+        in_service=in_service,
     )
 
 
@@ -68,7 +68,7 @@ def _turbo(tree: Tree, cpu: str) -> str | None:
 def apply(
     topology: Topology, path: str | Path, root: str = "/", now: datetime | None = None
 ) -> Topology:
-    """The topology with the values of the calibration file, if it was made on this machine.
+    """The topology with the calibration of this CPU model, if the file has it and it fits.
 
     Args:
         topology: as detected or configured; configured coefficients stay.
@@ -84,10 +84,14 @@ def apply(
     """
     if not str(path) or not os.path.lexists(path):
         return topology
-    calibration = file.read(path)
-    state = machine(root)
-    if foreign := _mismatch(calibration, topology, state["cpu_model"]):
+    calibrations, state = file.read(path), machine(root)
+    calibration = own(calibrations, root)
+    if calibration is None:
+        models = ", ".join(f"'{c.provenance.cpu_model}'" for c in calibrations)
+        foreign = f"it was made on CPU model {models}, but this is '{state['cpu_model']}'"
         return _warned(topology, f"the calibration {path} is not used: {foreign}; {AGAIN}")
+    if mismatch := _mismatch(calibration, topology):
+        return _warned(topology, f"the calibration {path} is not used: {mismatch}; {AGAIN}")
     doubts = _changes(calibration, state) + _age(calibration, now or datetime.now(UTC))
     warnings = [f"the calibration {path} is used, but {doubt}; {AGAIN}" for doubt in doubts]
     if calibration.reference != topology.reference and calibration.reference_host is None:
@@ -101,9 +105,16 @@ def apply(
         for t in calibration.core_types
         if topology.pcpus_of(t.name)
     }
+    types = _with_factors(topology, calibration)
+    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
+    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
+
+
+def _with_factors(topology: Topology, calibration: Calibration) -> tuple[CoreType, ...]:
+    """The core types with the measured factors of busy siblings and clocks."""
     busy = {t.name: t.smt_busy_factor.value for t in calibration.core_types if t.smt_busy_factor}
     clocks = {t.name: t.clock_hz.value for t in calibration.core_types if t.clock_hz}
-    types = tuple(
+    return tuple(
         dataclasses.replace(
             t,
             smt_busy_factor=busy.get(t.name),
@@ -112,19 +123,20 @@ def apply(
         )
         for t in topology.core_types
     )
-    relative = dataclasses.replace(topology, core_types=types, reference=calibration.reference)
-    return _warned(coefficients.with_coefficients(relative, measured, SOURCE), *warnings)
 
 
 def _warned(topology: Topology, *warnings: str) -> Topology:
     return dataclasses.replace(topology, warnings=topology.warnings + warnings)
 
 
-def _mismatch(calibration: Calibration, topology: Topology, cpu_model: str | None) -> str | None:
+def own(calibrations: Sequence[Calibration], root: str = "/") -> Calibration | None:
+    """The calibration of this CPU model, ``None`` if there is none."""
+    model = machine(root)["cpu_model"]
+    return next((c for c in calibrations if c.provenance.cpu_model == model), None)
+
+
+def _mismatch(calibration: Calibration, topology: Topology) -> str | None:
     """Why this calibration belongs to another machine, ``None`` if it belongs to this one."""
-    calibrated_model = calibration.provenance.cpu_model
-    if calibrated_model != cpu_model:
-        return f"it was made on CPU model '{calibrated_model}', but this is '{cpu_model}'"
     calibrated = {t.name: frozenset(t.pcpus) for t in calibration.core_types}
     here = {t.name: topology.pcpus_of(t.name) for t in topology.core_types}
     offline = set(topology.offline)

@@ -17,7 +17,6 @@ TYPE_HARDWARE = 0
 TYPE_SOFTWARE = 1
 
 # Bits of perf_event_attr.
-INHERIT = 1 << 1
 EXCLUDE_HYPERVISOR = 1 << 6
 EXCLUDE_HOST = 1 << 19
 TIMES = 1 | 2
@@ -155,17 +154,15 @@ def mediated(root: str | Path = "/") -> str | None:
     return None
 
 
-class ChildCounter:
-    """Counts one event in the children that this thread starts, and in the thread itself.
-
-    The share of the thread is negligible.
+class ThreadCounter:
+    """Counts one event in this thread.
 
     A context manager. Raises ``CountersUnavailable`` if the event cannot be counted.
     """
 
     def __init__(self, event: Event = INSTRUCTIONS) -> None:
         try:
-            self._fd = open_event(event, 0, flags=INHERIT)
+            self._fd = open_event(event, 0)
         except OSError as exc:
             raise CountersUnavailable(why(exc)) from exc
 
@@ -176,15 +173,15 @@ class ChildCounter:
         os.close(self._fd)
 
     def read(self) -> float | None:
-        """Events so far, including the children's; ``None`` if the counter never ran."""
+        """Events so far; ``None`` if the counter never ran."""
         value, enabled_ns, running_ns = struct.unpack("=QQQ", os.read(self._fd, 24))
         # Scale up for time in which the event was multiplexed out, as perf stat does.
         return value * enabled_ns / running_ns if running_ns else None
 
 
-def on_pcpu(pcpu: int, root: str = "/", what: Event = INSTRUCTIONS) -> ChildCounter:
-    """A counter of instructions, or of ``what``, for children that run on this pCPU."""
-    return ChildCounter(event_of(pcpu, root, what))
+def on_pcpu(pcpu: int, root: str = "/", what: Event = INSTRUCTIONS) -> ThreadCounter:
+    """A counter of instructions, or of ``what``, for this thread while it is on this pCPU."""
+    return ThreadCounter(event_of(pcpu, root, what))
 
 
 def event_of(pcpu: int, root: str = "/", what: Event = INSTRUCTIONS) -> Event:

@@ -27,7 +27,6 @@ from amp_nova.cmd.command import Command, progress
 from amp_nova.exceptions import (
     AmpError,
     AnswerIsNo,
-    CalibrationInvalid,
     ConfigInvalid,
     HypervisorUnavailable,
 )
@@ -113,7 +112,7 @@ early and writes what was recorded so far.
             )
         conf = options.load(files=args.config_file)
         with _target(args.output, force=args.force) as target:
-            sensor, before = _sensor(conf), _ticks(conf)
+            sensor, before = _sensor(conf), idleness.ticks(conf.topology.root)
             recorder, recording = _record(args, conf, sensor)
             progress("")
             if recording is None or not recorder.instances:
@@ -203,19 +202,12 @@ def _observe(sensor: "LibvirtSensor", shared: frozenset[int] | None) -> Observat
     return replace(seen, topology=topology, domains=tuple(domains))
 
 
-def _ticks(conf: cfg.ConfigOpts) -> dict[int, list[int]]:
-    """What the kernel has counted of each pCPU's time; empty if it does not report it."""
-    with contextlib.suppress(CalibrationInvalid):
-        return idleness.ticks(conf.topology.root)
-    return {}
-
-
 def _busy_cores(conf: cfg.ConfigOpts, before: dict[int, list[int]]) -> float | None:
     """How many of the pCPUs that instances may use were busy on average since ``before``."""
-    if not (before and (after := _ticks(conf))):
+    if not (before and (after := idleness.ticks(conf.topology.root))):
         return None
     shared, found = shared_pcpus(conf.nova.cpu_shared_set), idleness.load_between(before, after)
-    return math.fsum(x.busy_ratio for p, x in found.items() if shared is None or p in shared)
+    return math.fsum(busy for p, busy in found.items() if shared is None or p in shared)
 
 
 def _surroundings(

@@ -10,6 +10,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova.agent import settings, wiring
 from amp_nova.exceptions import AmpError, ConfigInvalid
 from amp_nova.hardware.calibration import Estimate
+from amp_nova.host.calibration import provenance
 from tests import reports
 from tests.unit.agent.setups import Setup
 
@@ -82,9 +83,10 @@ def test_invalid_policy_is_refused(setup, parameters, match):
 def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch):
     """A calibration that the topology rests on has an age; one that is not used has none."""
     types = [SimpleNamespace(name="fast", coefficient=Estimate(2.0, 1.9, 2.04, 0.95))]
-    made = SimpleNamespace(date="1970-01-01T00:01:17+00:00")
+    model = provenance.machine()["cpu_model"]
+    made = SimpleNamespace(date="1970-01-01T00:01:17+00:00", cpu_model=model)
     found = SimpleNamespace(provenance=made, core_types=types)
-    monkeypatch.setattr(wiring.file, "read", lambda path: found)
+    monkeypatch.setattr(wiring.file, "read", lambda path: (found,))
     conf = setup.conf()
 
     made_s, errors = wiring.calibrated(conf, reports.topology())

@@ -1,180 +1,206 @@
-"""``amp-nova calibrate`` as a user sees it, with a FAKE stress-ng on an idle machine."""
+"""``amp-nova calibrate`` as a user sees it, with FAKE measurements."""
 
+import contextlib
 import dataclasses
 import json
-import os
+import platform
+from pathlib import Path
 
 import pytest
 
 from amp_nova.cmd import calibrate as command
+from amp_nova.cmd import cli
 from amp_nova.exceptions import CountersUnavailable
-from amp_nova.host.calibration import file, idleness
-from amp_nova.host.calibration.idleness import Load
-from amp_nova.host.calibration.stress_ng import StressNg
+from amp_nova.host.calibration import file, idleness, kernels, provenance, rounds
 from amp_nova.host.counters import perf
 from amp_nova.model.topology import PCpu, Topology
-from tests.calibrations import fake_stress_ng, topology
+from tests.calibrations import FakeCores, build, machine_files, topology
 from tests.tables import cells
 
 QUICK = ("--repeat", "3", "--kernels", "integer,memory")
 
 
 @pytest.fixture
-def host(tmp_path, monkeypatch):
-    """An idle host with a fast and a slow core type, a FAKE stress-ng and no counters."""
+def cores(monkeypatch):
+    """FAKE cores: pCPU 0 is twice as fast as pCPU 1."""
+    cores = FakeCores()
+    monkeypatch.setattr(kernels, "measure", cores.measure)
+    return cores
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch, cores):
+    """An idle host with a fast and a slow core type, FAKE measurements and no counters."""
 
     def missing(*_):
         raise CountersUnavailable("this machine has no hardware counter for instructions")
 
-    fake_stress_ng(tmp_path / "bin")
     (tmp_path / "amp.conf").write_text(
         f"[topology]\ncalibration_file = {tmp_path}/calibration.json\n"
     )
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(command, "load_topology", lambda conf: topology())
-    monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0, 0)})
+    monkeypatch.setattr(idleness, "loads", lambda: {0: 0.0, 1: 0.0})
     monkeypatch.setattr(perf, "on_pcpu", missing)
     return tmp_path
 
 
-@pytest.fixture
-def calibrate(amp, host):
-    """Runs the command with that host's configuration."""
-    return lambda *words: amp("calibrate", "--config-file", host / "amp.conf", *QUICK, *words)
+def amp_nova(host, capsys, *arguments, conf="amp.conf"):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main(["calibrate", "--config-file", str(host / conf), *QUICK, *arguments])
+    except SystemExit as exc:
+        status = exc.code
+    out, err = capsys.readouterr()
+    return status, out, err
 
 
-@pytest.fixture
-def refused(calibrate, host):
-    """The message of a refusal; nothing was measured before."""
-
-    def refused_(*words):
-        status, out, err = calibrate(*words)
-        assert (status, out, err.count("\n")) == (2, "", 1)
-        assert err.startswith("amp-nova")
-        assert not (host / "bin/calls").exists()
-        return err
-
-    return refused_
-
-
-def configure(host, line):
-    """Add a line to ``[topology]``."""
-    with (host / "amp.conf").open("a") as config:
-        config.write(f"{line}\n")
+def refused(host, capsys, *arguments, conf="amp.conf"):
+    """The message of a refusal, one sentence; the file is as it was."""
+    before = sorted((path, path.read_bytes()) for path in host.glob("*.json"))
+    status, out, err = amp_nova(host, capsys, *arguments, conf=conf)
+    assert (status, out) == (2, "")
+    assert err.startswith("amp-nova")
+    assert err.count("\n") == 1
+    assert sorted((path, path.read_bytes()) for path in host.glob("*.json")) == before
+    return err
 
 
 def written(host, name="calibration.json"):
-    return file.read(host / name)
+    (found,) = file.read(host / name)
+    return found
 
 
-def test_it_measures_prints_and_writes(host, calibrate):
+def test_it_measures_prints_and_writes(host, capsys):
     """The table has a row per type, slowest first, and the file holds the same."""
-    status, out, err = calibrate()
+    status, out, err = amp_nova(host, capsys)
 
     assert (status, err) == (0, "")
     assert cells(out)[1:] == [
         ["slow", "1", "1.0", "1.000..1.000", "1.0", "1.0", "None", "None"],
-        ["fast", "0", "2.0", "2.000..2.000", "2.0", "2.0", "None", "None"],
+        ["fast", "0", "2.0", "1.980..2.020", "2.0", "2.0", "None", "None"],
     ]
     assert "no nominal Ips: this machine has no hardware counter" in out
     assert f"written to {host}/calibration.json" in out
     assert [t.name for t in written(host).core_types] == ["slow", "fast"]
-    assert written(host).provenance.stress_ng_version == "0.15.06"
-    assert len(written(host).samples) == 12
+    assert written(host).provenance.python_version == platform.python_version()
 
 
-def test_other_forms_of_the_result(host, calibrate):
-    """As a document without the samples, and in another file or in none."""
-    status, out, _ = calibrate("--format", "json", "--output", host / "other.json")
+def test_json_is_the_entry_of_the_file(host, capsys):
+    """Scripts read the same values as in the file."""
+    status, out, _ = amp_nova(host, capsys, "--format", "json")
     found = json.loads(out)
 
-    assert (status, found["reference"], found["samples"]) == (0, "slow", [])
+    assert status == 0
+    assert found["reference"] == "slow"
     assert found["core_types"][1]["coefficient"]["value"] == pytest.approx(2)
     assert found["core_types"][1]["nominal_ips"] is None
-    assert written(host, "other.json").reference == "slow"
 
-    assert f"not written to {host}/calibration.json" in calibrate("--no-write")[1]
+
+def test_no_write_writes_nothing(host, capsys):
+    """--no-write measures, prints the results and leaves no file."""
+    status, out, _ = amp_nova(host, capsys, "--no-write")
+
+    assert status == 0
+    assert f"not written to {host}/calibration.json" in out
     assert not (host / "calibration.json").exists()
 
 
-def test_a_busy_machine_is_measured_by_force(host, calibrate, refused, monkeypatch):
-    """The refusal names pCPU, load and remedy; table and file say what --force overrode."""
-    monkeypatch.setattr(idleness, "loads", lambda: {0: Load(0, 0), 1: Load(0.8, 0)})
-    assert refused() == (
-        "amp-nova: pCPU 1, the idlest of core type 'slow', is 80% busy, and at most 5% is"
-        " allowed; wait until the machine is idle, or pass --force\n"
+def test_output_names_another_file(host, capsys):
+    """--output overrides the configured file."""
+    assert amp_nova(host, capsys, "--output", str(host / "other.json"))[0] == 0
+
+    assert written(host, "other.json").reference == "slow"
+    assert not (host / "calibration.json").exists()
+
+
+def test_the_idlest_pcpu_is_measured(host, capsys, monkeypatch, cores):
+    """Other work does not matter as long as it leaves some time."""
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology({"core": (0, 1)}))
+    monkeypatch.setattr(idleness, "loads", lambda: {0: 0.3, 1: 0.8})
+
+    assert amp_nova(host, capsys)[0] == 0
+    assert {pcpus for _, pcpus in cores.measured} == {(0,)}
+
+
+def test_a_noisy_result_is_not_written(host, capsys, cores):
+    """The sentence has the spread and what can be done; the old file stays."""
+    (host / "calibration.json").write_text("old")
+    cores.alternating = 1.5
+
+    assert refused(host, capsys) == (
+        "amp-nova: the coefficient of 'fast' is 2, within 1.98 to 3: a spread of 51%, and at most"
+        " 10% is allowed; nothing was written: raise --repeat to measure longer, pass --force to"
+        " write it all the same, or set the coefficient in [topology] core_type\n"
     )
-    status, out, _ = calibrate("--force")
+
+
+def test_a_noisy_result_is_written_by_force(host, capsys, cores):
+    """--force writes a noisy result, marked as such."""
+    cores.alternating = 1.5
+    status, out, _ = amp_nova(host, capsys, "--force")
 
     assert status == 0
-    assert "warning: forced although pCPU 1" in out
+    assert "warning: forced although the coefficient of 'fast'" in out
+    assert "forced although the coefficient of 'fast'" in written(host).warnings[0]
     assert written(host).provenance.forced
-    assert "80% busy" in written(host).warnings[0]
 
 
-def test_a_noisy_result_is_written_by_force(host, calibrate):
-    """Otherwise it is refused, and the old file stays."""
-    (host / "calibration.json").write_text("old")
-    fake_stress_ng(host / "bin", steal=0.4)
-    status, out, err = calibrate()
+def test_pcpus_that_are_never_free_are_named(host, capsys, cores):
+    """Nothing is guessed if every slice was preempted."""
+    cores.preempted = True
 
-    assert (status, out) == (2, "")
-    assert "'integer' got only 60% of pCPU 1 in round 1" in err
-    assert "nothing was written" in err
-    assert (host / "calibration.json").read_text() == "old"
-
-    assert calibrate("--force")[0] == 0
-    assert "forced although 'integer' got only 60%" in written(host).warnings[0]
+    assert "too few slices of integer ran on 'slow' or 'slow'" in refused(host, capsys, "--force")
 
 
-def test_a_disturbed_run_is_repeated(host, calibrate, monkeypatch):
-    """A single one does not spoil the calibration."""
-    runs = []
-    run = StressNg.run
+@pytest.fixture
+def slept(monkeypatch):
+    """What the command slept in service, and a FAKE cgroup of the idle class."""
+    naps = []
 
-    def disturbed(self, *how):
-        runs.append(how)
-        sample = run(self, *how)
-        return dataclasses.replace(sample, wall_s=2.0) if len(runs) == 3 else sample
+    @contextlib.contextmanager
+    def idle():
+        naps.append(0.0)
+        yield
 
-    monkeypatch.setattr(StressNg, "run", disturbed)
-
-    assert calibrate()[0] == 0
-    assert len(runs) == 13
-    assert all(s.cpu_share_ratio == 1 for s in written(host).samples)
+    monkeypatch.setattr(kernels, "in_idle_group", idle)
+    monkeypatch.setattr(rounds.time, "sleep", naps.append)
+    return naps
 
 
-def test_a_missing_stress_ng_is_reported_first(host, refused, monkeypatch):
-    """The message names the remedy."""
-    monkeypatch.setenv("PATH", str(host))
+def test_in_service_it_takes_the_share_that_it_may(host, capsys, cores, slept):
+    """It goes to an idle cgroup first, and rests after each slice: 10 % of one pCPU here."""
+    assert amp_nova(host, capsys, "--in-service", "10")[0] == 0
 
-    assert "'stress-ng' is not installed" in refused()
+    used_s = 0.1 * len(cores.measured)
+    assert slept[0] == 0
+    assert used_s / (used_s + sum(slept)) == pytest.approx(0.1)
+    assert written(host).provenance.in_service
 
 
-@pytest.mark.parametrize(
-    ("line", "arguments", "said"),
-    [
-        (
-            "reference = old",
-            [],
-            "'old' is not a core type of this host, which has slow, fast",
-        ),
-        ("root = /recording", [], "root is '/recording', a recording; set it to '/'"),
-        ("", ["--output", "/proc/self/below.json"], "cannot be written"),
-        ("", ["--reference", "/no.json"], "no.json cannot be read: No such file"),
-    ],
-)
-def test_what_cannot_succeed_is_refused_before_measuring(host, refused, line, arguments, said):
-    """That takes minutes."""
-    configure(host, line)
+def test_in_service_it_measures_until_the_result_is_good(host, capsys, cores, slept):
+    """Two good rounds among three are not enough to be sure; more follow."""
+    cores.alternating = 0.8
+    status, out, _ = amp_nova(host, capsys, "--in-service", "--force")
 
-    assert said in refused(*arguments)
+    assert status == 0
+    assert written(host).provenance.repeat == 30
+    assert "30 rounds" in out
+
+
+def test_an_unwritable_file_is_reported_before_measuring(host, capsys):
+    """A missing permission does not waste minutes of measuring."""
+    (host / "file").write_text("")
+
+    assert "cannot be written" in refused(host, capsys, "--output", str(host / "file/below.json"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--seconds", "0"), "'0' is not a whole number from 1 to 3600"),
+        (("--seconds", "0.5"), "'0.5' is not a whole number"),
+        (("--repeat", "-1"), "'-1' is not a whole number"),
+        (("--repeat", "9" * 5000), "is not a whole number"),
         (
             ("--kernels", "integer,tea"),
             "no kernel 'tea'; the kernels are integer, float, branch, memory",
@@ -183,12 +209,12 @@ def test_what_cannot_succeed_is_refused_before_measuring(host, refused, line, ar
         (("--kernels", ""), "no kernel ''"),
     ],
 )
-def test_bad_arguments_are_one_sentence(refused, arguments, said):
+def test_bad_arguments_are_one_sentence(host, capsys, arguments, said):
     """The message names the value and what is allowed."""
-    assert said in refused(*arguments)
+    assert said in refused(host, capsys, *arguments)
 
 
-def test_an_interrupt_leaves_the_old_file(host, calibrate, monkeypatch):
+def test_an_interrupt_leaves_the_old_file(host, capsys, monkeypatch):
     """Ctrl-C ends it at once."""
     (host / "calibration.json").write_text("old")
 
@@ -196,14 +222,14 @@ def test_an_interrupt_leaves_the_old_file(host, calibrate, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "_measure", interrupt)
-    status, _, err = calibrate()
+    status, _, err = amp_nova(host, capsys)
 
     assert status == 130
     assert "calibration.json is unchanged" in err
     assert (host / "calibration.json").read_text() == "old"
 
 
-def test_a_damaged_old_file_is_ignored(host, calibrate, monkeypatch):
+def test_a_damaged_old_file_is_ignored(host, capsys, monkeypatch):
     """Calibrating is the remedy for a damaged file."""
     (host / "calibration.json").write_text("garbage")
     seen = []
@@ -214,117 +240,191 @@ def test_a_damaged_old_file_is_ignored(host, calibrate, monkeypatch):
 
     monkeypatch.setattr(command, "load_topology", load)
 
-    assert calibrate()[0] == 0
+    assert amp_nova(host, capsys)[0] == 0
     assert seen == [""]
     assert written(host).reference == "slow"
 
 
-def test_the_slowest_measured_type_is_the_reference(host, calibrate):
+def test_the_slowest_measured_type_is_the_reference(host, capsys, cores):
     """Measuring corrects a wrong order, and tells the operator to configure the reference."""
-    fake_stress_ng(host / "bin", speeds={0: 1.0, 1: 4.0})
-    status, out, _ = calibrate()
+    cores.speeds = {0: 1000.0, 1: 4000.0}
+    status, out, _ = amp_nova(host, capsys)
 
     assert status == 0
     assert written(host).reference == "fast"
     assert "set [topology] reference = fast" in out
 
 
-def test_a_configured_reference_stays(host, calibrate):
+def test_a_configured_reference_stays(host, capsys):
     """It has coefficient 1 even if it is not the slowest type."""
-    configure(host, "reference = fast")
-    status, out, _ = calibrate()
+    (host / "fixed.conf").write_text("[topology]\nreference = fast\n")
+    status, out, _ = amp_nova(
+        host, capsys, "--output", str(host / "calibration.json"), conf="fixed.conf"
+    )
 
     assert status == 0
     assert [t.coefficient.value for t in written(host).core_types] == pytest.approx([0.5, 1])
     assert "'slow' is slower than 'fast'" in out
 
 
-def test_one_core_type_is_measured(host, calibrate, monkeypatch):
+def test_a_reference_elsewhere_needs_its_file(host, capsys):
+    """If another host has the reference core, the message says which option to pass."""
+    (host / "elsewhere.conf").write_text("[topology]\nreference = old\n")
+
+    said = refused(host, capsys, conf="elsewhere.conf")
+    assert "'old' is not a core type of this host" in said
+    assert "--reference FILE" in said
+
+
+def test_one_core_type_is_measured(host, capsys, monkeypatch):
     """A machine with one core type has coefficient 1."""
     monkeypatch.setattr(command, "load_topology", lambda conf: topology({"core": (0, 1)}))
-    status, out, _ = calibrate()
+    status, out, _ = amp_nova(host, capsys)
 
     assert status == 0
     assert cells(out)[1][:3] == ["core", "0-1", "1.0"]
 
 
-def test_smt_siblings_are_measured_idle_and_busy(host, calibrate, monkeypatch):
+def test_smt_siblings_are_measured_idle_and_busy(host, capsys, monkeypatch, cores):
     """Cores with two hardware threads get a factor for a busy sibling, and its range."""
     smt = topology({"core": (0, 1)})
     smt = Topology(smt.core_types, tuple(PCpu(i, "core", (0, 1)) for i in (0, 1)), "core", "test")
     monkeypatch.setattr(command, "load_topology", lambda conf: smt)
-    status, out, _ = calibrate()
+    status, out, _ = amp_nova(host, capsys)
 
     assert status == 0
     assert cells(out)[1][-1] == "1.000 (1.00..1.00)"
     assert "SMT busy: speed beside busy siblings" in out
-    assert "--taskset 0 --timeout 3s" in (host / "bin/calls").read_text()
+    assert {run.smt_busy for run, pcpus in cores.measured if pcpus == (1, 0)} == {False, True}
 
 
 @pytest.fixture
-def elsewhere(host, calibrate, monkeypatch):
+def elsewhere(host, capsys, monkeypatch, cores):
     """The file of a host whose one core type is half as fast as this host's slow one."""
-
-    def elsewhere_(version="0.15.06"):
-        path = host / "elsewhere.json"
-        fake_stress_ng(host / "bin", speeds={0: 0.5}, version=version)
-        monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
-        assert calibrate("--output", path)[0] == 0
-        (host / "bin/calls").unlink()
-        fake_stress_ng(host / "bin")
-        monkeypatch.setattr(command, "load_topology", lambda conf: topology())
-        return path
-
-    return elsewhere_
+    path, speeds = str(host / "elsewhere.json"), cores.speeds
+    cores.speeds = {0: 500.0}
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
+    assert amp_nova(host, capsys, "--output", path)[0] == 0
+    cores.speeds = speeds
+    monkeypatch.setattr(command, "load_topology", lambda conf: topology())
+    return path
 
 
-def test_coefficients_relative_to_another_host(host, calibrate, refused, elsewhere):
-    """With --reference, 1 is the reference core of the host that has it."""
-    status, out, _ = calibrate("--reference", elsewhere())
+def test_coefficients_relative_to_another_host(host, capsys, elsewhere):
+    """With --reference, 1 is the reference core of the other host."""
+    status, out, _ = amp_nova(host, capsys, "--reference", elsewhere)
 
     assert status == 0
     assert "reference core: 'old' of host" in out
     assert [t.coefficient.value for t in written(host).core_types] == pytest.approx([2, 4])
-    (host / "bin/calls").unlink()
-    said = refused("--reference", host / "calibration.json")
+
+
+def test_a_chain_of_references_is_refused(host, capsys, elsewhere):
+    """The file must be from the host that has the reference core."""
+    amp_nova(host, capsys, "--reference", elsewhere)
+
+    said = refused(host, capsys, "--reference", str(host / "calibration.json"))
     assert "is itself relative to 'old' of host" in said
 
 
-@pytest.mark.parametrize(
-    ("version", "line", "kernels", "said"),
-    [
-        ("0.17.01", "", "integer", ["stress-ng 0.17.01", "has 0.15.06"]),
-        ("0.15.06", "", "integer,float", ["no kernel 'float'", "integer,memory"]),
-        ("0.15.06", "reference = ancient", "integer", ["'ancient'"]),
-    ],
-)
-def test_a_reference_that_cannot_be_compared(
-    host, refused, elsewhere, version, line, kernels, said
-):
-    """Another stress-ng, a kernel that it lacks, or not the configured reference core."""
-    path = elsewhere(version)
-    configure(host, line)
+@pytest.mark.parametrize(("version", "said"), [('"3.9.2"', "Python 3.9.2"), ("null", "stress-ng")])
+def test_operations_of_another_program_cannot_be_compared(host, capsys, elsewhere, version, said):
+    """Those of another version of Python are different work; the message names both."""
+    path = Path(elsewhere)
+    mine = f'"{platform.python_version()}"'
+    path.write_text(path.read_text().replace(mine, version))
 
-    message = refused("--reference", path, "--kernels", kernels)
-
-    assert all(part in message for part in said)
+    sentence = refused(host, capsys, "--reference", elsewhere)
+    assert f"was measured with {said}, but this host has Python {mine[1:-1]}" in sentence
 
 
-def test_equal_names_of_two_hosts_are_kept_apart(host, calibrate, elsewhere, monkeypatch):
+def test_a_kernel_that_the_reference_lacks_is_refused(host, capsys, elsewhere):
+    """The message names the kernels that can be compared."""
+
+    said = refused(host, capsys, "--reference", elsewhere, "--kernels", "integer,float")
+    assert "was measured with other kernels; pass --kernels integer,memory" in said
+
+
+def test_the_wrong_reference_file_is_refused(host, capsys, elsewhere):
+    """Its reference core is not the configured one."""
+    (host / "named.conf").write_text("[topology]\nreference = ancient\n")
+
+    assert "'ancient'" in refused(host, capsys, "--reference", elsewhere, conf="named.conf")
+
+
+def test_a_missing_reference_file_is_one_sentence(host, capsys):
+    """The message names the file and the reason."""
+    said = refused(host, capsys, "--reference", str(host / "no.json"))
+    assert "no.json cannot be read: No such file" in said
+
+
+def test_equal_names_of_two_hosts_are_kept_apart(host, capsys, monkeypatch, elsewhere):
     """If a type of this host has the name of the reference core, that gets its host's name."""
-    path = elsewhere()
     monkeypatch.setattr(command, "load_topology", lambda conf: topology({"old": (0,)}))
-    calibrate("--reference", path)
+    amp_nova(host, capsys, "--reference", elsewhere)
 
     found = written(host)
     assert found.reference == f"old@{found.reference_host}"
     assert found.core_types[0].coefficient.value == pytest.approx(4)
 
 
-def test_progress_is_shown_on_a_terminal(host, calibrate, monkeypatch):
+def test_two_reference_cores_in_a_file_are_not_chosen_from(host, capsys):
+    """The configuration has to say which one the cloud has."""
+    models = (build(machine_files(host / m, model=m)) for m in ("Model B", "Model C"))
+    two = [
+        dataclasses.replace(c, reference=r) for c, r in zip(models, ("slow", "fast"), strict=True)
+    ]
+    file.write(host / "two.json", two)
+
+    said = refused(host, capsys, "--reference", str(host / "two.json"))
+    assert "has several reference cores, 'slow' of host" in said
+    assert said.endswith("name one in [topology] reference\n")
+
+
+def test_merge_keeps_the_calibrations_of_other_cpu_models(host, capsys):
+    """One file serves hosts of several models; that of this model is replaced."""
+    other = build(machine_files(host / "other", model="Model B"))
+    mine = build("/")
+    file.write(host / "calibration.json", [other, mine])
+
+    assert amp_nova(host, capsys, "--merge")[0] == 0
+    kept, new = file.read(host / "calibration.json")
+    assert kept == other
+    assert new.provenance.date > mine.provenance.date
+    assert provenance.own([kept, new]) is new
+
+
+def test_without_merge_the_file_is_of_this_host_alone(host, capsys):
+    """What it held before is replaced."""
+    file.write(host / "calibration.json", [build(machine_files(host / "b", model="Model B"))])
+
+    assert amp_nova(host, capsys)[0] == 0
+    assert written(host).provenance.cpu_model != "Model B"
+
+
+def test_a_damaged_file_cannot_be_merged(host, capsys):
+    """It is not overwritten."""
+    (host / "calibration.json").write_text("garbage")
+
+    assert "calibration.json is damaged" in refused(host, capsys, "--merge")
+
+
+def test_a_recording_cannot_be_measured(host, capsys):
+    """The files of another machine cannot be measured."""
+    (host / "recorded.conf").write_text("[topology]\nroot = /recording\n")
+
+    assert "'/recording', a recording" in refused(host, capsys, conf="recorded.conf")
+
+
+def test_a_missing_configuration_is_one_sentence(host, capsys):
+    """The message names it."""
+    assert "no.conf" in refused(host, capsys, conf="no.conf")
+
+
+def test_progress_is_shown_on_a_terminal(host, capsys, monkeypatch):
     """Elsewhere it would clutter logs."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    _, _, err = calibrate()
+    _, _, err = amp_nova(host, capsys)
 
-    assert "round 1 of 3: integer on 'slow'" in err
+    assert "round 1 of 3, " in err
     assert err.endswith("\r\033[K")

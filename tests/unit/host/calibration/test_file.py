@@ -20,13 +20,13 @@ def root(tmp_path):
 def file(tmp_path, root):
     """The calibration file of that machine."""
     path = tmp_path / "calibration.json"
-    write(path, build(root))
+    write(path, [build(root)])
     return path
 
 
 def test_what_is_written_is_read_back(tmp_path, root):
-    """Results, provenance and samples."""
-    made = build(root)
+    """The results and the provenance of every CPU model."""
+    made = (build(root), build(machine_files(tmp_path / "other", model="Model B")))
     write(tmp_path / "new" / "c.json", made)
 
     assert read(tmp_path / "new" / "c.json") == made
@@ -42,7 +42,7 @@ def test_the_old_file_survives_a_failed_write(file, root, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CalibrationInvalid, match="No space left on device"):
-        write(file, build(root))
+        write(file, [build(root)])
 
     assert file.read_text() == before
     assert sorted(p.name for p in file.parent.iterdir()) == ["calibration.json", "root"]
@@ -52,10 +52,10 @@ def test_a_symbolic_link_stays_one(tmp_path, file, root):
     """The file that it leads to is replaced."""
     link = tmp_path / "link.json"
     link.symlink_to(file)
-    write(link, build(root, warnings=("new",)))
+    write(link, [build(root, warnings=("new",))])
 
     assert link.is_symlink()
-    assert read(file).warnings == ("new",)
+    assert read(file)[0].warnings == ("new",)
 
 
 def test_checking_leaves_no_trace(file):
@@ -78,7 +78,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, file, place):
 
 def damage(file, change):
     data = json.loads(file.read_text())
-    change(data)
+    change(data["calibrations"][0])
     file.write_text(json.dumps(data))
 
 
@@ -87,25 +87,30 @@ def damage(file, change):
     [
         (lambda d: d.pop("core_types"), "missing required field `core_types`"),
         (lambda d: d.update(core_types=[]), "'core_types' is empty"),
-        (lambda d: d.update(core_types={}), r"Expected `array`, got `object` - at `\$.core_types`"),
-        (lambda d: d.update(provenance=3), r"Expected `object`, got `int` - at `\$.provenance`"),
+        (
+            lambda d: d.update(core_types={}),
+            r"Expected `array`, got `object` - at `\$.calibrations\[.+\].core_types`",
+        ),
+        (
+            lambda d: d.update(provenance=3),
+            r"Expected `object`, got `int` - at `\$.calibrations\[.+\].provenance`",
+        ),
         (lambda d: d["provenance"].update(date="once"), "'provenance.date' is 'once'"),
         (
             lambda d: d["provenance"].update(run_s=True),
-            r"Expected `int`, got `bool` - at `\$.provenance.run_s`",
+            r"Expected `int`, got `bool` - at `\$.calibrations\[.+\].provenance.run_s`",
         ),
         (
             lambda d: d["core_types"][0]["coefficient"].update(value="2"),
-            r"Expected `float`, got `str` - at `\$.core_types\[0\].coefficient.value`",
+            r"got `str` - at `\$.calibrations\[.+\].core_types\[.+\].coefficient.value`",
         ),
         (
             lambda d: d["core_types"][1]["coefficient"].update(value=-2),
             "'coefficient' of core type 'fast' is -2.0 between",
         ),
         (lambda d: d["core_types"][0]["nominal_ips"].update(low=0), "'nominal_ips' of core type"),
-        (lambda d: d["samples"][0].update(cpu_s=0), "a sample of core type 'slow'"),
+        (lambda d: d["core_types"][0]["ops_per_cpu_s"].update(low=0), "'ops_per_cpu_s' of core"),
         (lambda d: d.update(reference="x"), "'reference' is 'x', not one of its core types"),
-        (lambda d: d.update(schema=7), "format 7, but this amp-nova reads 1"),
     ],
 )
 def test_a_damaged_file_names_field_and_remedy(file, change, said):
@@ -118,8 +123,41 @@ def test_a_damaged_file_names_field_and_remedy(file, change, said):
     assert "run 'amp-nova calibrate' again" in str(caught.value)
 
 
+def test_a_file_of_the_older_format_is_used(file):
+    """Agents go on with the coefficients that they have; what the file lacks is unknown."""
+    found = json.loads(file.read_text())["calibrations"][0]
+    for core_type in found["core_types"]:
+        del core_type["ops_per_cpu_s"]
+    del found["provenance"]["python_version"]
+    made = {"stress_ng_version": "0.15.06"}
+    old = {"schema": 1, "samples": [{"ops": 1.0}], "provenance": found.pop("provenance") | made}
+    file.write_text(json.dumps(found | old))
+
+    (calibration,) = read(file)
+    assert calibration.core_types[1].coefficient.value == pytest.approx(2)
+    assert calibration.core_types[1].ops_per_cpu_s is None
+
+
+def test_another_format_is_refused(file):
+    """The message names both formats."""
+    file.write_text('{"schema": 7}')
+
+    with pytest.raises(CalibrationInvalid, match="format 7, but this amp-nova reads 2"):
+        read(file)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "nonsense", "[]", "3", '{"schema": NaN}', "[" * 100000, "\xff"]
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "3",
+        '{"schema": NaN}',
+        "[" * 100000,
+        "\xff",
+        '{"schema": 2, "calibrations": []}',
+    ],
 )
 def test_garbage_is_not_a_calibration(tmp_path, text):
     """The message names file and remedy."""

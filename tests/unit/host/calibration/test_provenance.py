@@ -22,7 +22,7 @@ def root(tmp_path):
 def file(tmp_path, root):
     """The calibration file of that machine."""
     path = tmp_path / "calibration.json"
-    write(path, build(root))
+    write(path, [build(root)])
     return path
 
 
@@ -103,6 +103,21 @@ def test_a_calibration_of_another_machine_is_not_used(tmp_path, file, here, mode
     assert said in warning
 
 
+def test_a_host_uses_the_calibration_of_its_cpu_model(tmp_path, root):
+    """A file for several CPU models serves hosts of each; a host of another model says so."""
+    path, other = tmp_path / "c.json", machine_files(tmp_path / "other", model="Model B")
+    write(path, [build(root), build(other, reference="other", foreign="host-a")])
+
+    assert apply(topology(), path, str(root), NOW).core_type("fast").coefficient == pytest.approx(2)
+    assert apply(topology(), path, str(other), NOW).core_type("fast").coefficient == pytest.approx(
+        4
+    )
+    (warning,) = apply(
+        topology(), path, str(machine_files(tmp_path / "third", model="Model C")), NOW
+    ).warnings
+    assert "on CPU model 'Model A', 'Model B', but this is 'Model C'" in warning
+
+
 ONLY_FAST = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test", offline=(1, 2))
 
 
@@ -110,7 +125,7 @@ ONLY_FAST = Topology((CoreType("fast", 1.0),), (PCpu(0, "fast"),), "fast", "test
 def test_offline_cores_do_not_void_the_calibration(tmp_path, root, here):
     """Cores may be taken offline to save power."""
     path = tmp_path / "c.json"
-    write(path, build(root, pcpus={"slow": (1, 2), "fast": (0,)}))
+    write(path, [build(root, pcpus={"slow": (1, 2), "fast": (0,)})])
 
     found = apply(here, path, str(root), NOW)
 
@@ -159,7 +174,7 @@ def test_the_measured_reference_replaces_the_detected_one(file, root):
 def test_a_calibration_relative_to_a_core_elsewhere_is_used(tmp_path, root, wanted):
     """No core type of this host is the reference core."""
     path = tmp_path / "c.json"
-    write(path, build(root, reference="other", foreign="host-a"))
+    write(path, [build(root, reference="other", foreign="host-a")])
     found = apply(topology(reference=wanted), path, str(root), NOW)
 
     assert found.reference == "other"
@@ -173,7 +188,7 @@ def test_the_factor_of_busy_siblings_is_set(tmp_path, root):
     replace = dataclasses.replace
     factor = replace(made.core_types[0].coefficient, value=0.62, low=0.6, high=0.65)
     fast = replace(made.core_types[1], smt_busy_factor=factor)
-    write(tmp_path / "c.json", replace(made, core_types=(made.core_types[0], fast)))
+    write(tmp_path / "c.json", [replace(made, core_types=(made.core_types[0], fast))])
 
     found = apply(topology(), tmp_path / "c.json", str(root), NOW)
 

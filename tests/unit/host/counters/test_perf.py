@@ -83,7 +83,7 @@ def test_every_error_is_explained(tmp_path, monkeypatch, code):
     sentence = perf.why(caught.value, "instructions", tmp_path)
     assert SENTENCES[code] in sentence
     with pytest.raises(CountersUnavailable):
-        perf.ChildCounter()
+        perf.ThreadCounter()
 
 
 @pytest.mark.parametrize(("value", "mediated"), [("Y", True), ("N", False), (None, False)])

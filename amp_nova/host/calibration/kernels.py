@@ -1,0 +1,164 @@
+"""The kernels of a calibration, and slices of them on a pCPU.
+
+The kernels are calls of functions that CPython has in C, on data that is the same everywhere: there
+is nothing to install or to compile, and two hosts with the same version of Python run the same
+code. An operation takes about half a millisecond, so that on a busy pCPU some are not preempted.
+"""
+
+import contextlib
+import functools
+import math
+import multiprocessing
+import os
+import platform
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
+from amp_nova.hardware import slices
+from amp_nova.hardware.calibration import Kernel
+from amp_nova.hardware.slices import Run, Slice
+from amp_nova.host import cgroups
+from amp_nova.host.counters import perf
+
+INTEGER = Kernel("integer", True, "pow() of 512-bit integers modulo another")
+FLOAT = Kernel("float", True, "math.hypot() of 1000 floats, 100 times")
+BRANCH = Kernel("branch", True, "sorted() of 4000 random integers")
+MEMORY = Kernel("memory", False, "every fourth cache line of 16 MiB, a page apart")
+KERNELS = (INTEGER, FLOAT, BRANCH, MEMORY)
+VERSION = platform.python_version()
+"""Whose code the kernels are: the same work at another version may be other instructions."""
+OPS_PER_SLICE = 30
+IDLE_GROUP = "amp-nova-calibrate"
+COUNTED = (perf.INSTRUCTIONS, perf.CYCLES)
+
+Operation = Callable[[], object]
+
+
+@functools.cache
+def operation(kernel: str) -> Operation:
+    """One operation of a kernel."""
+    numbers = random.Random(1)  # the same data on every host
+    if kernel == INTEGER.name:
+        number, power, modulus = (numbers.getrandbits(512) | 1 for _ in range(3))
+        return lambda: pow(number, power, modulus)
+    if kernel == FLOAT.name:
+        floats = [numbers.random() for _ in range(1000)]
+        return lambda: [math.hypot(*floats) for _ in range(100)]
+    if kernel == BRANCH.name:
+        integers = [numbers.getrandbits(30) for _ in range(4000)]
+        return lambda: sorted(integers)
+    # What is read in turn is a page and a line apart, which defeats prefetching, and the array is
+    # larger than private caches.
+    row, memory = 65 * 64, bytes(range(256)) * (1 << 16)
+    return lambda: [memory[start::row] for start in range(0, row, 256)]
+
+
+def measure(run: Run, pcpus: Sequence[int], root: str = "/") -> Slice:
+    """A slice on the first of ``pcpus``; the others are its SMT siblings.
+
+    Raises ``CalibrationInvalid`` if this process may not run there.
+    """
+    operate = operation(run.kernel)
+    with contextlib.ExitStack() as stack:
+        if run.smt_busy:
+            stack.enter_context(_busy(operate, pcpus[1:]))
+        began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        _pin(pcpus[0])
+        operate()  # fills the caches, and raises the clock
+        counters = [_counter(stack, pcpus[0], what, root) for what in COUNTED]
+        operations = [_timed(operate) for _ in range(OPS_PER_SLICE)]
+        counts = [counter.read() if counter else None for counter in counters]
+        instructions, cycles = (count / OPS_PER_SLICE if count else None for count in counts)
+        return Slice(
+            slices.rate(operations),
+            cpu_s=(time.thread_time_ns() - cpu_ns) / 1e9,
+            wall_s=(time.perf_counter_ns() - began_ns) / 1e9,
+            instructions_per_op=instructions,
+            cycles_per_op=cycles,
+        )
+
+
+def _timed(operate: Operation) -> tuple[int, int]:
+    """Wall and CPU nanoseconds of one operation."""
+    began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+    operate()
+    used_ns = time.thread_time_ns() - cpu_ns
+    return time.perf_counter_ns() - began_ns, used_ns
+
+
+def _counter(
+    stack: contextlib.ExitStack, pcpu: int, what: perf.Event, root: str
+) -> perf.ThreadCounter | None:
+    """A counter of this thread; ``None`` if the machine has none."""
+    with contextlib.suppress(CountersUnavailable):
+        return stack.enter_context(perf.on_pcpu(pcpu, root, what))
+    return None
+
+
+def _pin(pcpu: int) -> None:
+    try:
+        os.sched_setaffinity(0, {pcpu})
+    except OSError as exc:
+        raise CalibrationInvalid(
+            f"this process may not run on pCPU {pcpu} ({exc.strerror}): start it outside of"
+            " containers and of CPU sets"
+        ) from exc
+
+
+@contextlib.contextmanager
+def _busy(operate: Operation, pcpus: Sequence[int]) -> Iterator[None]:
+    """Run a kernel on other pCPUs meanwhile, at the priority of this process."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Barrier(len(pcpus) + 1)
+    how = ((operate, pcpu, ready, os.getpid()) for pcpu in pcpus)
+    processes = [context.Process(target=_spin, args=each) for each in how]
+    try:
+        for process in processes:
+            process.start()
+        ready.wait()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _spin(operate: Operation, pcpu: int, ready: Barrier, parent: int) -> None:
+    """Run a kernel on a pCPU until the parent kills this process, or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    os.sched_setaffinity(0, {pcpu})
+    ready.wait()
+    while os.getppid() == parent:
+        operate()
+
+
+@contextlib.contextmanager
+def in_idle_group(root: str = "/") -> Iterator[None]:
+    """Run this process and its children only while nothing else wants the pCPU.
+
+    They go to a cgroup of the idle class beside those of all guests: a priority would count only
+    among the processes of the session. Raises ``CalibrationInvalid`` if that is not possible.
+    """
+    mounted = cgroups.mounts(Path(root))
+    tree = mounted.get("cpu") or mounted.get("") or Path(root, "sys/fs/cgroup")
+    group = tree / IDLE_GROUP
+    try:
+        try:
+            group.mkdir(exist_ok=True)
+            (group / "cpu.idle").write_text("1")
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+        except OSError as exc:
+            raise CalibrationInvalid(
+                f"this process cannot give way to guests ({exc}): run 'amp-nova calibrate"
+                " --in-service' as root, with Linux 5.15 or newer and the cgroup controller cpu"
+            ) from exc
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (tree / "cgroup.procs").write_text(str(os.getpid()))
+            group.rmdir()

@@ -1,0 +1,122 @@
+"""Slices of the real kernels, and the counters beside them."""
+
+import os
+import time
+
+import pytest
+
+from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
+from amp_nova.hardware.slices import Run
+from amp_nova.host.calibration import kernels
+from amp_nova.host.counters import perf
+from tests.perf_events import TASK_CLOCK
+
+
+@pytest.fixture
+def pcpu():
+    """A pCPU that this process may use; where it runs is restored."""
+    before = os.sched_getaffinity(0)
+    yield max(before)
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize("kernel", [k.name for k in kernels.KERNELS])
+def test_an_operation_is_short_and_always_the_same(kernel):
+    """Long ones would be preempted; the results of two hosts count the same work."""
+    kernels.operation(kernel)()  # makes its data
+    began_s = time.thread_time()
+    results = [kernels.operation(kernel)() for _ in range(5)]
+
+    assert results == [results[0]] * 5
+    assert (time.thread_time() - began_s) / 5 < 0.02
+
+
+def test_a_slice_runs_on_its_pcpu(pcpu):
+    """It measures CPU time, which is at most the wall time."""
+    found = kernels.measure(Run("core", "float", smt_busy=False), [pcpu])
+
+    assert os.sched_getaffinity(0) == {pcpu}
+    assert 0 < found.cpu_s <= found.wall_s
+
+
+def test_siblings_run_meanwhile_and_end_with_the_slice(pcpu, monkeypatch):
+    """Each has a process that is pinned to it."""
+    seen, rate = [], kernels.slices.rate
+
+    def during(operations):
+        children = kernels.multiprocessing.active_children()
+        seen.extend((c.pid, os.sched_getaffinity(c.pid)) for c in children)
+        return rate(operations)
+
+    monkeypatch.setattr(kernels.slices, "rate", during)
+    kernels.measure(Run("core", "float", smt_busy=True), [pcpu, 0])
+
+    ((pid, affinity),) = seen
+    assert affinity == {0}
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_pcpu_that_this_process_may_not_use_is_named():
+    """One sentence with the remedy."""
+    with pytest.raises(CalibrationInvalid, match="may not run on pCPU 4000"):
+        kernels.measure(Run("core", "float", smt_busy=False), [4000])
+
+
+def test_an_idle_cgroup_beside_those_of_guests(tmp_path):
+    """At the end the process is back in the root cgroup."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_text("cgroup2 /tree cgroup2 rw 0 0\n")
+    group = tmp_path / "tree" / kernels.IDLE_GROUP
+    (tmp_path / "tree").mkdir()
+
+    with kernels.in_idle_group(str(tmp_path)):
+        assert (group / "cpu.idle").read_text() == "1"
+        assert (group / "cgroup.procs").read_text() == str(os.getpid())
+        assert not (tmp_path / "tree/cgroup.procs").exists()
+    assert (tmp_path / "tree/cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_without_a_cgroup_it_does_not_run_beside_guests(tmp_path):
+    """It would compete with guests as an equal."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mounts").write_text("")
+
+    with (
+        pytest.raises(CalibrationInvalid, match=r"cannot give way to guests.*as root"),
+        kernels.in_idle_group(str(tmp_path)),
+    ):
+        raise AssertionError("it runs")
+
+
+def test_counter_and_cpu_time_are_of_the_same_thread(pcpu, monkeypatch):
+    """A counter of nanoseconds on CPU gives 1e9 a CPU second: Ips are divided by the right time."""
+    monkeypatch.setattr(perf, "on_pcpu", lambda *_: perf.ThreadCounter(TASK_CLOCK))
+    try:
+        with perf.on_pcpu(0):
+            pass
+    except CountersUnavailable as exc:
+        pytest.skip(f"no performance counters here: {exc}")
+    found = kernels.measure(Run("core", "integer", smt_busy=False), [pcpu])
+
+    used_s = found.instructions_per_op * kernels.OPS_PER_SLICE / 1e9
+    assert 0.7 * found.cpu_s < used_s <= found.cpu_s  # less the operation that fills the caches
+
+
+def test_an_unknown_event_is_an_error():
+    """The message is a sentence."""
+    with pytest.raises(CountersUnavailable, match=r"\w+ \w+"):
+        perf.ThreadCounter(perf.Event("nothing", 0xFFFF, 0))
+
+
+def test_each_core_type_has_its_own_counter(tmp_path):
+    """On a hybrid machine the event is that of the pCPU's core type, elsewhere the plain one."""
+    for name, cpus, number in (("cpu_core", "0-3", "4"), ("cpu_atom", "4-7", "10")):
+        folder = tmp_path / "sys/bus/event_source/devices" / name
+        folder.mkdir(parents=True)
+        (folder / "cpus").write_text(cpus + "\n")
+        (folder / "type").write_text(number + "\n")
+
+    assert perf.event_of(2, str(tmp_path)).config == 4 << 32 | 1
+    assert perf.event_of(5, str(tmp_path)).config == 10 << 32 | 1
+    assert perf.event_of(9, str(tmp_path)).config == 1
