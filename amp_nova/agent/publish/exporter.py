@@ -55,7 +55,7 @@ class Exporter:
         self._reuse_s = reuse_s
         self._series = Series(detail)
         self._cycle: Cycle | None = None
-        self._history: History | None = History()
+        self._history = History()
         self._rendered: dict[object, tuple[float, Page]] = {}
         self._rendering = threading.Lock()
         self.registry.register(self)
@@ -79,13 +79,12 @@ class Exporter:
         self.changed()
 
     def _advance(self, cycle: Cycle) -> None:
-        """Add a cycle to the page's history; after a failure, the page has none."""
-        if self._history is not None:
-            try:
-                self._history = history.advance(self._history, cycle, self.agent.clock())
-            except Exception:  # control does not depend on what the page shows
-                LOG.exception("the page has no history until the agent is restarted")
-                self._history = None
+        """Add a cycle to the page's history; after a failure, a new history begins."""
+        try:
+            self._history = history.advance(self._history, cycle, self.agent.clock())
+        except Exception:  # control does not depend on what the page shows
+            LOG.exception("the page's charts begin again")
+            self._history = History()
 
     def changed(self) -> None:
         """Discard what was rendered, so that the next request renders it again."""
@@ -142,7 +141,7 @@ class Exporter:
             version("amp-nova"),
             self.agent.clock(),
             self._cycle,
-            self._history or History(),
+            self._history,
             self.agent.last_success_s,
             self.agent.hypervisor_up,
             self.admits,
