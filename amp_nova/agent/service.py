@@ -177,9 +177,10 @@ class Service:
         try:
             yield
             self._failing.discard(part)
-        except Exception:  # a defect of one part must not end the cycles, which keep bookings
+        except Exception as exc:  # a defect of one part must not end the cycles
             if part not in self._failing:
-                LOG.exception(failure)
+                # An error of our own is a sentence that says all; of another, the stack is needed.
+                LOG.error("%s: %s", failure, exc, exc_info=not isinstance(exc, AmpError))
             self._failing.add(part)
 
     def _report_health(self, *, completed: bool) -> None:

@@ -4,14 +4,15 @@ It calls ``virDomainSetSchedulerParametersFlags`` and ``virDomainPinVcpuFlags`` 
 never on its persistent definition. libvirt has one quota for all vCPUs of a domain.
 """
 
-from collections.abc import Callable, Mapping
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 
 import libvirt
 
 from amp_nova.exceptions import ActuationFailed
 from amp_nova.guard.kernel import PERIOD_US
-from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark
+from amp_nova.host.libvirt.domain_xml import MARK_PREFIX, MARK_URI, NO_MARK, Mark, read_mark
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from amp_nova.host.vcpu_threads import VcpuThread, VcpuThreads
 from amp_nova.model import cpulist
@@ -19,7 +20,7 @@ from amp_nova.model.bandwidth import Bandwidth, Step
 from amp_nova.model.observation import VcpuKey
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
-Write = Callable[[libvirt.virDomain], None]
+ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 
 
 class LibvirtBackend:
@@ -29,8 +30,6 @@ class LibvirtBackend:
 
     def __init__(self, hypervisor: Hypervisor) -> None:
         self._hypervisor = hypervisor
-        self._marks: dict[str, tuple[int, Mark]] = {}
-        """The marks as last written, with the id of the running domain."""
 
     def take(self, key: VcpuKey, thread: VcpuThread, step: Step) -> None:
         """Write one step; a limit applies to every vCPU of the domain."""
@@ -43,58 +42,56 @@ class LibvirtBackend:
         """Set a domain's ``cpu_shares``, whose unit is that of the cgroup version."""
         if threads.domain is None:
             return
-        ours, shares = self._mark(resource), threads.domain.shares_of(weight)
-        made = replace(ours, shares=True)
+        shares = threads.domain.shares_of(weight)
 
         def write(domain: libvirt.virDomain) -> None:
-            _write_mark(domain, ours, made)
+            _mark(domain, lambda mark: replace(mark, shares=True))
             domain.setSchedulerParametersFlags({"cpu_shares": shares}, LIVE)
 
-        self._write(resource, write, {"cputune.cpu_shares": shares}, made)
+        self._hypervisor.change(resource, write, {"cputune.cpu_shares": shares})
         threads.domain.check(shares)
 
     def _limit(self, resource: str, thread: VcpuThread, wanted: Bandwidth | None) -> None:
         if burst_us := thread.group.burst_us:
             raise ActuationFailed(f"it has a burst of {burst_us} us, which libvirt cannot end")
-        ours, tunables = self._mark(resource), _bandwidth(thread, wanted)
-        made = replace(ours, quota=True)
+        tunables = _bandwidth(thread, wanted)
 
         def write(domain: libvirt.virDomain) -> None:
-            _write_mark(domain, ours, made)
+            _mark(domain, lambda mark: replace(mark, quota=True))
             domain.setSchedulerParametersFlags(tunables, LIVE)
 
         told = {f"cputune.{name}": value for name, value in tunables.items()}
-        self._write(resource, write, told, made)
+        self._hypervisor.change(resource, write, told)
         thread.group.check(wanted)
 
     def _pin(self, key: VcpuKey, pcpus: frozenset[int]) -> None:
         resource, index = key
-        ours = self._mark(resource)
-        made = ours.pinned(index, pcpus, self._hypervisor.definition(resource).pins.get(index))
+        before = self._hypervisor.definition(resource).pins.get(index)
         cpumap = tuple(pcpu in pcpus for pcpu in range(max(pcpus) + 1))
 
         def write(domain: libvirt.virDomain) -> None:
-            _write_mark(domain, ours, made)
+            _mark(domain, lambda mark: mark.pinned(index, pcpus, before))
             domain.pinVcpuFlags(index, cpumap, LIVE)
 
-        self._write(resource, write, {f"cputune.vcpupin{index}": cpulist.show(pcpus)}, made)
-
-    def _mark(self, resource: str) -> Mark:
-        number, known = self._marks.get(resource, (-1, NO_MARK))
-        if number == self._hypervisor.number(resource):
-            return known
-        return self._hypervisor.definition(resource).mark
-
-    def _write(self, resource: str, write: Write, told: Mapping[str, object], made: Mark) -> None:
+        told = {f"cputune.vcpupin{index}": cpulist.show(pcpus)}
         self._hypervisor.change(resource, write, told)
-        self._marks[resource] = self._hypervisor.number(resource), made
 
 
-def _write_mark(domain: libvirt.virDomain, now: Mark, wanted: Mark) -> None:
-    """Called before any other write, so that nothing is ever set without being marked."""
+def _mark(domain: libvirt.virDomain, add: Callable[[Mark], Mark]) -> None:
+    """Called before any other write, so that nothing is ever set without being marked.
+
+    What it adds to is read at the same time: an earlier change may have been made late, after its
+    caller stopped waiting for libvirt.
+    """
+    try:
+        now = read_mark(ET.fromstring(domain.metadata(ELEMENT, MARK_URI, LIVE)))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            raise
+        now = NO_MARK
+    wanted = add(now)
     if wanted != now:
-        kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-        domain.setMetadata(kind, wanted.xml(), MARK_PREFIX, MARK_URI, LIVE)
+        domain.setMetadata(ELEMENT, wanted.xml(), MARK_PREFIX, MARK_URI, LIVE)
 
 
 def _bandwidth(thread: VcpuThread, wanted: Bandwidth | None) -> dict[str, int]:

@@ -159,7 +159,7 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
             if fnmatch.fnmatchcase(name, fallback.pattern):
                 specs = {**specs, **fallback.specs}
                 break
-    ours = _read_mark(root)
+    ours = read_mark(root.find(f"metadata/{{{MARK_URI}}}tuning"))
     instance = f"metadata/{NOVA}instance"
     domain = Domain(
         resource=uuid,
@@ -184,14 +184,13 @@ def parse(xml: str, fallbacks: Sequence[Fallback] = ()) -> DomainXml:
     return DomainXml(domain, usable, pins, io, ours, emulated)
 
 
-def _read_mark(domain: ET.Element) -> Mark:
-    """The mark in a domain's definition; an unreadable one counts as none."""
-    root = domain.find(f"metadata/{{{MARK_URI}}}tuning")
-    if root is None:
+def read_mark(tuning: ET.Element | None) -> Mark:
+    """The mark of an element, with or without its namespace; an unreadable one counts as none."""
+    if tuning is None:
         return NO_MARK
     try:
         pins = {}
-        for pin in root.iterfind(f"{{{MARK_URI}}}pin"):
+        for pin in (e for e in tuning if e.tag.rpartition("}")[2] == "pin"):
             index, before = int(pin.get("vcpu", "")), pin.get("before")
             if not 0 <= index < VCPUS_MAX:
                 raise ValueError(index)
@@ -199,7 +198,7 @@ def _read_mark(domain: ET.Element) -> Mark:
             pins[index] = Pin(pcpus, None if before is None else parse_cpuset(before))
     except ValueError:
         return NO_MARK
-    return Mark(root.get("quota") == "yes", root.get("shares") == "yes", pins)
+    return Mark(tuning.get("quota") == "yes", tuning.get("shares") == "yes", pins)
 
 
 def _yes(value: bool) -> str:

@@ -107,10 +107,6 @@ class Hypervisor:
         """A domain's definition as last read."""
         return self._here(uuid).xml
 
-    def number(self, uuid: str) -> int:
-        """The ID of a running domain, which changes at each start."""
-        return self._here(uuid).number
-
     def change(self, uuid: str, write: Callable[[Any], None], told: Mapping[str, object]) -> None:
         """Change a domain with ``write``; ``told``: what libvirt's event about it will report.
 

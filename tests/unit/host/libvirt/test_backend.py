@@ -25,6 +25,7 @@ class FakeHandle:
         self.node = node
         self.calls = []
         self.error = None
+        self.mark = None  # as set here, or that of the definition
 
     def setSchedulerParametersFlags(self, tunables, flags):  # noqa: N802  # libvirt's name
         """Every vCPU has the same limit afterwards."""
@@ -52,9 +53,20 @@ class FakeHandle:
     def setMetadata(self, kind, text, prefix, uri, flags):  # noqa: N802  # libvirt's name
         """Remember the mark."""
         assert (kind, prefix, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, "amp", MARK_URI)
+        self.mark = text
         text = text.replace("<tuning", f'<x:tuning xmlns:x="{MARK_URI}"').replace("<pin", "<x:pin")
         text = nova_xml(metadata=text.replace("</tuning", "</x:tuning"))
         self._call("mark", parse(text).mark, flags)
+
+    def metadata(self, kind, uri, flags):
+        """The mark without its namespace, as libvirt 9 to 11 give it."""
+        assert (kind, uri, flags) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, MARK_URI, 1)
+        mark = self.node.libvirt.definition(R).mark
+        if self.mark is None and mark == Mark():
+            error = libvirt.libvirtError("metadata not found")
+            error.err = (libvirt.VIR_ERR_NO_DOMAIN_METADATA, *[None] * 8)
+            raise error
+        return self.mark or mark.xml()
 
     def _call(self, what, about, flags):
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE  # never the persistent definition
@@ -72,15 +84,11 @@ class Libvirt(FakeLibvirt):
 
     def __init__(self, node):
         super().__init__()
-        self.handle, self.running = FakeHandle(node), 1
+        self.handle = FakeHandle(node)
 
     def definition(self, uuid):
         """As last read."""
         return self.known[uuid]
-
-    def number(self, _uuid):
-        """Another one at each start."""
-        return self.running
 
     def change(self, _uuid, write, _told):
         """At once."""
@@ -259,3 +267,20 @@ def test_a_second_weight_is_marked_once(node):
 
     assert node.libvirt.handle.made("mark") == [Mark(shares=True)]
     assert len(node.libvirt.handle.made("tune")) == 2
+
+
+def test_a_change_that_libvirt_makes_late_stays_marked(node, monkeypatch):
+    """Its caller stopped waiting and takes it for failed, but the limit is in force."""
+    node.start()
+    node.see()
+
+    def late(_uuid, write, _told):
+        write(node.libvirt.handle)
+        raise HypervisorUnavailable("libvirt has not answered yet")
+
+    with monkeypatch.context() as slow:
+        slow.setattr(node.libvirt, "change", late)
+        assert apply(node, (0, Step(bandwidth=LIMIT))).failures
+
+    assert apply(node, weight=10) == Outcome()
+    assert node.libvirt.handle.made("mark")[-1] == Mark(quota=True, shares=True)
