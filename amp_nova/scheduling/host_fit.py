@@ -8,6 +8,7 @@ packed anew, by ``repacked_fit``, with the agent's own packing.
 
 import math
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -88,10 +89,13 @@ def headroom_of(
     complete = _place(cores, [d for d in unplaced if d.allowed is not None], report)
     free = _free_capacity(report, cores)
     left = [list(f.free_cores) for f in free]
-    unplaced = sorted((d for d in unplaced if d.allowed is None), key=_largest_first)
+    # A host may have thousands without a place: those that are alike are counted.
+    counts = Counter(d for d in unplaced if d.allowed is None)
     # Every one of them takes what it can get, even if another finds no place.
-    complete &= None not in [_take(free, left, d, report.reserve_ratio) for d in unplaced]
-    if unplaced:
+    for amount in sorted(counts, key=_largest_first):
+        count = counts[amount]
+        complete &= len(_take(free, left, amount, report.reserve_ratio, count)) == count
+    if counts:
         free = tuple(f._replace(free_cores=tuple(c)) for f, c in zip(free, left, strict=True))
     refcores = (1.0 - report.reserve_ratio) * capacity - booked
     return Headroom(report, without, pending, free, complete, refcores)
@@ -161,19 +165,24 @@ def _take(
     left: Sequence[list[float]],
     demand: Demand | _Amount,
     reserve_ratio: float,
-) -> str | None:
-    """Put a vCPU on the slowest core type that suffices, on the fullest pCPU that can hold it.
+    count: int = 1,
+) -> list[str]:
+    """Put vCPUs on the slowest core type that suffices, each on the fullest pCPU that can hold it.
 
     If siblings slow each other down, only shared threads are tried. ``left``: the free cores of
-    each of ``free``, ascending, which are changed. Returns the core type, ``None`` if nothing fits.
+    each of ``free``, ascending, which are changed. ``count``: how many vCPUs, all alike. Returns
+    the core type of each that fits.
     """
+    found: list[str] = []
     for there, cores in zip(free, left, strict=True):
         need = _taken_cores(demand, there, 1.0 - reserve_ratio)
-        if need is None or not cores or cores[-1] < need - TOLERANCE:
+        if need is None:
             continue
-        insort(cores, cores.pop(bisect_left(cores, need - TOLERANCE)) - need)
-        return there.core_type.name
-    return None
+        enough = need - TOLERANCE
+        while len(found) < count and cores and cores[-1] >= enough:
+            insort(cores, cores.pop(bisect_left(cores, enough)) - need)
+            found.append(there.core_type.name)
+    return found
 
 
 def _taken_cores(demand: Demand | _Amount, there: FreeCapacity, most: float) -> float | None:
@@ -223,8 +232,8 @@ def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...]
     """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
     left = [list(f.free_cores) for f in headroom.free]
     ratio = headroom.report.reserve_ratio
-    found = [_take(headroom.free, left, demand, ratio) for demand in demands]
-    return None if None in found else tuple(filter(None, found))
+    found = [name for demand in demands for name in _take(headroom.free, left, demand, ratio)]
+    return None if len(found) < len(demands) else tuple(found)
 
 
 def _pinned_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
