@@ -238,7 +238,8 @@ class Service:
             answer = status.explain(cycle, resource)
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
-        return {"status": status.status(cycle), "policy": cycle.policy}
+        drift = cycle.profiles.drift(cycle.time_ns)
+        return {"status": status.status(cycle), "policy": cycle.policy, "drift": drift}
 
 
 def _check_trusted(state_path: Path) -> None:
