@@ -225,7 +225,9 @@ def usage(guests: Sequence[Any], seconds: float = 3.0, windows: int = 1) -> list
 class Agent:
     """A real ``amp-nova-agent`` process with a configuration of its own."""
 
-    def __init__(self, folder: Path, coefficient: float = 2.0, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, coefficient: float = 2.0, more: str = "", policy: str = "acfs"
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.state_path = folder / "state"
         self.config = folder / "agent.conf"
@@ -236,7 +238,7 @@ class Agent:
             f"[topology]\ncore_type = fast {FAST} {coefficient}\ncore_type = slow {SLOW} 1.0\n"
             f"calibration_file = {folder}/none.json\n"
             f"[exporter]\nport = 0\ndetail = vcpu\n[agent]\nstate_path = {self.state_path}\n"
-            f"cycle_s = {CYCLE_S}\n{more}"
+            f"cycle_s = {CYCLE_S}\npolicy = {policy}\n{more}"
         )
 
     def command(self, *arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:

@@ -214,12 +214,12 @@ them. The booking is reported as unverifiable in either case.
 _BEST_EFFORT: list[cfg.Opt] = [
     cfg.StrOpt(
         "policy",
-        default="acfs",
+        default="none",
         help="""
 Name of the policy that places instances without a booking on fast and slow cores. The default
-evens out slowdowns; on the workloads of its paper it has more throughput and less unfairness than
-equal shares. ``none`` leaves placement to the kernel, as on every host with a single core type.
-See the page on policies for the others.
+leaves them to the kernel, as on every host with a single core type. ``acfs`` evens out slowdowns;
+on the workloads of its paper it has more throughput and less unfairness than equal shares. See the
+page on policies for the others.
 """,
     ),
     cfg.MultiStrOpt(

@@ -210,11 +210,13 @@ def _beside_whole_cores(
     It may use these siblings again as soon as they need not be kept free any more.
     """
     nothing, pcpus = structs.replace(nothing, allowed=free), facts.pcpus
-    before = _without(facts.allowed, context.kept_free_before)
-    if pcpus <= free and (pcpus != before or pcpus == free):
+    if pcpus == _without(facts.allowed, context.kept_free_before):
+        kept = free
+    else:  # somebody else chose them
+        kept = _without(pcpus, context.packed.kept_free) or free
+    if kept == pcpus:
         return nothing
     reason = "the siblings of whole cores are kept free"
-    kept = free if pcpus == before else pcpus & free or free
     return structs.replace(nothing, pcpus=kept, governed_by="flavor", reason=reason)
 
 

@@ -5,6 +5,7 @@ from statistics import fmean, median
 
 import pytest
 
+from amp_nova import conf as options
 from tests.lab import (
     FAST,
     LIMITED,
@@ -179,7 +180,7 @@ def test_nothing_is_written_in_the_steady_state(guests, agent):
 
 @both_writers
 def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
-    """The default policy: while there is a core for each vCPU, the fast one is in use."""
+    """With ``acfs``: while there is a core for each vCPU, the fast one is in use."""
     guest = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
 
     agent.start()
@@ -187,6 +188,21 @@ def test_a_best_effort_guest_gets_the_fast_core_and_no_limit(guests, agent):
 
     assert quota(guest) is None
     assert affinity(guest) == {FAST}
+
+
+def test_without_a_policy_best_effort_is_left_alone(guests, tmp_path):
+    """The default: bookings are enforced, and nothing of the other guest is written."""
+    free = guests.guest("free", {}, cpuset=f"{FAST},{SLOW}")
+    booked = guests.guest("booked", HALF, cpuset=f"{FAST},{SLOW}")
+    agent = Agent(tmp_path / "agent", policy=options.load(files=[]).agent.policy)
+    try:
+        agent.start()
+        agent.next_cycle(4)
+
+        assert quota(booked) is not None
+        assert (quota(free), affinity(free)) == (None, {FAST, SLOW})
+    finally:
+        agent.stop()
 
 
 def test_an_ips_booking_that_is_not_enforced_is_reported(guests, agent):

@@ -77,7 +77,7 @@ def test_settings_are_the_configured_ones(setup):
 def test_invalid_policy_is_refused(setup, parameters, match):
     """One sentence, with the values that are possible."""
     with pytest.raises(AmpError, match=match):
-        wiring.policy(setup.conf(**parameters))
+        wiring.policy(setup.conf(**{"policy": "acfs", **parameters}))
 
 
 def test_calibration_has_an_age_and_errors_where_it_is_in_use(setup, monkeypatch):

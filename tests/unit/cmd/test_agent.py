@@ -122,13 +122,15 @@ def test_dry_run_shows_what_the_policy_would_change(node, run):
     node.start()
     before = dict(node.kernel.affinity)
 
-    status, out, _ = run("--dry-run")
+    status, out, _ = run("--dry-run", policy="acfs")
 
     assert status == 0
     assert [line.partition(": ")[2].split()[0] for line in out.splitlines()] == ["pCPUs"] * 2
     assert out.count("(policy acfs)") == 2
     assert node.kernel.affinity == before
     run("--once")
+    assert node.kernel.affinity == before  # no policy is the default
+    run("--once", policy="acfs")
     assert node.kernel.affinity != before
 
 

@@ -147,7 +147,7 @@ def test_release_needs_no_libvirt(setup, monkeypatch):
     setup.node.start(specs=HALF)
     setup.node.start("other", pid=4100)
     weight = setup.node.host.weight("other")
-    Service(setup.conf()).once()
+    Service(setup.conf(policy="acfs")).once()
     assert weight.read_text() == "10\n"
     monkeypatch.setitem(sys.modules, "amp_nova.agent.wiring", None)
     monkeypatch.delattr("amp_nova.agent.wiring", raising=False)
