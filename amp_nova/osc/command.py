@@ -22,6 +22,10 @@ class _Command(AmpCommand):
         return cloud
 
 
+class Command(_Command, command.Command):
+    """A command that changes something and prints nothing."""
+
+
 class Lister(_Command, command.Lister):
     """A command that prints a table."""
 

@@ -4,15 +4,13 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from osc_lib.cli.format_columns import DictColumn
-
 from amp_nova.cmd.arguments import ips, pairs
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, parse
 from amp_nova.flavor.placement_resources import placement
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
-from amp_nova.osc.command import Lister, ShowOne
+from amp_nova.osc.command import Command, Lister
 
 
 class ListFlavor(Lister):
@@ -68,7 +66,7 @@ class CheckFlavor(Lister):
         return ("Flavor", "Problem"), rows
 
 
-class SetFlavor(ShowOne):
+class SetFlavor(Command):
     """Set extra specs of a flavor, and what Placement claims for them
 
     Existing servers keep the flavor as it was until they are resized.
@@ -90,20 +88,19 @@ class SetFlavor(ShowOne):
         )
         add_claim(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """The flavor as it is afterwards."""
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Print nothing, as ``openstack flavor set`` does."""
         flavor = self.cloud.flavor(parsed_args.flavor)
         given = pairs("extra spec", [*parsed_args.specs, *parsed_args.property])
         if not given:
             raise BookingInvalid("nothing is set: give KEY=VALUE, such as amp:pref_core=0.5")
         if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
             raise BookingInvalid(f"{foreign[0]!r} is not allowed: write {NAMESPACE}:NAME=VALUE")
-        return _write(
-            self.cloud, flavor, {**bookings.own_specs(flavor.specs), **given}, parsed_args
-        )
+        wanted = {**bookings.own_specs(flavor.specs), **given}
+        write(self.cloud, flavor, with_claim(flavor, wanted, parsed_args))
 
 
-class UnsetFlavor(ShowOne):
+class UnsetFlavor(Command):
     """Remove extra specs of a flavor, and adapt what Placement claims"""
 
     _epilog = "example: openstack amp flavor unset half --all"
@@ -115,8 +112,8 @@ class UnsetFlavor(ShowOne):
         parser.add_argument("--all", action="store_true", help="the whole booking and its claim")
         add_claim(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        """The flavor as it is afterwards."""
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Print nothing, as ``openstack flavor unset`` does."""
         if bool(parsed_args.keys) == parsed_args.all:
             raise BookingInvalid("name the keys to remove, or give --all")
         flavor = self.cloud.flavor(parsed_args.flavor)
@@ -126,7 +123,7 @@ class UnsetFlavor(ShowOne):
             raise BookingInvalid(f"flavor {flavor.name!r} has no {unknown[0]!r}: it has {has}")
         removed = set(own) if parsed_args.all else set(parsed_args.keys)
         left = {key: value for key, value in own.items() if key not in removed}
-        return _write(self.cloud, flavor, left, parsed_args)
+        write(self.cloud, flavor, with_claim(flavor, left, parsed_args))
 
 
 def add_claim(parser: argparse.ArgumentParser) -> None:
@@ -138,23 +135,6 @@ def add_claim(parser: argparse.ArgumentParser) -> None:
         metavar="IPS",
         help="Ips of the reference core, to claim amp:ips, such as 2.5G (amp-nova topology)",
     )
-
-
-def _write(
-    cloud: Cloud, flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace
-) -> tuple[tuple[str, ...], tuple[object, ...]]:
-    """Make ``own`` the flavor's ``amp:`` keys, and write the claim that they need."""
-    wanted = with_claim(flavor, own, args)
-    write(cloud, flavor, wanted)
-    booking = parse(wanted, flavor.vcpus)
-    fields = {
-        "name": flavor.name,
-        "vcpus": flavor.vcpus,
-        "booking": bookings.described(booking),
-        "limit": booking.limit if booking.booked else None,
-        "properties": DictColumn(wanted),
-    }
-    return tuple(fields), tuple(fields.values())
 
 
 def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace) -> dict[str, str]:
