@@ -18,8 +18,8 @@ from amp_nova.host.machine import load_topology
 
 BOOKINGS_SINCE = 32
 """The first Nova that writes the extra specs of a flavor into libvirt's metadata."""
-SCHEDULER = 34
-"""The Nova whose internals the filter uses."""
+TESTED = range(29, 35)
+"""The major releases of Nova with which the filter and the weighers are tested."""
 EPILOG = """Exit status 0: ready; 1: read the warnings first; 2: not ready.
 example: amp-nova-status upgrade check --json"""
 
@@ -72,17 +72,17 @@ class Checks(upgradecheck.UpgradeCommands):
         except importlib.metadata.PackageNotFoundError:
             return Result(Code.SUCCESS, "Nova is not installed in this Python environment")
         major = int(version.partition(".")[0])
+        if major not in TESTED:
+            return Result(
+                Code.FAILURE if major < TESTED.start else Code.WARNING,
+                f"Nova {version}: the filter and the weighers are tested with Nova {TESTED.start}"
+                f" to {TESTED.stop - 1}; where nova-scheduler runs, test them first",
+            )
         if major < BOOKINGS_SINCE:
             return Result(
-                Code.FAILURE,
-                f"Nova {version} does not pass extra specs to the agent: upgrade it to"
-                f" {BOOKINGS_SINCE}.0 or newer, or set [agent] booking",
-            )
-        if major != SCHEDULER:
-            return Result(
                 Code.WARNING,
-                f"Nova {version}: the filter and the weighers are made for Nova {SCHEDULER}; where"
-                " nova-scheduler runs, test them before you upgrade",
+                f"Nova {version} does not pass extra specs to the agent: where an agent runs,"
+                f" upgrade Nova to {BOOKINGS_SINCE}.0 or newer, or set [agent] booking",
             )
         return Result(Code.SUCCESS)
 

@@ -83,11 +83,9 @@ class Decisions:
                 ECHO_S,
             )
         del self._echoes[decision.number]
-        if echo.fits:
-            return True
-        self._states.release(resource, node)
-        self._tell(self._decision("over", resource, node))
-        return False
+        if not echo.fits:
+            self._tell(self._decision("over", resource, node))
+        return echo.fits
 
     def decided(self, node: str, resource: str, request: Request) -> None:
         """Nova chose this host."""
@@ -104,7 +102,7 @@ class Decisions:
             return
         if decision.worker == self._worker:
             if (echo := self._echoes.get(decision.number)) is not None:
-                echo.fits = self._states.still_fits(decision.node, decision.resource)
+                echo.fits = self._states.ordered(decision.node, decision.resource)
                 echo.arrived.set()
         elif decision.kind == "over":
             self._states.release(decision.resource, decision.node)

@@ -218,7 +218,8 @@ class HostStates:
                 self._release(resource)
             if node in self._entries and not self._fits(node, resource, request):
                 return False
-            self._decide(node, resource, Pending(request, self._clock(), kind))
+            each = Pending(request, self._clock(), kind, ordered=False)
+            self._decide(node, resource, each)
             return True
 
     def chosen(self, resource: str) -> bool:
@@ -230,11 +231,22 @@ class HostStates:
             and (each := entry.pending.get(resource)) is not None
         )
 
-    def still_fits(self, node: str, resource: str) -> bool:
-        """Whether a pending instance fits beside everything else that is known by now."""
+    def ordered(self, node: str, resource: str) -> bool:
+        """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
+
+        This worker's own that are still on their way do not count: they were made beside this one.
+        """
         with self._lock:
-            each = node in self._entries and self._entries[node].pending.get(resource)
-            return not each or self._fits(node, resource, each.request)
+            entry = self._entries.get(node)
+            if entry is None or (each := entry.pending.get(resource)) is None:
+                return True
+            before = {r: p.request for r, p in entry.pending.items() if p.ordered}
+            headroom = host_fit.headroom_of(entry.report, resource, before)
+            if host_fit.fit(headroom, each.request).refused is not None:
+                self._release(resource, node)
+                return False
+            self._replace(node, {**entry.pending, resource: replace(each, ordered=True)})
+            return True
 
     def release(self, resource: str, node: str = "") -> None:
         """An instance is no longer pending on this host, or on any."""

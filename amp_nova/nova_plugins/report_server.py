@@ -137,17 +137,22 @@ class ReportServer:
         _client(bus, topics.AGENTS).cast({}, "publish")
 
     def _serve(self, bus: Any, topic: str, endpoint: object, threads: int | None = None) -> None:
-        native = nova.utils.concurrency_mode_threading()
         host = self._host or CONF.host
         server = messaging.get_rpc_server(
             bus,
             messaging.Target(exchange=topics.EXCHANGE, topic=topic, server=host),
             [endpoint],
-            executor="threading" if native else "eventlet",
+            executor="threading" if _native_threads() else "eventlet",
             access_policy=messaging.DefaultRPCAccessPolicy,
         )
         server.start(override_pool_size=threads)
         self._servers.append(server)
+
+
+def _native_threads() -> bool:
+    """Nova's concurrency mode; before Nova 32 there is only eventlet."""
+    mode = getattr(nova.utils, "concurrency_mode_threading", None)
+    return mode is not None and bool(mode())
 
 
 def _client(bus: Any, topic: str) -> Any:
@@ -170,6 +175,6 @@ def shared() -> ReportServer:
     global _shared
     if _shared is None:
         _shared = ReportServer(HostStates(CONF, known=KnownHosts()))
-        if nova.utils.concurrency_mode_threading():
+        if _native_threads():
             os.register_at_fork(after_in_child=_shared.after_fork)
     return _shared

@@ -34,8 +34,8 @@ class PlacementTestCase(CloudTestCase):
         """The agent's client of Placement, without Keystone."""
         return keystoneauth1.adapter.Adapter(
             keystoneauth1.session.Session(auth=None),
-            endpoint_override=self.placement_fixture.endpoint,
-            additional_headers={"x-auth-token": self.placement_fixture.token},
+            endpoint_override=self.placement.fixture.endpoint,
+            additional_headers={"x-auth-token": self.placement.fixture.token},
             raise_exc=False,
         )
 

@@ -84,10 +84,11 @@ def test_what_keeps_the_agent_from_starting_stops_the_upgrade(check, text, said)
 
 
 @pytest.mark.parametrize(
-    ("version", "result"), [("31.0.0", 2), ("33.1.0", 1), ("34.0.1", 0), ("35.0.0", 1)]
+    ("version", "result"),
+    [("28.3.1", 2), ("29.0.0", 1), ("31.3.1", 1), ("32.0.0", 0), ("34.0.1", 0), ("35.0.0", 1)],
 )
 def test_nova_beside_it(check, monkeypatch, version, result):
-    """Too old for bookings stops; another than the filter is made for warns."""
+    """Too old for the filter stops; too old for the agent, or too new to be tested, warns."""
     monkeypatch.setattr(importlib.metadata, "version", lambda _name: version)
 
     assert check("")[1]["Nova"][0] == result
