@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from amp_nova.flavor.extra_specs import DEDICATED, NAMESPACE
 from amp_nova.flavor.placement_resources import claims, provider_uuid
 from amp_nova.nova_plugins import report_server
 from amp_nova.nova_plugins.host_states import Entry, HostStates, cache_key, remember
+from amp_nova.nova_plugins.metrics import Outcome
 from amp_nova.nova_plugins.nova_records import read_booking
 from amp_nova.nova_plugins.report_server import CONF
 from amp_nova.scheduling import demands, host_fit
@@ -23,6 +25,11 @@ from amp_nova.scheduling.host_fit import HostFit
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
+NO_REPORT = (
+    "its agent has not reported",
+    "its agent cannot reach the hypervisor",
+    "its agent's last report is too old",
+)
 _PREFIX = f"{NAMESPACE}:"
 
 
@@ -50,6 +57,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
             # The flavor's own keys were examined; only now is the image known as well.
             booking, errors = None, f"its image asks for dedicated CPUs, but {DEDICATED}"
         if booking is None:
+            self._server.metrics.requests["invalid"] += 1
             LOG.warning(
                 "instance %s: flavor %s is not valid, so no host passes: %s",
                 spec_obj.instance_uuid,
@@ -71,15 +79,19 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         pinned = bool(spec_obj.numa_topology and request.vcpus)  # looked up once: it takes long
         query = _FitQuery(self._states, request, resource)
         refused: list[tuple[str, str]] = []
+        reasons: Counter[Outcome] = Counter()
+        passed = False
         for host in hosts:
             wanted = _on_host(host, spec_obj, request) if pinned else request
             if wanted is None:
                 refused.append((host.nodename, "Nova can pin the guest to none of its NUMA cells"))
+                reasons["numa"] += 1
                 continue
             fit = query.fit(host, wanted)
             if fit is not None:
                 if fit.refused is not None:
                     refused.append((host.nodename, fit.refused))
+                    reasons["no_report" if fit.refused in NO_REPORT else "capacity"] += 1
                     continue
                 if claimed and fit.core_types:
                     _prefer_core_type(host, fit.core_types[0])
@@ -88,9 +100,12 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
                     checked.reserve = reserve
                     checked.what = host.nodename, resource, wanted, alternates
             host.consume_from_request = functools.partial(self._consume, host, wanted)
+            passed = True
             yield host
         if refused:
             _log_refused(refused, spec_obj)
+        outcome = "passed" if passed or not reasons else max(reasons, key=reasons.__getitem__)
+        self._server.metrics.requests[outcome] += 1
 
     def _consume(self, host: Any, request: Request, spec_obj: Any) -> None:
         """Nova chose this host: count the instance there for later requests."""
@@ -157,12 +172,12 @@ class _FitQuery:
         if self._stale_report == "ignore":
             return None
         if entry is None:
-            return HostFit(refused="its agent has not reported")
+            return HostFit(refused=NO_REPORT[0])
         if self._stale_report == "last":
             return self._reported_fit(entry, request)
         if not entry.report.healthy:
-            return HostFit(refused="its agent cannot reach the hypervisor")
-        return HostFit(refused="its agent's last report is too old")
+            return HostFit(refused=NO_REPORT[1])
+        return HostFit(refused=NO_REPORT[2])
 
     def _reported_fit(self, entry: Entry, request: Request) -> HostFit:
         """The fit by a report; cached in the entry unless it is special for this instance."""

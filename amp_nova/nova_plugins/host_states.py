@@ -150,6 +150,7 @@ class HostStates:
         self._sent: dict[str, frozenset[str]] = {}
         """The nodes on which each instance that was decided about is pending."""
         self._pruned_s = clock()
+        self.accepted = 0
         self.rejected = Refusals(clock)
 
     def entry(self, node: str) -> Entry | None:
@@ -159,6 +160,13 @@ class HostStates:
     def oldest_s(self) -> float:
         """The time of receipt, on the monotonic clock, before which a report is stale."""
         return float(self._clock() - self._options.amp_scheduler.stale_after_s)
+
+    def hosts(self) -> dict[str, int]:
+        """How many hosts have a report that is usable, too old, or of an unhealthy agent."""
+        oldest_s, entries = self.oldest_s(), list(self._entries.values())
+        stale = sum(e.received_s < oldest_s for e in entries)
+        usable = sum(e.usable(oldest_s) for e in entries)
+        return {"usable": usable, "stale": stale, "unhealthy": len(entries) - usable - stale}
 
     def sensitivity(self, profile: Profile) -> float | None:
         """The sensitivity of a flavor and image; ``None`` if no host has measured it.
@@ -180,6 +188,7 @@ class HostStates:
                 raise ReportInvalid("unknown_host", f"Nova has no host {node}")
             with self._lock:
                 self._accept(report)
+                self.accepted += 1
         except ReportInvalid as exc:
             self.rejected.add(node, exc.kind, exc)
             return False

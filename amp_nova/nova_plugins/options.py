@@ -41,6 +41,14 @@ purpose, no compute node needs access to the bus of Nova's API and schedulers.
         deprecated_reason="A reservation ends when Nova's database says so, and not by a clock.",
         help="This option has no effect.",
     ),
+    cfg.StrOpt(
+        "metrics_directory",
+        default="",
+        help="""
+Directory of node_exporter's textfile collector (``--collector.textfile.directory``), to which each
+scheduler worker writes its metrics every 15 seconds. Empty: no metrics.
+""",
+    ),
     cfg.IntOpt(
         "repacked_hosts_max",
         default=50,

@@ -24,6 +24,14 @@ class Refusals:
         """By host and kind: old, unknown_host, version, malformed, oversized, unusable. ``NOBODY``
         stands for a report that names no host."""
 
+    def by_kind(self) -> Counter[str]:
+        """The sums over hosts."""
+        counts: Counter[str] = Counter()
+        with self._lock:
+            for (_, kind), count in self.by_host.items():
+                counts[kind] += count
+        return counts
+
     def add(self, node: str, kind: str, why: object) -> None:
         """Count a refusal; log it once a minute for each host and kind."""
         with self._lock:

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import nova.conf
@@ -17,7 +18,7 @@ import nova.rpc
 import nova.utils
 import oslo_messaging as messaging
 
-from amp_nova.nova_plugins import nova_records, options
+from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.nova_records import Cells, KnownHosts
@@ -64,6 +65,7 @@ class ReportServer:
     def __init__(self, states: HostStates, host: str | None = None) -> None:
         self.states = states
         self.decisions = Decisions(states)
+        self.metrics = metrics.Metrics(states)
         self._host = host
         self._pid: int | None = None
         self._lock = threading.Lock()
@@ -76,7 +78,7 @@ class ReportServer:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
-                for run in (self._start_listening, self._follow_up):
+                for run in (self._start_listening, self._follow_up, self._write_metrics):
                     threading.Thread(target=run, name="amp-reports", daemon=True).start()
 
     def after_fork(self) -> None:
@@ -121,6 +123,10 @@ class ReportServer:
                 if not failing:
                     LOG.warning("Nova's database cannot be asked about instances: %s", exc)
                 failing = True
+
+    def _write_metrics(self) -> None:
+        if folder := CONF.amp_scheduler.metrics_directory:
+            metrics.write_until(self._stopped, self.metrics, Path(folder))
 
     def _listen(self) -> None:
         own = nova.rpc.TRANSPORT

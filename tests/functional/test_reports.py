@@ -6,7 +6,7 @@ from unittest import mock
 import nova.rpc
 import oslo_messaging
 
-from amp_nova.nova_plugins import nova_records
+from amp_nova.nova_plugins import nova_records, report_server
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.nova_plugins.refusals import NOBODY
 from amp_nova.nova_plugins.report_server import CONF, ReportServer
@@ -39,8 +39,11 @@ class ReportsTest(CloudTestCase):
         """``stale_report = last``: host fit is judged by the last report."""
         self.stale("last")
 
+        requests = report_server.shared().metrics.requests
+        before = requests.copy()
         self.boot(self.flavor(pref_core="1"))
         self.boot(self.flavor(pref_core="1.5"), state="ERROR")
+        assert requests - before == {"passed": 1, "capacity": 1}
 
     def test_stale_reports_can_be_ignored(self):
         """``stale_report = ignore``: the host passes, whatever the flavor books."""

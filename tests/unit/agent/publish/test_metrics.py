@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from oslo_config import cfg
 from prometheus_client import CollectorRegistry, generate_latest, parser
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -21,6 +22,9 @@ from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
+from amp_nova.nova_plugins import options
+from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.metrics import Metrics as SchedulerMetrics
 from amp_nova.plugins import load_policy
 from amp_nova.profiling.counter_windows import CounterProfile, Mean, Smoothed, TypeProfile
 from amp_nova.profiling.profiles import VcpuProfile
@@ -183,6 +187,10 @@ def test_unenforced_ips_booking_has_a_reason(full):
 def test_every_metric_is_documented():
     """Under its full name, as a term of the reference, which names no other."""
     text, names = DOC.read_text(), {row.name for row in metrics.rows()}
+    conf = options.register(cfg.ConfigOpts())
+    conf([])
+    for family in SchedulerMetrics(HostStates(conf)).collect():
+        names.add(family.name + "_total" * (family.type == "counter"))
     terms = re.findall(r"^``amp_.*", text, re.MULTILINE)
 
     assert {name.strip(" `") for line in terms for name in line.split(",")} == names

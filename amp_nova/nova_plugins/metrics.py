@@ -1,0 +1,93 @@
+"""The metrics of a scheduler worker, as a file for the textfile collector of node_exporter.
+
+Nova's scheduler serves no HTTP, and its workers share a host: each writes a file of its own, and
+removes those of workers that have ended.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from amp_nova.nova_plugins.host_states import HostStates
+
+LOG = logging.getLogger(__name__)
+INTERVAL_S = 15.0
+PREFIX = "amp-nova-scheduler-"
+Outcome = Literal["passed", "invalid", "no_report", "capacity", "numa"]
+"""Of a request with a booking or a core type. The last three say why most hosts refused it, if no
+host passed."""
+
+
+class Metrics:
+    """Counts requests, and collects what ``HostStates`` knows of reports and hosts."""
+
+    def __init__(self, states: HostStates) -> None:
+        self._states = states
+        self.requests: Counter[Outcome] = Counter()
+
+    def collect(self) -> Iterable[Metric]:
+        """The values now."""
+        worker = str(os.getpid())
+        labels = ["worker", "outcome"]
+        requests = CounterMetricFamily(
+            "amp_scheduler_requests",
+            "Requests that the filter answered, by outcome.",
+            labels=labels,
+        )
+        for outcome, count in self.requests.copy().items():
+            requests.add_metric([worker, outcome], count)
+        reports = CounterMetricFamily(
+            "amp_scheduler_reports", "Host reports received, by outcome.", labels=labels
+        )
+        reports.add_metric([worker, "accepted"], self._states.accepted)
+        for kind, count in self._states.rejected.by_kind().items():
+            reports.add_metric([worker, kind], count)
+        hosts = GaugeMetricFamily(
+            "amp_scheduler_hosts",
+            "Hosts that have reported, by whether the report can be used.",
+            labels=["worker", "state"],
+        )
+        for state, count in self._states.hosts().items():
+            hosts.add_metric([worker, state], count)
+        pending = GaugeMetricFamily(
+            "amp_scheduler_pending_instances",
+            "Instances sent to a host that their agent has not reported yet.",
+            labels=["worker"],
+        )
+        pending.add_metric([worker], len(self._states.waiting()))
+        return requests, reports, hosts, pending
+
+
+def write(metrics: Metrics, folder: Path) -> None:
+    """Write this worker's file, and remove those of ended workers; raises ``OSError``."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    write_to_textfile(str(folder / f"{PREFIX}{os.getpid()}.prom"), registry)
+    for file in folder.glob(f"{PREFIX}*.prom"):
+        if not Path("/proc", file.stem.removeprefix(PREFIX)).exists():
+            file.unlink(missing_ok=True)
+
+
+def write_until(stopped: threading.Event, metrics: Metrics, folder: Path) -> None:
+    """Write the file again and again; remove it at the end."""
+    failed = ""
+    while True:
+        try:
+            write(metrics, folder)
+            failed = ""
+        except OSError as exc:
+            if f"{exc}" != failed:
+                LOG.warning("the scheduler's metrics cannot be written to %s: %s", folder, exc)
+            failed = f"{exc}"
+        if stopped.wait(INTERVAL_S):
+            break
+    with contextlib.suppress(OSError):
+        (folder / f"{PREFIX}{os.getpid()}.prom").unlink()

@@ -1,0 +1,76 @@
+"""The schedulers' metrics as node_exporter reads them."""
+
+import logging
+import threading
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from amp_nova.nova_plugins import metrics, options
+from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.wire.encoding import encode
+from tests.host_reports import host_report
+
+cfg = pytest.importorskip("oslo_config.cfg")
+
+
+@pytest.fixture
+def states():
+    """Of a scheduler that has heard of one host, and got one report that is none."""
+    conf = options.register(cfg.ConfigOpts())
+    conf([])
+    made = HostStates(conf)
+    assert made.accept(encode(host_report()))
+    assert not made.accept("{")
+    return made
+
+
+def test_each_worker_has_a_file_and_those_of_ended_ones_go(states, tmp_path):
+    """Other files in the directory stay."""
+    ended, other = tmp_path / f"{metrics.PREFIX}{1 << 30}.prom", tmp_path / "other.prom"
+    for file in (ended, other):
+        file.write_text("")
+    made = metrics.Metrics(states)
+    made.requests["capacity"] += 2
+
+    metrics.write(made, tmp_path)
+
+    (own,) = set(tmp_path.iterdir()) - {other}
+    samples = {
+        (s.name, s.labels.get("outcome") or s.labels.get("state")): s.value
+        for family in text_string_to_metric_families(own.read_text())
+        for s in family.samples
+    }
+    assert samples == {
+        ("amp_scheduler_requests_total", "capacity"): 2,
+        ("amp_scheduler_reports_total", "accepted"): 1,
+        ("amp_scheduler_reports_total", "malformed"): 1,
+        ("amp_scheduler_hosts", "usable"): 1,
+        ("amp_scheduler_hosts", "stale"): 0,
+        ("amp_scheduler_hosts", "unhealthy"): 0,
+        ("amp_scheduler_pending_instances", None): 0,
+    }
+
+
+def test_a_directory_that_is_missing_is_one_warning(states, tmp_path, caplog, monkeypatch):
+    """The scheduler goes on, and writes as soon as it can."""
+    monkeypatch.setattr(metrics, "INTERVAL_S", 0.01)
+    folder, stopped = tmp_path / "textfile", threading.Event()
+    with caplog.at_level(logging.WARNING):
+        thread = threading.Thread(
+            target=metrics.write_until, args=(stopped, metrics.Metrics(states), folder)
+        )
+        thread.start()
+        try:
+            while not caplog.records:
+                assert thread.is_alive()
+            folder.mkdir()
+            while not list(folder.glob("*.prom")):
+                assert thread.is_alive()
+        finally:
+            stopped.set()
+            thread.join()
+
+    (record,) = caplog.records
+    assert f"the scheduler's metrics cannot be written to {folder}" in record.getMessage()
+    assert not list(folder.iterdir())
