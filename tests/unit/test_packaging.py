@@ -14,9 +14,10 @@ from oslo_config import generator
 from packaging.requirements import Requirement
 
 import amp_nova
-from amp_nova.cmd import cli
+from amp_nova.cmd import cli, upgrade
 
 ROOT = Path(amp_nova.__file__).parent.parent
+NOVA_PAGES = ("fit", "install", "packages", "upgrade")
 SUBCOMMANDS = [[], *(name.split() for name in cli.COMMANDS)]
 
 HEAVY = ("cmd2", "libvirt", "msgspec", "oslo_config", "prettytable", "prometheus_client", "yaml")
@@ -219,14 +220,49 @@ def test_debian_packages_depend_on_what_python_packages_require(package, extra):
     assert {f"python3-{renamed.get(name, name)}" for name in wanted} <= depends(package)
 
 
+def expanded(section):
+    """The environments of a section such as ``py-{1,2}``."""
+    start, _, rest = section.partition("{")
+    return [start + each for each in rest.rstrip("}").split(",")]
+
+
 def test_every_job_of_zuul_runs_an_environment_of_tox():
     """A periodic job that fails at once is noticed by nobody."""
     jobs = [
         each["job"] for each in yaml.safe_load((ROOT / ".zuul.yaml").read_text()) if "job" in each
     ]
-    named = {j["vars"]["tox_envlist"] for j in jobs if "tox_envlist" in j.get("vars", {})}
-    known = set(re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text(), re.MULTILINE))
+    lists = [j["vars"]["tox_envlist"] for j in jobs if "tox_envlist" in j.get("vars", {})]
+    named = {name for each in lists for name in each.split(",")}
+    sections = re.findall(r"^\[testenv:(.+)\]$", (ROOT / "tox.ini").read_text(), re.MULTILINE)
+    known = {name for each in sections for name in expanded(each)}
 
-    assert {"faults", "functional", "fuzz", "soak"} <= named
+    older = {f"functional-{major}" for major in upgrade.TESTED[:-1]}
+    assert {"faults", "functional", "fuzz", "soak"} | older <= named
     assert named <= known
     assert all((ROOT / j["run"]).is_file() for j in jobs if "run" in j)
+
+
+@pytest.mark.parametrize("page", ["README", *(f"doc/source/admin/{p}" for p in NOVA_PAGES)])
+def test_every_page_names_the_tested_releases_of_nova(page):
+    """None of them another range."""
+    found = re.findall(r"Nova (\d+) to (\d+)", (ROOT / f"{page}.rst").read_text())
+
+    assert {*found} == {(str(upgrade.TESTED[0]), str(upgrade.TESTED[-1]))}
+
+
+@pytest.mark.parametrize("extra", ["nova", "functional"])
+def test_the_tested_releases_of_nova_can_be_installed(extra):
+    """No older one, and for the tests no newer one."""
+    found = [Requirement(line) for line in importlib.metadata.requires("amp-nova") or []]
+    (nova,) = (
+        each.specifier
+        for each in found
+        if each.name == "nova" and each.marker and each.marker.evaluate({"extra": extra})
+    )
+    majors = [*range(20, 40)]
+
+    allowed = [major for major in majors if nova.contains(f"{major}.0.0")]
+    if extra == "nova":
+        assert allowed == majors[majors.index(upgrade.TESTED[0]) :]
+    else:
+        assert allowed == [*upgrade.TESTED]
