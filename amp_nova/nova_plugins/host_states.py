@@ -227,7 +227,7 @@ class HostStates:
                 self._release(resource)
             if node in self._entries and not self._fits(node, resource, request):
                 return False
-            each = Pending(request, self._clock(), kind, ordered=False)
+            each = Pending(request, self._clock(), kind, ordered=kind != "tentative")
             self._decide(node, resource, each)
             return True
 
@@ -243,7 +243,7 @@ class HostStates:
     def ordered(self, node: str, resource: str) -> bool:
         """Keep a reservation that the bus has delivered if it fits beside all delivered earlier.
 
-        This worker's own that are still on their way do not count: they were made beside this one.
+        This worker's tentative ones still on their way do not count: they were made beside this.
         """
         with self._lock:
             entry = self._entries.get(node)

@@ -23,7 +23,7 @@ class Pending:
     ``kind``: ``tentative`` while its claim is in progress; ``chosen`` from then on; ``alternate``
     if Nova may retry its build there; ``left`` if it was reported before, and keeps that booking
     because Nova still has it there: it is rebooted, or a resize on the same host may be reverted.
-    ``ordered`` is false for a worker's own reservation until the bus has delivered it.
+    ``ordered`` is false for a worker's own tentative one until the bus has delivered it.
     """
 
     request: Request
