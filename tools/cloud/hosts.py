@@ -67,11 +67,11 @@ def start_libvirt(host: Host) -> None:
     etc = host.folder / "etc"
     shutil.copytree("/etc/libvirt", etc, symlinks=True)
     (host.folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n")
-    (host.folder / "online").write_text(f"{host.cpu}\n")
+    (host.folder / "online").write_text(f"{host.pcpus}\n")
     # Live migrations name their peer by its address.
     (STATE / "hosts" / host.address).symlink_to(host.name)
     (etc / "libvirtd.conf").write_text(f'auth_unix_rw = "none"\nhost_uuid = "{uuid.uuid4()}"\n')
-    first_port = 49152 + 64 * host.cpu
+    first_port = 49152 + 64 * host.number
     (etc / "qemu.conf").write_text(
         # Another user might not open /dev/kvm; libvirt then gathers anew what QEMU can do, for a
         # minute, at every start of a guest.
@@ -81,7 +81,7 @@ def start_libvirt(host: Host) -> None:
     )
     script = Path(__file__).with_name("host.sh")
     unshare = ["unshare", "--mount", "--uts", "--propagation", "private"]
-    start(f"libvirt-{host.name}", [*unshare, script, host.folder, host.name, host.cpu])
+    start(f"libvirt-{host.name}", [*unshare, script, host.folder, host.name, host.pcpus])
     until(lambda: _answers(host), f"libvirt of {host.name}")
 
 
@@ -148,7 +148,7 @@ def slow_down() -> None:
     """Make the slow host's core honestly slower, for as long as the process lives."""
     program = (
         "import signal; from tests.guests.slowcore import SlowCore\n"
-        f"with SlowCore({SLOW.cpu}): print('slow', flush=True); signal.pause()"
+        f"with SlowCore({SLOW.pcpus}): print('slow', flush=True); signal.pause()"
     )
     start("slow-core", [BIN / "python", "-c", program])
     log = STATE / "log/slow-core.log"

@@ -1,0 +1,148 @@
+"""Bookings that do not divide a core, asked for at once through both scheduler workers.
+
+Whether they fit depends on each core of a host; Placement knows their sum only. All bookings here
+are in thousandths of the reference core.
+"""
+
+import os
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.e2e.conftest import samples
+from tests.e2e.test_claims import CLASS
+from tools.cloud.client import Cloud, Server, openstack
+from tools.cloud.layout import HOSTS, RESERVE_RATIO
+from tools.cloud.processes import until
+
+CORE = round(1000 * (1 - RESERVE_RATIO))
+SIZES = (600, 350, 150)
+AT_ONCE, STEPS = 12, 6
+
+pytestmark = [pytest.mark.cores(2), pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory):
+    """An image with nothing to boot: its servers want no CPU, of which there is too little here."""
+    disk = tmp_path_factory.mktemp("image") / "empty.img"
+    disk.touch()
+    os.truncate(disk, 1 << 20)
+    images = Cloud().sdk.image
+    formats = {"disk_format": "raw", "container_format": "bare"}
+    made = images.create_image(name="idle", filename=str(disk), **formats)
+    yield made.id
+    images.delete_image(made.id)
+
+
+class Packing:
+    """Servers of three sizes. ``placed``: host and booking of those that run, by id."""
+
+    def __init__(self, cloud, image, options):
+        self.cloud, self.image, self.claims = cloud, image, not options
+        self.flavors, self.placed = {}, {}
+        for size in SIZES:
+            self.flavors[size] = cloud.flavor(" ".join((f"{size} thousandths", *options)))
+            specs = f"amp:pref_core={size / 1000:g}"
+            openstack("amp", "flavor", "set", self.flavors[size], specs, *options)
+
+    def boot(self, sizes):
+        """Ask for all of them at once; what was refused, always because no host is valid."""
+        with ThreadPoolExecutor(len(sizes)) as pool:
+            servers = pool.map(lambda s: self.cloud.create(self.image, self.flavors[s]), sizes)
+            asked = dict(zip((server.id for server in servers), sizes, strict=True))
+
+        def done():
+            found = self.cloud.nova("get", "/servers/detail?limit=1000")["servers"]
+            return [s for s in found if s["id"] in asked and s["status"] in ("ACTIVE", "ERROR")]
+
+        until(lambda: len(done()) == len(asked), f"the {len(asked)} servers", 300)
+        refused = []
+        for server in done():
+            if server["status"] == "ACTIVE":
+                self.placed[server["id"]] = server["OS-EXT-SRV-ATTR:host"], asked[server["id"]]
+            else:
+                assert "No valid host" in server["fault"]["message"]
+                refused.append(asked[server["id"]])
+        return refused
+
+    def delete(self, resources):
+        """Delete these at the same time."""
+        with ThreadPoolExecutor(len(resources)) as pool:
+            list(pool.map(lambda resource: Server(self.cloud, resource).delete(), resources))
+        for resource in resources:
+            del self.placed[resource]
+
+    def on(self, host):
+        """The bookings on a host by id, once its agent and Placement show these and no others."""
+        mine = {r: size for r, (name, size) in self.placed.items() if name == host.name}
+        until(lambda: exported(host) == mine, f"{mine} on {host.name}", 60)
+        wanted = (sum(mine.values()), 0) if self.claims else (0, sum(mine.values()))
+        until(lambda: self.held(host) == wanted, f"{wanted} in Placement for {host.name}", 60)
+        return mine
+
+    def held(self, host):
+        """What is claimed of the host's cores, and what its agent reserved for other bookings."""
+        placement = self.cloud.sdk.placement
+        (provider,) = placement.resource_providers(name=f"{host.name}_amp_{host.name}")
+        path = f"/resource_providers/{provider.id}"
+        offered = placement.get(f"{path}/inventories").json()["inventories"][CLASS]
+        used = placement.get(f"{path}/usages").json()["usages"][CLASS]
+        return used, offered["reserved"] - (offered["total"] - 2 * CORE)
+
+    def check(self):
+        """No host has more than fits its two cores, by its agent's count and by this test's."""
+        for host in HOSTS:
+            sizes = self.on(host).values()
+            sums = {0}
+            for size in sizes:
+                sums |= {s + size for s in sums}
+            assert min(max(s, sum(sizes) - s) for s in sums) <= CORE, sizes
+            for name, labels, value in samples(host):
+                assert name != "amp_host_unenforced_vcpus" or not value, labels
+
+
+def exported(host):
+    """The bookings that a host's agent exports, by instance."""
+    booked = [s for s in samples(host) if s[0] == "amp_vcpu_booked_refcores"]
+    return {labels["resource"]: round(1000 * value) for _, labels, value in booked}
+
+
+@pytest.fixture(params=[(), ("--no-claim",)], ids=["claim", "no claim"])
+def packing(request, cloud, idle):
+    """Begins and ends with two empty hosts, also in Placement."""
+    made = Packing(cloud, idle, request.param)
+    made.check()
+    yield made
+    cloud.clear()
+    made.placed.clear()
+    made.check()
+
+
+def test_each_core_takes_one_of_six_tenths(packing, figure):
+    """Two per host, though the sum of three would fit; who deletes one of them can boot another."""
+    for attempt in range(3):
+        refused = packing.boot([600] * AT_ONCE)
+        packing.check()
+        where = Counter(name for name, _ in packing.placed.values())
+        figure(f"{AT_ONCE} boots of 0.6 at once: {dict(where)}, {len(refused)} refused")
+        assert where == {host.name: 2 for host in HOSTS}
+        packing.delete([random.choice(list(packing.placed))])
+        packing.check()
+        assert not packing.boot([600])
+        packing.check()
+        packing.delete(list(packing.placed))
+
+
+def test_a_mix_never_over_books_a_core(packing, figure):
+    """Whatever the order; what is deleted makes room again."""
+    for _ in range(STEPS):
+        refused = packing.boot(random.choices(SIZES, k=AT_ONCE))
+        packing.check()
+        on = [sorted(packing.on(host).values()) for host in HOSTS]
+        figure(f"{AT_ONCE} boots of {SIZES} at once: {on} run, {sorted(refused)} refused")
+        assert refused
+        packing.delete(random.sample(sorted(packing.placed), k=len(packing.placed) // 2))
+        packing.check()
