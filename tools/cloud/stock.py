@@ -1,5 +1,7 @@
 """What a new cloud offers its users: an image, flavors, and commands to try."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from amp_nova.host.calibration import file
 from tools.cloud import counting
 from tools.cloud.client import Cloud, openstack
@@ -40,13 +42,14 @@ def reference_ips() -> float:
 
 
 def fill() -> None:
-    """Upload the image and make the flavors, as an operator would."""
+    """Upload the image and make the flavors; bookings are set as an operator would."""
     cloud = Cloud()
     cloud.image(counting.FOLDER)
     reference = ("--reference-ips", f"{reference_ips() / 1e6:.0f}M") if CORES == 1 else ()
-    for name, specs in FLAVORS.items():
-        openstack("flavor", "create", name, "--vcpus", "1", "--ram", "16", "--disk", "0")
-        if specs:
-            openstack("amp", "flavor", "set", name, *specs, *reference)
+    for name in FLAVORS:
+        cloud.sdk.compute.create_flavor(name=name, vcpus=1, ram=16, disk=0)
+    with ThreadPoolExecutor() as pool:
+        booked = [("amp", "flavor", "set", name, *specs) for name, specs in FLAVORS.items() if specs]
+        list(pool.map(lambda words: openstack(*words, *reference), booked))
     hosts = cloud.sdk.placement.resource_providers
     until(lambda: sum("_amp_" in p.name for p in hosts()) == 2, "the agents' providers", 60)
