@@ -47,7 +47,8 @@ _TOGETHER = (DATA, ETC / "keystone/fernet", ETC / "keystone/credential")
 def _made_from() -> str:
     """What the databases depend on: the packages, and what is written into them."""
     files = (BIN.parent / ".installed", Path(__file__), Path(configuration.__file__))
-    return hashlib.sha256(b"".join([*(f.read_bytes() for f in files), repr(PORTS).encode()])).hexdigest()
+    parts = [*(path.read_text() for path in files), repr(PORTS)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _start_mariadb() -> None:

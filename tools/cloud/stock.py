@@ -49,7 +49,7 @@ def fill() -> None:
     for name in FLAVORS:
         cloud.sdk.compute.create_flavor(name=name, vcpus=1, ram=16, disk=0)
     with ThreadPoolExecutor() as pool:
-        booked = [("amp", "flavor", "set", name, *specs) for name, specs in FLAVORS.items() if specs]
-        list(pool.map(lambda words: openstack(*words, *reference), booked))
+        booked = [(name, *specs, *reference) for name, specs in FLAVORS.items() if specs]
+        list(pool.map(lambda words: openstack("amp", "flavor", "set", *words), booked))
     hosts = cloud.sdk.placement.resource_providers
     until(lambda: sum("_amp_" in p.name for p in hosts()) == 2, "the agents' providers", 60)
