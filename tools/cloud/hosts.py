@@ -11,6 +11,7 @@ from amp_nova.host.calibration import file
 from tools.cloud import counting
 from tools.cloud.layout import (
     BIN,
+    CORES,
     ETC,
     FAST,
     HOME,
@@ -44,7 +45,8 @@ def enter_control() -> None:
 
 def make_way() -> None:
     """Let the control plane take little from guests that want the CPU too, once it is up."""
-    if not BUSY:  # everybody else would take all of its time
+    # Everybody else would take all of its time; and hosts that overlap deliver nothing exactly.
+    if not BUSY and CORES == 1:
         (CONTROL / "cpu.shares").write_text(str(CONTROL_SHARES))
 
 
