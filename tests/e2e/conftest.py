@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from amp_nova.model import cpulist
 from tools.cloud.client import Cloud
-from tools.cloud.layout import ADDRESS, HOSTS, Host
+from tools.cloud.layout import ADDRESS, FAST, HOSTS, Host
 from tools.cloud.processes import running
 
 _figures: list[str] = []
@@ -20,10 +21,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def cloud() -> Iterator[Cloud]:
+def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
     """The running cloud; servers that a test makes are deleted at its end."""
     for host in HOSTS:
         assert running(f"libvirt-{host.name}"), "there is no cloud: tools/minicloud up"
+    marker = request.node.get_closest_marker("cores")
+    wanted = marker.args[0] if marker else 1
+    if cpulist.count((FAST.folder / "online").read_text()) != wanted:
+        pytest.skip(f"for hosts with {wanted} core(s): MINICLOUD_CORES={wanted}")
     made = Cloud()
     yield made
     made.clear()

@@ -1,13 +1,14 @@
 """``tools/minicloud``: up, down, status."""
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 import time
 
 from tools.cloud import configuration, controllers, hosts, stock
-from tools.cloud.layout import HOSTS, LOG, PORTS, RUN, STATE
+from tools.cloud.layout import CORES, HOSTS, LOG, PORTS, RUN, STATE
 from tools.cloud.processes import Failed, listens, running, started, step, stop
 
 LAST = ("rabbitmq", "epmd", "mariadb", "instances")
@@ -19,6 +20,8 @@ def check() -> None:
         raise Failed("the mini-cloud runs already, or did not end well: tools/minicloud down")
     if not hosts.CPU_TREE.is_dir():
         raise Failed(f"{hosts.CPU_TREE} is not there: the mini-cloud needs cgroups of version 1")
+    if not 1 <= CORES <= (count := os.cpu_count() or 1):
+        raise Failed(f"MINICLOUD_CORES={CORES}: this machine has {count}")
     ports = [*PORTS.values(), *(host.metrics_port for host in HOSTS)]
     if taken := [port for port in ports if listens(port)]:
         raise Failed(f"port {taken[0]} is taken: set MINICLOUD_PORT to the first of 30 free ones")
@@ -41,8 +44,9 @@ def up() -> None:
     for host in HOSTS:
         hosts.start_compute(host)
     step("computes", controllers.wait_for_computes)
-    hosts.slow_down()
-    step("calibration of both hosts", hosts.calibrate)
+    if CORES == 1:
+        hosts.slow_down()
+        step("calibration of both hosts", hosts.calibrate)
     agents = [lambda host=host: hosts.start_agent(host) for host in HOSTS]
     step("agents and Prometheus", controllers.start_prometheus, *agents)
     step("image and flavors", stock.fill)

@@ -9,6 +9,7 @@ import yaml
 from tools.cloud.layout import (
     ADDRESS,
     BIN,
+    CORES,
     ETC,
     HOSTS,
     INSTANCES,
@@ -184,7 +185,7 @@ def nova() -> Sections:
 
 
 def compute(host: Host) -> Sections:
-    """One nova-compute: the libvirt driver, one core, and what makes moves possible here."""
+    """One nova-compute: the libvirt driver, its cores, and what makes moves possible here."""
     privileged = f"{BIN}/privsep-helper --config-file {ETC}/nova/nova-compute.conf"
     peer = f"qemu+unix:///system?socket={STATE}/hosts/%s/run/libvirt-sock"
     return {
@@ -203,7 +204,7 @@ def compute(host: Host) -> Sections:
             "ram_allocation_ratio": 1.0,
             "reserved_host_memory_mb": 0,
         },
-        "compute": {"cpu_shared_set": host.cpu},
+        "compute": {"cpu_shared_set": host.pcpus},
         "libvirt": {
             "virt_type": "qemu",
             "cpu_mode": "none",
@@ -220,20 +221,21 @@ def compute(host: Host) -> Sections:
 
 
 def agent(host: Host) -> Sections:
-    """The agent of one host, whose only core is of one type; the slow one is the reference."""
+    """The agent of one host, whose cores are of one type; the slow one is the reference."""
+    declared = "" if CORES == 1 else "1.0"  # else calibrated
     return {
         "topology": {
-            "core_type": f"{host.name} {host.cpu}",
+            "core_type": f"{host.name} {host.pcpus} {declared}",
             "reference": "slow",
             "calibration_file": host.calibration,
         },
         "agent": {
             "state_path": host.folder / "amp-nova",
             "writer": WRITER,
-            # The services of the cloud and of the host run on the one core of its guests as well.
+            # The services of the cloud and of the host run on the cores of its guests as well.
             "reserve_ratio": RESERVE_RATIO,
         },
-        "nova": {"cpu_shared_set": host.cpu},
+        "nova": {"cpu_shared_set": host.pcpus},
         "reports": {"transport_url": BUS},
         "placement": {"enabled": True, **client("amp-nova")},
         # Every guest has the plugin, so a host without a guest counts as well.

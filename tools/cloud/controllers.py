@@ -1,24 +1,28 @@
 """The control plane: broker, database, and the APIs and services that know no hypervisor."""
 
+import hashlib
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import openstack
 
 from tests import broker
+from tools.cloud import configuration
 from tools.cloud.configuration import DATABASES, KEYSTONE
 from tools.cloud.layout import (
     ADDRESS,
     BIN,
     ETC,
+    HOME,
     HOSTS,
     LOG,
     PASSWORD,
     PORTS,
     REGION,
-    RUN,
     STATE,
 )
-from tools.cloud.processes import Failed, call, listens, running, start, step, until
+from tools.cloud.processes import Failed, call, listens, running, start, step, stop, until
 
 NODE = "minicloud@localhost"
 
@@ -34,23 +38,26 @@ def start_broker() -> None:
     until(lambda: listens(PORTS["rabbitmq"]), "RabbitMQ")
 
 
-def start_database() -> None:
-    """MariaDB with an empty database for every service."""
-    data, socket = STATE / "mariadb", RUN.parent / "mariadb.sock"
-    call(
-        "mariadb-install-db",
-        "--no-defaults",
-        f"--datadir={data}",
-        "--user=root",
-        "--skip-test-db",
-        "--auth-root-authentication-method=socket",
-    )
+DATA, SOCKET = STATE / "mariadb", STATE / "mariadb.sock"
+KEPT = HOME / "databases"
+"""The databases of the first ``up`` before anything else ran, and Keystone's keys."""
+_TOGETHER = (DATA, ETC / "keystone/fernet", ETC / "keystone/credential")
+
+
+def _made_from() -> str:
+    """What the databases depend on: the packages, and what is written into them."""
+    files = (BIN.parent / ".installed", Path(__file__), Path(configuration.__file__))
+    parts = [*(path.read_text() for path in files), repr(PORTS)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def _start_mariadb() -> None:
     command = [
         "mariadbd",
         "--no-defaults",
         "--user=root",
-        f"--datadir={data}",
-        f"--socket={socket}",
+        f"--datadir={DATA}",
+        f"--socket={SOCKET}",
         f"--bind-address={ADDRESS}",
         f"--port={PORTS['database']}",
         "--max-connections=1000",
@@ -60,11 +67,31 @@ def start_database() -> None:
     ]
     start("mariadb", command)
     until(lambda: listens(PORTS["database"]), "MariaDB")
+
+
+def start_database() -> None:
+    """MariaDB with the databases that an earlier ``up`` kept, else with empty ones."""
+    made_from = KEPT / "made-from"
+    if made_from.exists() and made_from.read_text() == _made_from():
+        for folder in _TOGETHER:
+            shutil.copytree(KEPT / folder.name, folder)
+        _start_mariadb()
+        return
+    shutil.rmtree(KEPT, ignore_errors=True)
+    call(
+        "mariadb-install-db",
+        "--no-defaults",
+        f"--datadir={DATA}",
+        "--user=root",
+        "--skip-test-db",
+        "--auth-root-authentication-method=socket",
+    )
+    _start_mariadb()
     who = f"minicloud@'{ADDRESS}'"
     statements = [f"CREATE USER {who} IDENTIFIED BY '{PASSWORD}';"]
     for name in DATABASES:
         statements.append(f"CREATE DATABASE {name}; GRANT ALL ON {name}.* TO {who};")
-    mariadb = ("mariadb", "--no-defaults", f"--socket={socket}", "--user=root")
+    mariadb = ("mariadb", "--no-defaults", f"--socket={SOCKET}", "--user=root")
     call(*mariadb, text="\n".join(statements))
 
 
@@ -103,7 +130,9 @@ def fill_nova() -> None:
 
 
 def fill_databases() -> None:
-    """Everything that needs the database, at the same time."""
+    """Everything that needs the database, at the same time, unless it was kept; then keep it."""
+    if KEPT.exists():
+        return
     step(
         "databases of Keystone, Placement, Glance, Neutron and Nova",
         fill_keystone,
@@ -112,6 +141,11 @@ def fill_databases() -> None:
         lambda: _fill("glance-manage", "glance/glance-api.conf", ["db_sync"]),
         lambda: _fill("neutron-db-manage", "neutron/neutron.conf", ["upgrade", "head"]),
     )
+    stop(["mariadb"], 60)
+    for folder in _TOGETHER:
+        shutil.copytree(folder, KEPT / folder.name)
+    (KEPT / "made-from").write_text(_made_from())
+    _start_mariadb()
 
 
 def start_api(name: str, module: str, threads: int = 4, **variables: object) -> None:

@@ -55,7 +55,7 @@ def add_nominal_ips(host: Host, inside: list[object]) -> None:
     """
     what = ("-nodefaults", "-display", "none", "-machine", "accel=tcg", "-m", "16")
     name = ("-name", "guest=nominal,debug-threads=on")
-    pinned = ("taskset", "-c", host.cpu, QEMU, *name, *what, "-kernel", build(FOLDER))
+    pinned = ("taskset", "-c", host.pcpus, QEMU, *name, *what, "-kernel", build(FOLDER))
     # Each of these programs replaces itself by the next: one process, whose id names the file.
     qemu = subprocess.Popen([str(word) for word in (*inside, *pinned)], stdin=subprocess.DEVNULL)
     try:

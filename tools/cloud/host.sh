@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# host.sh FOLDER NAME CPU: becomes the libvirtd of one compute host, a machine apart on this machine. To
+# host.sh FOLDER NAME CPUS: becomes the libvirtd of one compute host, a machine apart on this machine. To
 # be run by "unshare --mount --uts --propagation private". It has a cgroup tree of its own, since two
 # libvirts in one tree would share the folder of domains of the same id and name, which source and
-# destination of a live migration have; its own /etc/libvirt, /run/libvirt and so on; and one core.
+# destination of a live migration have; its own /etc/libvirt, /run/libvirt and so on; and its cores.
 set -eu
-folder=$1 name=$2 cpu=$3
+folder=$1 name=$2 cpus=$3
 
 cgroups() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2, $3, $4 }' /proc/self/mounts; }
 
@@ -12,12 +12,12 @@ if [ "${4:-}" != inside ]; then
     while read -r where _; do
         mkdir -p "$where/$name"
         if [ -e "$where/$name/cpuset.mems" ]; then
-            echo "$cpu" >"$where/$name/cpuset.cpus"
+            echo "$cpus" >"$where/$name/cpuset.cpus"
             cat "$where/cpuset.mems" >"$where/$name/cpuset.mems"
         fi
         echo $$ >"$where/$name/cgroup.procs"
     done < <(cgroups)
-    exec unshare --cgroup "$0" "$folder" "$name" "$cpu" inside
+    exec unshare --cgroup "$0" "$folder" "$name" "$cpus" inside
 fi
 
 while read -r where kind options; do

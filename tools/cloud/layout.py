@@ -13,6 +13,10 @@ ETC, LOG, RUN = STATE / "etc", STATE / "log", STATE / "run"
 INSTANCES, INSTANCES_BACKING = STATE / "instances", STATE / "instances.backing"
 BIN = Path(sys.prefix) / "bin"
 
+CORES = int(os.environ.get("MINICLOUD_CORES", "1"))
+"""Of each host. One: a core of its own, fast or slow. More: the same first cores of the machine as
+the other host, equally fast, for tests of what fits and not of what is delivered."""
+
 WRITER = os.environ.get("AMP_NOVA_WRITER", "cgroup")
 """What the agents of the cloud write through, when it is brought up and in its tests."""
 
@@ -29,10 +33,15 @@ REGION = "RegionOne"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One compute host: a core of this machine, and namespaces that make it a machine apart."""
+    """One compute host: cores of this machine, and namespaces that make it a machine apart."""
 
     name: str
-    cpu: int
+    number: int
+
+    @property
+    def pcpus(self) -> str:
+        """Its cores, by the machine's numbers."""
+        return str(self.number) if CORES == 1 else f"0-{CORES - 1}"
 
     @property
     def folder(self) -> Path:
@@ -42,7 +51,7 @@ class Host:
     @property
     def address(self) -> str:
         """Where it is reached by live migrations."""
-        return f"127.0.1.{self.cpu + 1}"
+        return f"127.0.1.{self.number + 1}"
 
     @property
     def socket(self) -> Path:
@@ -67,11 +76,11 @@ class Host:
     @property
     def metrics_port(self) -> int:
         """Where its agent serves metrics."""
-        return _BASE + 20 + self.cpu
+        return _BASE + 20 + self.number
 
 
 FAST, SLOW = Host("fast", 0), Host("slow", 1)
 HOSTS = (FAST, SLOW)
 
 RESERVE_RATIO = 0.07
-"""The share of each host's core that is not sold: 5 % for best effort, 2 % for services."""
+"""The share of each core that is not sold: 5 % for best effort, 2 % for services."""
