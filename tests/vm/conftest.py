@@ -138,8 +138,9 @@ class Spinner:
         (self.group / "cpu.max").write_text(f"{round(cores * period_us)} {period_us}")
         (self.group / "cpu.weight").write_text(str(weight(guest)))
         self.process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
-        os.sched_setaffinity(self.process.pid, os.sched_getaffinity(int(guest.task().name)))
         (self.group / "cgroup.procs").write_text(str(self.process.pid))
+        # Not before: a new cgroup resets a process's CPUs.
+        os.sched_setaffinity(self.process.pid, os.sched_getaffinity(int(guest.task().name)))
 
     def cpu_ns(self):
         """Its CPU time so far, in nanoseconds."""
