@@ -15,7 +15,7 @@ from amp_nova.model import cpu_weight
 from tests.guests.guest import Guest, GuestSpec
 from tests.vm.conftest import GUARD, IMAGE, UNIT, group, scope, sh
 
-SECONDS, PERIOD_US = 60, 20_000
+SECONDS, PERIOD_US = 30, 20_000
 BOOKED_CORES = 0.95
 
 
