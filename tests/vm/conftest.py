@@ -1,6 +1,7 @@
 """The machine of ``tools/vm``: a systemd unit, real guests, and what the kernel says about them."""
 
 import json
+import os
 import subprocess
 import time
 import urllib.request
@@ -14,6 +15,7 @@ from tests.guests.guest import Guest, GuestSpec
 UNIT = "amp-nova-agent.service"
 GUARD = "amp-nova-guard.service"
 IMAGE = Path("/job/guest/guest.bin")
+PIP = "PIP_NO_INDEX=1 /opt/amp-nova/bin/python -m pip -q --disable-pip-version-check"
 
 
 def sh(command, check=True):
@@ -106,12 +108,14 @@ def quota(guest):
     return None if amount == "max" else int(amount) / int(period)
 
 
+def scope(guest):
+    """The cgroup of the whole domain."""
+    return next(path for path in group(guest).parents if path.name.endswith(".scope"))
+
+
 def weight(guest):
     """The CPU weight of the domain's scope, read from the kernel."""
-    found = group(guest)
-    while not found.name.endswith(".scope"):
-        found = found.parent
-    return int((found / "cpu.weight").read_text())
+    return int((scope(guest) / "cpu.weight").read_text())
 
 
 def main_pid():
@@ -119,18 +123,67 @@ def main_pid():
     return int(sh(f"systemctl show -P MainPID {UNIT}"))
 
 
-def received(guest, seconds):
-    """CPU time per second that vCPU 0 received."""
-    began, before = time.monotonic(), guest.cpu_ns()[0]
+class Spinner:
+    """A process that computes without end beside a guest, limited by hand.
+
+    An emulated machine stalls now and then, and whoever has a limit loses what it could have
+    received meanwhile: up to a tenth. A guest that gets what this process gets has its booking.
+    """
+
+    def __init__(self, guest, cores):
+        """Limit it to ``cores``, with the guest's period, weight and CPUs."""
+        self.group = scope(guest).with_name("by-hand-" + guest.spec.name)
+        self.group.mkdir()
+        period_us = int((group(guest) / "cpu.max").read_text().split()[1])
+        (self.group / "cpu.max").write_text(f"{round(cores * period_us)} {period_us}")
+        (self.group / "cpu.weight").write_text(str(weight(guest)))
+        self.process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        (self.group / "cgroup.procs").write_text(str(self.process.pid))
+        # Not before: a new cgroup resets a process's CPUs.
+        os.sched_setaffinity(self.process.pid, os.sched_getaffinity(int(guest.task().name)))
+
+    def cpu_ns(self):
+        """Its CPU time so far, in nanoseconds."""
+        stat = Path(f"/proc/{self.process.pid}/schedstat")
+        return (int(stat.read_text().split()[0]),)
+
+    def close(self):
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+        until(lambda: not (self.group / "cgroup.procs").read_text(), 10, "an empty cgroup")
+        self.group.rmdir()
+
+
+def received(seconds, *takers):
+    """CPU time per second that vCPU 0 of each guest and each spinner received."""
+    began, before = time.monotonic(), [taker.cpu_ns()[0] for taker in takers]
     time.sleep(seconds)
-    return (guest.cpu_ns()[0] - before) / 1e9 / (time.monotonic() - began)
+    took_ns = 1e9 * (time.monotonic() - began)
+    return [(taker.cpu_ns()[0] - was) / took_ns for taker, was in zip(takers, before, strict=True)]
+
+
+def install_units():
+    """Install this checkout's units and their user."""
+    sh("install -m 0644 /job/etc/amp-nova/amp-nova.sysusers /usr/lib/sysusers.d/amp-nova.conf")
+    sh("systemd-sysusers; install -m 0644 -t /etc/systemd/system /job/etc/amp-nova/*.service")
+    sh("systemctl daemon-reload")
+
+
+def upgrade():
+    """Install this checkout's wheel and units as the guide says."""
+    sh(f"{PIP} install --no-deps --upgrade /job/wheels/new/*.whl")
+    install_units()
 
 
 @pytest.fixture(scope="session")
-def machine():
-    """The machine with the agent's unit running."""
+def machine(request):
+    """The machine with the agent's unit running, of this checkout unless a test upgrades to it."""
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     made = Machine()
+    if not any("upgrade" in item.name for item in request.session.items):
+        upgrade()
+        sh(f"systemctl enable --now {GUARD} 2>&1")
     sh(f"systemctl start {UNIT}")
     yield made
     made.clear()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import GUARD, UNIT, sh
+from tests.vm.conftest import GUARD, UNIT, install_units, sh
 
 ESCAPE = "/job/tests/vm/escape.py"
 EXPOSURE_MAX = 2.0
@@ -27,9 +27,7 @@ def ended(lines):
 @pytest.fixture(scope="module", autouse=True)
 def _shipped():
     """The units of this checkout."""
-    sh("install -m 0644 /job/etc/amp-nova/amp-nova.sysusers /usr/lib/sysusers.d/amp-nova.conf")
-    sh("systemd-sysusers; install -m 0644 -t /etc/systemd/system /job/etc/amp-nova/*.service")
-    sh("systemctl daemon-reload")
+    install_units()
 
 
 @pytest.fixture
