@@ -220,9 +220,11 @@ def compute(host: Host) -> Sections:
     }
 
 
-def agent(host: Host) -> Sections:
-    """The agent of one host, whose cores are of one type; the slow one is the reference."""
-    declared = "" if CORES == 1 else "1.0"  # else calibrated
+def agent(host: Host, declared: str = "" if CORES == 1 else "1.0") -> Sections:
+    """The agent of one host, whose cores are of one type; the slow one is the reference.
+
+    ``declared``: its coefficient, unless it is calibrated.
+    """
     return {
         "topology": {
             "core_type": f"{host.name} {host.pcpus} {declared}",
