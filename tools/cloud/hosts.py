@@ -35,7 +35,7 @@ COEFFICIENT_TRIES = 5
 BUSY = bool(os.environ.get("MINICLOUD_BUSY"))
 """Other work uses this machine: for trying things out, not for figures."""
 DECLARED = 2.0
-"""The coefficient of the fast core if it cannot be measured: ``slow_down`` takes half of the other."""
+"""The coefficient of the fast core if none is measured: ``slow_down`` takes half of the other."""
 
 
 def enter_control() -> None:
