@@ -26,6 +26,7 @@ from amp_nova.guard import lease, record
 from amp_nova.host import cgroups
 from amp_nova.host.writer import Writer
 from amp_nova.model.allocation import NOTHING_DONE, Changes, Outcome
+from amp_nova.plugins import load_policy
 from tests.lab import FAST, SLOW, until
 from tests.ptrace import Traced
 from tests.stands import Stand, StandHost, why_not
@@ -77,7 +78,7 @@ class Bench:
         self.lease = lease.Lease(self.here.state_path, LEASE_S)
         self.writer: Writer = wiring.make_writer(conf, sensor, self.lease.lost)
         self.changes = Changes()
-        loop = Loop(sensor, self, settings.read(conf, dry_run=False), wiring.policy(conf))
+        loop = Loop(sensor, self, settings.read(conf, dry_run=False), load_policy("acfs"))
         until(lambda: loop.cycle() and len(self.changes.vcpus) == len(BEFORE), 20, "a decision")
         self.calls = len(self.applying().calls)
         """How many system calls ``apply()`` makes."""

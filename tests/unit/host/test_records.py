@@ -13,6 +13,7 @@ from amp_nova.host import records
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
 from amp_nova.model.bandwidth import Bandwidth
+from amp_nova.plugins import load_policy
 from tests.fakehost import Node, put, resource
 
 NAME = "instance-00000001"
@@ -24,12 +25,12 @@ EVERYWHERE = frozenset(range(4))
 class Agent:
     """An agent on a fake node that has just started."""
 
-    def __init__(self, node, state):
+    def __init__(self, node, state, policy="none"):
         node.sensor.reread()
         self.node, self.state = node, state
         self.records = Records(state, node.sensor)
         writer = Writer(node.sensor, Conditions(lambda: node.paused, records=self.records))
-        self.loop = Loop(node.sensor, writer)
+        self.loop = Loop(node.sensor, writer, policy=load_policy(policy))
 
     def recorded(self, name=NAME):
         return record.load(self.state / record.FOLDER, resource(name))
@@ -288,7 +289,7 @@ def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):
     node = Node(tmp_path / "host", monkeypatch, 1)
     node.start("other", pid=4100)
     put(node.host.weight("other"), 1000)
-    agent = Agent(node, tmp_path / "state")
+    agent = Agent(node, tmp_path / "state", "acfs")
 
     agent.loop.cycle()
 
