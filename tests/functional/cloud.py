@@ -12,6 +12,8 @@ from amp_nova.nova_plugins import report_server
 from tests.functional.agents import Agent
 
 FILTER = "amp_nova.nova_plugins.filters.AmpCapacityFilter"
+WAIT_RETRIES = 60
+"""Half seconds to wait for a state of a server."""
 
 
 class CloudTestCase(integrated_helpers._IntegratedTestBase):
@@ -123,6 +125,11 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         return self._create_server(
             flavor_id=flavor, networks="none", expected_state=state, **server
         )
+
+    def _wait_for_server_parameter(self, server, expected_params, max_retries=0, **more):
+        """Nova's own waits 5 s, which a build and its retry may take on a busy machine."""
+        retries = max(max_retries, WAIT_RETRIES)
+        return super()._wait_for_server_parameter(server, expected_params, retries, **more)
 
     def host_of(self, server):
         """The host an instance is on."""
