@@ -74,6 +74,7 @@ def installed(dist, tmp_path_factory) -> Path:
         "pip",
         "install",
         "--quiet",
+        "--no-compile",
         f"amp-nova[agent] @ file://{wheel}",
     )
     return folder
