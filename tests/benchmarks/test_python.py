@@ -128,10 +128,10 @@ def decisions_s(name, count):
 
 
 def test_decisions_of_policies(within):
-    """Twice each, because of noise that lasts for longer than a decision."""
+    """Several times each, because of noise that lasts for longer than a decision."""
     few, many = (
-        {n: min(decisions_s(n, count) for _ in range(2)) for n in policies()}
-        for count in (100, 1000)
+        {n: min(decisions_s(n, count) for _ in range(times)) for n in policies()}
+        for count, times in ((100, 6), (1000, 2))
     )
     within("policy_over_credit", max(few.values()) / few["credit"])
     within("policy_growth", max(many[n] / few[n] / 10 for n in few if few[n] > 1e-4))
