@@ -79,7 +79,7 @@ class Packing:
             list(pool.map(lambda resource: Server(self.cloud, resource).delete(), chosen))
         self.placed = {r: where for r, where in self.placed.items() if r not in chosen}
 
-    def held(self, host):
+    def claimed_and_reserved(self, host):
         """What is claimed of the host's cores, and what its agent reserved for other bookings."""
         placement = self.cloud.sdk.placement
         (provider,) = placement.resource_providers(name=f"{host.name}_amp_{host.name}")
@@ -95,7 +95,11 @@ class Packing:
             mine = {r: size for r, (name, size) in self.placed.items() if name == host.name}
             until(lambda h=host, m=mine: exported(h) == m, f"{mine} on {host.name}", 60)
             wanted = (sum(mine.values()), 0) if self.claims else (0, sum(mine.values()))
-            until(lambda h=host, w=wanted: self.held(h) == w, f"{wanted} of {host.name} held", 60)
+            until(
+                lambda h=host, w=wanted: self.claimed_and_reserved(h) == w,
+                f"{wanted} of {host.name}",
+                60,
+            )
             on_one = {0}
             for size in mine.values():
                 on_one |= {other + size for other in on_one}
