@@ -81,7 +81,6 @@ def assert_in_band(windows, cores):
 
 
 @pytest.mark.measures
-@both_writers
 def test_bookings_are_kept_within_the_bands_that_tenants_are_told(guests, agent):
     """The mean within 1 %, windows of 3 s within 3 %, from a tenth of a reference core up."""
     booked = {

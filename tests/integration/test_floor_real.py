@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.lab import LIMITED, SLOW, both_writers, cgroup, measured, undisturbed, until, usage
+from tests.lab import LIMITED, SLOW, cgroup, measured, undisturbed, until, usage
 
 FLOOR_CORES, WORST_CORES = 0.01, 0.005
 BOOKED = 0.475
@@ -16,8 +16,7 @@ def weights(*guests):
 
 
 @pytest.mark.measures
-@both_writers
-@pytest.mark.parametrize("vcpus", [1, 4])
+@pytest.mark.parametrize(("vcpus", "writer"), [(1, "libvirt"), (4, "cgroup")])
 def test_nobody_starves_beside_bookings_of_all_capacity(guests, agent, vcpus):
     """Every best-effort vCPU gets a hundredth of a core, and the bookings get theirs."""
     specs = {"amp:pref_core": str(BOOKED)}
