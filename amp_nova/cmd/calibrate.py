@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from amp_nova import conf as options
 from amp_nova.cmd.arguments import add_config_file, whole
-from amp_nova.cmd.calibration_table import program, table
+from amp_nova.cmd.calibration_table import table
 from amp_nova.cmd.command import Answer, Report, progress
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.hardware import calibration
@@ -190,9 +190,9 @@ def _foreign(
     made = found.provenance
     if made.python_version != kernels.VERSION:
         raise CalibrationInvalid(
-            f"{path} was measured with {program(made)}, but this host has Python"
-            f" {kernels.VERSION}, whose operations are others; calibrate that host with the same"
-            " version"
+            f"{path} was measured with Python {made.python_version}, but this host has"
+            f" Python {kernels.VERSION}, whose operations are others; calibrate that host with the"
+            " same version"
         )
     here, there = ({k for k in of if k.cpu_bound} for of in (args.kernels, found.kernels))
     if here != there or not set(args.kernels) <= set(found.kernels):

@@ -3,7 +3,7 @@
 import dataclasses
 
 from amp_nova.cmd.command import Answer, short
-from amp_nova.hardware.calibration import Calibration, Provenance, TypeResult
+from amp_nova.hardware.calibration import Calibration, TypeResult
 from amp_nova.model import cpulist
 
 
@@ -28,7 +28,7 @@ def _notes(found: Calibration) -> list[str]:
         "",
         f"reference core: '{found.reference}'{host}; coefficient: geometric mean of {bound}",
         f"interval: contains the true coefficient with {confidence:.0%} confidence",
-        f"measured: {made.repeat} rounds of {made.run_s} s with {program(made)}",
+        f"measured: {made.repeat} rounds of {made.run_s} s with Python {made.python_version}",
     ]
     if any(result.smt_busy_factor for result in found.core_types):
         lines.append(
@@ -60,8 +60,3 @@ def _smt_busy(result: TypeResult) -> str | None:
         return None
     between = f" ({min(kernels):.2f}..{max(kernels):.2f})" if kernels else ""
     return f"{factor.value:.3f}{between}"
-
-
-def program(made: Provenance) -> str:
-    """The program whose operations were counted."""
-    return f"Python {made.python_version}" if made.python_version else "stress-ng"

@@ -81,10 +81,10 @@ class TypeResult:
     nominal_ips: Estimate | None
     smt_busy_factor: Estimate | None
     """Speed of a thread with busy siblings relative to idle ones; ``None`` without siblings."""
-    clock_hz: Estimate | None = None
+    clock_hz: Estimate | None
     """Clock at which it was measured, ``None`` if cycles are not counted."""
-    ops_per_cpu_s: Estimate | None = None
-    """Speed: the geometric mean over the CPU-bound kernels; ``None`` in files of format 1."""
+    ops_per_cpu_s: Estimate
+    """Speed: the geometric mean over the CPU-bound kernels."""
 
     def speed(self, kernels: Sequence[str]) -> Estimate | None:
         """Speed on one kernel, or on the CPU-bound ones; ``None`` if it was not measured."""
@@ -109,9 +109,9 @@ class Provenance:
     repeat: int
     forced: bool
     """Whether ``--force`` overrode the refusal of a noisy machine."""
-    python_version: str | None = None
-    """Whose code the kernels are, ``None`` in files of format 1."""
-    in_service: bool = False
+    python_version: str
+    """Whose code the kernels are."""
+    in_service: bool
 
 
 @dataclass(frozen=True, slots=True)

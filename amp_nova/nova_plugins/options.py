@@ -33,14 +33,6 @@ the agents, as in rabbit://USER:PASSWORD@HOST:PORT/VHOST. With a virtual host an
 purpose, no compute node needs access to the bus of Nova's API and schedulers.
 """,
     ),
-    cfg.FloatOpt(
-        "pending_s",
-        default=120.0,
-        min=0.0,
-        deprecated_for_removal=True,
-        deprecated_reason="A reservation ends when Nova's database says so, and not by a clock.",
-        help="This option has no effect.",
-    ),
     cfg.StrOpt(
         "metrics_directory",
         default="",

@@ -20,8 +20,6 @@ from amp_nova.private_files import replace_file
 
 AGAIN = "run 'amp-nova calibrate' again"
 SCHEMA = 2
-SINGLE = 1
-"""The format of older versions: a file of one calibration, without the speeds of its core types."""
 
 
 class _Schema(msgspec.Struct):
@@ -38,16 +36,12 @@ def read(path: str | Path) -> tuple[Calibration, ...]:
     try:
         text = Path(path).read_bytes()
         schema = msgspec.json.decode(text, type=_Schema).schema
-        if schema not in (SINGLE, SCHEMA):
+        if schema != SCHEMA:
             raise CalibrationInvalid(
                 f"{path} is a calibration of format {schema!r}, but this amp-nova reads {SCHEMA};"
                 f" {AGAIN}"
             )
-        found = (
-            (msgspec.json.decode(text, type=Calibration),)
-            if schema == SINGLE
-            else msgspec.json.decode(text, type=_Calibrations).calibrations
-        )
+        found = msgspec.json.decode(text, type=_Calibrations).calibrations
         if not found:
             raise ValueError("'calibrations' is empty")
         for calibration in found:

@@ -123,21 +123,6 @@ def test_a_damaged_file_names_field_and_remedy(file, change, said):
     assert "run 'amp-nova calibrate' again" in str(caught.value)
 
 
-def test_a_file_of_the_older_format_is_used(file):
-    """Agents go on with the coefficients that they have; what the file lacks is unknown."""
-    found = json.loads(file.read_text())["calibrations"][0]
-    for core_type in found["core_types"]:
-        del core_type["ops_per_cpu_s"]
-    del found["provenance"]["python_version"]
-    made = {"stress_ng_version": "0.15.06"}
-    old = {"schema": 1, "samples": [{"ops": 1.0}], "provenance": found.pop("provenance") | made}
-    file.write_text(json.dumps(found | old))
-
-    (calibration,) = read(file)
-    assert calibration.core_types[1].coefficient.value == pytest.approx(2)
-    assert calibration.core_types[1].ops_per_cpu_s is None
-
-
 def test_another_format_is_refused(file):
     """The message names both formats."""
     file.write_text('{"schema": 7}')
