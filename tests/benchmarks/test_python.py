@@ -133,7 +133,8 @@ def test_decisions_of_policies(within):
         {n: min(decisions_s(n, count) for _ in range(times)) for n in policies()}
         for count, times in ((100, 6), (1000, 2))
     )
-    within("policy_over_credit", max(few.values()) / few["credit"])
+    (reference_s,) = least_s(reference)
+    within("policy_over_python", max(few.values()) / reference_s)
     within("policy_growth", max(many[n] / few[n] / 10 for n in few if few[n] > 1e-4))
 
 
