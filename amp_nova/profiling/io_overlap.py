@@ -239,13 +239,12 @@ def wanted(
 
 
 def least_kept_ratio(used: IoUse, speed: float) -> float:
-    """Share of throughput that remains on slow cores if the I/O work is fully sensitive.
+    """Share of throughput that remains on slow cores if I/O and its work never overlap.
 
-    ``speed`` is that of the fast core over the slow one: the busiest thread needs ``speed`` times
-    its CPU time, and has one core. The paper's netperf UDP, which does not overlap, loses exactly
-    that (figure 4); insensitive workloads lose far less.
+    ``speed`` is that of the fast core over the slow one: the busiest thread then needs ``speed``
+    times its CPU time, and the time in which it waits stays. What overlaps keeps more.
     """
-    return min(1.0, 1.0 / (used.busiest_cores * speed)) if used.busiest_cores > 0 else 1.0
+    return 1.0 / (1.0 + min(1.0, used.busiest_cores) * (speed - 1.0))
 
 
 def freed_s(

@@ -7,7 +7,7 @@ that they keep at half of it, but not their network utilization.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from amp_nova.profiling.io_overlap import Case, IoUse, Rule, judge, least_kept_ratio
+from amp_nova.profiling.io_overlap import Case, IoUse, Rule, judge
 from amp_nova.sim.report import VmResultWithIo
 from amp_nova.sim.reproduce.experiment import (
     Figure,
@@ -70,9 +70,6 @@ def _figures_1_to_4() -> Iterator[Row]:
         ours = percent(_bytes_s(workload, 0) / _bytes_s(workload, 1))
         what = f"{workload}, {cpu:.0%} CPU: change of throughput at half the clock"
         yield Row(what, published, ours, "%", (LIKE_SPEC, OVERLAPS), TOO_SIMPLE)
-    worst = percent(least_kept_ratio(IoUse(0.65, 0.65, None, 0.0), CLOCKS))
-    what = "netperf UDP, 65% CPU: change of throughput at most, by the agent's rule"
-    yield Row(what, exactly(-25.0, "%"), worst, "%")
 
 
 def _least_percent(cpu: float) -> float:

@@ -295,7 +295,7 @@ def test_metrics_and_explain_show_usage_effect_and_estimate(work):
     assert found[("amp_instance_io_cpu_cores", "name-a")] == pytest.approx(0.79)
     assert found[("amp_instance_network_usage_ratio", "name-a")] == pytest.approx(0.5)
     assert found[("amp_instance_io_slow", "name-a")] == 1
-    assert found[("amp_instance_io_kept_estimate_ratio", "name-a")] == pytest.approx(1 / 1.58)
+    assert found[("amp_instance_io_kept_estimate_ratio", "name-a")] == pytest.approx(1 / 1.79)
     assert found[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(1.0)
     # Four intervals on slow cores, half of the home fast, fast cores twice as fast.
     freed_s = found[("amp_instance_io_freed_seconds_total", "name-a")]
