@@ -15,7 +15,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel
 from amp_nova.model.allocation import Change, Changes, Failure, Step
-from tests.fakehost import Node, resource
+from tests.fakehost import resource
 from tests.tables import cells
 
 NAME = "instance-00000001"
@@ -24,14 +24,10 @@ HALF = {"amp:pref_core": "0.5"}
 
 
 @pytest.fixture(autouse=True)
-def node(tmp_path, monkeypatch):
-    """A fake node with one limited instance."""
-    (tmp_path / "host").mkdir()
-    found = Node(tmp_path / "host", monkeypatch)
-    found.start(specs=HALF)
-    Loop(found.sensor, found.writer).cycle()
-    monkeypatch.setattr(wiring, "make_sensor", lambda conf: found.sensor)
-    return found
+def _limited(node):
+    """An instance with its limits in force."""
+    node.start(specs=HALF)
+    Loop(node.sensor, node.writer).cycle()
 
 
 @pytest.fixture
