@@ -1,6 +1,6 @@
 """One control cycle over a fake host: what a user of the agent sees happen."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -11,19 +11,9 @@ from amp_nova.control.context import Terms
 from amp_nova.exceptions import HypervisorUnavailable
 from tests import hosts
 from tests.hosts import FakeHost, state
+from tests.policy_runs import Answer
 
 approx = pytest.approx
-
-
-@dataclass
-class Places:
-    """A policy that always gives the same plan."""
-
-    plan: object
-    name: str = "places"
-
-    def decide(self, view):
-        return self.plan
 
 
 def loop(host, answers=None, **settings):
@@ -289,7 +279,7 @@ class TestForeignChanges:
         host = FakeHost()
         host.add("vm", {"pref_core.0": "0.5"}, vcpus=2)
         agent = loop(
-            host, Places({("vm", 1): {2}}), policy=PolicySettings(1.0), drift_repairs_max=0
+            host, Answer({("vm", 1): {2}}), policy=PolicySettings(1.0), drift_repairs_max=0
         )
         cycles(agent, host)
         assert host.vcpu("vm", 1).pcpus == {2}
@@ -368,7 +358,7 @@ class TestExcluded:
         """Nothing is changed for the contract; a policy still places best effort."""
         host.vcpu("vm").pcpus = frozenset({0})
         host.add("free")
-        agent = loop(host, Places({("free", 0): {2}}), terms=Terms(enforce=False))
+        agent = loop(host, Answer({("free", 0): {2}}), terms=Terms(enforce=False))
 
         report = cycles(agent, host, 4)
 
@@ -487,7 +477,7 @@ class TestPolicies:
     def test_best_effort_is_placed(self, host):
         """A policy's plan is carried out, and booked vCPUs are not in it."""
         host.add("free", vcpus=2)
-        agent = loop(host, Places({("free", 0): {2}, ("free", 1): {0}}))
+        agent = loop(host, Answer({("free", 0): {2}, ("free", 1): {0}}))
 
         report = cycles(agent, host, 8)
 
@@ -501,7 +491,7 @@ class TestPolicies:
         """Contract and policy do not take turns at one vCPU, nor is it anybody's drift."""
         host = FakeHost()
         host.add("vm", {"core_type": "slow"})
-        agent = loop(host, Places({("vm", 0): {1}}))
+        agent = loop(host, Answer({("vm", 0): {1}}))
 
         changes = [len(cycles(agent, host).changes.vcpus) for _ in range(8)]
 

@@ -106,11 +106,13 @@ def test_an_unknown_instance_is_bad_input(run, excluded, tmp_path, command, name
 
 
 def test_resume_ends_a_pause(run, excluded):
-    """By any of its names."""
+    """By any of its names; without a pause it is the answer no."""
     run("pause", NAME, "--ttl", "600")
 
     assert run("resume", NAME) == (0, f"{NAME} is managed again\n", "")
     assert excluded() == {}
+    said = f"amp-nova: {NAME} was neither paused nor released\n"
+    assert run("resume", NAME) == (1, "", said)
 
 
 def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, excluded, node):
@@ -120,15 +122,6 @@ def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, excluded, nod
 
     assert run("resume", R)[0] == 0
     assert excluded() == {}
-
-
-def test_resume_without_a_pause_is_the_answer_no(run):
-    """Exit status 1 and a message."""
-    assert run("resume", NAME) == (
-        1,
-        "",
-        f"amp-nova: {NAME} was neither paused nor released\n",
-    )
 
 
 def test_release_restores_and_excludes(run, excluded, node):

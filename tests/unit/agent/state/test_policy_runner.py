@@ -1,30 +1,15 @@
 """The policy is asked once an interval, and not trusted."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from amp_nova.agent.state.policy_runner import FAULTS_MAX
 from amp_nova.policies.api import Decision
 from tests import hosts
-from tests.policy_runs import Runner
+from tests.policy_runs import Answer, Runner
 
 KEY = ("vm", 0)
-
-
-@dataclass
-class Answer:
-    """A policy that gives one answer and remembers what it was shown."""
-
-    answer: object = None
-    views: list = field(default_factory=list)
-    name: str = "answer"
-
-    def decide(self, view):
-        self.views.append(view)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return {} if self.answer is None else self.answer
 
 
 @pytest.fixture
@@ -265,10 +250,5 @@ def test_a_good_plan_between_bad_ones_saves_it(host):
 
 def test_a_policy_that_wants_to_stop_the_agent_can(host):
     """Ctrl-C is not a bad plan."""
-
-    class Interrupts(Answer):
-        def decide(self, view):
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        Runner(Interrupts(), 1.0).cycle(host)
+        Runner(Answer(KeyboardInterrupt()), 1.0).cycle(host)
