@@ -1,11 +1,28 @@
 """Runs a policy over the fake host of ``tests.hosts`` without the rest of the loop."""
 
+from dataclasses import dataclass, field
+
 from amp_nova.agent.state import policy_runner
 from amp_nova.agent.state.policy_runner import PolicySettings, VcpuHistory
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
 from amp_nova.flavor.extra_specs import parse
+
+
+@dataclass
+class Answer:
+    """A FAKE policy that gives one answer, or raises it, and remembers what it was shown."""
+
+    answer: object = None
+    views: list = field(default_factory=list)
+    name: str = "answer"
+
+    def decide(self, view):
+        self.views.append(view)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return {} if self.answer is None else self.answer
 
 
 class Runner:

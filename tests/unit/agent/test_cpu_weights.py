@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.loop import Loop
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
 from tests.hosts import FakeHost
@@ -39,14 +39,23 @@ def test_best_effort_has_the_least_weight_beside_a_booking():
     ("specs", "before", "after"),
     [
         ({"one": None, "two": None}, {"two": 300}, {"one": 100, "two": 300}),
+        ({"one": None, "two": None}, {"one": 5, "two": 500}, {"one": 100, "two": 100}),
+        ({"free": None}, {"free": 0}, {"free": 100}),
         ({"vm": HALF, "free": None}, {"vm": 0, "free": 0}, {"vm": 500, "free": 5}),
         ({"vm": HALF, "free": None}, {"vm": 5, "free": 300}, {"vm": 500, "free": 5}),
         ({"vm": HALF, "weighted": None}, {"weighted": None}, {"vm": 500, "weighted": None}),
     ],
-    ids=["no booking", "idle class of an older agent", "others", "has shares of its own"],
+    ids=[
+        "no booking",
+        "no booking any more",
+        "no booking, idle class of an older agent",
+        "idle class of an older agent",
+        "others",
+        "has shares of its own",
+    ],
 )
 def test_weights_depend_on_bookings_alone(specs, before, after):
-    """Any earlier weight is replaced beside bookings, unless it is not amp-nova's to set."""
+    """Any earlier weight is replaced beside bookings, and without any those of an agent before."""
     host = host_with(**specs)
     for name, weight in before.items():
         host.domains[name].cpu_weight = weight
@@ -80,32 +89,6 @@ def test_when_the_last_booking_goes_best_effort_has_the_default_again():
     assert weights(host) == {"free": 100}
 
 
-def test_a_new_agent_gives_the_default_back_too():
-    """Also to an instance that an agent before version 2 left in the idle class (weight 0)."""
-    host = host_with(one=None, two=None, three=None)
-    for name, weight in (("one", 0), ("two", 5), ("three", 500)):
-        host.domains[name].cpu_weight = weight
-
-    Loop(host, host).cycle()
-
-    assert weights(host) == {"one": 100, "two": 100, "three": 100}
-
-
-def test_an_over_booked_instance_has_the_least_weight():
-    """The one that found no capacity takes nothing from the one that did."""
-    host = host_with(first={"pref_core": "1", "core_type": "slow"})
-    loop = Loop(host, host)
-    loop.cycle()
-    host.add("second", {"pref_core": "1", "core_type": "slow"})
-    host.add("third", {"pref_core": "1", "core_type": "slow"})
-    host.wait()
-    loop.cycle()
-
-    assert len(host.topology.pcpus_of("slow")) == 2
-    assert sorted(weights(host).values()) == [5, 500, 500]
-    assert weights(host)["first"] == 500
-
-
 def test_dedicated_instances_are_left_alone():
     """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
     host = FakeHost()
@@ -117,15 +100,6 @@ def test_dedicated_instances_are_left_alone():
     Loop(host, host).cycle()
 
     assert weights(host) == {"booked": 500, "dedicated": 100, "beside": 10}
-
-
-def test_a_dry_run_tells_the_weights_and_changes_nothing():
-    """--dry-run decides and leaves everything as it is."""
-    host = host_with(booked=HALF, free=None)
-    loop = Loop(host, host, Settings(dry_run=True))
-
-    assert loop.cycle().changes.cpu_weights == {"booked": 500, "free": 5}
-    assert weights(host) == {"booked": 100, "free": 100}
 
 
 def test_the_default_that_systemd_writes_is_repaired_and_nobodys_change():

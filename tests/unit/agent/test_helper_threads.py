@@ -10,7 +10,7 @@ from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
 
 
 def until(condition):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -13,6 +13,10 @@ from tests.fakehost import topology
 
 HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})
 LINE = 1e9
+TID = ord("a")
+"""The one I/O thread of the domain ``a``."""
+INSENSITIVE, SENSITIVE = (0.79, 0.5), (0.65, 0.1)
+"""CPU and network that I/O threads use."""
 
 
 class FakeIo:
@@ -30,12 +34,10 @@ class FakeIo:
         self.available = True
         self.moved = []
 
-    def add(self, name="a", cpu=0.0, network=0.0, home=HOME):
+    def add(self, name, use):
         """A domain with one emulator thread, whose id derives from the name."""
-        tid = ord(name)
-        self.homes[name], self.pcpus[name] = {tid: home}, {tid: home}
-        self.use[name], self.totals[name] = (cpu, network), [0.0, 0.0]
-        return tid
+        self.homes[name], self.pcpus[name] = {ord(name): HOME}, {ord(name): HOME}
+        self.use[name], self.totals[name] = use, [0.0, 0.0]
 
     def wait(self, seconds=2.5):
         self.now_s += seconds
@@ -69,11 +71,12 @@ class FakeIo:
 
 
 class Work:
-    """I/O work over a fake host."""
+    """I/O work over a fake host with a domain ``a``, which is insensitive to core speed."""
 
     def __init__(self, marker=None, of=None, **settings):
         self.host, self.of, self.paused = FakeIo(), of or topology(), {}
         self.marker, self.settings = marker, {"work": "slow", **settings}
+        self.host.add("a", INSENSITIVE)
         self.start()
 
     def start(self):
@@ -114,8 +117,7 @@ def work():
 
 def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
     """It moves after a while above 100 %, and back after a while below; the log says why."""
-    work.host.add("a", cpu=0.79, network=0.5)
-    work.host.add("b", cpu=0.65, network=0.1)
+    work.host.add("b", SENSITIVE)
 
     lines = work.run(4)
     assert lines == ["name-a: I/O threads to pCPUs 0-1 (insensitive to core speed)"]
@@ -130,7 +132,7 @@ def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
 def test_sensitive_io_can_be_kept_on_fast_cores():
     """``io_sensitive = fast``: sensitive I/O stays off slow cores."""
     work = Work(sensitive_fast=True)
-    work.host.add("a", cpu=0.65, network=0.1)
+    work.host.use["a"] = SENSITIVE
     work.run(2)
     assert work.on() == FAST
 
@@ -139,7 +141,6 @@ def test_sensitive_io_can_be_kept_on_fast_cores():
 def test_report_and_dry_run_move_nothing(settings):
     """Both classify; a dry run also prints what would move."""
     work = Work(**settings)
-    work.host.add("a", cpu=0.79, network=0.5)
 
     lines = work.run(5)
 
@@ -151,14 +152,12 @@ def test_report_and_dry_run_move_nothing(settings):
 def test_off_and_a_single_core_type_cost_nothing():
     """Nothing is read."""
     for work in (Work(work="off"), Work(of=topology(slow=()))):
-        work.host.add("a", cpu=0.79, network=0.5)
         work.run(5)
         assert (work.host.reads, work.work.report) == (0, None)
 
 
 def test_domains_are_read_once_per_interval(work):
     """Cycles in between read nothing."""
-    work.host.add()
     for _ in range(10):
         work.work.step(work.of, {}, work.host.now_s)
         work.host.now_s += 0.5
@@ -167,7 +166,6 @@ def test_domains_are_read_once_per_interval(work):
 
 def test_paused_instance_is_not_moved(work):
     """It keeps its affinity and is still measured."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.paused["a"] = "paused by an operator"
     work.run(5)
     assert work.on() == HOME
@@ -180,10 +178,9 @@ def test_paused_instance_is_not_moved(work):
 
 def test_foreign_changes_are_repaired_a_few_times(work):
     """Within a minute; then the domain is left alone for five. All are counted."""
-    tid = work.host.add("a", cpu=0.79, network=0.5)
     work.run(4)
     for _ in range(12):
-        work.host.pcpus["a"] = {tid: frozenset({3})}
+        work.host.pcpus["a"] = {TID: frozenset({3})}
         work.run()
 
     assert len(work.host.moved) == 1 + 3
@@ -194,18 +191,16 @@ def test_foreign_changes_are_repaired_a_few_times(work):
 
 def test_foreign_affinity_found_at_start_is_respected(work):
     """Neither its home nor one that the agent sets: it was set by hand."""
-    tid = work.host.add("a", cpu=0.79, network=0.5)
-    work.host.pcpus["a"] = {tid: frozenset({1, 2})}
+    work.host.pcpus["a"] = {TID: frozenset({1, 2})}
     work.run(6)
     assert work.host.moved == []
 
 
 def test_new_pin_in_the_definition_is_followed(work):
     """libvirt moved the thread: that is no drift, and the slow pCPUs of the new pin are used."""
-    tid = work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     home = frozenset({1, 2, 3})
-    work.host.homes["a"], work.host.pcpus["a"] = {tid: home}, {tid: home}
+    work.host.homes["a"], work.host.pcpus["a"] = {TID: home}, {TID: home}
     work.run()
     assert work.on() == {1}
     assert work.samples()[("amp_io_drift_total",)] == 0
@@ -213,7 +208,6 @@ def test_new_pin_in_the_definition_is_followed(work):
 
 def test_threads_that_start_later_are_moved_too(work):
     """A vhost or thread-pool worker that QEMU starts."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     work.host.homes["a"][7], work.host.pcpus["a"][7] = HOME, HOME
     assert work.run() == []
@@ -222,7 +216,6 @@ def test_threads_that_start_later_are_moved_too(work):
 
 def test_restarted_agent_adopts_what_it_finds(work):
     """Threads do not move home and back."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     work.start()
     work.run(5)
@@ -233,7 +226,6 @@ def test_restarted_agent_adopts_what_it_finds(work):
 def test_another_mode_moves_everything_home_once(tmp_path, mode):
     """Only what the agent had moved; affinities set by hand stay."""
     work = Work(marker=tmp_path / "io.moved")
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
     assert work.on() == SLOW
 
@@ -243,7 +235,7 @@ def test_another_mode_moves_everything_home_once(tmp_path, mode):
     assert work.on() == HOME
     assert not (tmp_path / "io.moved").exists()
 
-    work.host.pcpus["a"] = {ord("a"): SLOW}  # by hand
+    work.host.pcpus["a"] = {TID: SLOW}  # by hand
     work.start()
     work.run(3)
     assert work.on() == SLOW
@@ -251,16 +243,14 @@ def test_another_mode_moves_everything_home_once(tmp_path, mode):
 
 def test_restarted_domain_starts_afresh(work):
     """A new process has its threads at home and no known usage."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(5)
-    work.host.lives["a"], work.host.pcpus["a"] = "second", {ord("a"): HOME}
+    work.host.lives["a"], work.host.pcpus["a"] = "second", {TID: HOME}
     work.run()
     assert work.on() == HOME
 
 
 def test_failed_move_is_counted_and_explained(work):
     """It is retried in the next interval."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.host.failure = Failure("read_only", "an I/O thread cannot be moved: no")
     work.run(5)
     assert work.samples()[("amp_io_move_failures_total", "read_only")] > 0
@@ -272,7 +262,6 @@ def test_failed_move_is_counted_and_explained(work):
 
 def test_move_that_costs_too_much_is_undone(work):
     """Threads return home, and the log says how much throughput was left."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(3)
     work.work.step(work.of, {}, work.host.now_s)
     work.host.use["a"] = (1.0, 0.3)
@@ -282,13 +271,12 @@ def test_move_that_costs_too_much_is_undone(work):
         "name-a: I/O threads to pCPUs 0-3 (it kept only 60% of its throughput on slow cores)"
     ]
     assert work.samples()[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(0.6)
-    work.host.use["a"] = (0.79, 0.5)
+    work.host.use["a"] = INSENSITIVE
     assert work.run(10) == []
 
 
 def test_metrics_and_explain_show_usage_effect_and_estimate(work):
     """Everything an operator needs to assess the rule; series end with their instance."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(8)
     found = work.samples()
     assert found[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
@@ -312,7 +300,6 @@ def test_metrics_and_explain_show_usage_effect_and_estimate(work):
 
 def test_without_libvirt_it_waits(work):
     """State is kept; the control cycle reports the outage."""
-    work.host.add("a", cpu=0.79, network=0.5)
     work.run(3)
     work.host.available = False
     assert work.run(3) == []

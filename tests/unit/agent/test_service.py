@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
-from amp_nova.agent.operator import control_socket, locks, status
+from amp_nova.agent.operator import control_socket, locks
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
@@ -23,19 +23,6 @@ from tests.unit.agent.setups import HALF, NAME, Setup, run_until
 def setup(tmp_path, monkeypatch):
     """A fake node with its configuration."""
     return Setup(tmp_path, monkeypatch)
-
-
-def test_dry_run_changes_nothing(setup):
-    """It decides the same and writes nothing."""
-    setup.node.start(specs=HALF)
-    dry = Service(setup.conf(), dry_run=True)
-
-    cycle = dry.once()
-
-    assert len(cycle.changes.vcpus) == 2
-    assert setup.node.kernel.writes == 0
-    assert [c.key for c in dry.once().changes.vcpus] == [c.key for c in cycle.changes.vcpus]
-    assert not setup.state.exists()
 
 
 def test_service_runs_until_a_signal(setup):
@@ -150,13 +137,21 @@ def test_a_fault_in_io_work_does_not_stop_publishing(setup, caplog):
     assert running.publishers.exporter.agent.last_success_s is not None
 
 
+def io_work(running):
+    """Replaces I/O work by steps that are always due; the instances paused in each step."""
+    steps = []
+    running.io = SimpleNamespace(
+        due=lambda _now_s: True,
+        step=lambda _of, paused, _now_s: steps.append(dict(paused)) or [],
+        report=None,
+    )
+    return steps
+
+
 def test_io_work_respects_pauses_since_the_last_cycle(setup):
     """A pause that returned holds for I/O threads, too, although no cycle has observed it."""
-    steps = []
     running = Service(setup.conf())
-    running.io = SimpleNamespace(
-        due=lambda _now_s: True, step=lambda _of, paused, _now_s: steps.append(dict(paused)) or []
-    )
+    steps = io_work(running)
     running.once()
 
     Pauses(setup.state).pause(resource(NAME), "paused by an operator")
@@ -167,11 +162,8 @@ def test_io_work_respects_pauses_since_the_last_cycle(setup):
 
 def test_io_work_waits_for_the_cycle_lock(setup):
     """Threads are not moved while another command changes them."""
-    steps = []
     running = Service(setup.conf())
-    running.io = SimpleNamespace(
-        due=lambda _now_s: True, step=lambda *_: steps.append(time.monotonic()) or []
-    )
+    steps = io_work(running)
     running.once()
     poll = threading.Thread(target=running.poll_io)
 
@@ -187,10 +179,8 @@ def test_io_work_waits_for_the_cycle_lock(setup):
 def test_an_agent_whose_lease_is_lost_writes_nothing_until_it_has_adopted(setup, monkeypatch):
     """Neither limits nor I/O threads; the next cycle takes a new lease and repairs."""
     setup.node.start(specs=HALF)
-    running, steps = Service(setup.conf()), []
-    running.io = SimpleNamespace(
-        due=lambda _now_s: True, step=lambda *_: steps.append(1) or [], report=None
-    )
+    running = Service(setup.conf())
+    steps = io_work(running)
     tid, observe = setup.node.host.tid(0), running.sensor.observe
 
     def observe_and_lose():
@@ -213,7 +203,8 @@ def test_an_agent_whose_lease_is_lost_writes_nothing_until_it_has_adopted(setup,
         running.poll_io()
         assert repaired.changes
         assert not repaired.outcome.failures
-        assert (setup.node.kernel.affinity[tid] in ({0, 1}, {2, 3}), steps) == (True, [1])
+        assert setup.node.kernel.affinity[tid] in ({0, 1}, {2, 3})
+        assert len(steps) == 1
 
 
 def test_without_control_nothing_is_written(setup, monkeypatch):
@@ -245,18 +236,6 @@ def test_an_instance_is_explained_by_any_of_its_names(setup):
         assert answer["explain"]["domain"] == NAME
     with pytest.raises(AmpError, match="no instance 'x' on this host"):
         running._answer({"command": "explain", "instance": "x"})
-
-
-def test_the_configured_policy_places_best_effort(setup):
-    """By name, with its parameters."""
-    setup.node.start("free")
-    running = Service(setup.conf(policy="amp-r-fair", policy_parameter="fair_ratio=0.35"))
-
-    first, second = running.once(), running.once()
-
-    assert [c.reason for c in first.changes.vcpus] == ["policy amp-r-fair"] * 2
-    assert {len(v.reading.pcpus) for d in second.domains for v in d.vcpus} == {1}
-    assert status.describe(second) == []
 
 
 def test_warnings_about_the_calibration_are_logged_once(setup, caplog):

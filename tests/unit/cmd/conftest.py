@@ -2,7 +2,9 @@
 
 import pytest
 
+from amp_nova.agent.guarding import Guarding
 from amp_nova.cmd.cli import main
+from tests.fakehost import Node
 
 
 @pytest.fixture
@@ -17,6 +19,20 @@ def amp(capsys):
         return status, *capsys.readouterr()
 
     return amp_
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A fake node in place of this machine."""
+    pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    from amp_nova.agent import wiring  # only where libvirt is
+
+    (tmp_path / "host").mkdir()
+    found = Node(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(wiring, "make_sensor", lambda conf, wake=None: found.sensor)
+    # A real guard must not take a fake node's threads for real ones.
+    monkeypatch.setattr(Guarding, "_start", lambda _self: None)
+    return found
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent import wiring
 from amp_nova.cmd.cli import COMMANDS
 from amp_nova.guard import __main__ as guard
 from amp_nova.sim.commands import record
-from tests.fakehost import Node
 
 START_LIBVIRT = "start libvirt, or name its address in [agent] libvirt_uri"
 START_AGENT = "start amp-nova-agent, or name the directory it uses in [agent] state_path"
@@ -90,11 +88,8 @@ def test_wrong_addresses(typed, command):
 
 
 @pytest.mark.parametrize("command", EMPTY)
-def test_an_empty_host(typed, command, tmp_path, monkeypatch):
+def test_an_empty_host(typed, command, node, monkeypatch):
     """No instance runs, or not the one that was named."""
-    (tmp_path / "host").mkdir()
-    node = Node(tmp_path / "host", monkeypatch)
-    monkeypatch.setattr(wiring, "make_sensor", lambda conf: node.sensor)
     monkeypatch.setattr(record, "_sensor", lambda conf: node.sensor)
     arguments, wanted, step = EMPTY[command]
 

@@ -15,7 +15,7 @@ from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel
 from amp_nova.model.allocation import Change, Changes, Failure, Step
-from tests.fakehost import Node, resource
+from tests.fakehost import resource
 from tests.tables import cells
 
 NAME = "instance-00000001"
@@ -24,14 +24,10 @@ HALF = {"amp:pref_core": "0.5"}
 
 
 @pytest.fixture(autouse=True)
-def node(tmp_path, monkeypatch):
-    """A fake node with one limited instance."""
-    (tmp_path / "host").mkdir()
-    found = Node(tmp_path / "host", monkeypatch)
-    found.start(specs=HALF)
-    Loop(found.sensor, found.writer).cycle()
-    monkeypatch.setattr(wiring, "make_sensor", lambda conf: found.sensor)
-    return found
+def _limited(node):
+    """An instance with its limits in force."""
+    node.start(specs=HALF)
+    Loop(node.sensor, node.writer).cycle()
 
 
 @pytest.fixture
@@ -110,11 +106,13 @@ def test_an_unknown_instance_is_bad_input(run, excluded, tmp_path, command, name
 
 
 def test_resume_ends_a_pause(run, excluded):
-    """By any of its names."""
+    """By any of its names; without a pause it is the answer no."""
     run("pause", NAME, "--ttl", "600")
 
     assert run("resume", NAME) == (0, f"{NAME} is managed again\n", "")
     assert excluded() == {}
+    said = f"amp-nova: {NAME} was neither paused nor released\n"
+    assert run("resume", NAME) == (1, "", said)
 
 
 def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, excluded, node):
@@ -124,15 +122,6 @@ def test_resume_of_an_instance_that_left_needs_its_uuid_alone(run, excluded, nod
 
     assert run("resume", R)[0] == 0
     assert excluded() == {}
-
-
-def test_resume_without_a_pause_is_the_answer_no(run):
-    """Exit status 1 and a message."""
-    assert run("resume", NAME) == (
-        1,
-        "",
-        f"amp-nova: {NAME} was neither paused nor released\n",
-    )
 
 
 def test_release_restores_and_excludes(run, excluded, node):

@@ -23,10 +23,7 @@ def test_state_path_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     where = tmp_path / "file" / "state"
 
-    with (
-        pytest.raises(ConfigInvalid) as caught,
-        locked(where, "agent.lock"),
-    ):
+    with pytest.raises(ConfigInvalid) as caught, locked(where, "agent.lock"):
         pass
 
     assert str(caught.value) == (

@@ -47,15 +47,16 @@ def in_force(setup):
 
 @pytest.mark.parametrize(("policy", "names"), [("none", [NAME]), ("acfs", [NAME, "other"])])
 def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy, names):
-    """No setting of amp-nova is left, the agent makes no change, others are not touched.
+    """No setting of amp-nova is left, the agent makes no change, others are not paused.
 
-    Best effort that a policy placed is restored, too.
+    Best effort that a policy placed is restored, and the CPU weights of all best effort.
     """
     setup.node.start(specs=HALF)
     setup.node.start("other", pid=4100)
     conf = setup.conf(policy=policy)
     running = Service(conf)
     running.once()
+    assert setup.node.host.weight("other").read_text() == "10\n"
 
     done = release(conf, None)
     running.sensor.reread()
@@ -64,7 +65,8 @@ def test_release_of_all_restores_booked_instances_and_pauses_them(setup, policy,
     assert (done.names, done.left) == (tuple(names), ())
     of_vcpus = [line.partition(" vCPU")[0] for line in done.changes if " vCPU" in line]
     assert of_vcpus == sorted(names * 2)
-    assert setup.node.host.weight().read_text() == "100\n"
+    assert "other: weight 100" in done.changes
+    assert [setup.node.host.weight(n).read_text() for n in (NAME, "other")] == ["100\n"] * 2
     vcpus = [v for d in again.domains for v in d.vcpus]
     assert len(vcpus) == 4
     assert not [v for v in vcpus if v.reading.pcpus < v.reading.allowed]
@@ -93,24 +95,6 @@ def test_dry_run_lists_the_same_and_changes_nothing(setup, io_host):
     assert (weight.read_text(), len(setup.paused())) == ("100\n", 2)
     assert f"{NAME}: I/O threads" in dry.changes
     assert f"{NAME}: weight 100" in dry.changes
-
-
-def test_release_of_all_restores_the_weights(setup):
-    """Also of best effort, which is not paused."""
-    setup.node.start(specs=HALF)
-    setup.node.start("other", pid=4100)
-    weight = setup.node.host.weight("other")
-    running = Service(setup.conf(policy="none"))
-    running.once()
-    assert weight.read_text() == "10\n"
-
-    done = release(setup.conf(), None)
-
-    assert weight.read_text() == "100\n"
-    assert done.names == (NAME,)
-    assert done.changes[-1] == "other: weight 100"
-    assert list(setup.paused()) == [resource(NAME)]
-    assert not running.once().changes
 
 
 def test_an_unknown_name_releases_nothing(setup):

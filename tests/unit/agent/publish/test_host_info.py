@@ -1,6 +1,7 @@
 """What can still be booked, and why bookings are not kept: by the loop itself."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -9,17 +10,20 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import metrics
 from amp_nova.agent.publish.host_info import HostInfo, headroom_refcores, unenforced
 from amp_nova.agent.publish.snapshot import Totals, snapshot
-from amp_nova.model.observation import Observation
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
 from tests import hosts, reports
 from tests.unit.sim.builders import guest, topology
 
 
-def cycle(*guests, counting=None, **host):
-    """The first cycle of a loop over a simulated host with these guests."""
-    simulated = SimHost(topology(**host), guests, counting=counting)
-    return Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+def cycle(*guests, on=None, counting=None, altered=lambda seen: seen, **host):
+    """The first cycle of a loop over a simulated host with these guests.
+
+    ``on``: its topology; ``altered``: what the loop observes instead of an observation.
+    """
+    simulated = SimHost(on or topology(**host), guests, counting=counting)
+    sensor = SimpleNamespace(observe=lambda: altered(simulated.observe()))
+    return Loop(sensor, simulated, stopwatch=lambda: 0.0).cycle()
 
 
 def reasons(found):
@@ -52,8 +56,7 @@ def test_headroom_is_what_nobody_booked():
 def test_headroom_of_hardware_threads(booked, left):
     """The same as Placement's inventory on an empty host; never what a sibling kept free has."""
     guests = [guest(f"vm{n}", pref_core=refcores) for n, refcores in enumerate(booked)]
-    simulated = SimHost(hosts.smt_host(cores=2, factor=0.6), guests)
-    found = Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+    found = cycle(*guests, on=hosts.smt_host(cores=2, factor=0.6))
 
     assert headroom_refcores(found, HostInfo("host")) == pytest.approx({"fast": left})
 
@@ -61,8 +64,7 @@ def test_headroom_of_hardware_threads(booked, left):
 @pytest.mark.parametrize(("smt", "left"), [("ignore", 4.0), ("whole_core", 2.0)])
 def test_headroom_in_each_smt_mode(smt, left):
     """Both threads count in full if siblings are ignored, one if bookings get whole cores."""
-    simulated = SimHost(hosts.smt_host(cores=1, factor=0.6), [])
-    found = Loop(simulated, simulated, stopwatch=lambda: 0.0).cycle()
+    found = cycle(on=hosts.smt_host(cores=1, factor=0.6))
 
     assert headroom_refcores(found, HostInfo("host", smt=smt)) == pytest.approx({"fast": left})
 
@@ -96,17 +98,11 @@ def test_uncounted_instructions_are_unverifiable(core_type):
 
 def test_a_paused_instance_is_excluded():
     """Whatever else would be said of its booking."""
-    host = SimHost(topology(), [guest(pref_core="0.5")])
+    paused = {"vm": "paused by the operator"}
 
-    class Paused:
-        """A FAKE sensor: the host with its guest paused."""
+    found = cycle(guest(pref_core="0.5"), altered=lambda seen: replace(seen, paused=paused))
 
-        def observe(self) -> Observation:
-            return replace(host.observe(), paused={"vm": "paused by the operator"})
-
-    found = reasons(Loop(Paused(), host, stopwatch=lambda: 0.0).cycle())
-
-    assert found == {("vm", 0): {"excluded"}}
+    assert reasons(found) == {("vm", 0): {"excluded"}}
 
 
 def test_a_failed_change_is_a_reason_of_its_own():
@@ -116,19 +112,14 @@ def test_a_failed_change_is_a_reason_of_its_own():
 
 def test_invalid_bookings_and_unreadable_instances_have_different_reasons():
     """The first is for whoever made the flavor, the second for whoever runs the host."""
-    host = SimHost(topology(), [guest("a"), guest("b"), guest("c")])
-    seen = host.observe()
-    a, b, c = seen.domains
-    a = structs.replace(a, domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
-    b = structs.replace(b, failure="vCPU 1 has no CPU cgroup of its own")
 
-    class Troubled:
-        """A FAKE sensor: the host with these domains."""
+    def troubled(seen):
+        a, b, c = seen.domains
+        a = structs.replace(a, domain=replace(a.domain, specs={"amp:pref_core": "fast"}))
+        b = structs.replace(b, failure="vCPU 1 has no CPU cgroup of its own")
+        return replace(seen, domains=(a, b, c))
 
-        def observe(self) -> Observation:
-            return replace(seen, domains=(a, b, c))
-
-    found = Loop(Troubled(), host, stopwatch=lambda: 0.0).cycle()
+    found = cycle(guest("a"), guest("b"), guest("c"), altered=troubled)
 
     rows = {row.name: row for row in metrics.ALL}
     family = rows["amp_instance_problem_info"].family((), [((), snapshot(found, None, Totals()))])

@@ -149,16 +149,11 @@ WHOLE_SLOW = {"amp:pref_core": "1", "amp:core_type": "slow"}
 """The fake node has two slow cores; two vCPUs of this flavor fill them."""
 
 
-def refused(node, loop):
+def refused(loop):
     """Why a scheduler that has this host's report refuses one more vCPU on a slow core."""
     report = decode(encode(host_report(loop.cycle(), INFO, Origin("host1", "run", 1, 0.0, 0.0))))
     request = demands.request_of(parse(WHOLE_SLOW, 1))
     return host_fit.fit(host_fit.headroom_of(report), request).refused
-
-
-def without_process(node):
-    """libvirt lists the domain, but its process cannot be found."""
-    node.host.stop()
 
 
 def test_a_stopped_instance_is_reported_with_its_booking_and_without_a_place():
@@ -199,16 +194,18 @@ def without_groups(node):
     node.host.plug("instance-00000001", 1, group="emulator")
 
 
-@pytest.mark.parametrize("fail", [without_process, without_groups])
+@pytest.mark.parametrize(
+    "fail", [lambda node: node.host.stop(), without_groups], ids=["no process", "no groups"]
+)
 def test_a_booking_that_cannot_be_read_is_not_offered_again(tmp_path, monkeypatch, fail):
     """The flavor's booking is reported, whatever can be read of the vCPUs, and freed with them."""
     node = Node(tmp_path, monkeypatch)
     node.start(specs=WHOLE_SLOW, cpuset="0-3")
     loop = Loop(node.sensor, node.writer)
-    assert refused(node, loop)
+    assert refused(loop)
 
     fail(node)
-    assert refused(node, loop)
+    assert refused(loop)
 
     node.libvirt.forget()
-    assert refused(node, loop) is None
+    assert refused(loop) is None

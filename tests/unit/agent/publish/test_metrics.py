@@ -37,6 +37,8 @@ from tests.unit.sim.builders import guest, topology
 NAME = "instance-00000001"
 INSTANCE = {"domain": NAME, "resource": f"uuid-of-{NAME}", "project": "5ac0ffee"}
 VCPU = {**INSTANCE, "vcpu": "0"}
+OTHER = {**INSTANCE, "domain": "instance-00000002", "resource": "uuid-of-instance-00000002"}
+"""It books Ips that nothing can count, and one of its vCPUs cannot be read."""
 WINDOWS = reports.account(ratios=reports.windows(0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 1))
 DOC = Path(__file__).parents[4] / "doc/source/reference/metrics.rst"
 
@@ -125,21 +127,11 @@ def full():
         ("amp_host_unenforced_vcpus", {"reason": "host"}, 1.0),
         ("amp_host_unenforced_vcpus", {"reason": "unverifiable"}, 1.0),
         ("amp_vcpu_quota_cores", VCPU, 0.25),
-        (
-            "amp_instance_info",
-            {**INSTANCE, "name": f"my {NAME}", "flavor": "m1.half"},
-            1.0,
-        ),
-        (
-            "amp_instance_problem_info",
-            {
-                **INSTANCE,
-                "domain": "instance-00000002",
-                "resource": "uuid-of-instance-00000002",
-                "reason": "host",
-            },
-            1.0,
-        ),
+        ("amp_vcpu_booked_ips", {**OTHER, "vcpu": "0"}, 2.5e9),
+        ("amp_vcpu_booked_refcores", {**OTHER, "vcpu": "0"}, None),
+        ("amp_vcpu_unenforced_info", {**OTHER, "vcpu": "0", "reason": "unverifiable"}, 1.0),
+        ("amp_instance_info", {**INSTANCE, "name": f"my {NAME}", "flavor": "m1.half"}, 1.0),
+        ("amp_instance_problem_info", {**OTHER, "reason": "host"}, 1.0),
         ("amp_core_type_coefficient_ratio", {"core_type": "fast", "source": "calibration"}, 2.0),
         ("amp_core_type_coefficient_error_ratio", {"core_type": "fast"}, 0.04),
         ("amp_core_type_pcpus", {"core_type": "slow"}, 2.0),
@@ -168,20 +160,6 @@ def full():
 def test_metric_matches_the_contract(full, name, labels, value):
     """Name, labels and value."""
     assert full.value(name, **labels) == value
-
-
-def test_unenforced_ips_booking_has_a_reason(full):
-    """A booking of Ips is exported in Ips alone, with the reason it is not enforced."""
-    labels = {
-        "domain": "instance-00000002",
-        "resource": "uuid-of-instance-00000002",
-        "project": "5ac0ffee",
-        "vcpu": "0",
-    }
-
-    assert full.value("amp_vcpu_booked_ips", **labels) == 2.5e9
-    assert full.value("amp_vcpu_booked_refcores", **labels) is None
-    assert full.value("amp_vcpu_unenforced_info", **labels, reason="unverifiable") == 1
 
 
 def test_every_metric_is_documented():
@@ -372,9 +350,7 @@ def test_an_address_that_cannot_be_bound_is_one_sentence():
     """It names the address, the reason and the remedy."""
     with pytest.raises(ConfigInvalid, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
         Scrape().exporter.start_http("192.0.2.1", 0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
         with pytest.raises(ConfigInvalid) as caught:
@@ -386,27 +362,15 @@ def test_an_address_that_cannot_be_bound_is_one_sentence():
     )
 
 
-KNOWN = VcpuProfile(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
-
-
-def ran(*ips):
-    """Counters of a vCPU that retired so many instructions per second on each core type."""
-    types = tuple(TypeProfile(Smoothed(rate), rate, Mean(rate), 1.0) for rate in ips)
-    return CounterProfile(types, 1, 1.0)
-
-
-def known():
-    """A cycle with one vCPU that has a complete profile."""
-    vcpu = booked()
-    home = replace(vcpu.entitlement.home, coefficient=1.15)
-    vcpu = replace(vcpu, profile=KNOWN, entitlement=structs.replace(vcpu.entitlement, home=home))
-    counters = {(INSTANCE["resource"], 0): ran(1e9, 1.94e9)}
-    return reports.cycle(instance(vcpu), counters=counters)
-
-
 def test_estimates_are_exported():
     """Score, speedup with source and error, own coefficient, and drift by core type."""
-    scrape = Scrape(known())
+    profile = VcpuProfile(1.6, 0.8, Estimate(1.12, 0.03, "misses"), coefficients={"fast": 1.15})
+    vcpu = booked()
+    home = replace(vcpu.entitlement.home, coefficient=1.15)
+    vcpu = replace(vcpu, profile=profile, entitlement=structs.replace(vcpu.entitlement, home=home))
+    counted = [TypeProfile(Smoothed(rate), rate, Mean(rate), 1.0) for rate in (1e9, 1.94e9)]
+    counters = {(INSTANCE["resource"], 0): CounterProfile(tuple(counted), 1, 1.0)}
+    scrape = Scrape(reports.cycle(instance(vcpu), counters=counters))
 
     assert scrape.value("amp_vcpu_efficiency_ratio", **VCPU) == 0.8
     assert scrape.value("amp_vcpu_speedup_ratio", source="misses", **VCPU) == 1.12
@@ -451,17 +415,12 @@ def test_causes_that_come_and_go_start_at_0():
 
 
 @pytest.mark.parametrize(
-    ("specs", "flavor", "promise"),
-    [
-        ({}, "SCS-2C-4-20s", "dedicated-core"),
-        ({"scs:cpu-type": "shared"}, "SCS-2V-4", None),
-    ],
+    ("specs", "flavor", "promised"),
+    [({}, "SCS-2C-4-20s", ["dedicated-core"]), ({"scs:cpu-type": "shared"}, "SCS-2V-4", [])],
 )
-def test_what_sovereign_cloud_stack_promises_is_a_label(specs, flavor, promise):
+def test_what_sovereign_cloud_stack_promises_is_a_label(specs, flavor, promised):
     """Of its four words only, whatever the flavor says."""
-    found = instance(booked())
-    domain = replace(found.domain, specs=specs, flavor=flavor)
-    scrape = Scrape(reports.cycle(replace(found, domain=domain)))
+    scrape = Scrape(reports.cycle(instance(booked(), specs=specs, flavor=flavor)))
 
     labels = [labels["cpu_type"] for labels, _ in scrape.samples("amp_instance_scs_vcpus")]
-    assert labels == ([promise] if promise else [])
+    assert labels == promised

@@ -4,7 +4,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -18,8 +17,7 @@ from amp_nova.agent import helper_threads
 from amp_nova.agent.publish import placement
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.placement_resources import Provider, provider_name, provider_uuid
-
-PATIENCE_S = 60
+from tests.unit.agent.test_helper_threads import until
 
 
 class FakePlacement:
@@ -82,7 +80,7 @@ def fake(monkeypatch):
 
 
 @contextlib.contextmanager
-def running(url, timeout_s=PATIENCE_S):
+def running(url, timeout_s=60):
     """An inventory thread that has one core type to offer."""
     client = adapter.Adapter(
         session.Session(noauth.NoAuth(), timeout=timeout_s),
@@ -99,13 +97,6 @@ def running(url, timeout_s=PATIENCE_S):
         yield found
     finally:
         found.stop()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from amp_nova.model.topology import Topology
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
-from tests.hosts import FakeHost
 from tests.unit.sim.builders import guest, topology
 
 
@@ -133,18 +132,3 @@ def test_without_the_cache_the_same_is_written(memoize, copies):
 def test_without_whole_accounts_the_same_is_written():
     """What only records show of vCPUs without a booking decides nothing."""
     assert written(accounts=False) == written()
-
-
-def test_a_foreign_change_is_seen_with_and_without_the_cache():
-    """Somebody else's quota is repaired in the next cycle."""
-    for memoize in (True, False):
-        host = FakeHost()
-        host.add("vm", {"pref_core": "0.5"})
-        loop = Loop(host, host, Settings(memoize=memoize))
-        loop.cycle()
-        host.vcpu("vm").bandwidth = None
-
-        host.wait()
-        loop.cycle()
-
-        assert host.vcpu("vm").bandwidth.cores == 0.5
