@@ -203,49 +203,41 @@ def test_plugged_vcpu_is_found_when_the_definition_changes(node):
     assert [v.index for v in node.see().vcpus] == [0, 1]
 
 
-def test_unplugged_vcpu_leaves_the_others_readable(node):
+def test_unplugged_vcpu_leaves_the_others_readable(running):
     """The cycle after an unplug reads the remaining vCPUs."""
-    node.start()
-    node.see()
-    node.host.unplug(NAME, 1)
+    running.host.unplug(NAME, 1)
 
-    seen = node.see()
+    seen = running.see()
 
     assert [v.index for v in seen.vcpus] == [0]
     assert seen.failure is None
 
 
-def test_pcpus_that_go_offline_are_left_out(node):
+def test_pcpus_that_go_offline_are_left_out(running):
     """Allowed pCPUs follow the online ones; the topology is not detected again."""
-    node.start()
-    node.see()
-    node.online = frozenset({0, 1, 2})
+    running.online = frozenset({0, 1, 2})
 
-    assert node.see().vcpus[0].allowed == {0, 1, 2}
-    node.online = frozenset({0, 1, 2, 3})
-    assert node.see().vcpus[0].allowed == {0, 1, 2, 3}
-    assert node.loads == 1
+    assert running.see().vcpus[0].allowed == {0, 1, 2}
+    running.online = frozenset({0, 1, 2, 3})
+    assert running.see().vcpus[0].allowed == {0, 1, 2, 3}
+    assert running.loads == 1
 
 
-def test_topology_is_read_again_when_a_new_pcpu_comes_online(node):
+def test_topology_is_read_again_when_a_new_pcpu_comes_online(running):
     """A pCPU that was not there before changes the topology, once."""
-    node.start()
-    node.see()
-    node.online, node.topology = frozenset(range(5)), topology(fast=[2, 3, 4])
+    running.online, running.topology = frozenset(range(5)), topology(fast=[2, 3, 4])
 
-    seen, _ = node.see(), node.see()
+    seen, _ = running.see(), running.see()
 
-    assert (node.loads, seen.vcpus[0].allowed) == (2, {0, 1, 2, 3, 4})
+    assert (running.loads, seen.vcpus[0].allowed) == (2, {0, 1, 2, 3, 4})
 
 
 @pytest.mark.parametrize("error", [TopologyUnknown("half a core"), ConfigInvalid("left out: 9")])
-def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(node, caplog, error):
+def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(running, caplog, error):
     """The agent continues with the known pCPUs that are still online, and logs the error once."""
-    node.start()
-    node.see()
-    node.online, node.topology = frozenset({0, 1, 2, 9}), error
+    running.online, running.topology = frozenset({0, 1, 2, 9}), error
 
-    seen, again = node.see(), node.see()
+    seen, again = running.see(), running.see()
 
     assert seen.vcpus[0].allowed == again.vcpus[0].allowed == {0, 1, 2}
     assert caplog.text.count(str(error)) == 1
@@ -307,18 +299,16 @@ def test_cpu_weight_is_unknown_without_the_file_or_beside_shares_of_its_own(node
     assert node.see("weighted").cpu_weight is None
 
 
-def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(node):
+def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(running):
     """What somebody else did to it has no effect until then."""
-    node.start()
-    node.see()
-    tid = node.host.tid(0)
-    node.kernel.affinity[tid] = {3}
+    tid = running.host.tid(0)
+    running.kernel.affinity[tid] = {3}
 
-    asleep = node.see().vcpus[0].pcpus
-    (node.host.root / f"proc/4000/task/{tid}/schedstat").write_text("2000 500 8")
+    asleep = running.see().vcpus[0].pcpus
+    (running.host.root / f"proc/4000/task/{tid}/schedstat").write_text("2000 500 8")
 
     assert asleep == frozenset(range(8))
-    assert node.see().vcpus[0].pcpus == {3}
+    assert running.see().vcpus[0].pcpus == {3}
 
 
 def test_own_write_to_a_sleeping_vcpu_is_read_in_the_next_cycle(node):
