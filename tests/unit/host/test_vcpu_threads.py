@@ -49,11 +49,7 @@ def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
 
     found = of(host)
 
-    assert {i: t.tid for i, t in found.by_index.items()} == {
-        0: host.tid(0),
-        1: hidden,
-        2: posing,
-    }
+    assert {i: t.tid for i, t in found.by_index.items()} == {0: host.tid(0), 1: hidden, 2: posing}
     assert found.groupless == frozenset()
 
 

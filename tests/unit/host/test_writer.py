@@ -125,7 +125,7 @@ def test_what_is_gone_or_unknown_is_no_failure(node):
     assert [v.index for v in node.see().vcpus] == [0, 1]
 
 
-def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, monkeypatch):
+def test_limit_that_replaces_another_one_is_written_as_a_period_begins(running, monkeypatch):
     """The steps before it are made at once, like a first limit, and the steps after it follow."""
     waits = []
 
@@ -143,30 +143,26 @@ def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, mon
         CgroupBackend, "take", lambda _self, _key, _thread, step: steps.append(step)
     )
     monkeypatch.setattr(f"{WRITER}._check", lambda _thread, _step: None)
-    node.start()
-    node.see()
-    node.sensor.thread((R, 1)).group.set_bandwidth(LIMIT)
+    running.sensor.thread((R, 1)).group.set_bandwidth(LIMIT)
     first, less, on_2 = Step(bandwidth=LIMIT), Step(bandwidth=LESS), Step(frozenset({2}))
 
-    assert apply(node, change(0, first), change(1, ON_3, less, on_2)) == Outcome()
+    assert apply(running, change(0, first), change(1, ON_3, less, on_2)) == Outcome()
 
     assert waits == [{(R, 1): ("vcpu1", [first, ON_3])}]
     assert steps == [less, on_2]
 
 
 @pytest.mark.parametrize("steps", [(Step(),), (ON_3,)], ids=["no limit", "affinity"])
-def test_other_changes_of_a_limited_vcpu_do_not_wait(node, monkeypatch, steps):
+def test_other_changes_of_a_limited_vcpu_do_not_wait(running, monkeypatch, steps):
     """A limit that is removed gives nothing away that the vCPU would not get anyway."""
     waits = []
     monkeypatch.setattr(f"{WRITER}.at_period_start", lambda groups, _act: waits.append(groups))
-    node.start()
-    node.see()
-    apply(node, change())
+    apply(running, change())
 
-    assert apply(node, change(0, *steps)) == Outcome()
+    assert apply(running, change(0, *steps)) == Outcome()
 
     assert waits == [{}, {}]
-    assert node.kernel.writes > 0
+    assert running.kernel.writes > 0
 
 
 def test_vcpu_that_ends_while_others_wait_for_a_period_is_no_failure(running):
@@ -209,11 +205,8 @@ def test_paused_instance_is_not_written(node):
 
     outcome = apply(node, change(0, *steps, name="web"), change(1, name="other"), web=10)
 
-    failures = {**outcome.failures, **outcome.weight_failures}
-    assert failures.keys() == {(resource("web"), 0), resource("web")}
-    assert {(f.reason, f.message) for f in failures.values()} == {
-        ("paused", "paused by an operator")
-    }
+    failure = Failure("paused", "paused by an operator")
+    assert outcome == Outcome({(resource("web"), 0): failure}, {resource("web"): failure})
     assert node.host.limit("web").split()[0] in ("max", "-1")
     assert node.see("web").vcpus[0].pcpus == frozenset(range(8))
     assert node.see("web").cpu_weight == 100
@@ -265,10 +258,8 @@ def test_nothing_is_written_once_the_lease_is_lost(node, writes, limit):
     limits = [node.host.limit(index=i) == "5000 20000" for i in (0, 1)]
     assert sum(places) + sum(limits) == writes
     assert (node.kernel.writes == before) == (writes == 0)
-    assert {f.reason for f in outcome.failures.values()} == {"lease"}
-    assert {f.message for f in outcome.failures.values()} == {
-        f"{LOST}: until the agent takes a new one, only the guard writes"
-    }
+    said = f"{LOST}: until the agent takes a new one, only the guard writes"
+    assert set(outcome.failures.values()) == {Failure("lease", said)}
 
 
 def test_nothing_is_throttled_once_the_lease_is_lost(running):
@@ -357,10 +348,8 @@ def test_thread_whose_id_was_reused_is_not_written(running, step):
     assert running.host.limit().split()[0] in ("max", "-1")
     made = running.see().vcpus[-1]
     assert (made.index, made.bandwidth == LIMIT, made.pcpus == {3}) == (
-        1,
-        step.bandwidth is not None,
-        step.pcpus is not None,
-    )
+        1, step.bandwidth is not None, step.pcpus is not None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("more", [(), (Step(bandwidth=LIMIT),)], ids=["last", "first of two"])
@@ -380,40 +369,39 @@ def test_thread_that_is_replaced_during_a_write_is_gone(running, monkeypatch, mo
     assert running.sensor.thread((R, 0)) is None
 
 
-def test_release_leaves_nothing(node):
-    """No limit, every pCPU that libvirt allows, and the default weight."""
+@pytest.fixture
+def booked(node):
+    """A node with an instance that has its limit and its place."""
     node.start(specs=HALF, cpuset="0-3")
     Loop(node.sensor, node.writer).cycle()
-    assert node.see().vcpus[0].pcpus == {0, 1}
-
-    assert node.release() == ()
-    assert [(v.bandwidth, v.pcpus) for v in node.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
-    assert node.see().cpu_weight == 100
+    return node
 
 
-def test_release_works_on_paused_instances_under_the_callers_lock(node):
-    """The command pauses an instance before it releases it, and has taken the lock itself."""
-    node.start(specs=HALF, cpuset="0-3")
-    Loop(node.sensor, node.writer).cycle()
-    node.paused[R] = "released"
-    locks = list(node.lock.taken)
+@pytest.mark.parametrize("pauses", [{}, {R: "released"}], ids=["running", "paused"])
+def test_release_leaves_nothing(booked, pauses):
+    """No limit, every pCPU that libvirt allows, the default weight, and no lock taken.
 
-    assert node.release() == ()
-    assert node.see().vcpus[0].bandwidth is None
-    assert node.lock.taken == locks
+    The command pauses an instance before it releases it, and has taken the lock itself.
+    """
+    assert booked.see().vcpus[0].pcpus == {0, 1}
+    booked.paused.update(pauses)
+    locks = list(booked.lock.taken)
+
+    assert booked.release() == ()
+    assert [(v.bandwidth, v.pcpus) for v in booked.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
+    assert booked.see().cpu_weight == 100
+    assert booked.lock.taken == locks
 
 
-def test_release_reports_what_is_left(node):
+def test_release_reports_what_is_left(booked):
     """A sentence for each that names the domain; everything else is restored."""
-    node.start(specs=HALF, cpuset="0-3")
-    Loop(node.sensor, node.writer).cycle()
-    node.kernel.refuse = dict.fromkeys(("affinity", node.host.weight().name), errno.EROFS)
+    booked.kernel.refuse = dict.fromkeys(("affinity", booked.host.weight().name), errno.EROFS)
 
-    assert node.release() == tuple(
+    assert booked.release() == tuple(
         f"{NAME}: {what} cannot be changed: Read-only file system"
         for what in ("vCPU 0", "vCPU 1", "its CPU weight")
     )
-    assert [v.bandwidth for v in node.see().vcpus] == [None, None]
+    assert [v.bandwidth for v in booked.see().vcpus] == [None, None]
 
 
 def test_unreadable_instance_is_left_over(node):
@@ -431,8 +419,7 @@ def test_unreadable_instance_is_left_over(node):
 def test_release_leaves_what_amp_nova_never_sets(node):
     """A quota of the domain's definition, and an operator's weight."""
     node.start(cputune="<quota>50000</quota><period>100000</period>", cpuset="0-3")
-    quota = ("cpu.max", "50000 100000") if node.host.version == 2 else ("cpu.cfs_quota_us", 50000)
-    put(node.host.group(NAME, "vcpu0") / quota[0], quota[1])
+    node.host.set_limit(50000, 100000)
     put(node.host.weight(), {1: 3072, 2: 300}[node.host.version])
     node.see()
 

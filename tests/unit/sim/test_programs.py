@@ -55,9 +55,7 @@ def test_every_vcpu_has_its_own_speed_and_demand():
 def test_alone_the_serial_section_has_the_fast_core():
     """0.1 s of work at speed 2, then four vCPUs take turns on one fast and three slow cores."""
     made = differing(
-        Workload(BUSY, barrier_ref_s=(0.1, 0.1)),
-        Workload(BUSY, barrier_ref_s=(0.0, 0.1)),
-        vcpus=4,
+        Workload(BUSY, barrier_ref_s=(0.1, 0.1)), Workload(BUSY, barrier_ref_s=(0.0, 0.1)), vcpus=4
     )
     round_s = 0.1 / 2 + 0.1 / ((2 + 3) / 4)
 
@@ -69,10 +67,7 @@ def test_alone_the_serial_section_has_the_fast_core():
 
 def test_barriers_without_work_for_anybody_cost_no_time():
     """Two of three barriers are passed at once."""
-    made = differing(
-        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
-        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
-    )
+    made = differing(Workload(BUSY, 5.0, (0.0, 0.0, 0.1)), Workload(BUSY, 5.0, (0.0, 0.0, 0.1)))
 
     assert outcome(made, 10.0).completion_s == pytest.approx(5.0)
 
@@ -204,11 +199,7 @@ def test_time_per_byte(overlap, computing):
 
 def test_every_vcpu_has_a_line_of_its_own():
     """Two of three vCPUs transfer, at different speeds; the third computes."""
-    each = (
-        Workload(BUSY, io=Io(0.5e-9, 1e9)),
-        Workload(BUSY, io=Io(4e-9, 1e9)),
-        Workload(BUSY),
-    )
+    each = (Workload(BUSY, io=Io(0.5e-9, 1e9)), Workload(BUSY, io=Io(4e-9, 1e9)), Workload(BUSY))
     made = differing(*each)
 
     found = on_slow(made, 100.0)

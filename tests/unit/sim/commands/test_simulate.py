@@ -204,10 +204,7 @@ def test_a_cloud_is_simulated_hour_by_hour(simulate, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            ["--set", "slots=true"],
-            "--set slots is not allowed for a cloud: set only",
-        ),
+        (["--set", "slots=true"], "--set slots is not allowed for a cloud: set only"),
         (["--set", "seed=x"], "seed is 'x': give a whole number"),
         (["--policy", "fairest"], "no policy 'fairest' is installed"),
     ],
