@@ -63,9 +63,7 @@ def test_all_threads_but_vcpus_are_io_threads(node):
         node.thread(comm)
 
     assert node.kinds() == [
-        ("emulator", ALL),
-        ("emulator", ALL),
-        ("emulator", ALL),
+        *[("emulator", ALL)] * 3,
         ("iothread", ALL),
         ("migration", ALL),
         ("vhost", ALL),

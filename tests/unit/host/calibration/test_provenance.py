@@ -12,20 +12,6 @@ from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.calibrations import NOW, build, machine_files, topology
 
 
-@pytest.fixture
-def root(tmp_path):
-    """The files of a machine."""
-    return machine_files(tmp_path / "root")
-
-
-@pytest.fixture
-def file(tmp_path, root):
-    """The calibration file of that machine."""
-    path = tmp_path / "calibration.json"
-    write(path, [build(root)])
-    return path
-
-
 def test_provenance_describes_the_machine(root):
     """CPU model, microcode, governor, turbo, SMT and kernel."""
     made = build(root).provenance
