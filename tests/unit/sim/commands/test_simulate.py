@@ -114,8 +114,8 @@ def test_a_scheduler_in_slots_gives_the_same_kind_of_result(simulate):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([ROOT / "nothing.yaml"], "No such file"),
-        ([ROOT / "tests"], "Is a directory"),
+        ([ROOT / "nothing.yaml"], "cannot be read: No such file"),
+        ([ROOT / "tests"], "cannot be read: Is a directory"),
         (["\0"], "cannot be read"),
         ([SCENARIO, "--policy", "nonesuch"], "known: a-dwrr, aash, acfs"),
         ([SCENARIO, "--set", "fair_ratio=1"], "no parameter 'fair_ratio'"),
