@@ -29,6 +29,10 @@ MOUNTS = {
 
 WEIGHTS = {1: "cpu.shares", 2: "cpu.weight"}
 DEFAULT_WEIGHTS = {1: 1024, 2: 100}
+STATS = {
+    1: "nr_periods 1\nnr_throttled 1\nthrottled_time 3000",
+    2: "usage_usec 9\nnr_throttled 0\nthrottled_usec 3",
+}
 
 TIDS_FROM = 1 << 22
 """Above the highest thread ID that Linux gives (PID_MAX_LIMIT): a fake thread is no real one."""
@@ -206,6 +210,15 @@ def limit(group):
     return [(group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")]
 
 
+def put_limit(group, version, quota, period):
+    """Write quota and period to a fake group; a quota of ``"max"`` is none."""
+    if version == 2:
+        put(group / "cpu.max", f"{quota} {period}")
+    else:
+        put(group / "cpu.cfs_quota_us", -1 if quota == "max" else quota)
+        put(group / "cpu.cfs_period_us", period)
+
+
 class FakeHost:
     """Files of a FAKE node below ``root``. ``prefix`` is what stands before libvirt's groups."""
 
@@ -245,13 +258,8 @@ class FakeHost:
         if not folder.exists():
             if not folder.parent.exists():
                 put(folder.parent / WEIGHTS[self.version], DEFAULT_WEIGHTS[self.version])
-            if self.version == 2:
-                put(folder / "cpu.max", "max 100000")
-                put(folder / "cpu.stat", "usage_usec 9\nnr_throttled 0\nthrottled_usec 3")
-            else:
-                put(folder / "cpu.cfs_quota_us", -1)
-                put(folder / "cpu.cfs_period_us", 100000)
-                put(folder / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 3000")
+            put_limit(folder, self.version, "max", 100000)
+            put(folder / "cpu.stat", STATS[self.version])
         return folder
 
     def thread(self, pid, comm, folder, run_ns=1000):
@@ -311,6 +319,15 @@ class FakeHost:
     def limit(self, name="instance-00000001", index=0):
         """What limits a vCPU now, as the kernel's files say it."""
         return " ".join(limit(self.group(name, f"vcpu{index}")))
+
+    def set_limit(self, quota, period, name="instance-00000001", index=0):
+        """Limit a vCPU as somebody else would; the quota may be ``"max"``."""
+        put_limit(self.group(name, f"vcpu{index}"), self.version, quota, period)
+
+    def burst(self, name="instance-00000001", index=0):
+        """The file with the burst of a vCPU."""
+        name_of_file = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}[self.version]
+        return self.group(name, f"vcpu{index}") / name_of_file
 
 
 def stat(number, comm, began):

@@ -1,6 +1,7 @@
 """The guard on a fake node: what it writes, what it never writes, and when it ends."""
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -55,9 +56,14 @@ class Guarded:
         writer = Writer(node.sensor, Conditions(lambda: node.paused, records=records))
         return Loop(node.sensor, writer).cycle()
 
-    def expire(self):
-        """The lease ends now."""
-        (self.state / lease.LEASE).write_text("1")
+    def expire(self, at="1"):
+        """The lease ended at this time."""
+        (self.state / lease.LEASE).write_text(at)
+
+    def guard(self):
+        """The lease ends and the guard acts."""
+        self.expire()
+        return self.watch.poll()
 
     def weight(self, name=OTHER):
         """In the unit of ``cpu.weight``."""
@@ -106,10 +112,9 @@ def test_nothing_is_written_while_the_lease_is_renewed(host):
 def test_when_it_expires_limits_and_weights_stay(host):
     """They are right without an agent: nothing to write, however long, and one expiry."""
     writes = host.node.kernel.writes
-    host.expire()
 
     for _ in range(3):
-        assert host.watch.poll() == (1.0, True)
+        assert host.guard() == (1.0, True)
 
     assert host.node.kernel.writes == writes
     assert host.place(pid=4100) == SLOW | FAST
@@ -121,9 +126,8 @@ def test_when_it_expires_limits_and_weights_stay(host):
 def test_an_instance_in_the_idle_class_of_an_older_agent_leaves_it(host):
     """It may get no CPU time at all there. The kernel refuses its weight until it has left."""
     idle = host.node.host.enter_idle_class(OTHER)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert idle.read_text() == "0\n"
     assert host.weights() == SET
@@ -137,9 +141,8 @@ def test_a_record_of_version_1_is_guarded_without_a_weight(host):
     path.write_text(json.dumps({**plain, "version": 1, "idle": False}))
     host.reload()
     host.move(FAST)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert (host.place(), limit_ms(host)) == (FAST, pytest.approx(0.25))
     assert host.weights() == {NAME: 100, OTHER: 10}
@@ -147,15 +150,10 @@ def test_a_record_of_version_1_is_guarded_without_a_weight(host):
 
 def test_a_write_that_comes_too_late_is_undone(host):
     """By an agent that was stopped right before it; the guard says so once."""
-    group = host.node.host.group(NAME, "vcpu0")
-    host.expire()
-    host.watch.poll()
+    host.guard()
 
     for _ in range(2):
-        if host.node.host.version == 2:
-            put(group / "cpu.max", "5000 20000")
-        else:
-            put(group / "cpu.cfs_quota_us", 5000)
+        host.node.host.set_limit(5000, 20000)
         assert limit_ms(host) == pytest.approx(0.25)
         host.watch.poll()
         assert limit_ms(host) == pytest.approx(0.5)
@@ -172,9 +170,8 @@ def test_nothing_is_written_after_an_agent_has_taken_a_new_lease(host, monkeypat
         return restore(domain, lambda _vcpu, now: now)
 
     monkeypatch.setattr("amp_nova.guard.__main__.restore", back)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert guarded == [NAME]
 
@@ -202,51 +199,43 @@ def test_an_instance_that_is_released_meanwhile_gets_what_was_found(host, monkey
         write(path, value, kept)
 
     host.move(FAST)
-    host.expire()
     monkeypatch.setattr(kernel.Thread, "pcpus", state)
     monkeypatch.setattr(kernel, "_write", late)
 
-    host.watch.poll()
+    host.guard()
 
     assert limit_ms(host) is None
     assert host.place() == SLOW | FAST
 
 
-def test_a_vcpu_that_is_moved_before_the_write_gets_the_limit_of_where_it_is(host, monkeypatch):
-    """Not that of where it was when its affinity was read."""
+def move_meanwhile(host, monkeypatch, places):
+    """Begin on the fast cores and be moved, right after each write of a limit, to these places."""
     host.move(FAST)
-    write = host.node.kernel.write
+    write, places = host.node.kernel.write, iter(places)
 
     def moves(path, value, kept=None):
         write(path, value, kept)
         if path.endswith(("cpu.max", "cpu.cfs_quota_us")):
-            monkeypatch.setattr(kernel, "_write", write)
-            host.move(SLOW)
+            host.move(next(places, host.place()))
 
     monkeypatch.setattr(kernel, "_write", moves)
-    host.expire()
 
-    host.watch.poll()
+
+def test_a_vcpu_that_is_moved_before_the_write_gets_the_limit_of_where_it_is(host, monkeypatch):
+    """Not that of where it was when its affinity was read."""
+    move_meanwhile(host, monkeypatch, [SLOW])
+
+    host.guard()
 
     assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
 
 
 def test_a_vcpu_that_never_stays_does_not_keep_the_guard(host, monkeypatch):
     """Each poll tries a few times; the other domains have their turn."""
-    write, places = host.node.kernel.write, [SLOW, FAST]
-
-    def moves(path, value, kept=None):
-        write(path, value, kept)
-        if path.endswith(("cpu.max", "cpu.cfs_quota_us")):
-            places.reverse()
-            host.move(places[0])
-
-    monkeypatch.setattr(kernel, "_write", moves)
-    host.move(FAST)
+    move_meanwhile(host, monkeypatch, itertools.cycle([SLOW, FAST]))
     host.reload()
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert host.weights()[OTHER] == 10
 
@@ -274,9 +263,8 @@ def test_a_damaged_record_does_not_affect_the_other_domains(host, capsys, poison
     path.write_text(damaged)
     host.move(FAST)
     host.reload()
-    host.expire()
 
-    assert host.watch.poll() == (1.0, True)
+    assert host.guard() == (1.0, True)
     host.watch.poll()
 
     assert host.weights()[OTHER] == 10
@@ -295,8 +283,7 @@ def test_a_fault_with_one_domain_does_not_affect_the_others(host, capsys, monkey
 
     monkeypatch.setattr("amp_nova.guard.__main__.restore", fails)
     host.reload()
-    host.expire()
-    host.watch.poll()
+    host.guard()
     host.watch.poll()
 
     assert host.weights()[OTHER] == 10
@@ -309,9 +296,8 @@ def test_a_folder_of_records_that_cannot_be_read_does_not_end_the_guard(host, ca
     folder.rename(folder.with_name("away"))
     folder.touch()
     host.reload()
-    host.expire()
 
-    assert host.watch.poll() == (1.0, True)
+    assert host.guard() == (1.0, True)
     assert "records cannot be read: Not a directory" in capsys.readouterr().err
     folder.unlink()
     folder.with_name("away").rename(folder)
@@ -321,19 +307,13 @@ def test_a_folder_of_records_that_cannot_be_read_does_not_end_the_guard(host, ca
 
 
 @pytest.mark.parametrize("place", [SLOW, FAST, {2}, SLOW | FAST, {1, 2}])
-@pytest.mark.parametrize("quota", ["5000 20000", "10000 20000", "max 100000"])
-def test_a_half_finished_move_is_completed_or_undone(host, place, quota):
+@pytest.mark.parametrize("limit", [(5000, 20000), (10000, 20000), ("max", 100000)])
+def test_a_half_finished_move_is_completed_or_undone(host, place, limit):
     """Whatever the agent had done when it died: one core type, and its limit."""
-    group = host.node.host.group(NAME, "vcpu0")
-    if host.node.host.version == 2:
-        put(group / "cpu.max", quota)
-    else:
-        put(group / "cpu.cfs_quota_us", quota.split()[0].replace("max", "-1"))
-        put(group / "cpu.cfs_period_us", quota.split()[1])
+    host.node.host.set_limit(*limit)
     host.move(place)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert host.place() <= SLOW or host.place() <= FAST
     assert limit_ms(host) == pytest.approx(0.5 if host.place() <= SLOW else 0.25)
@@ -345,9 +325,8 @@ def test_a_thread_id_that_another_thread_has_now_is_never_written(host):
     """Nor is its group: the record is of the thread that was there."""
     host.move(FAST, 1)
     host.node.host.reuse(1)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert host.place(1) == FAST
     assert limit_ms(host, 1) == pytest.approx(0.5)  # as the agent left it
@@ -359,11 +338,10 @@ def test_a_group_that_another_group_has_replaced_is_never_written(host):
     group.rename(group.with_name("gone"))
     host.node.host.group(NAME, "vcpu0")
     host.move(FAST)
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
-    assert host.node.host.limit(NAME, 0).split()[0] in ("max", "-1")
+    assert limit_ms(host) is None
 
 
 @pytest.mark.parametrize("until_s", ["null", "4e9", '"nonsense"', "NaN", "[" * 9_999], ids=range(5))
@@ -371,9 +349,8 @@ def test_what_an_operator_has_paused_is_left_alone(host, until_s):
     put(host.state / f"holds/{resource(OTHER)}.json", f'{{"why": "", "until_s": {until_s}}}')
     host.reload()
     host.move({0, 2})
-    host.expire()
 
-    host.watch.poll()
+    host.guard()
 
     assert host.weights() == {NAME: 1000, OTHER: 100}
     assert host.place() == SLOW
@@ -383,9 +360,8 @@ def test_it_ends_when_nothing_is_left_to_guard(host):
     """It removes no record: an agent may have written another one meanwhile."""
     host.node.host.stop(NAME)
     host.node.host.stop(OTHER, pid=4100)
-    host.expire()
 
-    assert host.watch.poll() == (1.0, False)
+    assert host.guard() == (1.0, False)
     assert len(list((host.state / record.FOLDER).iterdir())) == 2
     assert lease.expirations(host.state) == 0
 
@@ -399,18 +375,19 @@ def test_a_record_of_other_processes_than_this_machines_is_not_used(host):
     assert host.node.kernel.writes == writes
 
 
-def test_a_lease_that_is_renewed_again_ends_the_guards_part(host):
-    """And the next expiration is counted as another one."""
-    host.expire()
-    host.watch.poll()
-    host.lease.take()
-    assert host.lease.taken_over()
-    assert not host.lease.taken_over()
-    host.watch.poll()
+@pytest.mark.parametrize("seen", [True, False], ids=["at a poll", "between two polls"])
+def test_after_a_lease_that_was_renewed_the_next_expiration_is_another_one(host, seen):
+    """An agent that was back, if for a moment only, has put everything as it wants it."""
+    host.guard()
+    if seen:
+        host.lease.take()
+        assert host.lease.taken_over()
+        assert not host.lease.taken_over()
+        host.watch.poll()
     host.cycle()
     host.reload()
 
-    host.expire()
+    host.expire(at="2")
     host.watch.poll()
 
     assert host.weights() == SET
@@ -421,9 +398,8 @@ def test_a_failure_is_tried_again_and_said_once(host, capsys):
     """Once for each domain. Systemd may have reset their weights while the agent hung."""
     host.reload()
     host.node.kernel.refuse = dict.fromkeys(("cpu.weight", "cpu.shares"), 30)
-    host.expire()
     for _ in range(3):
-        host.watch.poll()
+        host.guard()
     host.node.kernel.refuse = {}
     host.watch.poll()
 
@@ -434,8 +410,7 @@ def test_a_failure_is_tried_again_and_said_once(host, capsys):
 def test_release_restores_what_was_found_before_the_first_agent(host):
     """However many agents came after it, and whatever the guard did; a dry run says it first."""
     host.cycle()
-    host.expire()
-    host.watch.poll()
+    host.guard()
     domains = [domain for _, domain in record.load_all(host.state / record.FOLDER)]
     writes = host.node.kernel.writes
 
@@ -445,7 +420,7 @@ def test_release_restores_what_was_found_before_the_first_agent(host):
     assert [restore(d, original) for d in domains] == dry
     assert [d.left for d in dry] == [[], []]
     assert any(d.changes[0].startswith(f"{OTHER}: weight 10") for d in dry)
-    assert host.node.host.limit(NAME).split()[0] in ("max", "-1")
+    assert limit_ms(host) is None
     assert [host.place(i, p) for i in (0, 1) for p in (4000, 4100)] == [SLOW | FAST] * 4
     assert host.weights() == DEFAULT
 
@@ -463,8 +438,7 @@ def test_release_restores_the_weight_that_was_found(host):
 
 def test_release_restores_the_burst_that_was_found(host):
     """With its limit, and the line says so."""
-    name = "cpu.max.burst" if host.node.host.version == 2 else "cpu.cfs_burst_us"
-    put(host.node.host.group(NAME, "vcpu0") / name, 0)
+    put(host.node.host.burst(), 0)
     domain = record.load(host.state / record.FOLDER, resource(NAME))
     found = record.State(Bandwidth(30000, 50000), frozenset(SLOW), 3000)
     domain = replace(domain, vcpus={0: replace(domain.vcpus[0], found=found)})
@@ -472,7 +446,7 @@ def test_release_restores_the_burst_that_was_found(host):
     done = restore(domain, original)
 
     assert done.changes[-1] == f"{NAME} vCPU 0: quota 30000/50000 us, burst 3000 us"
-    assert (host.node.host.group(NAME, "vcpu0") / name).read_text() == "3000\n"
+    assert host.node.host.burst().read_text() == "3000\n"
     assert host.node.host.limit(NAME) == "30000 50000"
     assert restore(domain, original).changes == []
 
@@ -532,17 +506,3 @@ def test_it_waits_for_the_records_of_the_agent_that_started_it(tmp_path):
         of_mine.kill()
 
     assert subprocess.run([*command, "1"], timeout=60, check=False).returncode == 0
-
-
-def test_a_lease_that_was_renewed_between_two_polls_has_expired_anew(host):
-    """An agent that was back for a moment only has put everything as it wants it."""
-    host.expire()
-    host.watch.poll()
-    host.cycle()
-    host.reload()
-    (host.state / lease.LEASE).write_text("2")  # renewed, and expired since
-
-    host.watch.poll()
-
-    assert host.weights() == SET
-    assert lease.expirations(host.state) == 2

@@ -61,8 +61,8 @@ def test_a_limit_is_set_changed_by_others_and_removed(host):
 @pytest.mark.parametrize("burst_us", [0, 3000])
 def test_a_burst_is_cleared_before_the_quota_and_set_after_it(host, burst_us):
     """The kernel refuses a quota below the burst."""
-    name = "cpu.max.burst" if host.version == 2 else "cpu.cfs_burst_us"
-    (host.group(NAME, "vcpu0") / name).write_text("90000\n")
+    name = host.burst().name
+    host.burst().write_text("90000\n")
 
     group(host).set_bandwidth(FORTY, burst_us)
 

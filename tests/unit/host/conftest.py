@@ -11,6 +11,14 @@ def node(request, tmp_path, monkeypatch):
     return Node(tmp_path, monkeypatch, request.param)
 
 
+@pytest.fixture
+def running(node):
+    """A fake node with one domain of two vCPUs, which has been observed."""
+    node.start()
+    node.see()
+    return node
+
+
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def host(request, tmp_path, monkeypatch):
     """A fake host."""

@@ -8,16 +8,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.host.io import IoHost, line_rate_bytes_s
 from amp_nova.host.libvirt.domain_xml import parse
-from tests.fakehost import (
-    FakeHost,
-    FakeLibvirt,
-    nova_xml,
-    put,
-    remove,
-    resource,
-    stat,
-    topology,
-)
+from tests.fakehost import FakeHost, FakeLibvirt, nova_xml, put, remove, resource, stat, topology
 
 NAME = "instance-00000001"
 NIC = '<devices><interface type="{}"><target dev="tap0"/>{}</interface></devices>'
@@ -72,9 +63,7 @@ def test_all_threads_but_vcpus_are_io_threads(node):
         node.thread(comm)
 
     assert node.kinds() == [
-        ("emulator", ALL),
-        ("emulator", ALL),
-        ("emulator", ALL),
+        *[("emulator", ALL)] * 3,
         ("iothread", ALL),
         ("migration", ALL),
         ("vhost", ALL),

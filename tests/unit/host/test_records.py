@@ -32,6 +32,11 @@ class Agent:
         writer = Writer(node.sensor, Conditions(lambda: node.paused, records=self.records))
         self.loop = Loop(node.sensor, writer, policy=load_policy(policy))
 
+    def cycled(self):
+        """The agent after one cycle."""
+        self.loop.cycle()
+        return self
+
     def recorded(self, name=NAME):
         return record.load(self.state / record.FOLDER, resource(name))
 
@@ -45,6 +50,10 @@ def node(tmp_path, monkeypatch):
     return found
 
 
+def refuse(*_, **__):
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
 @pytest.fixture
 def start(node, tmp_path):
     """Starts an agent, the next one each time."""
@@ -53,7 +62,7 @@ def start(node, tmp_path):
 
 def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypatch):
     """Quota, period, affinity and CPU weight, of both vCPUs, with what tells them from others."""
-    put(node.host.group(NAME, "vcpu0") / "cpu.max", "30000 50000")
+    node.host.set_limit(30000, 50000)
     seen = []
     agent, write = start(), node.kernel.write
 
@@ -75,21 +84,18 @@ def test_what_was_found_is_recorded_before_the_first_write(node, start, monkeypa
 
 def test_a_later_start_never_overwrites_what_was_found(node, start):
     """Not even when limits have changed by then."""
-    first = start()
-    first.loop.cycle()
+    first = start().cycled()
     before = first.recorded()
-    put(node.host.group(NAME, "vcpu0") / "cpu.max", "7000 20000")
+    node.host.set_limit(7000, 20000)
 
-    second = start()
-    second.loop.cycle()
+    second = start().cycled()
 
     assert second.recorded() == before
 
 
 def test_an_idle_cycle_writes_no_record(node, start):
     """The file stays the very same one."""
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     path = agent.records.folder / f"{R}.json"
     before = path.stat().st_ino, path.stat().st_mtime_ns
 
@@ -127,14 +133,10 @@ def test_what_cannot_be_recorded_is_not_changed(node, start, monkeypatch, fault)
 @pytest.mark.parametrize("removable", [True, False])
 def test_the_record_of_an_instance_that_ended_is_removed(node, start, monkeypatch, removable):
     """With the next one that is written. If it stays, nobody uses it: its process is gone."""
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     node.host.stop()
     node.libvirt.known.clear()
     node.start("other", pid=4100, specs=HALF)
-
-    def refuse(*_):
-        raise OSError(errno.EROFS, "read-only file system")
 
     if not removable:
         monkeypatch.setattr(record, "forget", refuse)
@@ -146,21 +148,19 @@ def test_the_record_of_an_instance_that_ended_is_removed(node, start, monkeypatc
 
 def test_limits_of_an_agent_without_records_are_not_taken_for_the_original(node, start, tmp_path):
     """An upgrade: what is as the agent would have it was an agent's work."""
-    start().loop.cycle()
+    start().cycled()
     (tmp_path / "state" / record.FOLDER / f"{R}.json").unlink()
 
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
 
     assert agent.recorded().vcpus[0].found == State(None, EVERYWHERE)
 
 
 def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start):
     """Its record stays, and its safe state is the one before the agent."""
-    start().loop.cycle()
+    start().cycled()
     node.libvirt.define(NAME, specs={})
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
 
     assert agent.recorded().vcpus[0].safe.limits == ()
     assert agent.recorded().vcpus[0].found.bandwidth is None
@@ -168,8 +168,7 @@ def test_an_instance_whose_booking_has_gone_gets_back_what_was_found(node, start
 
 def test_the_pcpus_found_follow_the_definition(node, start):
     """Nova has pinned the vCPU elsewhere since: that is what a release restores."""
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     node.libvirt.define(NAME, specs=HALF, cpuset="2-3")
 
     agent.loop.cycle()
@@ -181,8 +180,7 @@ def test_the_pcpus_found_follow_the_definition(node, start):
 def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, caplog, alive):
     """It may say what the first agent found; the others are used."""
     node.start("other", pid=4100, specs=HALF)
-    first = start()
-    first.loop.cycle()
+    first = start().cycled()
     path, other = first.records.folder / f"{R}.json", first.recorded("other")
     newer = path.read_text().replace('"version": 2, "resource"', '"version": 9, "resource"')
     path.write_text(newer)
@@ -204,16 +202,11 @@ def test_a_record_that_cannot_be_used_is_kept_beside_the_new_one(node, start, ca
 def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monkeypatch):
     """So nothing of its instance is changed, and the others are enforced."""
     node.start("other", pid=4100, specs=HALF)
-    first = start()
-    first.loop.cycle()
+    first = start().cycled()
     path = first.records.folder / f"{R}.json"
     path.write_text("{")
-    put(node.host.group(NAME, "vcpu0") / "cpu.max", "max 100000")
-    put(node.host.group("other", "vcpu0") / "cpu.max", "max 100000")
-
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, "Read-only file system")
-
+    node.host.set_limit("max", 100000)
+    node.host.set_limit("max", 100000, "other")
     monkeypatch.setattr(os, "link", refuse)
     failures = start().loop.cycle().outcome.failures
 
@@ -225,8 +218,7 @@ def test_a_record_that_cannot_be_set_aside_is_not_overwritten(node, start, monke
 
 def test_a_process_that_outlives_its_domain_leaves_no_record(node, start):
     """QEMU ends a moment after libvirt has forgotten it, and nothing else happens on the host."""
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     node.libvirt.known.clear()
     agent.loop.cycle()
     node.host.stop()
@@ -240,8 +232,7 @@ def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
     """Without vCPUs: none of them is changed."""
     node.start("other", pid=4100)
     node.sensor.reread()
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
 
     found = agent.recorded("other")
     assert (found.weight, found.safe_weight, found.vcpus) == (100, 10, {})
@@ -251,13 +242,12 @@ def test_best_effort_that_only_has_a_weight_has_a_record_of_it(node, start):
 def test_another_process_is_recorded_anew(node, start, name):
     """The instance was stopped and started: what was found of the old process says nothing."""
     node.start("other", pid=4100)
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     before = agent.recorded(name)
     node.host.stop(name, pid=4000 if name == NAME else 4100)
     node.host.start(name, pid=4200, began=99)
     put(node.host.weight(name), 200)
-    put(node.host.group(name, "vcpu0") / "cpu.max", "30000 50000")
+    node.host.set_limit(30000, 50000, name)
     node.sensor.reread()
 
     agent.loop.cycle()
@@ -274,8 +264,7 @@ def test_a_later_weight_leaves_what_was_found(node, start):
     """Only the weight that shall be changes."""
     node.start("other", pid=4100)
     put(node.host.weight("other"), 200)
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     node.host.stop()
     node.libvirt.forget()
 
@@ -304,8 +293,7 @@ def test_weights_of_an_agent_without_records_are_not_taken_for_the_original(node
         node.host.enter_idle_class("other")
     else:
         put(node.host.weight("other"), weight)
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
 
     assert (agent.recorded("other").weight, node.see("other").cpu_weight) == (100, 10)
 
@@ -316,8 +304,7 @@ def test_weights_of_an_agent_without_records_are_not_taken_for_the_original(node
 def test_a_record_of_version_1_is_completed_with_the_weight(node, start, said):
     """Also one of an instance found in the idle class, or of a kernel that has none."""
     node.start("other", pid=4100, specs={"amp:core_type": "slow"})
-    agent = start()
-    agent.loop.cycle()
+    agent = start().cycled()
     path = agent.records.folder / f"{resource('other')}.json"
     plain = json.loads(path.read_text())
     del plain["safe_weight"]

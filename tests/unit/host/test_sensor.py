@@ -41,7 +41,7 @@ def test_booking_is_enforced_and_then_nothing_is_written(node):
     before, writes = list(node.kernel.written), node.kernel.writes
     second = loop.cycle()
 
-    assert node.host.limit(index=0).split()[0] == node.host.limit(index=1).split()[0] != "max"
+    assert None not in [v.bandwidth for v in node.see().vcpus]  # also of a vCPU that sleeps
     assert not second.changes
     assert node.kernel.written == before
     assert node.kernel.writes == writes
@@ -146,17 +146,18 @@ def test_reused_pid_is_noticed_though_its_threads_have_the_old_ids(tmp_path, mon
 
 
 def test_vcpu_that_ran_is_read_again(node):
-    """Its counters are new at once; those of vCPUs that slept are as before."""
+    """Its counters and what others did to it; those of vCPUs that slept are as before."""
     node.start()
     node.start("instance-00000002", pid=4100)
     first, other = node.see(), node.see("instance-00000002")
-    assert node.see() == first
+    tid = node.host.tid(1)
+    node.kernel.affinity[tid] = {3}
+    assert node.see() == first  # has no effect until the vCPU runs
 
-    task = node.host.root / f"proc/4000/task/{node.host.tid(1)}"
-    put(task / "schedstat", "2000 500 8")
+    put(node.host.root / f"proc/4000/task/{tid}/schedstat", "2000 500 8")
     second = node.see()
     assert [v.run_ns for v in second.vcpus] == [1000, 2000]
-    assert second.vcpus[0] == first.vcpus[0]
+    assert (second.vcpus[0], second.vcpus[1].pcpus) == (first.vcpus[0], {3})
     assert node.see("instance-00000002") == other
 
 
@@ -192,8 +193,8 @@ def test_domain_with_an_unreadable_definition_is_reported_as_it_is(node):
     assert (node.see().vcpus, node.see().domain.problem) == ((), "garbage")
 
 
-def test_plugged_vcpu_is_found_when_the_definition_changes(node):
-    """libvirt's event about the new vCPU is enough; no rescan is needed."""
+def test_vcpus_that_are_plugged_and_unplugged_are_followed(node):
+    """libvirt's event about a new vCPU is enough, no rescan is needed; the others are read."""
     node.start(vcpus=1)
     node.libvirt.define(vcpus=2, current=1)
     node.see()
@@ -201,51 +202,27 @@ def test_plugged_vcpu_is_found_when_the_definition_changes(node):
     node.libvirt.define(vcpus=2, current=2)
 
     assert [v.index for v in node.see().vcpus] == [0, 1]
-
-
-def test_unplugged_vcpu_leaves_the_others_readable(node):
-    """The cycle after an unplug reads the remaining vCPUs."""
-    node.start()
-    node.see()
     node.host.unplug(NAME, 1)
-
     seen = node.see()
-
-    assert [v.index for v in seen.vcpus] == [0]
-    assert seen.failure is None
+    assert (seen.failure, [v.index for v in seen.vcpus]) == (None, [0])
 
 
-def test_pcpus_that_go_offline_are_left_out(node):
-    """Allowed pCPUs follow the online ones; the topology is not detected again."""
-    node.start()
-    node.see()
-    node.online = frozenset({0, 1, 2})
+def test_allowed_pcpus_follow_those_that_are_online(running):
+    """The topology is detected again, once, when one comes that was not there before."""
+    found = topology(fast=[2, 3, 4])
+    for online, loads in (range(3), 1), (range(4), 1), (range(5), 2), (range(5), 2):
+        running.online, running.topology = frozenset(online), found
 
-    assert node.see().vcpus[0].allowed == {0, 1, 2}
-    node.online = frozenset({0, 1, 2, 3})
-    assert node.see().vcpus[0].allowed == {0, 1, 2, 3}
-    assert node.loads == 1
-
-
-def test_topology_is_read_again_when_a_new_pcpu_comes_online(node):
-    """A pCPU that was not there before changes the topology, once."""
-    node.start()
-    node.see()
-    node.online, node.topology = frozenset(range(5)), topology(fast=[2, 3, 4])
-
-    seen, _ = node.see(), node.see()
-
-    assert (node.loads, seen.vcpus[0].allowed) == (2, {0, 1, 2, 3, 4})
+        assert running.see().vcpus[0].allowed == set(online)
+        assert running.loads == loads
 
 
 @pytest.mark.parametrize("error", [TopologyUnknown("half a core"), ConfigInvalid("left out: 9")])
-def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(node, caplog, error):
+def test_known_pcpus_stay_in_use_when_detection_fails_after_hotplug(running, caplog, error):
     """The agent continues with the known pCPUs that are still online, and logs the error once."""
-    node.start()
-    node.see()
-    node.online, node.topology = frozenset({0, 1, 2, 9}), error
+    running.online, running.topology = frozenset({0, 1, 2, 9}), error
 
-    seen, again = node.see(), node.see()
+    seen, again = running.see(), running.see()
 
     assert seen.vcpus[0].allowed == again.vcpus[0].allowed == {0, 1, 2}
     assert caplog.text.count(str(error)) == 1
@@ -279,15 +256,9 @@ def test_paused_instances_are_in_the_observation(node):
 @pytest.mark.parametrize(
     ("version", "content", "weight"),
     [
-        (2, 100, 100),
-        (2, 5, 5),
-        (2, 0, 0),
-        (1, 1024, 100),
-        (1, 51, 5),
-        (1, 3, 0),
-        (1, 262144, 25600),
+        (2, 100, 100), (2, 0, 0), (1, 1024, 100), (1, 51, 5), (1, 3, 0), (1, 262144, 25600),
     ],
-)
+)  # fmt: skip
 def test_cpu_weight_is_that_of_the_domains_group(tmp_path, monkeypatch, version, content, weight):
     """In the unit of ``cpu.weight`` in either cgroup version; 0 in the kernel's idle class."""
     node = Node(tmp_path, monkeypatch, version)
@@ -307,30 +278,6 @@ def test_cpu_weight_is_unknown_without_the_file_or_beside_shares_of_its_own(node
     assert node.see("weighted").cpu_weight is None
 
 
-def test_limits_of_a_sleeping_vcpu_are_read_again_when_it_runs(node):
-    """What somebody else did to it has no effect until then."""
-    node.start()
-    node.see()
-    tid = node.host.tid(0)
-    node.kernel.affinity[tid] = {3}
-
-    asleep = node.see().vcpus[0].pcpus
-    (node.host.root / f"proc/4000/task/{tid}/schedstat").write_text("2000 500 8")
-
-    assert asleep == frozenset(range(8))
-    assert node.see().vcpus[0].pcpus == {3}
-
-
-def test_own_write_to_a_sleeping_vcpu_is_read_in_the_next_cycle(node):
-    """Whether the vCPU runs or not."""
-    node.start(vcpus=1, specs=HALF, cpuset="0-1")
-    node.see()
-
-    Loop(node.sensor, node.writer).cycle()
-
-    assert node.see().vcpus[0].bandwidth is not None
-
-
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def counted(request, tmp_path, monkeypatch):
     """A fake node of either cgroup version, with an emulated guest of two counted vCPUs."""
@@ -344,8 +291,9 @@ def counted(request, tmp_path, monkeypatch):
 
 
 def test_sample_has_time_run_wait_and_instructions(counted):
-    """Of every requested vCPU, without a call to libvirt."""
-    counted.see()
+    """Of every requested vCPU; readings and the summary of what counts the vCPUs have them too."""
+    assert [v.counts for v in counted.see().vcpus] == [Counts(1000), Counts(2000)]
+    assert counted.sensor.counting() == {("tcg", ""): 2}
 
     samples = counted.sensor.sample(KEYS)
 
@@ -362,12 +310,6 @@ def test_cpu_time_of_a_sample_is_of_the_same_moment_as_its_instructions(counted,
     sample = counted.sensor.sample(KEYS)[KEYS[0]]
 
     assert (sample.run_ns, sample.wait_ns, sample.instructions) == (1700, 500, 3000)
-
-
-def test_readings_have_the_counts_too(counted):
-    """So has the summary of what counts the vCPUs."""
-    assert [v.counts for v in counted.see().vcpus] == [Counts(1000), Counts(2000)]
-    assert counted.sensor.counting() == {("tcg", ""): 2}
 
 
 def test_vcpu_that_is_gone_or_unknown_is_left_out(counted):

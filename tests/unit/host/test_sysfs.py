@@ -6,6 +6,7 @@ from amp_nova.exceptions import ConfigInvalid, TopologyUnknown
 from amp_nova.hardware.detect import classify
 from amp_nova.host.sysfs import online_mask, read_facts
 from tests import machines, trees
+from tests.fakehost import put
 
 CPUS = "sys/devices/system/cpu"
 KINDS = {
@@ -119,30 +120,23 @@ def test_frequencies_are_read_from_policies(tmp_path):
     trees.write(tmp_path, machines.bare_vm())
     for policy, related, khz in ((0, "0 1", 2_000_000), (2, "2 3 x", 3_000_000)):
         folder = tmp_path / CPUS / f"cpufreq/policy{policy}"
-        folder.mkdir(parents=True)
-        (folder / "related_cpus").write_text(related)
-        (folder / "cpuinfo_max_freq").write_text(str(khz))
+        put(folder / "related_cpus", related)
+        put(folder / "cpuinfo_max_freq", khz)
 
-    facts = read_facts(tmp_path)
+    found = [c.speeds.max_freq_khz for c in read_facts(tmp_path).cpus]
 
-    assert [c.speeds.max_freq_khz for c in facts.cpus] == [
-        2_000_000,
-        2_000_000,
-        3_000_000,
-        3_000_000,
-    ]
+    assert found == [2_000_000] * 2 + [3_000_000] * 2
 
 
 def test_midr_identifies_arm_cores(tmp_path):
     """MIDR overrides /proc/cpuinfo, which may be missing or made up for compatibility."""
     trees.write(tmp_path, machines.arm_four())
-    folder = tmp_path / CPUS / "cpu0/regs/identification"
-    folder.mkdir(parents=True)
+    midr = tmp_path / CPUS / "cpu0/regs/identification/midr_el1"
 
-    (folder / "midr_el1").write_text("0x00000000411fd4e0\n")
+    put(midr, "0x00000000411fd4e0")
     assert read_facts(tmp_path).cpus[0].model.part == 0xD4E
 
-    (folder / "midr_el1").write_text("garbage")
+    midr.write_text("garbage")
     facts = read_facts(tmp_path)
     assert facts.cpus[0].model.part == 0xD46
     assert "midr_el1 is ignored" in facts.warnings[0]

@@ -9,6 +9,7 @@ from amp_nova.guard.kernel import GONE, started
 from amp_nova.host import vcpu_threads
 from amp_nova.host.cgroups import mounts
 from amp_nova.host.counters.sources import Counters
+from amp_nova.host.vcpu_threads import VcpuThreads
 from amp_nova.model.bandwidth import Bandwidth
 from tests.fakehost import TIDS_FROM, FakeHost, descriptors, remove
 
@@ -49,11 +50,7 @@ def test_a_thread_cannot_hide_or_pose_as_another_vcpu_by_its_name(host):
 
     found = of(host)
 
-    assert {i: t.tid for i, t in found.by_index.items()} == {
-        0: host.tid(0),
-        1: hidden,
-        2: posing,
-    }
+    assert {i: t.tid for i, t in found.by_index.items()} == {0: host.tid(0), 1: hidden, 2: posing}
     assert found.groupless == frozenset()
 
 
@@ -136,20 +133,21 @@ def test_start_time_is_read_behind_any_name(host):
     assert started(str(host.root / "proc/4000")) == "4711"
 
 
-def test_unplugged_vcpu_is_gone_after_a_rescan(host):
-    """Its descriptors are closed."""
+@pytest.mark.parametrize("search", [VcpuThreads.rescan, VcpuThreads.follow])
+def test_vcpus_that_came_or_went_are_found(host, search):
+    """Descriptors of those that went are closed."""
     host.start(vcpus=1)
-    before = descriptors()
     found = of(host)
-    one = descriptors() - before
+    search(found)
+    before = descriptors()
+
     host.plug(NAME, 1)
-    found.rescan()
+    search(found)
+    assert list(found.by_index) == [0, 1]
     host.unplug(NAME, 1)
-
-    found.rescan()
-
+    search(found)
     assert list(found.by_index) == [0]
-    assert descriptors() == before + one
+    assert descriptors() == before
 
 
 def test_group_that_moved_is_followed(host):
@@ -197,18 +195,6 @@ def test_thread_that_ended_since_the_listing_is_passed_over(host, monkeypatch):
     monkeypatch.setattr(vcpu_threads.Path, "read_text", read_text)
 
     assert list(of(host).by_index) == [0]
-
-
-def test_threads_that_came_or_went_are_followed(host):
-    """``follow`` finds them, as ``rescan`` does."""
-    host.start(vcpus=1)
-    found = of(host)
-
-    found.follow()
-    host.plug(NAME, 1)
-    found.follow()
-
-    assert list(found.by_index) == [0, 1]
 
 
 def test_the_weight_is_that_of_the_whole_domain(tmp_path):

@@ -35,18 +35,15 @@ def apply(node, *changes, **weights):
     return node.writer.apply(Changes(changes, {resource(n): w for n, w in weights.items()}))
 
 
-def test_changes_are_made(node):
+def test_changes_are_made(running):
     """Once: the same limit again would refill the group and forgive its debt."""
-    node.start()
-    node.see()
+    assert apply(running, change(1, ON_3, Step(bandwidth=LIMIT))) == Outcome()
 
-    assert apply(node, change(1, ON_3, Step(bandwidth=LIMIT))) == Outcome()
-
-    assert node.host.limit(index=1) == "5000 20000"
-    assert node.see().vcpus[1].pcpus == {3}
-    written = list(node.kernel.written)
-    assert apply(node, change(1)) == Outcome()
-    assert node.kernel.written == written
+    assert running.host.limit(index=1) == "5000 20000"
+    assert running.see().vcpus[1].pcpus == {3}
+    written = list(running.kernel.written)
+    assert apply(running, change(1)) == Outcome()
+    assert running.kernel.written == written
 
 
 def test_weight_is_set_before_the_limits(node):
@@ -97,14 +94,12 @@ def test_refusal_by_the_kernel_is_counted_and_reported(node, code, reason):
     assert node.see().vcpus[1].pcpus == {3}
 
 
-def test_what_reads_back_otherwise_is_refused(node):
+def test_what_reads_back_otherwise_is_refused(running):
     """A kernel that accepts the write and does something else is noticed."""
-    node.start()
-    node.see()
-    node.kernel.twist = {"cpu.max": "9000 20000\n", "cpu.cfs_quota_us": "9000\n"}
-    node.kernel.twist |= {"cpu.weight": "70\n", "cpu.shares": "70\n"}
+    running.kernel.twist = {"cpu.max": "9000 20000\n", "cpu.cfs_quota_us": "9000\n"}
+    running.kernel.twist |= {"cpu.weight": "70\n", "cpu.shares": "70\n"}
 
-    outcome = apply(node, change(), **{NAME: 10})
+    outcome = apply(running, change(), **{NAME: 10})
 
     limit, weight = outcome.failures[R, 0], outcome.weight_failures[R]
     assert {limit.reason, weight.reason} == {"refused"}
@@ -130,7 +125,7 @@ def test_what_is_gone_or_unknown_is_no_failure(node):
     assert [v.index for v in node.see().vcpus] == [0, 1]
 
 
-def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, monkeypatch):
+def test_limit_that_replaces_another_one_is_written_as_a_period_begins(running, monkeypatch):
     """The steps before it are made at once, like a first limit, and the steps after it follow."""
     waits = []
 
@@ -148,51 +143,43 @@ def test_limit_that_replaces_another_one_is_written_as_a_period_begins(node, mon
         CgroupBackend, "take", lambda _self, _key, _thread, step: steps.append(step)
     )
     monkeypatch.setattr(f"{WRITER}._check", lambda _thread, _step: None)
-    node.start()
-    node.see()
-    node.sensor.thread((R, 1)).group.set_bandwidth(LIMIT)
+    running.sensor.thread((R, 1)).group.set_bandwidth(LIMIT)
     first, less, on_2 = Step(bandwidth=LIMIT), Step(bandwidth=LESS), Step(frozenset({2}))
 
-    assert apply(node, change(0, first), change(1, ON_3, less, on_2)) == Outcome()
+    assert apply(running, change(0, first), change(1, ON_3, less, on_2)) == Outcome()
 
     assert waits == [{(R, 1): ("vcpu1", [first, ON_3])}]
     assert steps == [less, on_2]
 
 
 @pytest.mark.parametrize("steps", [(Step(),), (ON_3,)], ids=["no limit", "affinity"])
-def test_other_changes_of_a_limited_vcpu_do_not_wait(node, monkeypatch, steps):
+def test_other_changes_of_a_limited_vcpu_do_not_wait(running, monkeypatch, steps):
     """A limit that is removed gives nothing away that the vCPU would not get anyway."""
     waits = []
     monkeypatch.setattr(f"{WRITER}.at_period_start", lambda groups, _act: waits.append(groups))
-    node.start()
-    node.see()
-    apply(node, change())
+    apply(running, change())
 
-    assert apply(node, change(0, *steps)) == Outcome()
+    assert apply(running, change(0, *steps)) == Outcome()
 
     assert waits == [{}, {}]
-    assert node.kernel.writes > 0
+    assert running.kernel.writes > 0
 
 
-def test_vcpu_that_ends_while_others_wait_for_a_period_is_no_failure(node):
+def test_vcpu_that_ends_while_others_wait_for_a_period_is_no_failure(running):
     """The others, which wait for their period to begin, get their new limit."""
-    node.start()
-    node.see()
-    apply(node, change(0), change(1))
-    node.host.unplug(NAME, 0)
+    apply(running, change(0), change(1))
+    running.host.unplug(NAME, 0)
     less = Step(bandwidth=LESS)
 
-    assert apply(node, change(0, less), change(1, less)) == Outcome()
-    assert node.host.limit(index=1) == "4000 20000"
+    assert apply(running, change(0, less), change(1, less)) == Outcome()
+    assert running.host.limit(index=1) == "4000 20000"
 
 
-def test_narrower_affinity_than_written_is_a_failure(node):
+def test_narrower_affinity_than_written_is_a_failure(running):
     """The kernel silently cuts a mask to the cpuset."""
-    node.start()
-    node.see()
-    node.kernel.pcpus = frozenset({2})
+    running.kernel.pcpus = frozenset({2})
 
-    failures = apply(node, change(0, Step(pcpus=frozenset({2, 3})))).failures
+    failures = apply(running, change(0, Step(pcpus=frozenset({2, 3})))).failures
 
     assert failures[R, 0].message == (
         "vCPU 0: the kernel keeps it on pCPUs [2] instead of [2, 3]: "
@@ -200,14 +187,12 @@ def test_narrower_affinity_than_written_is_a_failure(node):
     )
 
 
-def test_later_steps_of_a_failed_change_are_not_made(node):
+def test_later_steps_of_a_failed_change_are_not_made(running):
     """Their order never grants more than is booked, so none of them may be skipped."""
-    node.start()
-    node.see()
-    node.kernel.refuse = {"affinity": errno.EINVAL}
+    running.kernel.refuse = {"affinity": errno.EINVAL}
 
-    assert (R, 0) in apply(node, change(0, ON_3, Step(bandwidth=LIMIT))).failures
-    assert node.kernel.written == []
+    assert (R, 0) in apply(running, change(0, ON_3, Step(bandwidth=LIMIT))).failures
+    assert running.kernel.written == []
 
 
 def test_paused_instance_is_not_written(node):
@@ -220,11 +205,8 @@ def test_paused_instance_is_not_written(node):
 
     outcome = apply(node, change(0, *steps, name="web"), change(1, name="other"), web=10)
 
-    failures = {**outcome.failures, **outcome.weight_failures}
-    assert failures.keys() == {(resource("web"), 0), resource("web")}
-    assert {(f.reason, f.message) for f in failures.values()} == {
-        ("paused", "paused by an operator")
-    }
+    failure = Failure("paused", "paused by an operator")
+    assert outcome == Outcome({(resource("web"), 0): failure}, {resource("web"): failure})
     assert node.host.limit("web").split()[0] in ("max", "-1")
     assert node.see("web").vcpus[0].pcpus == frozenset(range(8))
     assert node.see("web").cpu_weight == 100
@@ -276,23 +258,19 @@ def test_nothing_is_written_once_the_lease_is_lost(node, writes, limit):
     limits = [node.host.limit(index=i) == "5000 20000" for i in (0, 1)]
     assert sum(places) + sum(limits) == writes
     assert (node.kernel.writes == before) == (writes == 0)
-    assert {f.reason for f in outcome.failures.values()} == {"lease"}
-    assert {f.message for f in outcome.failures.values()} == {
-        f"{LOST}: until the agent takes a new one, only the guard writes"
-    }
+    said = f"{LOST}: until the agent takes a new one, only the guard writes"
+    assert set(outcome.failures.values()) == {Failure("lease", said)}
 
 
-def test_nothing_is_throttled_once_the_lease_is_lost(node):
+def test_nothing_is_throttled_once_the_lease_is_lost(running):
     """The fast loop writes between cycles."""
-    node.start()
-    node.see()
-    fenced(node, 1)
+    fenced(running, 1)
 
-    failures = node.writer.throttle({(R, 0): LIMIT, (R, 1): LIMIT})
+    failures = running.writer.throttle({(R, 0): LIMIT, (R, 1): LIMIT})
 
     assert {key: f.reason for key, f in failures.items()} == {(R, 1): "lease"}
-    assert node.host.limit(index=0) == "5000 20000"
-    assert node.host.limit(index=1).split()[0] in ("max", "-1")
+    assert running.host.limit(index=0) == "5000 20000"
+    assert running.host.limit(index=1).split()[0] in ("max", "-1")
 
 
 def test_apply_takes_the_lock(node):
@@ -309,13 +287,10 @@ def test_apply_takes_the_lock(node):
     assert 0 == began < between == after < end == node.kernel.writes
 
 
-def test_apply_without_changes_does_not_take_the_lock(node):
+def test_apply_without_changes_does_not_take_the_lock(running):
     """A cycle in the steady state does not wait for other processes."""
-    node.start()
-    node.see()
-
-    assert apply(node) == Outcome()
-    assert node.lock.taken == []
+    assert apply(running) == Outcome()
+    assert running.lock.taken == []
 
 
 def test_apply_waits_for_the_process_that_holds_the_lock(tmp_path, monkeypatch):
@@ -344,98 +319,89 @@ def test_apply_waits_for_the_process_that_holds_the_lock(tmp_path, monkeypatch):
     assert node.host.limit() == "5000 20000"
 
 
-def test_throttle_writes_nothing_while_another_process_holds_the_lock(node):
+def test_throttle_writes_nothing_while_another_process_holds_the_lock(running):
     """Every vCPU has a failure. The next attempt takes the lock without waiting."""
-    node.start()
-    node.see()
-    node.lock.elsewhere = True
+    running.lock.elsewhere = True
     keys = [(R, 0), (R, 1)]
 
-    failures = node.writer.throttle(dict.fromkeys(keys, LIMIT))
+    failures = running.writer.throttle(dict.fromkeys(keys, LIMIT))
 
     assert list(failures) == keys
     assert {f.reason for f in failures.values()} == {"locked"}
-    assert node.kernel.writes == 0
-    node.lock.elsewhere = False
-    node.lock.taken.clear()
-    assert node.writer.throttle(dict.fromkeys(keys, LIMIT)) == {}
-    assert node.host.limit(index=1) == "5000 20000"
-    assert node.lock.taken == [(False, 0, node.kernel.writes)]
+    assert running.kernel.writes == 0
+    running.lock.elsewhere = False
+    running.lock.taken.clear()
+    assert running.writer.throttle(dict.fromkeys(keys, LIMIT)) == {}
+    assert running.host.limit(index=1) == "5000 20000"
+    assert running.lock.taken == [(False, 0, running.kernel.writes)]
 
 
 @pytest.mark.parametrize("step", [ON_3, Step(bandwidth=LIMIT)], ids=["affinity", "limit"])
 @pytest.mark.fault("thread id recycled", "the process that has it now is not written to")
-def test_thread_whose_id_was_reused_is_not_written(node, step):
+def test_thread_whose_id_was_reused_is_not_written(running, step):
     """Its start time changed: it is another thread, which is no failure; the others are written."""
-    node.start()
-    node.see()
-    node.host.reuse(0)
+    running.host.reuse(0)
 
-    assert apply(node, change(0, step), change(1, step)) == Outcome()
+    assert apply(running, change(0, step), change(1, step)) == Outcome()
 
-    assert node.kernel.affinity[node.host.tid(0)] == set(range(8))
-    assert node.host.limit().split()[0] in ("max", "-1")
-    made = node.see().vcpus[-1]
+    assert running.kernel.affinity[running.host.tid(0)] == set(range(8))
+    assert running.host.limit().split()[0] in ("max", "-1")
+    made = running.see().vcpus[-1]
     assert (made.index, made.bandwidth == LIMIT, made.pcpus == {3}) == (
-        1,
-        step.bandwidth is not None,
-        step.pcpus is not None,
-    )
+        1, step.bandwidth is not None, step.pcpus is not None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("more", [(), (Step(bandwidth=LIMIT),)], ids=["last", "first of two"])
-def test_thread_that_is_replaced_during_a_write_is_gone(node, monkeypatch, more):
+def test_thread_that_is_replaced_during_a_write_is_gone(running, monkeypatch, more):
     """The target is verified after each write, too: nothing more is written to it."""
-    node.start()
-    node.see()
-    real = node.kernel.set
+    real = running.kernel.set
 
     def replaced(tid, pcpus):
         real(tid, pcpus)
-        node.host.reuse(0)
+        running.host.reuse(0)
 
     monkeypatch.setattr(os, "sched_setaffinity", replaced)
 
-    assert apply(node, change(0, ON_3, *more)) == Outcome()
+    assert apply(running, change(0, ON_3, *more)) == Outcome()
 
-    assert node.kernel.written == []
-    assert node.sensor.thread((R, 0)) is None
+    assert running.kernel.written == []
+    assert running.sensor.thread((R, 0)) is None
 
 
-def test_release_leaves_nothing(node):
-    """No limit, every pCPU that libvirt allows, and the default weight."""
+@pytest.fixture
+def booked(node):
+    """A node with an instance that has its limit and its place."""
     node.start(specs=HALF, cpuset="0-3")
     Loop(node.sensor, node.writer).cycle()
-    assert node.see().vcpus[0].pcpus == {0, 1}
-
-    assert node.release() == ()
-    assert [(v.bandwidth, v.pcpus) for v in node.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
-    assert node.see().cpu_weight == 100
+    return node
 
 
-def test_release_works_on_paused_instances_under_the_callers_lock(node):
-    """The command pauses an instance before it releases it, and has taken the lock itself."""
-    node.start(specs=HALF, cpuset="0-3")
-    Loop(node.sensor, node.writer).cycle()
-    node.paused[R] = "released"
-    locks = list(node.lock.taken)
+@pytest.mark.parametrize("pauses", [{}, {R: "released"}], ids=["running", "paused"])
+def test_release_leaves_nothing(booked, pauses):
+    """No limit, every pCPU that libvirt allows, the default weight, and no lock taken.
 
-    assert node.release() == ()
-    assert node.see().vcpus[0].bandwidth is None
-    assert node.lock.taken == locks
+    The command pauses an instance before it releases it, and has taken the lock itself.
+    """
+    assert booked.see().vcpus[0].pcpus == {0, 1}
+    booked.paused.update(pauses)
+    locks = list(booked.lock.taken)
+
+    assert booked.release() == ()
+    assert [(v.bandwidth, v.pcpus) for v in booked.see().vcpus] == [(None, {0, 1, 2, 3})] * 2
+    assert booked.see().cpu_weight == 100
+    assert booked.lock.taken == locks
 
 
-def test_release_reports_what_is_left(node):
+def test_release_reports_what_is_left(booked):
     """A sentence for each that names the domain; everything else is restored."""
-    node.start(specs=HALF, cpuset="0-3")
-    Loop(node.sensor, node.writer).cycle()
-    node.kernel.refuse = dict.fromkeys(("affinity", node.host.weight().name), errno.EROFS)
+    booked.kernel.refuse = dict.fromkeys(("affinity", booked.host.weight().name), errno.EROFS)
 
-    assert node.release() == tuple(
+    assert booked.release() == tuple(
         f"{NAME}: {what} cannot be changed: Read-only file system"
         for what in ("vCPU 0", "vCPU 1", "its CPU weight")
     )
-    assert [v.bandwidth for v in node.see().vcpus] == [None, None]
+    assert [v.bandwidth for v in booked.see().vcpus] == [None, None]
 
 
 def test_unreadable_instance_is_left_over(node):
@@ -453,8 +419,7 @@ def test_unreadable_instance_is_left_over(node):
 def test_release_leaves_what_amp_nova_never_sets(node):
     """A quota of the domain's definition, and an operator's weight."""
     node.start(cputune="<quota>50000</quota><period>100000</period>", cpuset="0-3")
-    quota = ("cpu.max", "50000 100000") if node.host.version == 2 else ("cpu.cfs_quota_us", 50000)
-    put(node.host.group(NAME, "vcpu0") / quota[0], quota[1])
+    node.host.set_limit(50000, 100000)
     put(node.host.weight(), {1: 3072, 2: 300}[node.host.version])
     node.see()
 

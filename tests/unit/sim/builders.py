@@ -1,6 +1,7 @@
 """Hosts and guests with defaults, for tests of the simulator."""
 
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
@@ -32,6 +33,11 @@ def guest(
     return Guest(
         name, parse(named, vcpus), Workload(phases or usual, work, barrier), named, start_on
     )
+
+
+def place(host, pcpu, name="vm"):
+    """Put the vCPU of a guest on a pCPU, as a policy would."""
+    host.apply(Changes((Change((name, 0), (Step(pcpus=frozenset({pcpu})),)),)))
 
 
 def scenario(*guests, duration_s=30.0, policy="none", seed=0, **host):

@@ -2,14 +2,13 @@
 
 import pytest
 
-from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
-from tests.unit.sim.builders import guest, topology
+from tests.unit.sim.builders import guest, place, topology
 
-FAST, SLOW = frozenset({0}), frozenset({1})
+FAST, SLOW = 0, 1
 
 
 def counts(host, name="vm"):
@@ -20,7 +19,7 @@ def counts(host, name="vm"):
 def ran(on, *, speed=2.0, coefficient=2.0, **more):
     """Counters after a second alone on these pCPUs."""
     host = SimHost(topology(coefficient=coefficient), [guest(speed=speed, **more)])
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=on),)),)))
+    place(host, on)
     host.advance(1.0)
     return counts(host)
 
@@ -74,9 +73,9 @@ def test_an_ipc_ratio_changes_instructions_only():
 def test_running_time_is_counted_by_core_type():
     """A quarter of a second on a fast core, the rest on a slow one."""
     host = SimHost(topology(), [guest()])
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=FAST),)),)))
+    place(host, FAST)
     host.advance(0.25)
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=SLOW),)),)))
+    place(host, SLOW)
     host.advance(1.0)
 
     assert host.meters("vm")[0].run_s == pytest.approx((0.75, 0.25))
@@ -84,12 +83,10 @@ def test_running_time_is_counted_by_core_type():
 
 def test_noise_affects_cycles_and_misses_and_depends_on_the_seed():
     """Instructions have none; equal seeds give equal noise."""
-    noisy = [
-        SimHost(topology(), [guest(speed=1.2)], counting=Counting(noise_ratio=0.1, seed=s))
-        for s in (1, 1, 2)
-    ]
     seen = []
-    for host in noisy:
+    for seed in (1, 1, 2):
+        noise = Counting(noise_ratio=0.1, seed=seed)
+        host = SimHost(topology(), [guest(speed=1.2)], counting=noise)
         host.advance(1.0)
         seen.append(counts(host))
 
@@ -110,17 +107,12 @@ def test_a_host_without_counters():
 def test_the_fast_loop_samples_and_throttles():
     """Samples equal the readings; a limit applies from the moment it is written."""
     host = SimHost(topology(), [guest()], reference_ips=1e9)
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=SLOW),)),)))
+    place(host, SLOW)
     host.advance(0.5)
     assert host.throttle({("vm", 0): Bandwidth(5_000, 20_000), ("gone", 0): Bandwidth(1, 1)}) == {}
     host.advance(1.5)
 
     (sample,) = host.sample([("vm", 0), ("vm", 7), ("gone", 0)]).values()
 
-    assert (sample.time_ns, sample.run_ns, sample.wait_ns) == (
-        1_500_000_000,
-        750_000_000,
-        750_000_000,
-    )
-    assert sample.instructions == 750_000_000
-    assert sample.instructions == counts(host).instructions
+    assert (sample.time_ns, sample.run_ns, sample.wait_ns) == (1_500_000_000, *[750_000_000] * 2)
+    assert sample.instructions == counts(host).instructions == 750_000_000

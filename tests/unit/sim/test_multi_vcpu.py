@@ -103,15 +103,21 @@ def test_hsp_ranks_by_the_speedup_of_the_whole_instance():
     assert each.vms["vm1"].fast_share < 0.05
 
 
+def seconds(host, policy, count):
+    """Seconds of a host under the agent's loop."""
+    loop = Loop(host, host, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
+    for second in range(1, count + 1):
+        loop.cycle()
+        host.advance(float(second))
+        yield second
+
+
 @pytest.mark.parametrize("policy", ["acfs", "eqp", "hsp", "prop-sp", "rr"])
 def test_the_vcpus_of_an_instance_take_turns(policy):
     """Six vCPUs share what their instance has of two fast cores, none of them is left out."""
     guests = [guest("more", 6, speed=2.4), guest("less", 6, speed=1.8)]
     host = SimHost(topology(fast=2, slow=10, coefficient=3.0), guests)
-    loop = Loop(host, host, Settings(), load_policy(policy), stopwatch=lambda: 0.0)
-    for second in range(1, 301):
-        loop.cycle()
-        host.advance(float(second))
+    list(seconds(host, policy, 300))
 
     fast_s = [meter.run_s[1] for meter in host.meters("more")]
     assert min(fast_s) > 40.0
@@ -123,10 +129,7 @@ def test_a_newcomer_is_owed_nothing(counted):
     """After 300 s without it an instance has an even share, not all of the fast core."""
     guests = guest("a"), guest("b"), guest("c")
     host = SimHost(topology(fast=1, slow=3), guests, counting=Counting(works=counted))
-    loop = Loop(host, host, Settings(), load_policy("acfs"), stopwatch=lambda: 0.0)
-    for second in range(1, 421):
-        loop.cycle()
-        host.advance(float(second))
+    for second in seconds(host, "acfs", 420):
         if second == 300:
             host.add(guest("new"))
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.plugins import load_policy
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.programs import percentile
@@ -14,7 +13,7 @@ from amp_nova.sim.scenarios.hosts import Machine
 from amp_nova.sim.scenarios.programs import Io, Lock, Requests
 from amp_nova.sim.scenarios.workload import Phase, Workload
 from amp_nova.sim.slots import run as slots
-from tests.unit.sim.builders import guest, scenario, topology
+from tests.unit.sim.builders import guest, place, scenario, topology
 
 BUSY = (Phase((1.0, 2.0)),)
 
@@ -55,9 +54,7 @@ def test_every_vcpu_has_its_own_speed_and_demand():
 def test_alone_the_serial_section_has_the_fast_core():
     """0.1 s of work at speed 2, then four vCPUs take turns on one fast and three slow cores."""
     made = differing(
-        Workload(BUSY, barrier_ref_s=(0.1, 0.1)),
-        Workload(BUSY, barrier_ref_s=(0.0, 0.1)),
-        vcpus=4,
+        Workload(BUSY, barrier_ref_s=(0.1, 0.1)), Workload(BUSY, barrier_ref_s=(0.0, 0.1)), vcpus=4
     )
     round_s = 0.1 / 2 + 0.1 / ((2 + 3) / 4)
 
@@ -69,10 +66,7 @@ def test_alone_the_serial_section_has_the_fast_core():
 
 def test_barriers_without_work_for_anybody_cost_no_time():
     """Two of three barriers are passed at once."""
-    made = differing(
-        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
-        Workload(BUSY, 5.0, (0.0, 0.0, 0.1)),
-    )
+    made = differing(Workload(BUSY, 5.0, (0.0, 0.0, 0.1)), Workload(BUSY, 5.0, (0.0, 0.0, 0.1)))
 
     assert outcome(made, 10.0).completion_s == pytest.approx(5.0)
 
@@ -112,9 +106,7 @@ def test_who_waits_at_a_barrier_sleeps_or_spins(spins, busy_s):
     After the last barrier nobody waits.
     """
     made = doing(2, work_ref_s=50.0, barrier_ref_s=0.1, spins=spins)
-    one = scenario(made, duration_s=100.0, policy="pinned")
-
-    found = run(one)
+    found = run(scenario(made, duration_s=100.0, policy="pinned"))
 
     assert found.vms["vm"].completion_s == pytest.approx(50.0)
     assert found.fast_idle_ratio == pytest.approx(1.0 - busy_s / 100.0)
@@ -122,17 +114,12 @@ def test_who_waits_at_a_barrier_sleeps_or_spins(spins, busy_s):
 
 def test_spinning_slot_by_slot():
     """A hypervisor's scheduler takes both for running: nothing changes."""
-    results = [
-        slots.run(
-            scenario(doing(2, barrier_ref_s=0.1, spins=spins), guest("b"), duration_s=20.0),
-            load_policy("credit"),
-        )
-        .vms["vm"]
-        .progress_refcores
-        for spins in (False, True)
-    ]
 
-    assert results[0] == pytest.approx(results[1], rel=0.02)
+    def progress(spins):
+        made = scenario(doing(2, barrier_ref_s=0.1, spins=spins), guest("b"), duration_s=20.0)
+        return slots.run(made, load_policy("credit")).vms["vm"].progress_refcores
+
+    assert progress(False) == pytest.approx(progress(True), rel=0.02)
 
 
 @pytest.mark.parametrize(("llc", "lost_s"), [([0, 1], 0.1), ([0, 0], 0.0)])
@@ -141,8 +128,7 @@ def test_a_move_to_another_cache_costs_its_refill(llc, lost_s):
     made = doing(working_set_bytes=1e9)
     host = SimHost(topology(fast=0, slow=2, llc=llc), (made,))
     for second in range(100):
-        step = Step(pcpus=frozenset({second % 2}))
-        host.apply(Changes((Change(("vm", 0), (step,)),)))
+        place(host, second % 2)
         host.advance(second + 1.0)
         if second == 0:
             first = host.meters("vm")[0].progress_ref_s
@@ -162,9 +148,8 @@ def test_a_refill_delays_the_end_of_work():
     )
     host.advance(1.0)
     here = host.observe().domains[0].vcpus[0].last_pcpu
-    host.apply(Changes((Change(("vm", 0), (Step(pcpus=frozenset({1 - here})),)),)))
-    other = Change(("other", 0), (Step(pcpus=frozenset({1 - here})),))
-    host.apply(Changes((other,)))
+    place(host, 1 - here)
+    place(host, 1 - here, "other")
     host.advance(100.0)
 
     # 1 s alone, then 0.5 s of refill and 4 s of work on half of a core.
@@ -173,17 +158,12 @@ def test_a_refill_delays_the_end_of_work():
 
 def test_what_a_policy_pays_for_moving():
     """Throughput falls by the refill at the speed of where each move goes, and by nothing else."""
-    sets = [
-        scenario(
-            doing(name="a", working_set_bytes=size),
-            doing(name="b", working_set_bytes=size),
-            duration_s=600.0,
-            policy="amp-fair",
-            llc=[0, 1],
-        )
-        for size in (0.0, 2e9)
-    ]
-    free, paid = (run(made) for made in sets)
+
+    def pays(size):
+        guests = (doing(name=name, working_set_bytes=size) for name in "ab")
+        return run(scenario(*guests, duration_s=600.0, policy="amp-fair", llc=[0, 1]))
+
+    free, paid = pays(0.0), pays(2e9)
 
     assert paid.cross_llc_migrations == free.cross_llc_migrations > 100
     # Two at a time change places, so half of the moves are to the fast core.
@@ -204,11 +184,7 @@ def test_time_per_byte(overlap, computing):
 
 def test_every_vcpu_has_a_line_of_its_own():
     """Two of three vCPUs transfer, at different speeds; the third computes."""
-    each = (
-        Workload(BUSY, io=Io(0.5e-9, 1e9)),
-        Workload(BUSY, io=Io(4e-9, 1e9)),
-        Workload(BUSY),
-    )
+    each = (Workload(BUSY, io=Io(0.5e-9, 1e9)), Workload(BUSY, io=Io(4e-9, 1e9)), Workload(BUSY))
     made = differing(*each)
 
     found = on_slow(made, 100.0)

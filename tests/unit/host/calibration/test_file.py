@@ -10,20 +10,6 @@ from amp_nova.host.calibration.file import check_writable, read, write
 from tests.calibrations import build, machine_files
 
 
-@pytest.fixture
-def root(tmp_path):
-    """The files of a machine."""
-    return machine_files(tmp_path / "root")
-
-
-@pytest.fixture
-def file(tmp_path, root):
-    """The calibration file of that machine."""
-    path = tmp_path / "calibration.json"
-    write(path, [build(root)])
-    return path
-
-
 def test_what_is_written_is_read_back(tmp_path, root):
     """The results and the provenance of every CPU model."""
     made = (build(root), build(machine_files(tmp_path / "other", model="Model B")))

@@ -9,6 +9,7 @@ from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
 from amp_nova.hardware.slices import Run
 from amp_nova.host.calibration import kernels
 from amp_nova.host.counters import perf
+from tests.fakehost import put
 from tests.perf_events import TASK_CLOCK
 
 
@@ -65,8 +66,7 @@ def test_a_pcpu_that_this_process_may_not_use_is_named():
 
 def test_an_idle_cgroup_beside_those_of_guests(tmp_path):
     """At the end the process is back in the root cgroup."""
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mounts").write_text("cgroup2 /tree cgroup2 rw 0 0\n")
+    put(tmp_path / "proc/self/mounts", "cgroup2 /tree cgroup2 rw 0 0")
     group = tmp_path / "tree" / kernels.IDLE_GROUP
     (tmp_path / "tree").mkdir()
 
@@ -79,8 +79,7 @@ def test_an_idle_cgroup_beside_those_of_guests(tmp_path):
 
 def test_without_a_cgroup_it_does_not_run_beside_guests(tmp_path):
     """It would compete with guests as an equal."""
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mounts").write_text("")
+    put(tmp_path / "proc/self/mounts", "", end="")
 
     with (
         pytest.raises(CalibrationInvalid, match=r"cannot give way to guests.*as root"),
@@ -112,10 +111,8 @@ def test_an_unknown_event_is_an_error():
 def test_each_core_type_has_its_own_counter(tmp_path):
     """On a hybrid machine the event is that of the pCPU's core type, elsewhere the plain one."""
     for name, cpus, number in (("cpu_core", "0-3", "4"), ("cpu_atom", "4-7", "10")):
-        folder = tmp_path / "sys/bus/event_source/devices" / name
-        folder.mkdir(parents=True)
-        (folder / "cpus").write_text(cpus + "\n")
-        (folder / "type").write_text(number + "\n")
+        put(tmp_path / f"sys/bus/event_source/devices/{name}/cpus", cpus)
+        put(tmp_path / f"sys/bus/event_source/devices/{name}/type", number)
 
     assert perf.event_of(2, str(tmp_path)).config == 4 << 32 | 1
     assert perf.event_of(5, str(tmp_path)).config == 10 << 32 | 1

@@ -10,41 +10,24 @@ from amp_nova.host.calibration.file import write
 from amp_nova.host.calibration.provenance import apply, machine
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.calibrations import NOW, build, machine_files, topology
-
-
-@pytest.fixture
-def root(tmp_path):
-    """The files of a machine."""
-    return machine_files(tmp_path / "root")
-
-
-@pytest.fixture
-def file(tmp_path, root):
-    """The calibration file of that machine."""
-    path = tmp_path / "calibration.json"
-    write(path, [build(root)])
-    return path
+from tests.fakehost import put
 
 
 def test_provenance_describes_the_machine(root):
     """CPU model, microcode, governor, turbo, SMT and kernel."""
     made = build(root).provenance
 
-    assert made.cpu_model == "Model A"
-    assert made.microcode == "0x1"
-    assert made.governor == "performance"
-    assert made.turbo == "off"
-    assert made.smt == "off"
-    assert made.kernel_release == "6.1.0"
+    assert (made.cpu_model, made.microcode, made.kernel_release) == ("Model A", "0x1", "6.1.0")
+    assert (made.governor, made.turbo, made.smt) == ("performance", "off", "off")
     assert made.date == "2026-11-21T00:00:00+00:00"
 
 
 def test_arm_has_a_cpu_model(tmp_path):
     """A CPU without a model name is named by all implementers and parts."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text(
+    put(
+        tmp_path / "proc/cpuinfo",
         "processor: 0\nCPU implementer: 0x41\nCPU part: 0xd0b\n\n"
-        "processor: 1\nCPU implementer: 0x41\nCPU part: 0xd05\n"
+        "processor: 1\nCPU implementer: 0x41\nCPU part: 0xd05",
     )
 
     assert machine(str(tmp_path))["cpu_model"] == "0x41 0xd05 + 0xd0b"
@@ -108,13 +91,11 @@ def test_a_host_uses_the_calibration_of_its_cpu_model(tmp_path, root):
     path, other = tmp_path / "c.json", machine_files(tmp_path / "other", model="Model B")
     write(path, [build(root), build(other, reference="other", foreign="host-a")])
 
-    assert apply(topology(), path, str(root), NOW).core_type("fast").coefficient == pytest.approx(2)
-    assert apply(topology(), path, str(other), NOW).core_type("fast").coefficient == pytest.approx(
-        4
-    )
-    (warning,) = apply(
-        topology(), path, str(machine_files(tmp_path / "third", model="Model C")), NOW
-    ).warnings
+    for host, coefficient in (root, 2), (other, 4):
+        found = apply(topology(), path, str(host), NOW)
+        assert found.core_type("fast").coefficient == pytest.approx(coefficient)
+    third = machine_files(tmp_path / "third", model="Model C")
+    (warning,) = apply(topology(), path, str(third), NOW).warnings
     assert "on CPU model 'Model A', 'Model B', but this is 'Model C'" in warning
 
 

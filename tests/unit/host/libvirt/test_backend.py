@@ -10,7 +10,8 @@ from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse  # noqa:
 from amp_nova.host.writer import Conditions, Writer  # noqa: E402
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome  # noqa: E402
 from amp_nova.model.bandwidth import Bandwidth, Step  # noqa: E402
-from tests.fakehost import FakeLibvirt, Node, limit, nova_xml, put, resource  # noqa: E402
+from tests import fakehost  # noqa: E402
+from tests.fakehost import FakeLibvirt, Node, nova_xml, put, resource  # noqa: E402
 
 NAME = "instance-00000001"
 R = resource(NAME)
@@ -33,16 +34,11 @@ class FakeHandle:
         if "cpu_shares" in tunables:
             put(self.node.host.weight(), tunables["cpu_shares"])
         for folder in self.node.host.group(NAME, "emulator").parent.glob("vcpu*"):
-            quota, period = limit(folder)
+            quota, period = fakehost.limit(folder)
             period = tunables.get("vcpu_period", period)
             quota = tunables.get("vcpu_quota", quota)
-            unlimited = "max" if self.node.host.version == 2 else -1
-            quota = unlimited if quota == -1 else quota
-            if self.node.host.version == 2:
-                put(folder / "cpu.max", f"{quota} {period}")
-            else:
-                put(folder / "cpu.cfs_quota_us", quota)
-                put(folder / "cpu.cfs_period_us", period)
+            quota = "max" if quota == -1 else quota
+            fakehost.put_limit(folder, self.node.host.version, quota, period)
 
     def pinVcpuFlags(self, index, cpumap, flags):  # noqa: N802  # libvirt's name
         """The thread may run on these."""
@@ -111,37 +107,31 @@ def apply(node, *changes, weight=None):
     return node.writer.apply(Changes(made, {} if weight is None else {R: weight}))
 
 
-def test_changes_are_made_and_marked_first(node):
+def test_changes_are_made_and_marked_first(running):
     """The CPU weight, a pin and a limit."""
-    node.start()
-    node.see()
-
-    assert apply(node, (0, ON_3, Step(bandwidth=LIMIT)), weight=1000) == Outcome()
+    assert apply(running, (0, ON_3, Step(bandwidth=LIMIT)), weight=1000) == Outcome()
 
     pins = {0: Pin(frozenset({3}), None)}
-    assert node.libvirt.handle.calls == [
+    assert running.libvirt.handle.calls == [
         ("mark", Mark(shares=True)),
-        ("tune", {"cpu_shares": {1: 10240, 2: 1000}[node.host.version]}),
+        ("tune", {"cpu_shares": {1: 10240, 2: 1000}[running.host.version]}),
         ("mark", Mark(shares=True, pins=pins)),
         ("pin", (0, (False, False, False, True))),
         ("mark", Mark(quota=True, shares=True, pins=pins)),
         ("tune", {"vcpu_period": 20000, "vcpu_quota": 5000}),
     ]
-    assert node.see().vcpus[0].bandwidth == LIMIT
-    assert node.see().vcpus[0].pcpus == {3}
-    assert node.see().cpu_weight == 1000
-    assert not node.kernel.written  # nothing but libvirt writes
+    assert running.see().vcpus[0].bandwidth == LIMIT
+    assert running.see().vcpus[0].pcpus == {3}
+    assert running.see().cpu_weight == 1000
+    assert not running.kernel.written  # nothing but libvirt writes
 
 
-def test_one_call_limits_all_vcpus(node):
+def test_one_call_limits_all_vcpus(running):
     """The second vCPU has the limit already."""
-    node.start()
-    node.see()
+    assert apply(running, (0, Step(bandwidth=LIMIT)), (1, Step(bandwidth=LIMIT))) == Outcome()
 
-    assert apply(node, (0, Step(bandwidth=LIMIT)), (1, Step(bandwidth=LIMIT))) == Outcome()
-
-    assert len(node.libvirt.handle.made("tune")) == 1
-    assert [v.bandwidth for v in node.see().vcpus] == [LIMIT, LIMIT]
+    assert len(running.libvirt.handle.made("tune")) == 1
+    assert [v.bandwidth for v in running.see().vcpus] == [LIMIT, LIMIT]
 
 
 @pytest.mark.parametrize(
@@ -154,17 +144,15 @@ def test_one_call_limits_all_vcpus(node):
         (Bandwidth(5000, 20000), None, ["vcpu_quota", "vcpu_period"]),
     ],
 )
-def test_limits_pass_by_the_lower_ratio(node, now, to, order):
+def test_limits_pass_by_the_lower_ratio(running, now, to, order):
     """libvirt writes the tunables one by one; an unchanged period is not written again."""
-    node.start()
-    node.see()
-    apply(node, (0, Step(bandwidth=now)))
+    apply(running, (0, Step(bandwidth=now)))
 
-    assert apply(node, (0, Step(bandwidth=to))) == Outcome()
+    assert apply(running, (0, Step(bandwidth=to))) == Outcome()
 
-    tunables = node.libvirt.handle.made("tune")[-1]
+    tunables = running.libvirt.handle.made("tune")[-1]
     assert list(tunables) == order
-    assert node.see().vcpus[0].bandwidth == to
+    assert running.see().vcpus[0].bandwidth == to
 
 
 def test_shares_of_the_definition_stay(node):
@@ -217,13 +205,11 @@ def test_a_later_agent_goes_by_the_mark(node):
     assert node.libvirt.handle.made("pin") == [(0, (True,) * 4)]
 
 
-def test_a_refusal_of_libvirt_is_a_failure(node):
+def test_a_refusal_of_libvirt_is_a_failure(running):
     """In libvirt's words, counted apart."""
-    node.start()
-    node.see()
-    node.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
+    running.libvirt.handle.error = HypervisorUnavailable("libvirt at test: access denied")
 
-    outcome = apply(node, (0, Step(bandwidth=LIMIT)), weight=10)
+    outcome = apply(running, (0, Step(bandwidth=LIMIT)), weight=10)
 
     said = "cannot be changed: libvirt at test: access denied"
     assert outcome == Outcome(
@@ -232,13 +218,11 @@ def test_a_refusal_of_libvirt_is_a_failure(node):
     )
 
 
-def test_what_reads_back_otherwise_is_a_failure(node, monkeypatch):
+def test_what_reads_back_otherwise_is_a_failure(running, monkeypatch):
     """libvirt said yes, and the kernel has something else."""
-    node.start()
-    node.see()
     monkeypatch.setattr(FakeHandle, "setSchedulerParametersFlags", lambda *_: None)
 
-    outcome = apply(node, (0, Step(bandwidth=LIMIT)), weight=10)
+    outcome = apply(running, (0, Step(bandwidth=LIMIT)), weight=10)
 
     limit, weight = outcome.failures[R, 0], outcome.weight_failures[R]
     assert {limit.reason, weight.reason} == {"refused"}
@@ -249,8 +233,7 @@ def test_what_reads_back_otherwise_is_a_failure(node, monkeypatch):
 def test_a_burst_is_reported(node):
     """libvirt 9 has no tunable for it, so nothing can end it."""
     node.start()
-    burst = "cpu.max.burst" if node.host.version == 2 else "cpu.cfs_burst_us"
-    put(node.host.group(NAME, "vcpu0") / burst, 2000)
+    put(node.host.burst(), 2000)
     node.see()
 
     failure = apply(node, (0, Step(bandwidth=LIMIT))).failures[R, 0]
@@ -258,29 +241,24 @@ def test_a_burst_is_reported(node):
     assert failure.message == "vCPU 0: it has a burst of 2000 us, which libvirt cannot end"
 
 
-def test_a_second_weight_is_marked_once(node):
+def test_a_second_weight_is_marked_once(running):
     """The mark says that the shares of the definition are amp-nova's, whatever they are."""
-    node.start()
-    node.see()
+    assert apply(running, weight=10) == apply(running, weight=1000) == Outcome()
 
-    assert apply(node, weight=10) == apply(node, weight=1000) == Outcome()
-
-    assert node.libvirt.handle.made("mark") == [Mark(shares=True)]
-    assert len(node.libvirt.handle.made("tune")) == 2
+    assert running.libvirt.handle.made("mark") == [Mark(shares=True)]
+    assert len(running.libvirt.handle.made("tune")) == 2
 
 
-def test_a_change_that_libvirt_makes_late_stays_marked(node, monkeypatch):
+def test_a_change_that_libvirt_makes_late_stays_marked(running, monkeypatch):
     """Its caller stopped waiting and takes it for failed, but the limit is in force."""
-    node.start()
-    node.see()
 
     def late(_uuid, write, _told):
-        write(node.libvirt.handle)
+        write(running.libvirt.handle)
         raise HypervisorUnavailable("libvirt has not answered yet")
 
     with monkeypatch.context() as slow:
-        slow.setattr(node.libvirt, "change", late)
-        assert apply(node, (0, Step(bandwidth=LIMIT))).failures
+        slow.setattr(running.libvirt, "change", late)
+        assert apply(running, (0, Step(bandwidth=LIMIT))).failures
 
-    assert apply(node, weight=10) == Outcome()
-    assert node.libvirt.handle.made("mark")[-1] == Mark(quota=True, shares=True)
+    assert apply(running, weight=10) == Outcome()
+    assert running.libvirt.handle.made("mark")[-1] == Mark(quota=True, shares=True)

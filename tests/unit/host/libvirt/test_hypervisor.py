@@ -37,15 +37,12 @@ class FakeDomain:
         self.reads = 0
 
     def name(self):
-        """As in libvirt."""
         return self._name
 
     def UUIDString(self):  # noqa: N802  # libvirt's name
-        """As in libvirt."""
         return resource(self._name)
 
     def ID(self):  # noqa: N802  # libvirt's name
-        """As in libvirt."""
         return self.number
 
     def XMLDesc(self, _flags):  # noqa: N802  # libvirt's name
@@ -70,13 +67,17 @@ class FakeLibvirtd:
         self.alive = True
 
     def open(self, _uri):
-        """Connect."""
         if self.opening:
             self.opening.wait(30)
         if self.error:
             raise self.error
         self.connections.append(FakeConnection(self))
         return self.connections[-1]
+
+    def change(self, domain, answer):
+        """The definition of a domain is another one, as an event tells."""
+        domain.answer = answer
+        self.connections[0].on_event(None, domain, 1, 2, None)
 
 
 class FakeConnection:
@@ -90,11 +91,9 @@ class FakeConnection:
         raise libvirt.libvirtError("this function is not supported")
 
     def registerCloseCallback(self, callback, _opaque):  # noqa: N802  # libvirt's name
-        """Remember the callback."""
         self.on_close = callback
 
     def domainEventRegisterAny(self, _domain, event, callback, _opaque):  # noqa: N802
-        """Remember the callback."""
         if event == libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED:
             raise libvirt.libvirtError("unknown event")
         self.on_event = callback
@@ -108,11 +107,9 @@ class FakeConnection:
         return list(self.daemon.domains)
 
     def isAlive(self):  # noqa: N802  # libvirt's name
-        """Whether the connection is open."""
         return self.daemon.alive
 
     def close(self):
-        """Note that it was closed."""
         self.closed = True
 
 
@@ -128,14 +125,25 @@ def daemon(monkeypatch):
             domain.answer.set()
 
 
+def connected(**more):
+    """A hypervisor of the fake libvirtd, whose domains are known."""
+    found = Hypervisor("fake", **more)
+    found.domains()
+    return found
+
+
 def known(found):
     """Sorted names of its domains."""
     return sorted(xml.domain.name for xml in found.domains().values())
 
 
-def test_steady_cycles_make_no_call():
-    """Real libvirt without a daemon: the test driver's one domain is read once."""
-    found = Hypervisor(TEST, resync_s=60)
+@pytest.mark.parametrize(("resync_s", "more"), [(60, 0), (0.0, 100)], ids=["steady", "listing"])
+def test_steady_cycles_make_no_call(resync_s, more):
+    """Real libvirt without a daemon: the test driver's one domain is read once.
+
+    A periodic listing, which finds lost events, is a single call if nothing has changed.
+    """
+    found = Hypervisor(TEST, resync_s=resync_s)
     (xml,) = found.domains().values()
     assert (xml.domain.name, xml.domain.vcpus, xml.domain.specs) == ("test", 2, {})
     assert found.available
@@ -144,19 +152,7 @@ def test_steady_cycles_make_no_call():
     for _ in range(100):
         found.domains()
 
-    assert found.calls == calls
-    found.close()
-
-
-def test_a_periodic_listing_finds_lost_events():
-    """It costs a single call if nothing changed."""
-    found = Hypervisor(TEST, resync_s=0.0)
-    found.domains()
-    calls = found.calls
-
-    found.domains()
-
-    assert found.calls == calls + 1
+    assert found.calls == calls + more
     found.close()
 
 
@@ -240,8 +236,7 @@ def test_domain_that_hangs_costs_its_deadline_once(daemon):
 
 def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
     """It delays a cycle or two; the known domains stay known."""
-    found = Hypervisor("fake", timeout_s=SHORT_S, resync_s=0.0)
-    found.domains()
+    found = connected(timeout_s=SHORT_S, resync_s=0.0)
     daemon.listing = daemon.opening = released = threading.Event()
     found.domains()
     found.domains()
@@ -264,10 +259,8 @@ def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
     before = found.domains()
     found.limit_wait(SHORT_S)
     released = threading.Event()
-    for domain in daemon.domains[:10]:
-        domain.answer = released
     for domain in daemon.domains:
-        daemon.connections[0].on_event(None, domain, 1, 2, None)
+        daemon.change(domain, released if domain in daemon.domains[:10] else domain.answer)
 
     began = time.monotonic()
     for _ in range(3):
@@ -275,16 +268,14 @@ def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
     assert time.monotonic() - began < 10 * SHORT_S
     assert found.available
     for domain in daemon.domains[10:]:
-        domain.answer = nova_xml(domain.name(), vcpus=7)
-        daemon.connections[0].on_event(None, domain, 1, 2, None)
+        daemon.change(domain, nova_xml(domain.name(), vcpus=7))
     until(lambda: sum(x.domain.vcpus == 7 for x in found.domains().values()) == 12, "the others")
     released.set()
 
 
 def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
     """Its answer is taken by a later cycle; no call is made twice."""
-    found = Hypervisor("fake", timeout_s=30, resync_s=0.0)
-    found.domains()
+    found = connected(timeout_s=30, resync_s=0.0)
     found.limit_wait(SHORT_S)
     daemon.listing = released = threading.Event()
     daemon.domains.append(FakeDomain("three", 3))
@@ -301,14 +292,12 @@ def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
 
 def test_an_event_during_a_slow_answer_is_not_lost(daemon):
     """The answer may be older than the event, so the definition is read once more."""
-    found = Hypervisor("fake", timeout_s=30, resync_s=60)
-    found.domains()
+    found = connected(timeout_s=30, resync_s=60)
     found.limit_wait(SHORT_S)
-    daemon.domains[0].answer = released = threading.Event()
-    daemon.connections[0].on_event(None, daemon.domains[0], 1, 2, None)
+    released = threading.Event()
+    daemon.change(daemon.domains[0], released)
     found.domains()
-    daemon.domains[0].answer = nova_xml("one", vcpus=5)
-    daemon.connections[0].on_event(None, daemon.domains[0], 1, 2, None)
+    daemon.change(daemon.domains[0], nova_xml("one", vcpus=5))
     released.set()
 
     until(lambda: found.domains()[resource("one")].domain.vcpus == 5, "the second answer")
@@ -335,8 +324,7 @@ def test_definition_that_became_malformed_keeps_the_booking(daemon):
     """What the flavor booked is known from before, and must not be offered to others."""
     one = daemon.domains[0]
     one.answer = nova_xml("one", specs={"amp:pref_core": "0.5"})
-    found = Hypervisor("fake", resync_s=0.0)
-    found.domains()
+    found = connected(resync_s=0.0)
     one.answer, one.number = "<domain>", 3
 
     domain = found.domains()[resource("one")].domain
@@ -347,8 +335,7 @@ def test_definition_that_became_malformed_keeps_the_booking(daemon):
 
 def test_restarted_domain_is_read_again(daemon):
     """A new number means a new incarnation, whose definition may differ."""
-    found = Hypervisor("fake", resync_s=0.0)
-    found.domains()
+    found = connected(resync_s=0.0)
     daemon.domains[0].number = 9
     daemon.domains[0].answer = nova_xml("one", vcpus=4)
 
@@ -358,8 +345,7 @@ def test_restarted_domain_is_read_again(daemon):
 
 def test_restart_of_libvirtd_is_survived(daemon):
     """Known domains stay known while libvirt is away; then the agent reconnects."""
-    found = Hypervisor("fake", resync_s=60)
-    found.domains()
+    found = connected(resync_s=60)
     daemon.error = libvirt.libvirtError("Failed to connect socket")
     daemon.connections[0].on_close(daemon.connections[0], 1, None)
 
@@ -374,8 +360,7 @@ def test_restart_of_libvirtd_is_survived(daemon):
 
 def test_error_on_a_broken_connection_reconnects(daemon):
     """Even if libvirt did not report that it broke."""
-    found = Hypervisor("fake", resync_s=0.0)
-    found.domains()
+    found = connected(resync_s=0.0)
     daemon.error, daemon.alive = libvirt.libvirtError("client socket is closed"), False
     found.domains()
     daemon.error, daemon.alive = None, True
@@ -386,8 +371,7 @@ def test_error_on_a_broken_connection_reconnects(daemon):
 
 def test_late_close_of_an_old_connection_is_ignored(daemon):
     """Only the connection in use matters."""
-    found = Hypervisor("fake", resync_s=0.0)
-    found.domains()
+    found = connected(resync_s=0.0)
     first = daemon.connections[0]
     first.on_close(first, 1, None)
     found.domains()
@@ -429,9 +413,7 @@ def writable(daemon, monkeypatch, **more):
     """A hypervisor whose connection may write; its domains are known."""
     monkeypatch.setattr(libvirt, "open", daemon.open)
     monkeypatch.setattr(libvirt, "openReadOnly", None)
-    found = Hypervisor("fake", resync_s=60, writable=True, **more)
-    found.domains()
-    return found
+    return connected(resync_s=60, writable=True, **more)
 
 
 def test_an_event_of_an_own_change_is_no_news(daemon, monkeypatch):

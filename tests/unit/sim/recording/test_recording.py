@@ -65,20 +65,19 @@ def recorded(made, interval_s=0.5, policy=None):
     return taken.result()
 
 
-def replayed(tmp_path, text):
-    path = tmp_path / "recorded.yaml"
+def loaded(tmp_path, text):
+    """The scenario of a file with this text."""
+    path = tmp_path / "host.yaml"
     path.write_text(text)
     return load(path)
 
 
 def test_a_replay_is_what_was_recorded(tmp_path):
     """Bookings, several vCPUs, phases and instructions: the file alone gives the same numbers."""
-    path = tmp_path / "mixed.yaml"
-    path.write_text(MIXED)
-    made = load(path)
+    made = loaded(tmp_path, MIXED)
     recording, truth = recorded(made), simulation.run(made)
 
-    again = simulation.run(replayed(tmp_path, file.text(recording, Surroundings("x", "acfs"))))
+    again = simulation.run(loaded(tmp_path, file.text(recording, Surroundings("x", "acfs"))))
 
     document = yaml.safe_load(file.text(recording, AROUND))
     for name, measured in document["recorded"]["vms"].items():
@@ -112,12 +111,10 @@ def test_vcpus_that_are_added_meanwhile_are_left_out():
 @pytest.mark.parametrize(("taken", "other"), [("acfs", "hsp"), ("hsp", "acfs")])
 def test_another_policy_is_predicted_within_a_tenth(tmp_path, taken, other):
     """From a recording alone; the truth is what the recorded guests do under that policy."""
-    path = tmp_path / "mixed.yaml"
-    path.write_text(MIXED)
-    made = load(path)
+    made = loaded(tmp_path, MIXED)
     text = file.text(recorded(made, policy=taken), replace(AROUND, policy=taken))
 
-    predicted = simulation.run(replayed(tmp_path, text), read_policy(other))
+    predicted = simulation.run(loaded(tmp_path, text), read_policy(other))
 
     for name, true in simulation.run(made, read_policy(other)).vms.items():
         found = predicted.vms[name]
@@ -174,7 +171,7 @@ def test_an_instance_that_comes_later_sleeps_before(tmp_path):
     assert [p["utilization"] for p in workloads["goes"]["phases"]] == [1.0, 0.0]
     assert workloads["comes"]["phases"][0] == {"for_s": 10.0, "utilization": 0.0}
     assert "comes: it was not there all the time" in text
-    assert replayed(tmp_path, text).duration_s == 20.0
+    assert loaded(tmp_path, text).duration_s == 20.0
 
 
 def text_of(made, change):
@@ -196,7 +193,7 @@ def test_a_booking_that_nobody_can_read_is_left_out(tmp_path):
     text = text_of(scenario(guest("a")), much)
 
     assert "a: its booking is invalid (amp:pref_core" in text
-    assert not replayed(tmp_path, text).guests[0].booking.booked
+    assert not loaded(tmp_path, text).guests[0].booking.booked
 
 
 def test_a_cpuset_within_one_core_type_becomes_a_core_type(tmp_path):
@@ -209,7 +206,7 @@ def test_a_cpuset_within_one_core_type_becomes_a_core_type(tmp_path):
     text = text_of(scenario(guest("a")), slow)
 
     assert "allows pCPUs 1 only; amp:core_type=slow" in text
-    assert replayed(tmp_path, text).guests[0].booking.core_type == "slow"
+    assert loaded(tmp_path, text).guests[0].booking.core_type == "slow"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +228,7 @@ def test_instances_have_names_that_a_scenario_can_have(tmp_path, names, found):
 
     text = text_of(scenario(*map(guest, shown)), named)
 
-    assert [g.name for g in replayed(tmp_path, text).guests] == found
+    assert [g.name for g in loaded(tmp_path, text).guests] == found
 
 
 def test_siblings_become_neighbours(tmp_path):
@@ -324,4 +321,4 @@ def test_what_else_kept_the_host_busy_is_said(tmp_path, busy_cores, said):
     assert ("Processes other than vCPUs kept 0.60 pCPUs busy" in text) is said
     other = yaml.safe_load(text)["recorded"]["other_cores"]
     assert other is None if busy_cores is None else other == pytest.approx(busy_cores - 1.0)
-    assert replayed(tmp_path, text).guests
+    assert loaded(tmp_path, text).guests

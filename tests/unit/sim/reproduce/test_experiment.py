@@ -2,13 +2,7 @@
 
 import pytest
 
-from amp_nova.sim.reproduce.experiment import (
-    Row,
-    at_least,
-    at_most,
-    between,
-    exactly,
-)
+from amp_nova.sim.reproduce.experiment import Row, at_least, at_most, between, exactly
 
 
 @pytest.mark.parametrize(

@@ -254,11 +254,3 @@ def test_a_missing_speed_is_an_error(tmp_path):
     assert "speedup has no 'big': add it" in refusal(
         tmp_path, text + "    workload: {speedup: {fast: 2}}\n"
     )
-
-
-def test_an_unreadable_file_is_an_error(tmp_path):
-    """It gives the system's reason."""
-    with pytest.raises(ScenarioInvalid, match="cannot be read: No such file"):
-        inputs.load(tmp_path / "nothing.yaml")
-    with pytest.raises(ScenarioInvalid, match="cannot be read: Is a directory"):
-        inputs.load(tmp_path)
