@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
-from amp_nova.agent.operator import control_socket, locks
+from amp_nova.agent.operator import control_socket, locks, status
 from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
@@ -236,6 +236,18 @@ def test_an_instance_is_explained_by_any_of_its_names(setup):
         assert answer["explain"]["domain"] == NAME
     with pytest.raises(AmpError, match="no instance 'x' on this host"):
         running._answer({"command": "explain", "instance": "x"})
+
+
+def test_the_configured_policy_places_best_effort(setup):
+    """By name, with its parameters."""
+    setup.node.start("free")
+    running = Service(setup.conf(policy="amp-r-fair", policy_parameter="fair_ratio=0.35"))
+
+    first, second = running.once(), running.once()
+
+    assert [c.reason for c in first.changes.vcpus] == ["policy amp-r-fair"] * 2
+    assert {len(v.reading.pcpus) for d in second.domains for v in d.vcpus} == {1}
+    assert status.describe(second) == []
 
 
 def test_warnings_about_the_calibration_are_logged_once(setup, caplog):
