@@ -103,7 +103,7 @@ COMMANDS = [
     # words, exit status, and a word of the answer
     ("amp-nova topology", 0, "fast"),
     ("amp-nova topology --host-services", 0, "AllowedCPUs"),
-    ("amp-nova calibrate --no-write --repeat 1 --kernels integer --force", 0, "fast"),
+    ("amp-nova calibrate --no-write --repeat 1 --seconds 5 --kernels integer --force", 0, "fast"),
     ("amp-nova status", 1, "start amp-nova-agent"),
     ("amp-nova explain x", 1, "start amp-nova-agent"),
     ("amp-nova pause x --ttl 60", 2, "start libvirt"),
