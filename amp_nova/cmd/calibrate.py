@@ -29,8 +29,8 @@ REMEDY = (
 )
 REPEAT = 6
 """The fewest rounds whose range encloses the median with 95 % confidence."""
-LONGER = 10
-"""In service, measuring goes on until the result is good, or for so many times the rounds."""
+LONGER, LONGER_IN_SERVICE = 3, 10
+"""Measuring goes on until the result is good, or for so many times the rounds."""
 SHARE_PERCENT = 5
 
 
@@ -251,7 +251,7 @@ def _measure(task: Task, args: argparse.Namespace) -> list[Sample]:
         progress(f"round {number + 1} of {max(number + 1, args.repeat)}, {left_s:.0f} s left in it")
 
     rounds = Rounds(cores, [k.name for k in args.kernels], args.seconds, shown, share_ratio)
-    most = args.repeat * (LONGER if args.in_service else 1)
+    most = args.repeat * (LONGER_IN_SERVICE if args.in_service else LONGER)
     samples: list[Sample] = []
     with kernels.in_idle_group() if args.in_service else contextlib.nullcontext():
         for number in range(most):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from amp_nova.hardware.calibration import noise
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.kernels import IDLE_GROUP
 
@@ -82,16 +83,22 @@ def spin(pcpu):
 
 
 def test_bursts_of_load_do_not_change_the_coefficient(tmp_path):
-    """Each pCPU loses half of its time, and two cores that are equal are measured as equal."""
+    """Each pCPU loses half of its time, and two cores that are equal are measured as equal.
+
+    If the cores themselves differ, because others use the machine, the interval says so.
+    """
     with load(bursts):
-        process = command(tmp_path, "--kernels", "integer")
+        process = command(tmp_path, "--kernels", "integer", "--force")
         out, err = process.communicate(timeout=300)
 
     assert process.returncode == 0, err
     (found,) = file.read(tmp_path / "c.json")
     assert len(found.core_types) == 2
     for core_type in found.core_types:
-        assert core_type.coefficient.value == pytest.approx(1, abs=0.03), out
+        measured = core_type.coefficient
+        assert measured.low - 0.03 <= 1 <= measured.high + 0.03, out
+        if noise(found.core_types) is None:
+            assert measured.value == pytest.approx(1, abs=0.03), out
         assert all(k.ops_per_cpu_s.value > 1 for k in core_type.kernels)
     assert (found.nominal_ips_missing is None) == all(t.nominal_ips for t in found.core_types)
 

@@ -183,12 +183,13 @@ def test_in_service_it_takes_the_share_that_it_may(host, calibrate, cores, slept
     assert written(host).provenance.in_service
 
 
-def test_in_service_it_measures_until_the_result_is_good(host, calibrate, cores, slept):
+@pytest.mark.parametrize(("arguments", "rounds"), [((), 9), (("--in-service",), 30)])
+def test_it_measures_until_the_result_is_good(host, calibrate, cores, slept, arguments, rounds):
     """Two good rounds among three are not enough to be sure; more follow."""
     cores.alternating = 0.8
 
-    assert "30 rounds" in calibrate("--in-service", "--force")
-    assert written(host).provenance.repeat == 30
+    assert f"{rounds} rounds" in calibrate("--force", *arguments)
+    assert written(host).provenance.repeat == rounds
 
 
 @pytest.mark.parametrize(
