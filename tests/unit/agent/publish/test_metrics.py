@@ -418,7 +418,7 @@ def test_causes_that_come_and_go_start_at_0():
     ("specs", "flavor", "promised"),
     [({}, "SCS-2C-4-20s", ["dedicated-core"]), ({"scs:cpu-type": "shared"}, "SCS-2V-4", [])],
 )
-def test_what_sovereign_cloud_stack_promises_is_a_label(specs, flavor, promised):
+def test_the_cpu_type_of_scs_is_a_label(specs, flavor, promised):
     """Of its four words only, whatever the flavor says."""
     scrape = Scrape(reports.cycle(instance(booked(), specs=specs, flavor=flavor)))
 

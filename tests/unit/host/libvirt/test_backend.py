@@ -2,16 +2,18 @@
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402
-from amp_nova.host.libvirt.backend import LibvirtBackend  # noqa: E402
-from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse  # noqa: E402
-from amp_nova.host.writer import Conditions, Writer  # noqa: E402
-from amp_nova.model.allocation import Change, Changes, Failure, Outcome  # noqa: E402
-from amp_nova.model.bandwidth import Bandwidth, Step  # noqa: E402
-from tests import fakehost  # noqa: E402
-from tests.fakehost import FakeLibvirt, Node, nova_xml, put, resource  # noqa: E402
+import libvirt
+
+from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.host.libvirt.backend import LibvirtBackend
+from amp_nova.host.libvirt.domain_xml import MARK_URI, Mark, Pin, parse
+from amp_nova.host.writer import Conditions, Writer
+from amp_nova.model.allocation import Change, Changes, Failure, Outcome
+from amp_nova.model.bandwidth import Bandwidth, Step
+from tests import fakehost
+from tests.fakehost import FakeLibvirt, Node, nova_xml, put, resource
 
 NAME = "instance-00000001"
 R = resource(NAME)

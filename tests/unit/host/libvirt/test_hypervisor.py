@@ -7,13 +7,15 @@ import time
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.exceptions import HypervisorUnavailable  # noqa: E402  # needs libvirt
-from amp_nova.host.libvirt import connection  # noqa: E402
-from amp_nova.host.libvirt.domain_xml import Fallback  # noqa: E402
-from amp_nova.host.libvirt.hypervisor import Hypervisor  # noqa: E402
-from tests.fakehost import nova_metadata, nova_xml, resource  # noqa: E402
+import libvirt
+
+from amp_nova.exceptions import HypervisorUnavailable
+from amp_nova.host.libvirt import connection
+from amp_nova.host.libvirt.domain_xml import Fallback
+from amp_nova.host.libvirt.hypervisor import Hypervisor
+from tests.fakehost import nova_metadata, nova_xml, resource
 
 TEST = "test:///default"
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
