@@ -193,7 +193,7 @@ class Loop:
         instances = memo(bookings.instances, state.bookings, kept, weights, excluded, own)
         instances = memo(homes.without_places, instances, topology, state.kept_free)
         packed = memo(homes.pack, instances, topology, terms, state.packed)
-        context = Context(topology, terms, packed, state.kept_free)
+        context = Context(topology, terms, packed, state.kept_free, state.policy.placing(topology))
         entitlements = memo(entitle, instances, context)
         policy = policy_runner.decide(
             state.policy, self._settings.policy, seen, entitlements, partial(_history, state)

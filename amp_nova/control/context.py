@@ -140,10 +140,12 @@ class Context:
     """What the entitlements of one host depend on, apart from its instances.
 
     ``topology``: the topology used for packing (``effective_speed.for_admission``);
-    ``kept_free_before``: the pCPUs that the last packing kept free.
+    ``kept_free_before``: the pCPUs that the last packing kept free; ``placing``: whether a policy
+    places best effort.
     """
 
     topology: Topology
     terms: Terms
     packed: Packed
     kept_free_before: frozenset[int] = frozenset()
+    placing: bool = False

@@ -90,7 +90,7 @@ def entitle(instances: Sequence[Instance], context: Context) -> Entitlements:
             entitlements[made.key] = made
     if not context.terms.enforce:
         return {k: structs.replace(e, pcpus=None, share=None) for k, e in entitlements.items()}
-    weights = cpu_weights(instances, entitlements)
+    weights = cpu_weights(instances, entitlements, placing=context.placing)
     return {k: structs.replace(e, cpu_weight=weights.get(k[0])) for k, e in entitlements.items()}
 
 
@@ -322,13 +322,16 @@ def _holds_capacity(entitlement: Entitlement) -> bool:
     return unpacked or entitlement.home.pcpu is not None
 
 
-def cpu_weights(instances: Sequence[Instance], entitlements: Entitlements) -> dict[str, int]:
+def cpu_weights(
+    instances: Sequence[Instance], entitlements: Entitlements, *, placing: bool
+) -> dict[str, int]:
     """The CPU weight of each instance whose weight amp-nova sets.
 
     To get its share beside best effort that uses all the time it can get, a booking needs more than
     a limit: precedence. Instances without a booking that found capacity have the least weight, if
-    any of their vCPUs may run where a booking may. The others keep the weight they have; those that
-    had one of amp-nova's weights get the default back.
+    any of their vCPUs may run where a booking may. Where a policy is ``placing`` the others, it
+    counts on equal time for each vCPU, so their weight follows their vCPUs. The rest keep the
+    weight they have; those that had one of amp-nova's weights get the default back.
     """
     booked = {key[0] for key, e in entitlements.items() if _holds_capacity(e) and e.share}
     contested = frozenset[int]().union(
@@ -343,6 +346,8 @@ def cpu_weights(instances: Sequence[Instance], entitlements: Entitlements) -> di
             weights[instance.resource] = cpu_weight.booked(vcpus)
         elif any(not v.allowed.isdisjoint(contested) for v in instance.vcpus):
             weights[instance.resource] = cpu_weight.best_effort(vcpus)
+        elif placing and any(len(v.allowed) > 1 for v in instance.vcpus):
+            weights[instance.resource] = cpu_weight.placed(vcpus)
         elif instance.cpu_weight in cpu_weight.ours(vcpus):
             weights[instance.resource] = cpu_weight.DEFAULT
     return weights

@@ -31,9 +31,18 @@ def best_effort(vcpus: int) -> int:
     return min(MOST, BEST_EFFORT * vcpus)
 
 
+def placed(vcpus: int) -> int:
+    """The weight of an instance that a policy places and that competes with no booking.
+
+    The kernel divides a crowded pCPU among instances, and policies count in vCPUs.
+    """
+    return min(MOST, DEFAULT * vcpus)
+
+
 def ours(vcpus: int) -> tuple[int, ...]:
-    """The weights that an instance with this many vCPUs has from amp-nova only.
+    """The weights that amp-nova gives to an instance with this many vCPUs.
 
     0: it is in the kernel's idle class, which amp-nova used before it used weights.
     """
-    return 0, booked(vcpus), best_effort(vcpus)
+    weights = 0, booked(vcpus), best_effort(vcpus), placed(vcpus)
+    return tuple([weight for weight in weights if weight != DEFAULT])

@@ -89,6 +89,11 @@ class Topology:
         return None if entry is None else entry[0]
 
     @property
+    def asymmetric(self) -> bool:
+        """Whether pCPUs of several core types are online."""
+        return sum(map(bool, self._pcpus_of.values())) > 1
+
+    @property
     def speeds_vary(self) -> bool:
         """Whether a core type is calibrated for what busy siblings or low clocks cost."""
         return any(t.smt_busy_factor is not None or t.clock_calibrated for t in self.core_types)

@@ -55,5 +55,5 @@ class ADwrrPolicy:
         scaled_s = virtual_time.advance(view, memory.scaled_s, steps, dict.fromkeys(steps, 1))
         accounts = deficit.update(view, memory.accounts)
         claim = {key: -at_s for key, at_s in scaled_s.items()}
-        places, accounts = deficit.by_claim(view, accounts, claim)
+        places = deficit.by_claim(view, claim)
         return Decision(places, ADwrrMemory(scaled_s, accounts), early=True)

@@ -97,7 +97,7 @@ class HostView:
     @property
     def asymmetric(self) -> bool:
         """Whether pCPUs of several core types are online; if not, there is nothing to decide."""
-        return sum(bool(self.topology.pcpus_of(t.name)) for t in self.topology.core_types) > 1
+        return self.topology.asymmetric
 
 
 Places = Mapping[VcpuKey, frozenset[int]]

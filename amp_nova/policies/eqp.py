@@ -88,7 +88,7 @@ class EqpPolicy:
                 claim[vcpu.key] = sum(ran_s) / becomes_s if becomes_s > 0.0 else 1.0
         for key, sample in samples.items():
             claim[key] = _to_sample(sample, claim.get(key, 1.0))
-        places, accounts = deficit.by_claim(view, accounts, claim)
+        places = deficit.by_claim(view, claim)
         return Decision(places, EqpMemory(accounts, samples), early=True)
 
 

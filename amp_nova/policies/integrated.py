@@ -41,9 +41,9 @@ from dataclasses import dataclass, field
 
 from amp_nova.hardware.effective_speed import gain
 from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import Decision, HostView, VcpuView, at_least, ratio
-from amp_nova.policies.placing.assignment import affinities, has_time
+from amp_nova.policies.api import Decision, HostView, Places, VcpuView, at_least, ratio
 from amp_nova.policies.placing.core_shares import by_instance, shared_capacity
+from amp_nova.policies.placing.places import has_time
 
 _NOISE = 1e-9
 Vm = Sequence[VcpuView]
@@ -155,9 +155,8 @@ class IntegratedPolicy:
             _even_out(cores, vcpus, ids)
         idle = [p for ids in reversed(cores.of_type) for p in ids if not cores.count(p)]
         _steal(cores, vcpus, home, [p for p in idle if cores.has_time[p]])
-        return Decision(
-            affinities(view, vcpus, _affordable(view, vcpus, cores.on)), IntegratedMemory(home)
-        )
+        places = _affinities(view, vcpus, _affordable(view, vcpus, cores.on))
+        return Decision(places, IntegratedMemory(home))
 
     def first_places(self, view: HostView) -> tuple[dict[str, int | None], dict[VcpuKey, int]]:
         """Algorithm 1: the core type of each instance, and the first pCPU of each vCPU."""
@@ -278,3 +277,20 @@ def _steal(
             key = min(waiting)[-1]
             shared[cores.on[key]].remove(key)
             cores.put(key, pcpu)
+
+
+def _affinities(
+    view: HostView, vcpus: Mapping[VcpuKey, VcpuView], on: Mapping[VcpuKey, int]
+) -> Places:
+    """The pCPU of each vCPU alone; all those of its core type if the type has bookings.
+
+    The kernel moves booked vCPUs among these, so others must be free to get out of their way.
+    """
+    of_type: dict[int, frozenset[int]] = {}
+    for core_type in view.topology.core_types:
+        ids = view.topology.pcpus_of(core_type.name)
+        if ids & view.booked or any(view.free_cores.get(p, 0.0) < 1.0 - _NOISE for p in ids):
+            of_type |= dict.fromkeys(ids, ids)
+    return {
+        k: (p in of_type and of_type[p] & vcpus[k].allowed) or frozenset({p}) for k, p in on.items()
+    }

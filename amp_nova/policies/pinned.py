@@ -24,7 +24,7 @@ When not to use it. When instances should share the fast cores; it exists for co
 from dataclasses import dataclass
 
 from amp_nova.policies.api import HostView, Places, VcpuView
-from amp_nova.policies.placing.assignment import has_time
+from amp_nova.policies.placing.places import has_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """The simulated host's own scheduler: which vCPU runs on which pCPU, and for what share of time.
 
-Like CFS it does not know that cores differ. A vCPU that wakes returns to its last pCPU if its load
-fits there, else goes to the least loaded pCPU it may use. A running vCPU stays where it is until
-its pCPU is overloaded and a move evens out the load. The vCPUs on a pCPU share it by their weights,
-each up to its bandwidth limit; the time they leave idle goes to vCPUs that wait on other pCPUs.
+Like CFS it does not know that cores differ. A vCPU that wakes returns to its last pCPU if it fits
+there, else goes to the least loaded pCPU it may use. A running vCPU stays where it is until its
+pCPU is overloaded and a move evens out the load. The CPU weight of a guest is divided among its
+runnable vCPUs (``kernel/sched/fair.c``, ``calc_group_shares``). Those on a pCPU share it by these
+weights, each up to its bandwidth limit. Where that is less than vCPUs with the same affinity get on
+other pCPUs, the load balancer moves them to and fro several times a second, so they share all of
+their time on all of these pCPUs. The time that is left goes to vCPUs that wait on other pCPUs.
 
 This is a fluid model: shares are constant between two events, as if time slices and bandwidth
 periods were infinitely short, so there is no jitter within a period and writing a limit refills
@@ -11,6 +14,7 @@ nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import sub
 
 from amp_nova.model.cpu_weight import DEFAULT
 from amp_nova.sim.vcpu import Share, SimVcpu
@@ -49,7 +53,7 @@ def throttled(
 
 
 def load_cores(vcpu: SimVcpu) -> float:
-    """What a vCPU adds to the load of its pCPU: next to nothing beside bookings."""
+    """What a vCPU adds to the load that is balanced: its demand, by its weight."""
     return vcpu.limit_cores * min(1.0, vcpu.weight / DEFAULT)
 
 
@@ -76,14 +80,14 @@ class Cores:
         """Share of its own pCPU and throttled share of every runnable vCPU."""
         self._short: set[SimVcpu] = set()
         """vCPUs that get less on their own pCPU than their limit allows."""
-        self._borrowers: set[SimVcpu] = set()
-        """vCPUs that also run in the spare time of other pCPUs."""
+        self._elsewhere: set[SimVcpu] = set()
+        """vCPUs that also run on other pCPUs than their own."""
         self._dirty: set[int] = set()
 
     def wake(self, vcpu: SimVcpu) -> None:
         """Put a vCPU that became runnable on a pCPU."""
         load, last = self._load, vcpu.pcpu
-        if last in vcpu.pcpus and load[last] + load_cores(vcpu) <= 1.0 + EPSILON:
+        if last in vcpu.pcpus and self._wanted(last) + vcpu.limit_cores <= 1.0 + EPSILON:
             self._enqueue(vcpu, last)
             return
         least = min(load[p] for p in vcpu.pcpus) + EPSILON
@@ -117,20 +121,21 @@ class Cores:
             self._divide(pcpu)
             affected.update(self._queues[pcpu])
         self._dirty.clear()
-        affected |= {v for v in self._borrowers if v in self._own}
-        borrowed = self._lend()
-        affected |= borrowed.keys()
-        self._borrowers = set(borrowed)
-        return {v: self._share(v, borrowed.get(v)) for v in sorted(affected, key=lambda v: v.order)}
+        affected |= {v for v in self._elsewhere if v in self._own}
+        cores = self._pool()
+        self._lend(cores)
+        affected |= cores.keys()
+        self._elsewhere = set(cores)
+        return {v: self._share(v, cores.get(v)) for v in sorted(affected, key=lambda v: v.order)}
 
-    def _share(self, vcpu: SimVcpu, borrowed: dict[int, float] | None) -> Share:
+    def _share(self, vcpu: SimVcpu, cores: dict[int, float] | None) -> Share:
         own, throttled_ratio = self._own[vcpu]
         assert vcpu.pcpu is not None
-        cores = {vcpu.pcpu: own, **(borrowed or {})}
-        if borrowed:
-            total = sum(cores.values())
-            throttled_ratio = 1.0 - total if total >= vcpu.limit_cores - EPSILON else 0.0
-        return Share(cores, max(0.0, throttled_ratio))
+        if cores is None:
+            return Share({vcpu.pcpu: own}, max(0.0, throttled_ratio))
+        total = sum(cores.values())
+        limited = total >= vcpu.limit_cores - EPSILON
+        return Share(cores, max(0.0, 1.0 - total) if limited else 0.0)
 
     def _enqueue(self, vcpu: SimVcpu, pcpu: int) -> None:
         place(vcpu, pcpu, self._llc)
@@ -139,13 +144,16 @@ class Cores:
 
     def _touch(self, pcpu: int) -> None:
         # Summed again rather than adjusted, so that rounding errors do not accumulate.
-        queue = self._queues[pcpu]
-        self._load[pcpu] = sum([load_cores(v) for v in queue])
-        if sum([v.limit_cores for v in queue]) > 1.0 + EPSILON:
+        self._load[pcpu] = sum([load_cores(v) for v in self._queues[pcpu]])
+        if self._wanted(pcpu) > 1.0 + EPSILON:
             self._overloaded.add(pcpu)
         else:
             self._overloaded.discard(pcpu)
         self._dirty.add(pcpu)
+
+    def _wanted(self, pcpu: int) -> float:
+        """The cores that the vCPUs on a pCPU would use if each were alone on it."""
+        return sum([v.limit_cores for v in self._queues[pcpu]])
 
     def _balance(self) -> None:
         """Move vCPUs off overloaded pCPUs while that evens out the load of two of them."""
@@ -205,21 +213,41 @@ class Cores:
                 self._short.discard(vcpu)
         self._spare[pcpu] = 1.0 - sum(shares)
 
-    def _lend(self) -> dict[SimVcpu, dict[int, float]]:
+    def _pool(self) -> dict[SimVcpu, dict[int, float]]:
+        """What vCPUs with the same affinity get whose pCPUs are not equally crowded."""
+        pooled: dict[SimVcpu, dict[int, float]] = {}
+        for pcpus in dict.fromkeys(v.pcpus for v in self._short if len(v.pcpus) > 1):
+            members = [v for v in self._own if v.pcpus == pcpus]
+            own = [self._own[v][0] for v in members]
+            total = sum(own)
+            shares = share([v.limit_cores for v in members], [v.weight for v in members], total)
+            if total <= EPSILON or max(map(abs, map(sub, shares, own))) <= EPSILON:
+                continue
+            time: dict[int, float] = {}
+            for vcpu, cores in zip(members, own, strict=True):
+                assert vcpu.pcpu is not None
+                time[vcpu.pcpu] = time.get(vcpu.pcpu, 0.0) + cores
+            for vcpu, cores in zip(members, shares, strict=True):
+                pooled[vcpu] = {p: cores * part / total for p, part in time.items()}
+        return pooled
+
+    def _lend(self, cores_of: dict[SimVcpu, dict[int, float]]) -> None:
         """Give the spare time of pCPUs to vCPUs that wait elsewhere and may run there."""
-        borrowed: dict[SimVcpu, dict[int, float]] = {}
-        if not self._short:
-            return borrowed
-        lack = {v: v.limit_cores - self._own[v][0] for v in self._short}
-        for pcpu in self._with_spare():
+        lack = {}
+        for vcpu in self._short | cores_of.keys():
+            assert vcpu.pcpu is not None
+            got = sum(cores_of[vcpu].values()) if vcpu in cores_of else self._own[vcpu][0]
+            lack[vcpu] = vcpu.limit_cores - got
+        for pcpu in self._with_spare() if lack else ():
             here = (v for v in lack if lack[v] > EPSILON and pcpu in v.pcpus)
             waiting = sorted(here, key=lambda v: v.order)
             weights = [v.weight for v in waiting]
             shares = share([lack[v] for v in waiting], weights, self._spare[pcpu])
             for vcpu, cores in zip(waiting, shares, strict=True):
+                assert vcpu.pcpu is not None
                 lack[vcpu] -= cores
-                borrowed.setdefault(vcpu, {})[pcpu] = cores
-        return borrowed
+                given = cores_of.setdefault(vcpu, {vcpu.pcpu: self._own[vcpu][0]})
+                given[pcpu] = given.get(pcpu, 0.0) + cores
 
     def _with_spare(self) -> Iterable[int]:
         spare = (p for p, left in self._spare.items() if left > EPSILON)

@@ -53,7 +53,9 @@ class SimGuest:
         self.started_s = started_s
         self.completed_s: float | None = None
         self.removed = False
-        self.cpu_weight = cpu_weight.DEFAULT * len(guest.booking.vcpus)
+        self.cpu_weight = cpu_weight.DEFAULT
+        self.runnable = 0
+        """How many of its vCPUs the host's scheduler has."""
         self._chance = random.Random(f"{seed} {guest.name}")
         self.behaviours: list[Behaviour] = []
         for number, workload in enumerate(guest.workload.different(len(guest.booking.vcpus))):

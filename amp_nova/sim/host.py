@@ -246,8 +246,7 @@ class TakingTurns:
         del self._running[vcpu]
 
     def changed(self, vcpu: SimVcpu) -> None:
-        """Never called: no agent changes affinities or limits here."""
-        raise AssertionError(vcpu)
+        """Nothing to do: affinities, limits and weights have no effect here."""
 
     def reschedule(self) -> dict[SimVcpu, Share]:
         """The same share for every vCPU; one pCPU stands for all of its core type."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.plugins import read_policy
 from amp_nova.policies.api import Policy
+from amp_nova.policies.none import NonePolicy
 from amp_nova.sim import report
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.report import WINDOW_S, Result, Windows
@@ -17,17 +18,13 @@ TOGETHER_S = 1e-9
 def moments(
     duration_s: float, settings: Settings, tick_s: float | None = None
 ) -> Iterator[tuple[float, set[str]]]:
-    """Times in order, each with what is due then: ``cycle``, ``policy``, ``window`` and ``tick``.
+    """Times in order, each with what is due then: ``cycle``, ``window`` and ``tick``.
 
     The first cycle is at 0, before any guest runs; the end closes the last window. A tick of the
     fast loop is due every ``tick_s``, if given.
     """
-    steps = {
-        "cycle": settings.terms.cycle_s,
-        "policy": settings.policy.interval_s,
-        "window": WINDOW_S,
-    }
-    turns = {"cycle": 0, "policy": 0, "window": 1}
+    steps = {"cycle": settings.terms.cycle_s, "window": WINDOW_S}
+    turns = {"cycle": 0, "window": 1}
     if tick_s is not None:
         steps["tick"], turns["tick"] = tick_s, 1
     while True:
@@ -62,10 +59,8 @@ def _settings(scenario: Scenario) -> Settings:
     )
 
 
-def run(scenario: Scenario, policy: Policy | None = None) -> Result:
-    """Run a scenario with its own policy or another one."""
-    settings = _settings(scenario)
-    policy = policy or read_policy(scenario.policy)
+def _begun(scenario: Scenario, settings: Settings, policy: Policy) -> tuple[SimHost, Loop]:
+    """The host of a scenario and the loop that controls it, at time 0."""
     host = SimHost(
         scenario.topology,
         scenario.guests,
@@ -73,7 +68,24 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
         scenario.reference_ips,
         machine=scenario.machine,
     )
-    loop = Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
+    return host, Loop(host, host, settings, policy, stopwatch=lambda: 0.0)
+
+
+def not_enforced(scenario: Scenario) -> list[str]:
+    """A sentence for each booking of a vCPU that cannot hold, which the first cycle finds out."""
+    _, loop = _begun(scenario, _settings(scenario), NonePolicy())
+    return [
+        f"VM '{vm}', vCPU {index}: {entitlement.note}"
+        for (vm, index), entitlement in loop.cycle().entitlements.items()
+        if entitlement.booking.kind != "best_effort" and entitlement.note is not None
+    ]
+
+
+def run(scenario: Scenario, policy: Policy | None = None) -> Result:
+    """Run a scenario with its own policy or another one."""
+    settings = _settings(scenario)
+    policy = policy or read_policy(scenario.policy)
+    host, loop = _begun(scenario, settings, policy)
     windows = {
         g.name: Windows(g.booking, scenario.topology, scenario.reference_ips)
         for g in scenario.guests
@@ -90,7 +102,7 @@ def run(scenario: Scenario, policy: Policy | None = None) -> Result:
             opened_s = at_s
         if "tick" in due and loop.fast.active:
             loop.tick()
-        if due & {"cycle", "policy"}:  # a policy that is due makes an extra cycle
+        if "cycle" in due:
             loop.cycle()
     delivered = {name: window.result() for name, window in windows.items()}
     return report.of_run(scenario, policy.name, host, delivered)

@@ -10,7 +10,7 @@ that this sibling is busy.
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
@@ -201,18 +201,7 @@ class Timeline:
         """Let vCPUs sleep and wake, divide the pCPUs and forecast when targets are reached."""
         stale = sorted(self._stale, key=lambda v: v.order)
         self._stale.clear()
-        # Sleepers first, so that those that wake find the freed pCPUs.
-        for vcpu in stale:
-            if vcpu.counters.runnable and not vcpu.wants:
-                vcpu.accrue(self.now_s)
-                self.scheduler.sleep(vcpu)
-                vcpu.counters.runnable, vcpu.counters.rates = False, ()
-                self._shares.pop(vcpu, None)
-        for vcpu in stale:
-            if vcpu.wants and not vcpu.counters.runnable:
-                vcpu.accrue(self.now_s)
-                self.scheduler.wake(vcpu)
-                vcpu.counters.runnable = True
+        self._let_sleep_and_wake(stale)
         affected = dict.fromkeys(stale)
         shares = self.scheduler.reschedule()
         if self._speeds.vary:  # the speed of an unchanged share may have changed
@@ -225,6 +214,27 @@ class Timeline:
             affected[vcpu] = None
         for vcpu in affected:
             self._forecast(vcpu)
+
+    def _let_sleep_and_wake(self, vcpus: Sequence[SimVcpu]) -> None:
+        """Sleepers first, so that those that wake find the freed pCPUs."""
+        sleeping = [v for v in vcpus if v.counters.runnable and not v.wants]
+        waking = [v for v in vcpus if v.wants and not v.counters.runnable]
+        for vcpu in sleeping:
+            vcpu.accrue(self.now_s)
+            vcpu.guest.runnable -= 1
+            self.scheduler.sleep(vcpu)
+            vcpu.counters.runnable, vcpu.counters.rates = False, ()
+            self._shares.pop(vcpu, None)
+        for vcpu in waking:
+            vcpu.accrue(self.now_s)
+            vcpu.guest.runnable += 1
+            self.scheduler.wake(vcpu)
+            vcpu.counters.runnable = True
+        # The kernel divides the weight of a guest among its runnable vCPUs.
+        for guest in dict.fromkeys(v.guest for v in (*sleeping, *waking)):
+            for vcpu in guest.vcpus:
+                if vcpu.counters.runnable:
+                    self.scheduler.changed(vcpu)
 
     def _forecast(self, vcpu: SimVcpu) -> None:
         work = vcpu.work

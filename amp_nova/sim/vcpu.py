@@ -148,8 +148,8 @@ class SimVcpu:
 
     @property
     def weight(self) -> float:
-        """Its part of the guest's CPU weight."""
-        return self.guest.cpu_weight / len(self.guest.vcpus)
+        """Its part of the guest's CPU weight, which the kernel divides among those that run."""
+        return self.guest.cpu_weight / max(1, self.guest.runnable)
 
     @property
     def wants(self) -> bool:

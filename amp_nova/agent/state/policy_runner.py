@@ -102,6 +102,10 @@ class PolicyState(Struct, frozen=True):
     demand: RecentDemand = RecentDemand()
     use: BookedUse = BookedUse()
 
+    def placing(self, topology: Topology) -> bool:
+        """Whether it places best effort on this host."""
+        return topology.asymmetric and not isinstance(self.policy, NonePolicy)
+
 
 def begin(policy: Policy, settings: PolicySettings) -> PolicyState:
     """A policy that has not been asked yet."""

@@ -19,7 +19,6 @@ from amp_nova.policies.placing.core_shares import SharedCapacity, Shares, shared
 
 DEFICIT_MAX_S = 60.0
 """Deficits are capped: a share that was out of reach for longer than this is not made up."""
-LAG_MAX_S = 10.0
 TRIAL_S = 20.0
 """CPU time on each of two core types after which a vCPU counts as tried on both."""
 DEMAND_WINDOW_S = 30.0
@@ -38,10 +37,6 @@ class DeficitAccount(Struct, frozen=True):
     """CPU seconds owed; negative: ahead of its share."""
     due_ratios: tuple[float, ...]
     """Shares of its running time that the last decision aimed at."""
-    due_cores: float = 0.0
-    """CPU time over wall time that the last decision aimed at."""
-    lag_s: float = 0.0
-    """CPU seconds that it is behind an equal share of all pCPUs."""
     sampled: bool = False
     """Whether its speedup was ever measured on both core types."""
     demand_ratio: float | None = None
@@ -97,14 +92,10 @@ def _with_interval(account: DeficitAccount, vcpu: VcpuView, elapsed_s: float) ->
         )
     turn_ratio = sum([s * at for at, s in enumerate(cpu_s)])
     turn_ratio /= ran_s * max(1, len(cpu_s) - 1) or 1.0
-    wanted = account.due_cores if vcpu.demand_ratio is None else vcpu.demand_ratio
-    lag_s = account.lag_s + min(wanted, account.due_cores) * elapsed_s - ran_s
     return DeficitAccount(
         tuple(map(add, account.ran_s, cpu_s)),
         owed_s,
         due_ratios,
-        account.due_cores,
-        min(LAG_MAX_S, max(-LAG_MAX_S, lag_s)),
         sampled,
         demand,
         _average(account.turn_ratio, turn_ratio, elapsed_s / TURN_WINDOW_S),
@@ -129,8 +120,8 @@ def by_shares(
         share = shares.get(vcpu.key, ())
         total = sum(share)
         due = tuple([s / total for s in share]) if total > 0.0 else (0.0,) * len(account.ran_s)
-        if due != account.due_ratios or total != account.due_cores:
-            account = structs.replace(account, due_ratios=due, due_cores=total)
+        if due != account.due_ratios:
+            account = structs.replace(account, due_ratios=due)
         kept[vcpu.key] = account
         if share:
             rate = _rate(vcpu, view.elapsed_s, total)
@@ -140,34 +131,19 @@ def by_shares(
             ]
     if not view.asymmetric:
         return Decision({}, kept)
-    places = assign(view, shared, claims, {k: a.lag_s for k, a in kept.items()})
-    return Decision(places, kept, early=True)
+    return Decision(assign(view, shared, claims), kept, early=True)
 
 
-def by_claim(
-    view: HostView,
-    accounts: Accounts,
-    claim: Mapping[VcpuKey, float],
-    threshold: float = 0.0,
-) -> tuple[Places, dict[VcpuKey, DeficitAccount]]:
-    """Assign the fastest cores to the strongest claims; returns the places and the new accounts.
+def by_claim(view: HostView, claim: Mapping[VcpuKey, float], threshold: float = 0.0) -> Places:
+    """Assign the fastest cores to the strongest claims.
 
     For policies that keep their own accounts instead of aiming at shares.
     """
-    shared = shared_capacity(view)
-    each = {v.key: shared.each_cores for v in shared.vcpus}
-    kept = {
-        key: a
-        if a.due_cores == each.get(key, 0.0)
-        else structs.replace(a, due_cores=each.get(key, 0.0))
-        for key, a in accounts.items()
-    }
     if not view.asymmetric:
-        return {}, kept
-    types = len(view.topology.core_types)
-    claims = {key: (claim[key],) * types for key in each}
-    lag_s = {k: a.lag_s for k, a in kept.items()}
-    return assign(view, shared, claims, lag_s, threshold), kept
+        return {}
+    shared, types = shared_capacity(view), len(view.topology.core_types)
+    claims = {v.key: (claim[v.key],) * types for v in shared.vcpus}
+    return assign(view, shared, claims, threshold)
 
 
 def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:

@@ -68,6 +68,7 @@ that loses most against amp-fair in the same scenario.
         drawing = None if args.plot is None else figure.empty(args.plot)
         by_scenario: dict[str, list[Row]] = {}
         for number, scenario in enumerate(scenarios, 1):
+            inputs.warn(self.log, scenario)
             fair = simulation.run(scenario, plugins.load_policy(BASELINE))
             for name, policy in wanted.items():
                 progress(f"{scenario.name}: {name} ({number} of {len(scenarios)})")

@@ -4,6 +4,7 @@ Options have names, values and errors as in the configuration.
 """
 
 from collections.abc import Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 
 from amp_nova import conf as conf_
@@ -14,6 +15,7 @@ from amp_nova.cmd.arguments import nearest
 from amp_nova.conf.agent import GROUP, OPTS
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.policies.api import Policy
+from amp_nova.sim import run as simulation
 from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.scenario import Scenario
@@ -40,6 +42,12 @@ def load(path: Path) -> Scenario:
 def read(whole: Value) -> Scenario:
     """Like ``load``, for a file that was read."""
     return scenario.read(whole, agent_options)
+
+
+def warn(log: Logger, scenario: Scenario) -> None:
+    """Say which of its bookings cannot hold, before it is simulated."""
+    for sentence in simulation.not_enforced(scenario):
+        log.warning("%s: %s", scenario.name, sentence)
 
 
 def agent_options(given: Mapping[str, Value]) -> Settings:

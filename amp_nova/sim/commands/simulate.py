@@ -82,6 +82,7 @@ keys of a scenario and defines every number of the result.
         wanted = scenario.override(wanted, settings)
         name = wanted.policy if args.policy is None else args.policy
         policy = plugins.read_policy(name, **settings)
+        inputs.warn(self.log, wanted)
         result = (slots if in_slots else simulation).run(wanted, policy)
         vms = [{"name": vm, **asdict(found)} for vm, found in result.vms.items()]
         some = {head: key for head, key in COLUMNS_OF_SOME.items() if any(key in vm for vm in vms)}

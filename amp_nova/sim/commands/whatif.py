@@ -85,6 +85,7 @@ made together; several policies are compared, each with all the other changes.
         changed, changes = _changed(args, as_it_is)
         if not args.policies and not changes:
             raise ConfigInvalid("say what is to change: give --policy, --core-type or --book")
+        inputs.warn(self.log, changed)
         own = plugins.read_policy(as_it_is.policy)
         policies = inputs.policies(args.policies) or {"": own}
         progress("the scenario as it is")

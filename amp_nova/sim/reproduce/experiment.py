@@ -4,6 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from amp_nova.agent.loop import Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control.context import Terms
 from amp_nova.flavor.extra_specs import parse
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.plugins import load_policy
@@ -12,6 +15,9 @@ from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
 from amp_nova.sim.slots import run as slots
+
+INTERVAL_S = PolicySettings().interval_s
+"""A cycle is as long as the interval of a policy, since nothing else happens in it here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ def scenario(machine: Machine, guests: Iterable[Guest], duration_s: float) -> Sc
         machine.topology,
         tuple(guests),
         reference_ips=machine.reference_ips,
+        agent=Settings(Terms(cycle_s=INTERVAL_S)),
     )
 
 

@@ -50,6 +50,10 @@ EQUAL_THREADS = "threads have equal work and join at the end; speedup 1.85"
 SAME_THREADS = (
     "all vCPUs of a guest behave alike here; what tells them apart in the paper is not printed"
 )
+KERNELS_CHOICE = (
+    "a policy chooses the core type here; which of its pCPUs, and with it which cache, is up to the "
+    "kernel, whose moves do not depend on the policy"
+)
 TIES = (
     "with constant speedups a guest keeps what is left to it until R leaves nothing: the best one "
     "still has a fast core to itself at R = 80 %"
@@ -227,7 +231,7 @@ def _section_4_2() -> Iterator[Row]:
         )
         published = exactly(5.6, neutral=1.0) if mix == "1H-3M-2L" else between(1.1, 1.2, neutral=1)
         what = f"{mix}: moves across caches, amp-vcpu over amp-vm"
-        yield Row(what, published, many / max(1, few), "", END, SAME_THREADS)
+        yield Row(what, published, many / max(1, few), "", END, KERNELS_CHOICE)
 
 
 def _table_2() -> Iterator[Row]:

@@ -59,8 +59,7 @@ class SlotCores:
             self._scheduler.end(vcpu.key[0])
 
     def changed(self, vcpu: SimVcpu) -> None:
-        """Never called: no agent changes affinities or limits here."""
-        raise AssertionError(vcpu)
+        """Nothing to do: affinities, limits and weights have no effect here."""
 
     def reschedule(self) -> Mapping[SimVcpu, Share]:
         """A whole core or nothing, for every vCPU that started or stopped running."""

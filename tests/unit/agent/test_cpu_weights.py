@@ -137,3 +137,18 @@ def test_a_policy_moves_the_unbooked_vcpus_of_a_booked_instance():
 
     assert {frozenset({0}), frozenset({1})} <= kept
     assert sum(totals.drift.values()) == 0
+
+
+def test_where_a_policy_places_a_weight_follows_the_vcpus():
+    """Policies count in vCPUs and the kernel in instances; those pinned by Nova are left alone."""
+    host = host_with(one=None)
+    host.add("four", vcpus=4)
+    host.add("dedicated", vcpus=2, allowed=frozenset({0}))
+    loop = Loop(host, host, policy=load_policy("amp-fair"))
+
+    loop.cycle()
+    placed = weights(host)
+    Loop(host, host).cycle()
+
+    assert placed == {"one": 100, "four": 400, "dedicated": 100}
+    assert weights(host) == {"one": 100, "four": 100, "dedicated": 100}

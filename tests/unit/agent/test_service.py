@@ -246,7 +246,7 @@ def test_the_configured_policy_places_best_effort(setup):
     first, second = running.once(), running.once()
 
     assert [c.reason for c in first.changes.vcpus] == ["policy amp-r-fair"] * 2
-    assert {len(v.reading.pcpus) for d in second.domains for v in d.vcpus} == {1}
+    assert {len(v.reading.pcpus) for d in second.domains for v in d.vcpus} == {2}
     assert status.describe(second) == []
 
 

@@ -246,7 +246,7 @@ def test_another_process_is_recorded_anew(node, start, name):
     before = agent.recorded(name)
     node.host.stop(name, pid=4000 if name == NAME else 4100)
     node.host.start(name, pid=4200, began=99)
-    put(node.host.weight(name), 200)
+    put(node.host.weight(name), 300)
     node.host.set_limit(30000, 50000, name)
     node.sensor.reread()
 
@@ -257,20 +257,20 @@ def test_another_process_is_recorded_anew(node, start, name):
     assert [v.found.bandwidth for v in found.vcpus.values()][:1] == (
         [Bandwidth(30000, 50000)] if name == NAME else []
     )
-    assert (found.weight, found.safe_weight) == (200, before.safe_weight)
+    assert (found.weight, found.safe_weight) == (300, before.safe_weight)
 
 
 def test_a_later_weight_leaves_what_was_found(node, start):
     """Only the weight that shall be changes."""
     node.start("other", pid=4100)
-    put(node.host.weight("other"), 200)
+    put(node.host.weight("other"), 300)
     agent = start().cycled()
     node.host.stop()
     node.libvirt.forget()
 
     agent.loop.cycle()
 
-    assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (200, 100)
+    assert (agent.recorded("other").weight, agent.recorded("other").safe_weight) == (300, 100)
 
 
 def test_shares_are_recorded_as_they_were_found(tmp_path, monkeypatch):

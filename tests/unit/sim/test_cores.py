@@ -173,3 +173,19 @@ def test_a_vcpu_that_wakes_ignores_best_effort():
     cores = host(free, half, firm)
 
     assert gets(cores, firm) == {0: 0.9}
+
+
+def test_vcpus_with_one_affinity_share_what_the_load_balancer_evens_out():
+    """Three on two pCPUs, one of which has two: the kernel gives each two thirds of a pCPU."""
+    vcpus = [Vcpu(i) for i in range(3)]
+    shares = host(*vcpus).reschedule()
+
+    assert [sum(shares[v].cores.values()) for v in vcpus] == pytest.approx([2 / 3] * 3)
+    assert sum(shares[v].cores[0] for v in vcpus) == pytest.approx(1.0)
+
+
+def test_vcpus_that_are_equally_crowded_stay_where_they_are():
+    """Four on two pCPUs: there is nothing to even out."""
+    shares = host(*(Vcpu(i) for i in range(4))).reschedule()
+
+    assert [list(s.cores.values()) for s in shares.values()] == [[0.5]] * 4

@@ -1,5 +1,7 @@
 """The simulated host as the control loop sees it."""
 
+from dataclasses import replace
+
 import pytest
 
 from amp_nova.model.allocation import Change, Changes, Step
@@ -116,3 +118,29 @@ def test_the_turns_of_a_removed_guest_are_dropped():
     made.advance(2.0)
 
     assert reading(made).run_ns == 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("weights", "each"),
+    [({}, (0.25, 0.25, 0.5)), ({"two": 200}, (1 / 3, 1 / 3, 1 / 3))],
+    ids=["as Nova starts them", "by vCPU"],
+)
+def test_time_is_divided_among_guests_before_their_vcpus(weights, each):
+    """As the kernel divides it: by the CPU weights of guests, among vCPUs that want to run."""
+    made = host(guest("two", 2), guest("one"), fast=1, slow=0)
+    made.apply(Changes((), weights))
+    made.advance(10.0)
+
+    ran = [m.run_s[0] / 10.0 for name in ("two", "one") for m in made.meters(name)]
+    assert ran == pytest.approx(each)
+
+
+def test_a_vcpu_whose_siblings_sleep_has_the_whole_weight_of_its_guest():
+    """Each of two busy guests gets half, whatever their number of vCPUs."""
+    workload = guest(phases=(Phase((1.0, 2.0), 0.0),)).workload
+    busy = guest("half", 2)
+    asleep = replace(busy.workload, vcpus=(busy.workload, workload))
+    made = host(replace(busy, workload=asleep), guest("one"), fast=1, slow=0)
+    made.advance(10.0)
+
+    assert [m.run_s[0] for m in made.meters("half")] == pytest.approx([5.0, 0.0])

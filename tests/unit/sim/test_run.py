@@ -15,17 +15,16 @@ from tests.unit.sim.builders import guest, scenario
 
 
 def test_moments_come_by_time_and_together():
-    """Cycles and windows every second, policy decisions every 2.5 s, and the end once."""
+    """Cycles and windows every second, and the end once."""
     found = list(moments(5.5, Settings()))
 
     assert found == [
-        (0.0, {"cycle", "policy"}),
+        (0.0, {"cycle"}),
         (1.0, {"cycle", "window"}),
         (2.0, {"cycle", "window"}),
-        (2.5, {"policy"}),
         (3.0, {"cycle", "window"}),
         (4.0, {"cycle", "window"}),
-        (5.0, {"cycle", "policy", "window"}),
+        (5.0, {"cycle", "window"}),
         (5.5, {"window"}),
     ]
 

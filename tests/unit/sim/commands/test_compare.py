@@ -14,7 +14,7 @@ from tests.unit.sim.commands.refusals import refused
 
 SCENARIO = """
 name: two
-duration_s: 100
+duration_s: 400
 host:
   core_types:
     - {name: fast, count: 1, coefficient: 2.0}

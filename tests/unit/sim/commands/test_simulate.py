@@ -50,6 +50,17 @@ def test_json_is_for_programs(simulate):
     assert json.loads(text)["vms"]["on-fast"]["completion_s"] == 120.0
 
 
+def test_a_booking_that_cannot_hold_is_said_first(simulate, tmp_path):
+    """5 reference cores on cores of 1; the result is on standard output all the same."""
+    path = tmp_path / "s.yaml"
+    path.write_text(TWO.replace("0.5", "5"))
+
+    status, table, err = simulate(path)
+
+    assert (status, cells(table)[1][1]) == (0, "5.0")
+    assert "VM 'a', vCPU 0: over-booked: no core type that it may use can give 5" in err
+
+
 def test_the_table_has_a_line_for_every_guest(simulate, tmp_path):
     """Above the figures of the host; unknown numbers are None."""
     path = tmp_path / "s.yaml"
