@@ -82,7 +82,7 @@ def cycles(policy, host):
 
 @pytest.mark.parametrize("policy", PLACING)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 def test_booked_never_below_booking_and_nobody_starves(policy, seed):
     """In every second, whatever a policy does with the others; and these all have their turns.
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -166,12 +167,15 @@ def within(name: str, prefixes: tuple[str, ...], separator: str) -> bool:
     return any(name == p or name.startswith(p + separator) for p in prefixes)
 
 
-def sources(root: Path) -> Iterator[tuple[str, ast.Module, str]]:
+@cache
+def sources(root: Path) -> tuple[tuple[str, ast.Module, str], ...]:
     """Path within the package, syntax tree and text of every file."""
     package = root / "amp_nova"
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text()
-        yield path.relative_to(package).as_posix(), ast.parse(text), text
+    texts = {path: path.read_text() for path in sorted(package.rglob("*.py"))}
+    return tuple(
+        (path.relative_to(package).as_posix(), ast.parse(text), text)
+        for path, text in texts.items()
+    )
 
 
 def imports(tree: ast.Module) -> Iterator[str]:

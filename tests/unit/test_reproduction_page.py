@@ -25,7 +25,6 @@ CHEAP = (
     ("kwon2011", "figure 14"),
     ("saez2015", "model"),
     ("saez2015", "figure 4"),
-    ("chen2014", "figure 6"),
     ("kumar2009", "figures 1 to 4"),
     ("kumar2009", "figures 5 to 7"),
 )

@@ -51,8 +51,8 @@ SAME_THREADS = (
     "all vCPUs of a guest behave alike here; what tells them apart in the paper is not printed"
 )
 KERNELS_CHOICE = (
-    "a policy chooses the core type here; which of its pCPUs, and with it which cache, is up to the "
-    "kernel, whose moves do not depend on the policy"
+    "a policy chooses the core type here; which of its pCPUs, and with it which cache, is up to "
+    "the kernel, whose moves do not depend on the policy"
 )
 TIES = (
     "with constant speedups a guest keeps what is left to it until R leaves nothing: the best one "
