@@ -6,8 +6,8 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
    claims win; a vCPU that loses on all others is on the slowest type that it may use. An incumbent,
    a vCPU that is on the type already, loses only to a claim that is stronger by more than a
    threshold, and only while the view's ``moves_max`` allows it.
-2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from an
-   overloaded slower one.
+2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from a
+   crowded slower one.
 
 A vCPU may use all pCPUs of its type that its flavor allows. Which one, and when it changes, is
 Linux's decision: the kernel knows caches, NUMA nodes and hardware threads, and sees at once when a
@@ -16,7 +16,7 @@ vCPU sleeps, so no pCPU of the type idles while a vCPU waits for another one.
 Cost: ``N log N`` for N vCPUs.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from amp_nova.model.observation import VcpuKey
@@ -27,6 +27,8 @@ Claims = Mapping[VcpuKey, Sequence[float]]
 """How strongly each vCPU claims each core type, slowest type first, in the policy's own unit."""
 GAIN_MIN_CORES = 0.1
 """A vCPU moves to a type with time to spare only if that makes up for this much waiting."""
+CROWDED_RATIO = 0.7
+"""Part of a core type's time in use from which vCPUs that sleep often wait for each other."""
 _NOISE = 1e-9
 
 
@@ -105,10 +107,13 @@ def _use_spare_time(
     position: dict[VcpuKey, int],
     shared: SharedCapacity,
     claims: Claims,
-    free_cores: Iterable[float],
+    free_cores: Sequence[float],
     allowance: MoveAllowance,
 ) -> None:
-    """Let faster core types with time to spare take vCPUs from overloaded slower ones."""
+    """Let faster core types with time to spare take vCPUs from crowded slower ones.
+
+    They either find room there, or wait less than they did before.
+    """
     # A vCPU whose demand is not known yet counts as always running.
     demand = {v.key: 1.0 if v.demand_ratio is None else v.demand_ratio for v in shared.vcpus}
     excess = [-cores for cores in free_cores]
@@ -119,7 +124,9 @@ def _use_spare_time(
         for key in sorted(slower, key=lambda k: -claims[k][at]) if excess[at] < 0.0 else ():
             source, cores = position[key], demand[key]
             less = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
-            if less >= GAIN_MIN_CORES and allowance.take(1):
+            crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
+            room = crowded and excess[at] + cores <= 0.0
+            if (room or less >= GAIN_MIN_CORES) and allowance.take(1):
                 position[key] = at
                 excess[source] -= cores
                 excess[at] += cores
