@@ -16,6 +16,7 @@ vCPU sleeps, so no pCPU of the type idles while a vCPU waits for another one.
 Cost: ``N log N`` for N vCPUs.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +117,7 @@ def _use_spare_time(
     """
     # A vCPU whose demand is not known yet counts as always running.
     demand = {v.key: 1.0 if v.demand_ratio is None else v.demand_ratio for v in shared.vcpus}
-    excess = [-cores for cores in free_cores]
+    excess, count = [-cores for cores in free_cores], Counter(position.values())
     for key, at in position.items():
         excess[at] += demand[key]
     for at in reversed(range(1, len(excess))):
@@ -125,8 +126,10 @@ def _use_spare_time(
             source, cores = position[key], demand[key]
             less = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
-            room = crowded and excess[at] + cores <= 0.0
+            waits = crowded and count[source] > free_cores[source]
+            room = waits and excess[at] + cores <= 0.0
             if (room or less >= GAIN_MIN_CORES) and allowance.take(1):
                 position[key] = at
+                count.update({source: -1, at: 1})
                 excess[source] -= cores
                 excess[at] += cores
