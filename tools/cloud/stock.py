@@ -26,7 +26,7 @@ WELCOME = f"""
 A cloud of two hosts, {KIND}. Try:
 
     . {STATE}/openrc
-    openstack amp capacity show
+    openstack amp capacity list
     {BOOTS}
     openstack amp server list
     openstack amp host list
