@@ -78,13 +78,15 @@ class SetFlavor(Command):
         """Add the arguments of ``flavor set``."""
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
-        parser.add_argument("specs", metavar="KEY=VALUE", nargs="*", help=f"KEY is one of {keys}")
+        parser.add_argument(
+            "specs", metavar="KEY=VALUE", nargs="*", help="the same, without --property"
+        )
         parser.add_argument(
             "--property",
             metavar="KEY=VALUE",
             action="append",
             default=[],
-            help="the same, as in 'openstack flavor set'; may be repeated",
+            help=f"an extra spec; may be repeated; KEY is one of {keys}",
         )
         add_claim(parser)
 
