@@ -105,7 +105,7 @@ if [ -n "$prometheus" ]; then
     say "Prometheus at $prometheus has it too"
 fi
 openstack amp server show "$name"
-openstack amp capacity show --flavor "$name"
+openstack amp capacity show "$name"
 openstack server delete --wait "$name"
 for _ in $(seq 10); do
     [ -n "$(metric amp_vcpu_quota_cores)" ] || break

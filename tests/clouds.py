@@ -31,6 +31,8 @@ class FakeCloud:
     """What the services know; ``session``, ``compute`` and so on are what the SDK offers."""
 
     flavors: dict = field(default_factory=dict)
+    projects: dict = field(default_factory=dict)
+    """Names of projects, by domain and id."""
     servers: list = field(default_factory=list)
     providers: list = field(default_factory=list)
     allocations: dict = field(default_factory=dict)
@@ -47,6 +49,7 @@ class FakeCloud:
     def __post_init__(self):
         self.compute = SimpleNamespace(get=self._nova, post=self._set, delete=self._unset)
         self.placement = SimpleNamespace(get=self._placement)
+        self.identity = SimpleNamespace(find_domain=self._domain, find_project=self._project)
         self.session = SimpleNamespace(get=self._prometheus, get_endpoint=self._endpoint)
         name = lambda service: "x"  # noqa: E731
         self.config = SimpleNamespace(get_interface=name, get_region_name=name)
@@ -63,14 +66,15 @@ class FakeCloud:
             "extra_specs": dict(specs or {}),
         }
 
-    def server(self, name, flavor, host):
-        """Add a server of a flavor."""
+    def server(self, name, flavor, host, project="own"):
+        """Add a server of a flavor, to a project of this id."""
         kept = {k: v for k, v in self.flavors[flavor].items() if k not in ("id", "name")}
         self.servers.append(
             {
                 "id": f"{name}-id",
                 "name": name,
                 "status": "ACTIVE",
+                "tenant_id": project,
                 "OS-EXT-SRV-ATTR:hypervisor_hostname": host,
                 "flavor": {"original_name": flavor, "ephemeral": 0, **kept},
             }
@@ -99,11 +103,24 @@ class FakeCloud:
         assert microversion == "2.86"
         parts = urlsplit(path)
         key = parts.path.split("/")[1]
-        every = list(self.flavors.values()) if key == "flavors" else self.servers
-        marker = parse_qs(parts.query).get("marker", [None])[0]
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        every = list(self.flavors.values()) if key == "flavors" else self._servers(query)
+        marker = query.get("marker")
         ids = [item["id"] for item in every]
         first = ids.index(marker) + 1 if marker else 0
         return answer({key: every[first : first + PAGE]})
+
+    def _servers(self, query):
+        wanted = {query.get("project_id")} if "all_tenants" in query else {"own"}
+        return [s for s in self.servers if wanted <= {None, s["tenant_id"]}]
+
+    def _domain(self, name):
+        return SimpleNamespace(id=name) if name in self.projects else None
+
+    def _project(self, name, domain_id=None):
+        domains = self.projects if domain_id is None else [domain_id]
+        ids = [i for d in domains for i, n in self.projects[d].items() if name in (i, n)]
+        return SimpleNamespace(id=ids[0]) if ids else None
 
     def _by_id(self, path):
         return next(f for f in self.flavors.values() if f["id"] == path.split("/")[2])

@@ -8,7 +8,7 @@ from amp_nova.cmd.arguments import ips, pairs, whole
 from amp_nova.cmd.command import Answer, Report, short
 from amp_nova.exceptions import BookingInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import TABLE, Booking, examine, vcpus_named
-from amp_nova.flavor.placement_resources import PLACEMENT_GROUP, placement, remarks
+from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 
 VCPUS_MAX = 4096
 COLUMNS = ("vCPU", "Kind", "Refcores", "Ips", "Limit", "Core Type")
@@ -71,11 +71,13 @@ def _booking(args: argparse.Namespace) -> tuple[Booking | None, tuple[str, ...]]
 
 def _of_claim(texts: Sequence[str], booking: Booking, wanted: dict[str, str]) -> Iterator[str]:
     """What is missing for a claim, or wrong with the one that is given."""
+    given = claim_specs(pairs("extra spec", texts))
     if not wanted and booking.booked:
-        yield "amp:ips claims nothing in Placement without --reference-ips ('amp-nova topology')"
+        what = "what amp:ips claims is unknown" if given else "amp:ips claims nothing in Placement"
+        yield f"{what} without --reference-ips ('amp-nova topology')"
         return
-    for key, value in pairs("extra spec", texts).items():
-        if key.startswith(f"resources_{PLACEMENT_GROUP}:") and wanted.get(key) != value:
+    for key, value in given.items():
+        if wanted.get(key) != value:
             yield f"{key} is {value}, but its booking needs {wanted.get(key, 'none')}"
 
 

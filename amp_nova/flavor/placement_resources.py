@@ -16,6 +16,7 @@ from amp_nova.flavor.extra_specs import Booking
 
 PLACEMENT_GROUP = "AMP"
 PLACEMENT_CLASS = "CUSTOM_AMP_MREFCORE"
+CLAIM_PREFIXES = (f"resources_{PLACEMENT_GROUP}:", f"trait_{PLACEMENT_GROUP}:")
 IPS_TRAIT = "CUSTOM_AMP_IPS"
 """Trait of the providers of hosts that count instructions."""
 REFCORES_MAX, IPS_MAX = 100.0, 1e12
@@ -57,6 +58,11 @@ def remarks(booking: Booking) -> Iterator[str]:
             f"a vCPU runs on one core at a time, and no core gives more than {REFCORES_MAX:g} "
             "reference cores or 1T Ips: no host will take it"
         )
+
+
+def claim_specs(specs: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a flavor by which Placement claims its booking."""
+    return {k: v for k, v in specs.items() if k.startswith(CLAIM_PREFIXES)}
 
 
 def claims(specs: Mapping[str, str]) -> bool:

@@ -69,6 +69,7 @@ class AmpCapacityFilter(filters.BaseHostFilter):  # type: ignore[misc]
         if not (booking.booked or booking.core_type) or utils.request_is_rebuild(spec_obj):
             yield from filter_obj_list
             return
+        self._server.wait_for_first(filter_obj_list)
         yield from self._filtered(filter_obj_list, spec_obj, demands.request_of(booking))
 
     def _filtered(self, hosts: Any, spec_obj: Any, request: Request) -> Iterator[Any]:

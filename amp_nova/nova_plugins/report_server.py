@@ -3,13 +3,14 @@
 It receives host reports, exchanges decisions with other workers, and reads from Nova's database how
 these ended. Nova loads filters and weighers before it forks its workers, so loading must not start
 anything. The first request of a worker starts the server, in its own thread, so that an unreachable
-broker delays no request. In native-thread mode a worker starts it right after the fork.
+broker delays no request for long. In native-thread mode a worker starts it right after the fork.
 """
 
 import logging
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from amp_nova.wire import topics
 LOG = logging.getLogger(__name__)
 CONF = options.register(nova.conf.CONF)
 RETRY_S = 5.0
+FIRST_REPORTS_S = 5.0
+"""How long requests wait for the first reports of hosts after a process began to listen."""
 FOLLOW_UP_S = 2.0
 """Time between two looks into Nova's database while an instance is pending on a host."""
 IDLE_S = 30.0
@@ -68,6 +71,7 @@ class ReportServer:
         self.metrics = metrics.Metrics(states)
         self._host = host
         self._pid: int | None = None
+        self._first_until_s = 0.0
         self._lock = threading.Lock()
         self._servers: list[Any] = []
         self._cells = Cells()
@@ -78,8 +82,19 @@ class ReportServer:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
+                self._first_until_s = time.monotonic() + FIRST_REPORTS_S
                 for run in (self._start_listening, self._follow_up, self._write_metrics):
                     threading.Thread(target=run, name="amp-reports", daemon=True).start()
+
+    def wait_for_first(self, hosts: Iterable[Any]) -> None:
+        """Wait until all hosts have reported, if this process has only just begun to listen.
+
+        In eventlet mode its first request began that, and would find no host.
+        """
+        while time.monotonic() < self._first_until_s:
+            if all(self.states.entry(host.nodename) is not None for host in hosts):
+                return
+            time.sleep(0.05)
 
     def after_fork(self) -> None:
         """Start listening in a worker that was just forked."""

@@ -8,23 +8,18 @@ from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
 from amp_nova.flavor.placement_resources import (
     PLACEMENT_CLASS,
     PLACEMENT_GROUP,
+    claim_specs,
     placement,
     remarks,
 )
 from amp_nova.osc.cloud import Flavor
 
 CLAIM_KEY = f"resources_{PLACEMENT_GROUP}:{PLACEMENT_CLASS}"
-_CLAIM_PREFIXES = (f"resources_{PLACEMENT_GROUP}:", f"trait_{PLACEMENT_GROUP}:")
 
 
 def own_specs(specs: Mapping[str, str]) -> dict[str, str]:
     """The ``amp:`` keys of a flavor."""
     return {k: v for k, v in specs.items() if k.startswith(f"{NAMESPACE}:")}
-
-
-def claim_specs(specs: Mapping[str, str]) -> dict[str, str]:
-    """The keys of a flavor by which Placement claims its booking."""
-    return {k: v for k, v in specs.items() if k.startswith(_CLAIM_PREFIXES)}
 
 
 def claimed(flavor: Flavor) -> int | None:

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from osc_lib.cli.format_columns import DictColumn
+
 from amp_nova.flavor.extra_specs import Booking, examine
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
-from amp_nova.osc.cloud import Flavor, by_host
-from amp_nova.osc.command import Lister, add_prometheus, prometheus
+from amp_nova.osc.cloud import Cloud, Flavor, by_host
+from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus
 from amp_nova.osc.host import COEFFICIENT, NO_HOSTS, Host, Offer, read_hosts
 from amp_nova.scheduling.demands import Request, request_of
 from amp_nova.scheduling.host_fit import servers_that_fit
@@ -18,68 +20,76 @@ from amp_nova.wire.host_report import HostReport, Origin
 
 CAPACITY = "reference cores"
 FRAGMENTS = "reference cores of one pCPU"
+INVALID = "its extra specs"
+SHORT = ("Flavor", "VCPUs", "Booking", "Fits", "Limited By")
+LONG = ("RAM", "Disk", "Claimed Refcores", "Hosts", "Hosts By Limit")
 UNLIMITED = 1 << 30
 Booked = Mapping[str, Request]
 """What the servers on a host book, by their ids."""
 
 
-class ShowCapacity(Lister):
-    """Show how many more servers of each flavor fit on all enabled hosts with an agent"""
+class ListCapacity(Lister):
+    """List flavors, and how many more servers of each fit on all enabled hosts with an agent"""
 
-    _epilog = "example: openstack amp capacity show --flavor half"
+    _epilog = "example: openstack amp capacity list --flavor half --long"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of ``capacity show``."""
+        """Add the arguments of ``capacity list``."""
         parser.add_argument(
             "--flavor",
             metavar="FLAVOR",
             action="append",
             help="name or id; may be repeated (default: all flavors)",
         )
-        parser.add_argument("--host", metavar="HOST", help="on this host alone")
-        add_prometheus(parser)
+        parser.add_argument(
+            "--long", action="store_true", help="also what a server needs, and the hosts that fit"
+        )
+        _add_where(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Headings and one row per flavor."""
         names = parsed_args.flavor
         flavors = [self.cloud.flavor(n) for n in names] if names else self.cloud.flavors()
-        hosts = [
-            host
-            for host in read_hosts(self.cloud)
-            if host.enabled and parsed_args.host in (None, host.node)
-        ]
-        if not hosts:
-            self.log.warning(NO_HOSTS)
-        measured = prometheus(self.cloud, parsed_args, self.log) if hosts else None
-        coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
-        servers = self.cloud.servers(all_projects=True) if hosts else []
-        booked: dict[str, dict[str, Request]] = {host.node: {} for host in hosts}
-        for server in servers:
-            booking = bookings.in_refcores(server.flavor)
-            if booking is not None and server.node in booked:
-                booked[server.node][server.id] = request_of(booking)
-        reports = {host.node: report_of(host, coefficients) for host in hosts}
-        if missing := [node for node, report in reports.items() if report is None]:
-            self.log.warning(
-                "the pCPUs of %s are not known, so fragments count as free: "
-                "Prometheus has no %s of its agent",
-                ", ".join(missing),
-                COEFFICIENT,
-            )
-        seen = [(host, reports[host.node], booked[host.node]) for host in hosts]
-        rows = [_row(flavor, seen) for flavor in flavors]
-        return ("Flavor", "VCPUs", "Booking", "Fits", "Limited By"), rows
+        hosts = _hosts(self.cloud, parsed_args, self.log)
+        rows = [_capacity(flavor, hosts).values() for flavor in flavors]
+        headings = (*SHORT, *LONG) if parsed_args.long else SHORT
+        return headings, [tuple(values[heading] for heading in headings) for values in rows]
 
 
-def _row(flavor: Flavor, hosts: Sequence[tuple[Host, HostReport | None, Booked]]) -> Any:
-    booking, errors = examine(flavor.specs, flavor.vcpus)
-    words = bookings.words(booking, errors)
-    if booking is None:
-        return flavor.name, flavor.vcpus, words, 0, "its extra specs"
-    results = [fits(flavor, booking, *host) for host in hosts]
-    limits = Counter(fit.limit for fit in results).most_common(1)
-    total = sum(fit.servers for fit in results)
-    return flavor.name, flavor.vcpus, words, total, limits[0][0] if limits else None
+class ShowCapacity(ShowOne):
+    """Show how many more servers of a flavor fit, and on which hosts
+
+    Without FLAVOR it is 'openstack amp capacity list'.
+    """
+
+    _epilog = "example: openstack amp capacity show half"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of ``capacity show``."""
+        parser.add_argument("name", metavar="FLAVOR", nargs="?", help="name or id")
+        parser.add_argument("--flavor", action="append", help=argparse.SUPPRESS)
+        _add_where(parser)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Show one flavor, or list those of ``--flavor`` or all, as scripts know it."""
+        if parsed_args.name is not None:
+            return super().run(parsed_args)
+        listing = ListCapacity(self.app, self.app_args)
+        parser = listing.get_parser("openstack amp capacity list")
+        return listing.run(parser.parse_args(["-f", parsed_args.formatter], parsed_args))
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Field names and values."""
+        flavor = self.cloud.flavor(parsed_args.name)
+        found = _capacity(flavor, _hosts(self.cloud, parsed_args, self.log))
+        fields = {heading.lower().replace(" ", "_"): v for heading, v in found.values().items()}
+        fields["fits_by_host"] = DictColumn({h: fit.servers for h, fit in found.by_host.items()})
+        return tuple(fields), tuple(fields.values())
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", metavar="HOST", help="on this host alone")
+    add_prometheus(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,68 @@ class Fits:
 
     servers: int
     limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many more servers of a flavor fit on each host; ``booking``: it, in words."""
+
+    flavor: Flavor
+    booking: str
+    by_host: Mapping[str, Fits]
+
+    def values(self) -> dict[str, object]:
+        """What is shown of it, by heading."""
+        units = bookings.claimed(self.flavor)
+        limits = Counter(fit.limit for fit in self.by_host.values()).most_common()
+        return {
+            "Flavor": self.flavor.name,
+            "VCPUs": self.flavor.vcpus,
+            "RAM": self.flavor.ram_mib,
+            "Disk": self.flavor.disk_gb,
+            "Booking": self.booking,
+            "Claimed Refcores": None if units is None else units / 1000,
+            "Fits": sum(fit.servers for fit in self.by_host.values()),
+            "Limited By": limits[0][0] if limits else None,
+            "Hosts": sum(fit.servers > 0 for fit in self.by_host.values()),
+            "Hosts By Limit": DictColumn(dict(limits)),
+        }
+
+
+Seen = tuple[Host, HostReport | None, Booked]
+
+
+def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
+    """Enabled hosts with an agent, as their agents would report them, and what servers book."""
+    hosts = [h for h in read_hosts(cloud) if h.enabled and args.host in (None, h.node)]
+    if not hosts:
+        log.warning(NO_HOSTS)
+        return []
+    measured = prometheus(cloud, args, log)
+    coefficients = by_host(measured, [h.node for h in hosts], COEFFICIENT, "core_type")
+    booked: dict[str, dict[str, Request]] = {host.node: {} for host in hosts}
+    for server in cloud.servers(all_projects=True):
+        booking = bookings.in_refcores(server.flavor)
+        if booking is not None and server.node in booked:
+            booked[server.node][server.id] = request_of(booking)
+    seen = [(host, report_of(host, coefficients), booked[host.node]) for host in hosts]
+    if missing := [host.node for host, report, _ in seen if report is None]:
+        log.warning(
+            "the pCPUs of %s are not known, so fragments count as free: "
+            "Prometheus has no %s of its agent",
+            ", ".join(missing),
+            COEFFICIENT,
+        )
+    return seen
+
+
+def _capacity(flavor: Flavor, hosts: Sequence[Seen]) -> Capacity:
+    booking, errors = examine(flavor.specs, flavor.vcpus)
+    by_host = {
+        seen[0].node: Fits(0, INVALID) if booking is None else fits(flavor, booking, *seen)
+        for seen in hosts
+    }
+    return Capacity(flavor, bookings.words(booking, errors), by_host)
 
 
 def fits(

@@ -91,11 +91,24 @@ class Cloud:
         """The flavor of this name or id."""
         return _named(name, self.flavors(), "flavor", "openstack amp flavor list")
 
-    def servers(self, *, all_projects: bool = False) -> list[Server]:
-        """The servers of the caller's project, or of all projects, by name."""
-        wanted = {"all_tenants": "1"} if all_projects else {}
+    def servers(self, *, all_projects: bool = False, project: str | None = None) -> list[Server]:
+        """The servers of the caller's project, of all projects, or of one by its id, by name."""
+        wanted = {"all_tenants": "1"} if all_projects or project else {}
+        if project is not None:
+            wanted["project_id"] = project
         servers = self._pages("/servers/detail", wanted, "servers")
         return sorted((_server(s) for s in servers), key=lambda s: (s.name, s.id))
+
+    def project(self, name: str, domain: str | None = None) -> str:
+        """The id of the project of this name or id, in a domain of this name or id."""
+        identity, within = self._connection.identity, {}
+        if domain is not None:
+            if (found := identity.find_domain(domain)) is None:
+                raise ConfigInvalid(f"there is no domain {domain!r}: see 'openstack domain list'")
+            within["domain_id"] = found.id
+        if (project := identity.find_project(name, **within)) is None:
+            raise ConfigInvalid(f"there is no project {name!r}: see 'openstack project list'")
+        return str(project.id)
 
     def server(self, name: str, *, all_projects: bool = False) -> Server:
         """The server of this name or id."""

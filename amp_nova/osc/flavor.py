@@ -7,7 +7,7 @@ from typing import Any
 from amp_nova.cmd.arguments import ips, pairs
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, parse
-from amp_nova.flavor.placement_resources import placement
+from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
 from amp_nova.osc.command import Command, Lister
@@ -72,32 +72,37 @@ class SetFlavor(Command):
     Existing servers keep the flavor as it was until they are resized.
     """
 
-    _epilog = "example: openstack amp flavor set half amp:pref_core=0.5"
+    _epilog = "example: openstack amp flavor set --property amp:pref_core=0.5 half"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``flavor set``."""
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
         keys = ", ".join(f"{NAMESPACE}:{s.name}" for s in TABLE)
-        parser.add_argument("specs", metavar="KEY=VALUE", nargs="*", help=f"KEY is one of {keys}")
+        parser.add_argument(
+            "specs", metavar="KEY=VALUE", nargs="*", help="the same, without --property"
+        )
         parser.add_argument(
             "--property",
             metavar="KEY=VALUE",
             action="append",
             default=[],
-            help="the same, as in 'openstack flavor set'; may be repeated",
+            help=f"an extra spec; may be repeated; KEY is one of {keys}",
         )
         add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Print nothing, as ``openstack flavor set`` does."""
+        """Print nothing, as ``openstack flavor set`` does; warn of what cannot be meant."""
         flavor = self.cloud.flavor(parsed_args.flavor)
         given = pairs("extra spec", [*parsed_args.specs, *parsed_args.property])
         if not given:
             raise BookingInvalid("nothing is set: give KEY=VALUE, such as amp:pref_core=0.5")
         if foreign := [key for key in given if not key.startswith(f"{NAMESPACE}:")]:
             raise BookingInvalid(f"{foreign[0]!r} is not allowed: write {NAMESPACE}:NAME=VALUE")
-        wanted = {**bookings.own_specs(flavor.specs), **given}
-        write(self.cloud, flavor, with_claim(flavor, wanted, parsed_args))
+        own = {**bookings.own_specs(flavor.specs), **given}
+        wanted = with_claim(flavor, own, parsed_args)
+        for remark in remarks(parse(wanted, flavor.vcpus)):
+            self.log.warning("%s", remark)
+        write(self.cloud, flavor, wanted)
 
 
 class UnsetFlavor(Command):
@@ -145,8 +150,7 @@ def with_claim(flavor: Flavor, own: Mapping[str, str], args: argparse.Namespace)
     others = {
         key: value
         for key, value in flavor.specs.items()
-        if key not in bookings.own_specs(flavor.specs)
-        and key not in bookings.claim_specs(flavor.specs)
+        if key not in bookings.own_specs(flavor.specs) and key not in claim_specs(flavor.specs)
     }
     wanted = {**others, **own}
     return {**wanted, **_claim(wanted, flavor.vcpus, args)}

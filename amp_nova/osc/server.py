@@ -28,6 +28,12 @@ class ListServer(Lister):
         """Add the arguments of ``server list``."""
         parser.add_argument("--all-projects", action="store_true", help="of all projects (admin)")
         parser.add_argument(
+            "--project", metavar="PROJECT", help="of this project, by name or id (admin)"
+        )
+        parser.add_argument(
+            "--project-domain", metavar="DOMAIN", help="domain of PROJECT, if others have its name"
+        )
+        parser.add_argument(
             "--best-effort", action="store_true", help="also those without a booking"
         )
         parser.add_argument("--host", metavar="HOST", help="only those on this host (admin)")
@@ -35,13 +41,17 @@ class ListServer(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Headings and one row per server."""
+        project = parsed_args.project
+        if project is not None:
+            project = self.cloud.project(project, parsed_args.project_domain)
+        servers = self.cloud.servers(all_projects=parsed_args.all_projects, project=project)
         measured = prometheus(self.cloud, parsed_args, self.log)
         refcores = by_label(measured, "resource", DELIVERED_REFCORES)
         ips = by_label(measured, "resource", DELIVERED_IPS)
         ratios = by_label(measured, "resource", DELIVERED_RATIO)
         titles = ("ID", "Name", "Status", "Host", "Flavor", "Booking")
         rows = []
-        for server in self.cloud.servers(all_projects=parsed_args.all_projects):
+        for server in servers:
             booking, errors = examine(server.flavor.specs, server.flavor.vcpus)
             if parsed_args.host not in (None, server.node):
                 continue

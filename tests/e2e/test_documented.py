@@ -28,7 +28,7 @@ HERE = {
     "FLAVOR": NAME,
     "AGGREGATE": NAME,
     " half": f" {NAME}",
-    " count ": f" {NAME}-ips ",
+    " metered": f" {NAME}-ips",
 }
 """What stands for what in this cloud; its own flavor ``half`` stays as it is."""
 

@@ -63,6 +63,13 @@ class ReportsTest(CloudTestCase):
 
         self.wait_until(lambda: late.states.entry("host1") is not None, "the agent answers")
 
+    def test_the_first_request_of_a_worker_waits_for_the_reports_that_it_asks_for(self):
+        """With eventlet a worker begins to listen only then, when it knows no host."""
+        self.states._entries, self.states._sent = {}, {}
+        report_server.shared()._pid = None  # as in a worker that was just forked
+
+        self.boot(self.flavor(pref_core="1"))
+
     def test_reports_may_have_a_bus_of_their_own(self):
         """What workers tell each other stays on Nova's, to which agents then need no access."""
         url = "rabbit://amp:SECRET@controller:5672/amp"

@@ -14,7 +14,8 @@ from amp_nova.sim.commands.show import Show
 from tests.monitoring import PROMETHEUS, ROOT, program, rules, unknown
 
 RUNBOOKS = ROOT / "doc/source/admin/runbooks"
-BASE = "https://docs.openstack.org/amp-nova/latest/admin/runbooks/"
+PUBLISHED = "https://docs.openstack.org/amp-nova/latest"
+BASE = f"{PUBLISHED}/admin/runbooks/"
 ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
 CASES = [
     (found[1], check["exp_samples"][0]["value"])
@@ -127,6 +128,45 @@ def test_every_alert_leads_to_its_runbook(alert):
 def test_every_runbook_has_its_alert():
     """A page does not outlive its alert."""
     assert {p.stem for p in RUNBOOKS.glob("*.rst")} == {*map(slug, ALERTS), "index"}
+
+
+def tool(*words):
+    """What ``tools/alerts`` answers."""
+    command = [ROOT / "tools/alerts", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def without_link(rule):
+    others = {k: v for k, v in rule["annotations"].items() if k != "runbook_url"}
+    return {**rule, "annotations": others}
+
+
+@pytest.mark.parametrize(
+    ("words", "base"),
+    [
+        ((), PUBLISHED),
+        (("https://docs.example.com/amp-nova",), "https://docs.example.com/amp-nova"),
+        (("http://10.0.0.11:8080/",), "http://10.0.0.11:8080"),
+    ],
+)
+def test_links_lead_to_pages_of_the_operators_own_copy(words, base):
+    """``tools/alerts`` changes their base address and nothing else; every page exists."""
+    groups = yaml.safe_load(tool(*words).stdout)["groups"]
+    made = [rule for group in groups for rule in group["rules"]]
+    pages = [rule["annotations"]["runbook_url"].removeprefix(f"{base}/") for rule in made]
+
+    assert [without_link(r) for r in made] == [without_link(r) for r in ALERTS.values()]
+    assert [p for p in pages if not (ROOT / "doc/source" / p).with_suffix(".rst").is_file()] == []
+
+
+@pytest.mark.parametrize("words", [["docs.example.com"], ["https://a b"], ["https://a", "b"]])
+def test_what_is_no_address_is_refused(words):
+    """In a sentence; nothing is printed."""
+    done = tool(*words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert f"'{' '.join(words)}' is not an address" in done.stderr
 
 
 @pytest.mark.parametrize(

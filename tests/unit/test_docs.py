@@ -27,7 +27,7 @@ def test_a_cited_test_exists(file, name):
 
 TESTED = re.compile(
     r"(\$ )?amp-nova(-agent|-status)? |openstack (?!rating|optimize)"
-    r"|\. \.minicloud/|VM_ACCEL=kvm tools/"
+    r"|\. \.minicloud/|(VM_ACCEL=kvm|SUITE=trixie) tools/"
 )
 """``test_examples`` runs or parses these, ``tests/e2e/test_documented.py`` runs those of
 ``openstack``, and what is below ``tools`` is run with the tests that it is for."""

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 import amp_nova
 from amp_nova.cmd import cli, upgrade
+from tools.cloud.layout import NEWEST
 
 ROOT = Path(amp_nova.__file__).parent.parent
 NOVA_PAGES = ("fit", "install", "packages", "upgrade")
@@ -248,6 +249,20 @@ def test_every_page_names_the_tested_releases_of_nova(page):
     found = re.findall(r"Nova (\d+) to (\d+)", (ROOT / f"{page}.rst").read_text())
 
     assert {*found} == {(str(upgrade.TESTED[0]), str(upgrade.TESTED[-1]))}
+
+
+def test_the_mini_cloud_runs_every_tested_release_of_nova():
+    """Each has its requirements, which ``tox`` takes as well; the newest needs no ``--nova``."""
+    files = {int(path.stem): path.read_text() for path in (ROOT / "tools/novas").glob("*.txt")}
+    tox = (ROOT / "tox.ini").read_text()
+
+    assert sorted(files) == [*upgrade.TESTED]
+    for major, text in files.items():
+        assert f"\nnova>={major},<{major + 1}\n" in text
+        assert f"\n    {major}: -r tools/novas/{major}.txt\n" in tox
+    assert upgrade.TESTED[-1] == NEWEST
+    assert f"\nnova=={NEWEST}." in (ROOT / "tools/cloud/requirements.txt").read_text()
+    assert f"\nnewest={NEWEST}\n" in (ROOT / "tools/minicloud").read_text()
 
 
 @pytest.mark.parametrize("extra", ["nova", "functional"])

@@ -14,6 +14,8 @@ from tools.cloud.layout import (
     HOSTS,
     INSTANCES,
     LOG,
+    NOVA,
+    NOVA_BIN,
     PASSWORD,
     PORTS,
     REGION,
@@ -34,6 +36,16 @@ FILTERS = (
     "ServerGroupAffinityFilter",
     "AmpCapacityFilter",
 )
+IPS = "300M"
+FLAVORS = {
+    "half": "amp:pref_core=0.5",
+    "best-effort": "",
+}
+"""What a new cloud offers, and what each books."""
+if CORES == 1:  # else nobody measured what a core retires
+    FLAVORS["instructions"] = f"amp:ips={IPS}"
+BOOKINGS_IN_METADATA = NOVA >= 32
+"""Whether agents see what servers book; else their configuration has it, by the servers' names."""
 KEYSTONE = f"http://{ADDRESS}:{PORTS['keystone']}/v3"
 BUS = f"rabbit://guest:guest@{ADDRESS}:{PORTS['rabbitmq']}/"
 
@@ -144,8 +156,10 @@ def neutron() -> Sections:
 
 def nova() -> Sections:
     """What all Nova services share; what is for one cell's computes is in ``compute``."""
+    named = {} if BOOKINGS_IN_METADATA else {"instance_name_template": "%(display_name)s-%(id)08x"}
     return {
         "DEFAULT": {
+            **named,
             "host": "control",
             "my_ip": ADDRESS,
             "state_path": STATE / "nova",
@@ -186,7 +200,7 @@ def nova() -> Sections:
 
 def compute(host: Host) -> Sections:
     """One nova-compute: the libvirt driver, its cores, and what makes moves possible here."""
-    privileged = f"{BIN}/privsep-helper --config-file {ETC}/nova/nova-compute.conf"
+    privileged = f"{NOVA_BIN}/privsep-helper --config-file {ETC}/nova/nova-compute.conf"
     peer = f"qemu+unix:///system?socket={STATE}/hosts/%s/run/libvirt-sock"
     return {
         "DEFAULT": {
@@ -225,6 +239,7 @@ def agent(host: Host, declared: str = "" if CORES == 1 else "1.0") -> Sections:
 
     ``declared``: its coefficient, unless it is calibrated.
     """
+    booked = [] if BOOKINGS_IN_METADATA else [f"*-{f}-* {s}" for f, s in FLAVORS.items() if s]
     return {
         "topology": {
             "core_type": f"{host.name} {host.pcpus} {declared}",
@@ -236,6 +251,7 @@ def agent(host: Host, declared: str = "" if CORES == 1 else "1.0") -> Sections:
             "writer": WRITER,
             # The services of the cloud and of the host run on the cores of its guests as well.
             "reserve_ratio": RESERVE_RATIO,
+            "booking": booked,
         },
         "nova": {"cpu_shared_set": host.pcpus},
         "reports": {"transport_url": BUS},
@@ -278,9 +294,9 @@ def write_all() -> None:
         write(host.agent_conf, agent(host))
         host.agent_conf.chmod(0o640)  # it holds the password of the message bus
     (ETC / "prometheus.yaml").write_text(yaml.safe_dump(prometheus()))
-    shipped = BIN.parent / "etc"
     for paste in ("glance/glance-api-paste.ini", "neutron/api-paste.ini", "nova/api-paste.ini"):
-        shutil.copy(shipped / paste, ETC / paste)
+        programs = NOVA_BIN if paste.startswith("nova/") else BIN
+        shutil.copy(programs.parent / "etc" / paste, ETC / paste)
     openrc = {
         "OS_AUTH_URL": KEYSTONE,
         "OS_USERNAME": "admin",

@@ -17,6 +17,9 @@ from tools.cloud.layout import (
     HOME,
     HOSTS,
     LOG,
+    NEWEST,
+    NOVA,
+    NOVA_BIN,
     PASSWORD,
     PORTS,
     REGION,
@@ -39,14 +42,15 @@ def start_broker() -> None:
 
 
 DATA, SOCKET = STATE / "mariadb", STATE / "mariadb.sock"
-KEPT = HOME / "databases"
+KEPT = HOME / ("databases" if NOVA == NEWEST else f"databases-{NOVA}")
 """The databases of the first ``up`` before anything else ran, and Keystone's keys."""
 _TOGETHER = (DATA, ETC / "keystone/fernet", ETC / "keystone/credential")
 
 
 def _made_from() -> str:
     """What the databases depend on: the packages, and what is written into them."""
-    files = (BIN.parent / ".installed", Path(__file__), Path(configuration.__file__))
+    installed = (programs.parent / ".installed" for programs in (BIN, NOVA_BIN))
+    files = (*installed, Path(__file__), Path(configuration.__file__))
     parts = [*(path.read_text() for path in files), repr(PORTS)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
@@ -96,8 +100,9 @@ def start_database() -> None:
 
 
 def _fill(program: str, conf: str, *commands: Sequence[str]) -> None:
+    programs = NOVA_BIN if program == "nova-manage" else BIN
     for command in commands:
-        call(BIN / program, "--config-file", ETC / conf, *command)
+        call(programs / program, "--config-file", ETC / conf, *command)
 
 
 def fill_keystone() -> None:
@@ -148,14 +153,16 @@ def fill_databases() -> None:
     _start_mariadb()
 
 
-def start_api(name: str, module: str, threads: int = 4, **variables: object) -> None:
-    """One API as one uWSGI process."""
+def start_api(
+    name: str, application: str, *more: str, programs: Path = BIN, **variables: object
+) -> None:
+    """One API in uWSGI; ``more``: its options, ``programs``: of the environment it is in."""
     command = [
         BIN / "uwsgi",
         f"--http-socket={ADDRESS}:{PORTS[name]}",
-        f"--module={module}:application",
-        f"--virtualenv={BIN.parent}",
-        f"--threads={threads}",
+        f"--module={application}",
+        f"--virtualenv={programs.parent}",
+        *(more or ("--threads=4",)),
         "--master",
         "--need-app",
         "--die-on-term",
@@ -170,24 +177,34 @@ def start_api(name: str, module: str, threads: int = 4, **variables: object) -> 
     until(lambda: listens(PORTS[name]), f"the API of {name}")
 
 
+def start_nova_api() -> None:
+    """Nova's API: up to Nova 32 it uses eventlet, and has processes instead of threads."""
+    module = "nova.wsgi.osapi_compute:application"
+    if NOVA < 31:
+        module = "nova.api.openstack.compute.wsgi:init_application()"
+    many = "--threads=8" if NOVA > 32 else "--processes=4"
+    folder = ETC / "nova"
+    start_api("nova", module, many, programs=NOVA_BIN, OS_NOVA_CONFIG_DIR=folder)
+
+
 def start_keystone() -> None:
     """Keystone, then the accounts and addresses of the others."""
-    start_api("keystone", "keystone.wsgi.api", OS_KEYSTONE_CONFIG_DIR=ETC / "keystone")
+    start_api("keystone", "keystone.wsgi.api:application", OS_KEYSTONE_CONFIG_DIR=ETC / "keystone")
     fill_catalogue()
 
 
 def start_apis() -> None:
     """All APIs, at the same time."""
     neutron = {"OS_NEUTRON_CONFIG_DIR": ETC / "neutron", "OS_NEUTRON_CONFIG_FILES": "neutron.conf"}
+    placement = {"OS_PLACEMENT_CONFIG_DIR": ETC / "placement"}
+    glance = {"OS_GLANCE_CONFIG_DIR": ETC / "glance"}
     step(
         "APIs and catalogue",
         start_keystone,
-        lambda: start_api(
-            "placement", "placement.wsgi.api", OS_PLACEMENT_CONFIG_DIR=ETC / "placement"
-        ),
-        lambda: start_api("glance", "glance.wsgi.api", OS_GLANCE_CONFIG_DIR=ETC / "glance"),
-        lambda: start_api("neutron", "neutron.wsgi.api", **neutron),
-        lambda: start_api("nova", "nova.wsgi.osapi_compute", 8, OS_NOVA_CONFIG_DIR=ETC / "nova"),
+        lambda: start_api("placement", "placement.wsgi.api:application", **placement),
+        lambda: start_api("glance", "glance.wsgi.api:application", **glance),
+        lambda: start_api("neutron", "neutron.wsgi.api:application", **neutron),
+        start_nova_api,
     )
     # A Neutron 29 whose first question is for ports answers 500: its tables get to know each other
     # at the first query of any other kind.
@@ -240,7 +257,7 @@ def fill_catalogue() -> None:
 def start_nova() -> None:
     """Conductor and scheduler; they look at Placement when they start, and end without it."""
     for name in ("nova-conductor", "nova-scheduler"):
-        start(name, [BIN / name, "--config-file", ETC / "nova/nova.conf"])
+        start(name, [NOVA_BIN / name, "--config-file", ETC / "nova/nova.conf"])
     cloud = connect()
 
     def up() -> bool:

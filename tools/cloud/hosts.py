@@ -18,6 +18,7 @@ from tools.cloud.layout import (
     HOSTS,
     INSTANCES,
     INSTANCES_BACKING,
+    NOVA_BIN,
     SLOW,
     STATE,
     Host,
@@ -105,7 +106,7 @@ def start_compute(host: Host) -> None:
     (STATE / "nova" / host.name).mkdir(exist_ok=True)
     files = [ETC / "nova/nova-compute.conf", ETC / f"nova/compute-{host.name}.conf"]
     options = [f"--config-file={path}" for path in files]
-    start(f"nova-compute-{host.name}", [*inside(host), BIN / "nova-compute", *options])
+    start(f"nova-compute-{host.name}", [*inside(host), NOVA_BIN / "nova-compute", *options])
 
 
 def start_agent(host: Host) -> None:

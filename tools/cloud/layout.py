@@ -13,6 +13,11 @@ ETC, LOG, RUN = STATE / "etc", STATE / "log", STATE / "run"
 INSTANCES, INSTANCES_BACKING = STATE / "instances", STATE / "instances.backing"
 BIN = Path(sys.prefix) / "bin"
 
+NEWEST = 34
+NOVA = int(os.environ.get("MINICLOUD_NOVA") or NEWEST)
+"""The release of Nova's services; all others are of one OpenStack release."""
+NOVA_BIN = BIN if NOVA == NEWEST else HOME / f"venv-{NOVA}/bin"
+
 CORES = int(os.environ.get("MINICLOUD_CORES", "1"))
 """Of each host. One: a core of its own, fast or slow. More: the same first cores of the machine as
 the other host, equally fast, for tests of what fits and not of what is delivered."""

@@ -5,17 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from amp_nova.host.calibration import file
 from tools.cloud import counting
 from tools.cloud.client import Cloud, openstack
+from tools.cloud.configuration import FLAVORS
 from tools.cloud.layout import CORES, SLOW, STATE
 from tools.cloud.processes import until
 
 IMAGE = "counting"
-IPS = "300M"
-FLAVORS = {
-    "half": ["amp:pref_core=0.5"],
-    "best-effort": [],
-}
-if CORES == 1:  # else nobody measured what a core retires
-    FLAVORS["instructions"] = [f"amp:ips={IPS}"]
 BOOTS = "\n    ".join(
     f"openstack server create --flavor {name} --image {IMAGE} --nic none --wait my-{name}"
     for name, specs in FLAVORS.items()
@@ -26,7 +20,7 @@ WELCOME = f"""
 A cloud of two hosts, {KIND}. Try:
 
     . {STATE}/openrc
-    openstack amp capacity show
+    openstack amp capacity list
     {BOOTS}
     openstack amp server list
     openstack amp host list
@@ -49,7 +43,7 @@ def fill() -> None:
     for name in FLAVORS:
         cloud.sdk.compute.create_flavor(name=name, vcpus=1, ram=16, disk=0)
     with ThreadPoolExecutor() as pool:
-        booked = [(name, *specs, *reference) for name, specs in FLAVORS.items() if specs]
+        booked = [(name, specs, *reference) for name, specs in FLAVORS.items() if specs]
         list(pool.map(lambda words: openstack("amp", "flavor", "set", *words), booked))
     hosts = cloud.sdk.placement.resource_providers
     until(lambda: sum("_amp_" in p.name for p in hosts()) == 2, "the agents' providers", 60)

@@ -68,6 +68,14 @@ def test_reference_ips_converts(check):
             ["amp:pref_core=0.5", "resources_AMP:CUSTOM_AMP_MREFCORE=4000"],
             "resources_AMP:CUSTOM_AMP_MREFCORE is 4000, but its booking needs 500",
         ),
+        (
+            ["amp:pref_core=1", "amp:core_type=fast", "trait_AMP:CUSTOM_AMP_CORE_SLOW=required"],
+            "trait_AMP:CUSTOM_AMP_CORE_SLOW is required, but its booking needs none",
+        ),
+        (
+            ["amp:ips=1G", "resources_AMP:CUSTOM_AMP_MREFCORE=500"],
+            "what amp:ips claims is unknown without --reference-ips",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_remarked(check, words, said):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from amp_nova.osc.capacity import ShowCapacity
+from amp_nova.osc.capacity import ListCapacity, ShowCapacity
 from amp_nova.osc.flavor import CheckFlavor, ListFlavor, SetFlavor, UnsetFlavor
 from amp_nova.osc.host import COEFFICIENT, DELIVERED, LAST_CYCLE, ListHost, ShowHost
 from amp_nova.osc.server import DELIVERED_RATIO, DELIVERED_REFCORES, ListServer, ShowServer
@@ -100,6 +100,25 @@ def test_server_list_shows_booked_and_delivered(cloud):
     assert cloud.rows(ListServer, "--host", "slow", *URL) == []
 
 
+def test_server_list_of_a_project(cloud, caplog):
+    """By its name or id; a domain tells those of one name apart."""
+    cloud.projects = {"default": {"p1": "shop", "p2": "lab"}, "other": {"p3": "shop"}}
+    for name, project in (("a", "p1"), ("b", "p2"), ("c", "p3"), ("d", "own")):
+        cloud.server(name, "half", "fast", project)
+
+    def names(*words):
+        return [row["Name"] for row in cloud.rows(ListServer, *words, *URL)]
+
+    assert names() == ["d"]
+    assert names("--all-projects") == ["a", "b", "c", "d"]
+    assert names("--project", "lab") == names("--project", "p2") == ["b"]
+    assert names("--project", "shop", "--project-domain", "other") == ["c"]
+    assert cloud.run(ListServer, "--project", "shpo")[0] == 2
+    assert cloud.run(ListServer, "--project", "shop", "--project-domain", "odd")[0] == 2
+    assert "there is no project 'shpo': see 'openstack project list'" in caplog.text
+    assert "there is no domain 'odd': see 'openstack domain list'" in caplog.text
+
+
 def test_server_show_has_the_claim_and_every_vcpu(cloud):
     """Claims by provider, limits and delivery by vCPU, shortfall by cause."""
     cloud.server("web", "half", "fast")
@@ -157,6 +176,25 @@ def test_flavor_set_writes_booking_and_claim_together(cloud):
     }
     assert cloud.run(SetFlavor, "new", "amp:pref_core.1=1.5") == (0, "")
     assert specs(cloud, "new")[CLAIM] == "2000"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--property", "amp:pref_core=0.5", "--property", "amp:limit=soft"], ""),
+        (["--property", "amp:burst_s=2"], "amp:burst_s has no effect without a booking"),
+        (["--property", "amp:pref_core=101"], "no core gives more than 100 reference cores"),
+        (["--property", "amp:ips=2T", "--no-claim"], "no core gives more than"),
+    ],
+)
+def test_flavor_set_is_silent_unless_what_it_sets_cannot_be_meant(cloud, caplog, words, said):
+    """A warning; Nova accepts it."""
+    cloud.flavor("new")
+
+    assert cloud.run(SetFlavor, *words, "new") == (0, "")
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+    assert specs(cloud, "new")
 
 
 def test_flavor_unset_removes_what_the_key_had_claimed(cloud):
@@ -276,7 +314,7 @@ def test_flavor_check_finds_what_does_not_match(cloud, extra_specs, problem):
 
 def capacity(cloud, *words):
     """``Fits`` and ``Limited By`` by flavor."""
-    _, text = cloud.run(ShowCapacity, *URL, *words, "-f", "csv")
+    _, text = cloud.run(ListCapacity, *URL, *words, "-f", "csv")
     return {
         r["Flavor"]: (int(r["Fits"]), r["Limited By"]) for r in csv.DictReader(io.StringIO(text))
     }
@@ -297,6 +335,28 @@ def test_capacity_is_summed_over_hosts_and_limited_by_what_is_short(cloud):
     cloud.providers[0]["traits"].append("COMPUTE_STATUS_DISABLED")  # of the fast host
     assert capacity(cloud)["half"] == (1, "reference cores")
     assert [r["State"] for r in cloud.rows(ListHost, *URL)] == ["disabled", "enabled"]
+
+
+def test_capacity_with_the_hosts_that_fit(cloud):
+    """``list --long`` counts them, ``show FLAVOR`` names them."""
+    cloud.server("web", "half", "slow")
+    cloud.host("full", {"slow": 1000}, vcpus=0)
+
+    (row,) = cloud.rows(ListCapacity, "--long", *URL)
+    assert (row["Fits"], row["Hosts"]) == (5, 2)
+    assert row["Hosts By Limit"] == {"reference cores": 2, "VCPU": 1}
+    assert (row["RAM"], row["Disk"], row["Claimed Refcores"]) == (16, 0, 0.5)
+
+    shown = cloud.rows(ShowCapacity, "half", *URL)
+    assert (shown["fits"], shown["limited_by"], shown["hosts"]) == (5, "reference cores", 2)
+    assert shown["fits_by_host"] == {"fast": 4, "full": 0, "slow": 1}
+    assert cloud.rows(ShowCapacity, "half", "--host", "slow", *URL)["fits"] == 1
+
+
+@pytest.mark.parametrize("words", [(), ("--flavor", "half"), ("-c", "Fits"), ("--host", "slow")])
+def test_capacity_show_without_a_flavor_is_capacity_list(cloud, words):
+    """Scripts know it by this name."""
+    assert cloud.rows(ShowCapacity, *URL, *words) == cloud.rows(ListCapacity, *URL, *words)
 
 
 def test_capacity_in_fragments_is_not_counted(cloud):
