@@ -4,7 +4,7 @@ import io
 import time
 from typing import Any
 
-from tempest import config
+from tempest import config, exceptions
 from tempest.api.compute import base
 from tempest.common import waiters
 from tempest.lib.common.utils import data_utils, test_utils
@@ -97,6 +97,15 @@ class BookingsTest(base.BaseV2ComputeAdminTest):
     def wait(self, server: str, status: str = "ACTIVE") -> None:
         """Until the server has this status and no task is in progress."""
         waiters.wait_for_server_status(self.admin_servers_client, server, status)
+
+    def placed(self, server: str) -> bool:
+        """Whether Nova found a host for the server; no other error is accepted."""
+        try:
+            self.wait(server)
+        except exceptions.BuildErrorException as refused:
+            self.assertIn("No valid host", str(refused))
+            return False
+        return True
 
     def delete(self, server: str) -> None:
         """Delete a server, and wait until it is gone."""
