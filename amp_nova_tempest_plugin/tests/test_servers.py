@@ -43,4 +43,4 @@ class ServersTest(bookings.BookingsTest):
         """By the filter: the flavor claims nothing that Placement could refuse."""
         server = self.create(self.flavor(MORE_THAN_ANY_CORE, claims=False))
 
-        self.assertFalse(self.placed(server))
+        self.assertFalse(self.placed(server), "a host took a booking of 200 reference cores")
