@@ -118,6 +118,15 @@ function _amp_nova_host_at {
     fi
 }
 
+# What the Tempest plugin needs to know of this cloud
+function _configure_amp_nova_tempest {
+    iniset "$TEMPEST_CONFIG" amp_nova claims "$AMP_NOVA_CLAIMS"
+    if is_service_enabled amp-prometheus; then
+        iniset "$TEMPEST_CONFIG" amp_nova prometheus_url \
+            "http://$SERVICE_HOST:$AMP_NOVA_PROMETHEUS_PORT"
+    fi
+}
+
 # Let Grafana load amp-nova's dashboards
 function _configure_amp_nova_grafana {
     local dashboards=$AMP_NOVA_DIR/etc/amp-nova/grafana
@@ -206,6 +215,10 @@ elif [[ "$1" == "stack" && "$2" == "post-config" ]]; then
 elif [[ "$1" == "stack" && "$2" == "extra" ]]; then
     echo_summary "Starting amp-nova"
     start_amp_nova
+elif [[ "$1" == "stack" && "$2" == "test-config" ]]; then
+    if is_service_enabled tempest; then
+        _configure_amp_nova_tempest
+    fi
 elif [[ "$1" == "unstack" ]]; then
     echo_summary "Stopping amp-nova"
     stop_amp_nova

@@ -78,16 +78,3 @@ def test_fifty_boots_through_two_schedulers_over_book_no_host(cloud, image, spee
     deciders = {line.split()[2] for line in log.splitlines() if any(t in line for t in told)}
     figure(f"scheduler workers that refused some of them: {len(deciders)}")
     assert len(deciders) >= 2
-
-
-def test_a_server_claims_its_booking_where_it_runs_and_nothing_afterwards(cloud, image):
-    """The claim follows a live migration."""
-    fast, slow = HOSTS
-    server = cloud.boot(image, "half", fast)
-    assert [offered(host)[1] for host in HOSTS] == [500, 0]
-
-    server.act("os-migrateLive", {"host": slow.name, "block_migration": "auto"})
-
-    assert [offered(host)[1] for host in HOSTS] == [0, 500]
-    server.delete()
-    assert [offered(host)[1] for host in HOSTS] == [0, 0]

@@ -1,11 +1,8 @@
-"""Nova places by capacity: what fits boots, what does not is refused, by the API or the filter."""
+"""Nova places by capacity: what fits boots, what does not is refused by the filter."""
 
 from collections import Counter
 
-import pytest
-
 from tests.e2e.conftest import metric
-from tools.cloud.client import openstack
 from tools.cloud.layout import FAST, RESERVE_RATIO, SLOW
 
 
@@ -27,14 +24,3 @@ def test_no_host_is_over_booked(cloud, image, speeds, figure):
     assert "No valid host" in refused.show()["fault"]["message"]
     for server in servers:
         assert metric(server.host, "amp_vcpu_booked_refcores", resource=server.id) == 0.6
-
-
-@pytest.mark.parametrize("wrong", ["amp:pref_core=lots", "amp:pref_cores=1", "amp:limit=firm"])
-def test_the_api_refuses_what_no_agent_understands(cloud, wrong):
-    """A bad value or an unknown key never gets into a flavor, and the answer names it."""
-    flavor = cloud.flavor("plain")
-
-    with pytest.raises(RuntimeError, match=wrong.partition("=")[0]) as refused:
-        openstack("flavor", "set", flavor, "--property", wrong)
-
-    assert "400" in str(refused.value)

@@ -14,7 +14,7 @@ DEST=$PWD HOST_IP=10.0.0.1 SERVICE_HOST=10.0.0.1 SERVICE_PASSWORD=secret REGION_
 SERVICE_PROJECT_NAME=service SERVICE_DOMAIN_NAME=Default SERVICE_LISTEN_ADDRESS=0.0.0.0
 KEYSTONE_SERVICE_URI=http://10.0.0.1/identity DATA_DIR=$PWD/data SYSTEMD_DIR=$PWD/systemd
 NOVA_CONF=nova.conf NOVA_CPU_CONF=nova-cpu.conf STACK_USER=stack GLOBAL_VENV=True
-DEVSTACK_VENV=/venv NOVA_FILTERS=ComputeFilter
+TEMPEST_CONFIG=tempest.conf DEVSTACK_VENV=/venv NOVA_FILTERS=ComputeFilter
 AMP_NOVA_CONF_DIR=$PWD/etc AMP_NOVA_STATE_DIR=$PWD/state AMP_NOVA_GRAFANA_DIR=$PWD/grafana
 is_service_enabled() { [[ ,$ENABLED_SERVICES, == *,$1,* ]]; }
 enable_service() { ENABLED_SERVICES+=,$1; }
@@ -110,6 +110,15 @@ def test_prometheus_scrapes_every_agent_by_its_host(plugin, tmp_path):
     text = (tmp_path / "etc/prometheus.yml").read_text()
     assert "targets: ['10.0.0.1:9178']\n        labels: {host: 'compute1'}" in text
     assert "targets: ['192.0.2.7:9178']" in text
+
+
+def test_tempest_knows_prometheus_and_whether_flavors_claim(plugin):
+    """The plugin of Tempest finds both in its section."""
+    called = plugin("stack", "test-config", services=f"{ALL},tempest", AMP_NOVA_CLAIMS="False")
+
+    section = "iniset tempest.conf amp_nova"
+    assert f"{section} prometheus_url http://10.0.0.1:9090" in called
+    assert f"{section} claims False" in called
 
 
 def test_unstack_stops_and_clean_removes(plugin):

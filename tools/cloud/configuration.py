@@ -276,6 +276,33 @@ def prometheus() -> object:
     }
 
 
+def tempest(flavor: str) -> Sections:
+    """Tempest's: the administrator, what this cloud has not, and what our plugin measures with."""
+    return {
+        "DEFAULT": {"log_dir": LOG, "log_file": "tempest.log"},
+        "oslo_concurrency": {"lock_path": STATE / "lock"},
+        "auth": {
+            "admin_username": "admin",
+            "admin_password": PASSWORD,
+            "admin_project_name": "admin",
+            "admin_domain_name": "Default",
+        },
+        "identity": {"uri_v3": KEYSTONE, "region": REGION},
+        "service_available": dict.fromkeys(("cinder", "swift", "horizon"), False),
+        "compute": {
+            "flavor_ref": flavor,
+            "min_compute_nodes": len(HOSTS),
+            "max_microversion": "latest",
+        },
+        "compute-feature-enabled": {"resize": True},
+        "placement": {"max_microversion": "latest"},
+        "amp_nova": {
+            "prometheus_url": f"http://{ADDRESS}:{PORTS['prometheus']}",
+            "window": 10,
+        },
+    }
+
+
 def write_all() -> None:
     """Write every service's files, and openrc for the client."""
     for folder in ("lock", "tmp", "neutron", "nova"):

@@ -3,10 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from amp_nova.host.calibration import file
-from tools.cloud import counting
+from tools.cloud import configuration, counting
 from tools.cloud.client import Cloud, openstack
 from tools.cloud.configuration import FLAVORS
-from tools.cloud.layout import CORES, SLOW, STATE
+from tools.cloud.layout import CORES, ETC, SLOW, STATE
 from tools.cloud.processes import until
 
 IMAGE = "counting"
@@ -40,8 +40,9 @@ def fill() -> None:
     cloud = Cloud()
     cloud.image(counting.FOLDER)
     reference = ("--reference-ips", f"{reference_ips() / 1e6:.0f}M") if CORES == 1 else ()
-    for name in FLAVORS:
-        cloud.sdk.compute.create_flavor(name=name, vcpus=1, ram=16, disk=0)
+    make = cloud.sdk.compute.create_flavor
+    ids = {name: make(name=name, vcpus=1, ram=16, disk=0).id for name in FLAVORS}
+    configuration.write(ETC / "tempest.conf", configuration.tempest(ids["best-effort"]))
     with ThreadPoolExecutor() as pool:
         booked = [(name, specs, *reference) for name, specs in FLAVORS.items() if specs]
         list(pool.map(lambda words: openstack("amp", "flavor", "set", *words), booked))

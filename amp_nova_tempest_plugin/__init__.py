@@ -1,0 +1,1 @@
+"""Tempest tests of a cloud with amp-nova, by OpenStack's APIs and Prometheus alone."""

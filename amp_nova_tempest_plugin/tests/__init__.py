@@ -1,0 +1,1 @@
+"""The tests; each module is about one part of amp-nova."""

@@ -1,0 +1,74 @@
+"""The Tempest plugin, as Tempest finds it; ``tests/e2e/test_tempest.py`` runs its tests.
+
+In processes of their own: Tempest and Nova register their options in the same place.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import amp_nova
+
+BIN = Path(sys.executable).parent
+ROOT = Path(amp_nova.__file__).parent.parent
+PLUGIN = "amp_nova_tempest_plugin"
+
+
+def run(folder, command, *words):
+    """What a command prints that succeeds."""
+    line = [BIN / command, *words]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """What ``tempest init`` makes."""
+    folder = tmp_path_factory.mktemp("tempest")
+    run(folder, "tempest", "init", "--workspace-path", folder / "workspaces.yaml", "cloud")
+    return folder / "cloud"
+
+
+@pytest.fixture(scope="module")
+def options(workspace):
+    """The defaults of the plugin's options, as Tempest's sample configuration shows them."""
+    sample = (workspace / "etc/tempest.conf.sample").read_text()
+    section = re.search(r"^\[amp_nova\]$(.*?)(?=^\[|\Z)", sample, re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r"^#(\w+) = (.+)$", section[1], re.MULTILINE))
+
+
+def test_tempest_lists_the_plugin(workspace):
+    """By the entry point that setup.cfg names."""
+    assert f"{PLUGIN}.plugin:AmpNovaTempestPlugin" in run(workspace, "tempest", "list-plugins")
+
+
+def test_tempest_has_the_options_of_the_plugin(options):
+    """A cloud on x86 whose agents claim needs one of them only."""
+    assert {name for name, default in options.items() if default == "<None>"} == {
+        "prometheus_url",
+        "image_ref",
+    }
+    assert options["claims"] == "true"
+
+
+def test_every_option_is_documented(options):
+    """Where an operator reads how to run the plugin."""
+    page = (ROOT / "doc/source/admin/verify.rst").read_text()
+
+    assert [name for name in options if f"``{name}``" not in page] == []
+
+
+def test_tempest_finds_the_tests(workspace):
+    """All of them by the plugin's name, each with an id that no other test has."""
+    listed = run(workspace, "tempest", "run", "--list-tests", "--regex", "amp_nova")
+
+    found = re.findall(rf"^{PLUGIN}\.tests\.\w+\.\w+\.(test_\w+)\[id-", listed, re.MULTILINE)
+    files = (ROOT / PLUGIN / "tests").glob("test_*.py")
+    written = [name for path in files for name in re.findall(r"def (test_\w+)", path.read_text())]
+    assert written
+    assert sorted(found) == sorted(written)
+    run(ROOT, "check-uuid", "--package", PLUGIN)
