@@ -23,7 +23,7 @@ FOLDER = Path(os.environ.get("AMP_DEPLOY_FOLDER", ROOT / "dist/deploy-test")).ab
 """What takes long to make stays here for the next run."""
 HOSTS = ("compute1", "compute2")
 PACKAGES = """build-essential debhelper dh-python python3-all python3-pip python3-wheel
-    python3-packaging python3-venv nova-scheduler
+    python3-apt python3-packaging python3-venv nova-scheduler
     libvirt-clients libvirt-daemon-system libvirt-daemon-driver-qemu qemu-system-x86"""
 VERSIONS = ("0.9.0.dev1", "0.9.0.dev2")
 GUEST = "instance-00000001"
