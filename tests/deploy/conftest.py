@@ -108,6 +108,13 @@ class Node:
         self.sh(f"cat >/root/guest.xml <<'XML'\n{text}\nXML\nvirsh create /root/guest.xml")
         self._pid = self.sh(f"cat /run/libvirt/qemu/{GUEST}.pid").strip()
 
+    def booked(self) -> bool:
+        """Whether the guest's limit is its booking over the coefficient of one of the core types."""
+        limit = self.quota_cores()
+        types = json.loads(self.sh("amp-nova topology --format json"))["core_types"]
+        wanted = [0.5 / t["coefficient"] for t in types]
+        return limit is not None and any(abs(limit / each - 1) < 0.05 for each in wanted)
+
     def quota_cores(self) -> float | None:
         """The limit of the guest's vCPU in the kernel, ``None`` without one."""
         self.sh(f"kill -0 {self._pid}")
@@ -189,7 +196,15 @@ def machine() -> Path:
         pytest.skip("containers take root, and core types two CPUs")
     control = (ROOT / "packaging/debian/control").read_text()
     needed = {*re.findall(r"^ (python3-[\w.-]+)", control, re.M)} - {"python3-amp-nova"}
+    sh(ROOT / "tools/apt-install", "git", "binutils")
     sh(CONTAINER, "make", FOLDER / "root", *PACKAGES.split(), *sorted(needed))
+    # It waits for guests, which know no ACPI, when a node stops.
+    sh(CONTAINER, "chroot", FOLDER / "root", "systemctl", "mask", "libvirt-guests")
+    # The real one does not start without a message bus.
+    unit = FOLDER / "root/etc/systemd/system/nova-scheduler.service"
+    unit.write_text(
+        "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    )
     return FOLDER / "root"
 
 
@@ -197,9 +212,12 @@ def machine() -> Path:
 def share(machine: Path) -> Path:
     """Two versions of the Debian packages and of the wheel, and a guest."""
     made = FOLDER / "share"
+    sources = (f"HEAD:{path}" for path in ("amp_nova", "etc", "packaging", "setup.cfg"))
+    of = sh("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "rev-parse", *sources)
+    if (made / "of").exists() and (made / "of").read_text() == of:
+        return made
     shutil.rmtree(made, ignore_errors=True)
     build(made)
-    sh(ROOT / "tools/apt-install", "git")
     shutil.rmtree(machine / "src", ignore_errors=True)
     sh("git", "-c", f"safe.directory={ROOT}", "clone", "--quiet", ROOT, machine / "src")
     sh("chown", "-R", "root:root", machine / "src")
@@ -210,6 +228,7 @@ def share(machine: Path) -> Path:
         inside("sh", "-c", wheel)
         shutil.move(machine / "built", made / version)
     shutil.rmtree(machine / "src")
+    (made / "of").write_text(of)
     return made
 
 
