@@ -105,11 +105,11 @@ class Node:
         """Start a guest that computes without end and books half a reference core."""
         spec = GuestSpec(GUEST, specs={"amp:pref_core": "0.5"})
         text = domain_xml(spec, Path("/share/guest.bin"))
-        self.sh(f"cat >/root/guest.xml <<'XML'\n{text}\nXML\nvirsh create /root/guest.xml")
+        self.sh(f"virsh create /dev/stdin <<'XML'\n{text}\nXML")
         self._pid = self.sh(f"cat /run/libvirt/qemu/{GUEST}.pid").strip()
 
     def booked(self) -> bool:
-        """Whether the guest's limit is its booking over the coefficient of one of the core types."""
+        """Whether the guest's limit is its booking over the coefficient of a core type."""
         limit = self.quota_cores()
         types = json.loads(self.sh("amp-nova topology --format json"))["core_types"]
         wanted = [0.5 / t["coefficient"] for t in types]
@@ -200,6 +200,8 @@ def machine() -> Path:
     sh(CONTAINER, "make", FOLDER / "root", *PACKAGES.split(), *sorted(needed))
     # It waits for guests, which know no ACPI, when a node stops.
     sh(CONTAINER, "chroot", FOLDER / "root", "systemctl", "mask", "libvirt-guests")
+    for path in ("etc/prometheus", "var/lib/grafana/dashboards"):
+        (FOLDER / "root" / path).mkdir(parents=True, exist_ok=True)
     # The real one does not start without a message bus.
     unit = FOLDER / "root/etc/systemd/system/nova-scheduler.service"
     unit.write_text(
