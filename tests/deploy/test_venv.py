@@ -8,7 +8,7 @@ def wheel(cloud, version):
     (found,) = (cloud.share / version).glob("*.whl")
     methods = {"amp_nova_method": "venv", "amp_nova_nova_venv": "/opt/nova"}
     # Debian has everything that it requires.
-    return methods | {"amp_nova_files": [str(found)], "amp_nova_pip_args": "--no-index"}
+    return methods | {"amp_nova_files": [str(found)], "amp_nova_pip_args": "--no-deps --no-index"}
 
 
 def test_a_wheel_is_installed_upgraded_and_removed(cloud):
