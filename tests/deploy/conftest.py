@@ -46,7 +46,7 @@ print(sum(c.__module__.startswith("amp_nova") for c in weighers))
 SEEN = "/etc /opt /root /usr /var/lib /var/cache /run/amp-nova"
 UNSEEN = re.compile(
     r"/var/lib/(apt|dpkg|systemd|libvirt|nova|dbus)/|/var/cache/(apt|debconf|libvirt|man)/"
-    r"|/root/\.|/usr/.*/__pycache__|/etc/[\w.]+-$|/etc/libvirt/"
+    r"|/root/\.|/__pycache__|/etc/[\w.]+-$|/etc/libvirt/"
 )
 """What changes for other reasons, and backups of /etc/passwd and so on."""
 
@@ -172,6 +172,10 @@ class Cloud:
     def each(self, command: str) -> list[str]:
         """What a shell command prints on every node."""
         return [node.sh(command).strip() for node in self.nodes.values()]
+
+    def files(self) -> set[tuple[str, str, str]]:
+        """What ``Node.files`` finds, with the node."""
+        return {(name, *each) for name, n in self.nodes.items() for each in n.files().items()}
 
     def scheduler(self, python: str) -> list[str]:
         """The last enabled filter that Nova finds, and how many weighers of amp-nova it finds."""
