@@ -94,11 +94,11 @@ class Node:
         return self.run("sh", "-c", command)
 
     def files(self) -> dict[str, str]:
-        """Files, directories and links with their mode and owner, users, units and packages."""
+        """Files, directories and links with their mode and owner, users and packages."""
         found = self.sh(f"find {SEEN} -printf '%p\\t%M %U %G %l\\n' 2>/dev/null || true")
         lines = (line.split("\t") for line in found.splitlines())
         seen = {path: what for path, what in lines if not UNSEEN.search(path + "/")}
-        others = "getent passwd; getent group; systemctl list-unit-files; dpkg-query --list"
+        others = "getent passwd; getent group; dpkg-query --list"
         return seen | dict.fromkeys(self.sh(f"({others}) | grep amp-nova || true").splitlines(), "")
 
     def start_guest(self) -> None:
