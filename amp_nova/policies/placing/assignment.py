@@ -29,7 +29,8 @@ Claims = Mapping[VcpuKey, Sequence[float]]
 GAIN_MIN_CORES = 0.1
 """A vCPU moves to a type with time to spare only if that makes up for this much waiting."""
 CROWDED_RATIO = 0.7
-"""Part of a core type's time in use from which vCPUs that sleep often wait for each other."""
+"""Part of a core type's time in use from which vCPUs that sleep often wait for each other: with
+random arrivals (M/M/1) they then wait twice as long as they run."""
 _NOISE = 1e-9
 
 
@@ -124,11 +125,11 @@ def _use_spare_time(
         slower = [k for k, now in position.items() if now < at and at in shared.types[k]]
         for key in sorted(slower, key=lambda k: -claims[k][at]) if excess[at] < 0.0 else ():
             source, cores = position[key], demand[key]
-            less = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
+            saved_cores = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
             waits = crowded and count[source] > free_cores[source]
             room = waits and excess[at] + cores <= 0.0
-            if (room or less >= GAIN_MIN_CORES) and allowance.take(1):
+            if (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(1):
                 position[key] = at
                 count.update({source: -1, at: 1})
                 excess[source] -= cores
