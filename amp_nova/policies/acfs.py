@@ -16,8 +16,8 @@ S_min)``, where S is ``alone`` (saez2015 eq. 5): high speedups get more of the b
 rises, and unfairness stays below UF times the optimum. Two vCPUs change places when the one on the
 big core is ahead by what its instance gains there in ``T_swap`` seconds (eq. 4). Each further vCPU
 of an instance claims less, by what the ones before it would gain. Oracle: the slowdown S is the
-same for all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum of the
-``n_i f_i`` is NB.
+same for all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum
+of the ``n_i f_i`` is NB.
 
 Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, what they gain, and how
 to do without:
