@@ -81,7 +81,7 @@ class AcfsPolicy:
 
     unfairness_factor: float = 1.0
     """How much more unfairness than the optimum is allowed, in exchange for throughput (UF)."""
-    swap_s: float = 6.0
+    swap_s: float = 8.0
     """Time on a big core for which a vCPU is not replaced (T_swap; 0.85 in the paper)."""
     per_vcpu: bool = False
     """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
