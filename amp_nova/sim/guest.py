@@ -1,19 +1,25 @@
 """One guest in the simulator: what it does over time."""
 
+import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from amp_nova.model import cpu_weight
 from amp_nova.model.observation import Domain
-from amp_nova.sim.counters import CounterModel, Counting, Hardware
+from amp_nova.sim.counters import CounterModel, Counting, Hardware, Rates
 from amp_nova.sim.programs import begin
 from amp_nova.sim.scenarios.scenario import Guest
-from amp_nova.sim.scenarios.workload import CYCLE_S, Turn, Workload, turns
+from amp_nova.sim.scenarios.workload import CYCLE_S, Turn, Workload, turns, turns_of
 from amp_nova.sim.vcpu import SimVcpu
 
 
 class Behaviour:
-    """The turns of a workload: the present one, the next one, and its counter rates."""
+    """The turns of a workload: the present one, the next one, and its counter rates.
+
+    Phases follow the work of the one vCPU that behaves like this, or the clock.
+    """
 
     def __init__(
         self,
@@ -26,19 +32,51 @@ class Behaviour:
         self.workload = workload
         self.model = model
         self.started_s = started_s
-        self._turns: Iterator[Turn] = turns(workload, shift_s)
-        self.turn = next(self._turns)
-        self.rates = model.rates(self.turn)
-        self.upcoming = next(self._turns, None)
         self.vcpus: list[SimVcpu] = []
-        """The vCPUs that behave like this, in step."""
+        """The vCPUs that behave like this, in step; one, if its phases follow its work."""
+        self.ends_ref_s = math.inf
+        """Progress at which the present phase ends, unless it ends by the clock."""
+        self.version = 0
+        """How many phases ended by work: each puts off the upcoming turn."""
+        self.turn: Turn
+        self.rates: tuple[Rates, ...]
+        self.upcoming: Turn | None
+        self._sleeps = False
+        self._shift_s = shift_s
+        self._phases = itertools.cycle(workload.phases)
+        if workload.by_work:
+            self.next_phase(started_s, 0.0)
+        else:
+            self._begin(turns(workload.phases, shift_s))
 
     def next(self) -> None:
         """Begin the upcoming turn; the vCPUs' counters must be up to date."""
         assert self.upcoming is not None
+        if self._sleeps:
+            at_s = self.started_s + self.upcoming.at_s
+            self.next_phase(at_s, self.vcpus[0].work.progress_ref_s)
+            return
         self.turn = self.upcoming
         self.rates = self.model.rates(self.turn)
         self.upcoming = next(self._turns, None)
+
+    def next_phase(self, now_s: float, progress_ref_s: float) -> None:
+        """Begin the next phase of a workload whose phases follow work."""
+        phase = next(self._phases)
+        start_s = now_s - self.started_s
+        self._sleeps = not phase.utilization_ratio
+        self.ends_ref_s = math.inf
+        if not self._sleeps:
+            self.ends_ref_s = progress_ref_s + phase.for_s * phase.utilization_ratio
+        self._begin(turns_of(replace(phase, for_s=math.inf), start_s, self._shift_s))
+        if self._sleeps:
+            self.upcoming = replace(self.turn, at_s=start_s + phase.for_s)
+
+    def _begin(self, turns: Iterator[Turn]) -> None:
+        self._turns = turns
+        self.turn = next(turns)
+        self.rates = self.model.rates(self.turn)
+        self.upcoming = next(turns, None)
 
 
 class SimGuest:
@@ -58,11 +96,14 @@ class SimGuest:
         """How many of its vCPUs the host's scheduler has."""
         self._chance = random.Random(f"{seed} {guest.name}")
         self.behaviours: list[Behaviour] = []
-        for number, workload in enumerate(guest.workload.different(len(guest.booking.vcpus))):
+        workloads = guest.workload.different(len(guest.booking.vcpus))
+        for number, workload in enumerate(workloads):
             name = f"{guest.name} {number}" if number else guest.name
             model = CounterModel(hardware, counting, name, workload.ipc)
             shift_s = self._chance.uniform(0.0, CYCLE_S)
-            self.behaviours.append(Behaviour(workload, started_s, shift_s, model))
+            alike = 1 if workload is not workloads[-1] else len(guest.booking.vcpus) - number
+            for _ in range(alike if workload.by_work else 1):
+                self.behaviours.append(Behaviour(workload, started_s, shift_s, model))
         self.vcpus: list[SimVcpu] = []
 
     def start(self, order: int, pcpus: frozenset[int]) -> None:

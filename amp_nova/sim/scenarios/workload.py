@@ -1,7 +1,7 @@
 """What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_nova.model.topology import Topology
@@ -17,10 +17,12 @@ KEYS = (
     "work_refcore_s",
     "barrier_s",
     "phases",
+    "phases_follow",
     "io",
     "working_set_bytes",
 )
 """Keys for what one vCPU does."""
+FOLLOW = ("work", "clock")
 SHARED = ("requests", "lock", "barrier_wait")
 """Keys for what the vCPUs of a VM share."""
 
@@ -31,7 +33,8 @@ class Phase:
 
     ``speeds`` by core type, slowest type first, over the speed on the slowest type;
     ``utilization_ratio`` is the share of time it wants a pCPU; ``ipc_ratio`` its instructions per
-    cycle, and therefore per second, over what is usual for the workload.
+    cycle, and therefore per second, over what is usual for the workload. It lasts for as much work
+    as a vCPU does in ``for_s`` alone on the slowest core type, or for ``for_s`` if it only sleeps.
     """
 
     speeds: tuple[float, ...]
@@ -50,7 +53,8 @@ class Workload:
     given. ``vcpus``: what vCPU 0, 1, ... does instead; the last one applies to all vCPUs after it.
     ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``lock``: the
     lock that they share. ``spins``: whether they wait busily at barriers. ``working_set_bytes``: a
-    vCPU loads them again after a move to another cache.
+    vCPU loads them again after a move to another cache. ``by_clock``: a phase lasts for its
+    ``for_s``, however much work is done in it.
     """
 
     phases: tuple[Phase, ...]
@@ -63,6 +67,7 @@ class Workload:
     lock: Lock | None = None
     spins: bool = False
     working_set_bytes: float = 0.0
+    by_clock: bool = False
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
         """What the first of ``vcpus`` vCPUs do; any further ones do the same as the last."""
@@ -80,6 +85,11 @@ class Workload:
         if between is None:
             return ()
         return between if isinstance(between, tuple) else (between,)
+
+    @property
+    def by_work(self) -> bool:
+        """Whether a phase ends once a vCPU has done its work."""
+        return len(self.phases) > 1 and not self.by_clock
 
     @property
     def parallel(self) -> bool:
@@ -152,7 +162,7 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
             phases.append(_phase(fields, topology, always))
         if not phases:
             raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
-    work = keys.get("work_refcore_s")
+    work, follow = keys.get("work_refcore_s"), keys.get("phases_follow")
     return Workload(
         tuple(phases),
         work.number(0, above=True) if work else None,
@@ -160,6 +170,7 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
         _by_type(keys["ipc"], topology) if "ipc" in keys else {},
         io=programs.io(keys["io"]) if "io" in keys else None,
         working_set_bytes=_bytes(keys.get("working_set_bytes")),
+        by_clock=follow is not None and follow.one_of(FOLLOW, "what phases follow") == "clock",
     )
 
 
@@ -243,24 +254,25 @@ class Turn:
     ipc_ratio: float = 1.0
 
 
-def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of a workload in order of time, from 0.
+def turns(phases: Sequence[Phase], shift_s: float = 0.0) -> Iterator[Turn]:
+    """All turns of phases that follow the clock, in order of time, from 0.
 
     ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
-    lasts_s = math.fsum(p.for_s for p in workload.phases)
+    lasts_s = math.fsum(p.for_s for p in phases)
     rounds = 0
     while True:
         start = rounds * lasts_s if rounds else 0.0
-        for phase in workload.phases:
-            yield from _turns(phase, start, shift_s)
+        for phase in phases:
+            yield from turns_of(phase, start, shift_s)
             if phase.for_s == math.inf:
                 return
             start += phase.for_s
         rounds += 1
 
 
-def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``."""
     wanted = phase.utilization_ratio
     if wanted in (0.0, 1.0):
         yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)
