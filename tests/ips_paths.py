@@ -38,7 +38,7 @@ def guest(name, core_type, booked, path, utilization=1.0, **specs):
     named |= {f"amp:{key}": value for key, value in specs.items()}
     speeds = (1.0, COEFFICIENT)
     phases = tuple(Phase(speeds, utilization, for_s, ratio) for ratio, for_s in path)
-    return Guest(name, parse(named, 1), Workload(phases, by_clock=True), named, start_on=core_type)
+    return Guest(name, parse(named, 1), Workload(phases), named, start_on=core_type)
 
 
 @dataclass

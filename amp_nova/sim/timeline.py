@@ -197,8 +197,7 @@ class Timeline:
             return
         if not work.blocked and behaviour.ends_ref_s < work.target_ref_s:
             work.progress_ref_s = behaviour.ends_ref_s
-            behaviour.version += 1
-            behaviour.next_phase(self.now_s, work.progress_ref_s)
+            behaviour.end_phase(self.now_s)
             self._expect_turn(behaviour)
             self._stale[vcpu] = None
             return

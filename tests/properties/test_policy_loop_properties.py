@@ -63,7 +63,7 @@ def host_of(seed):
         if chance.random() < 0.4 and size * vcpus < room_refcores:
             room_refcores -= size * vcpus
             specs = {"amp:pref_core": str(size)}
-        workload = Workload(phases(chance, topology), by_clock=True)
+        workload = Workload(phases(chance, topology))
         guests.append(Guest(f"vm{count}", parse(specs, vcpus), workload, specs))
     return SimHost(topology, guests, seed=chance.randrange(9)), guests
 

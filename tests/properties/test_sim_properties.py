@@ -50,12 +50,12 @@ def workloads(draw, topology):
             ),
         )
     )
+    if draw(st.booleans()):
+        phases = tuple(phase.by_work() for phase in phases)
     work = draw(st.sampled_from([None, None, 2.5]))
     barrier = draw(st.sampled_from([None, None, 0.3, (0.0, 0.7)]))
-    clock = draw(st.booleans())
-    works = st.lists(st.sampled_from([None, 0.5, 3.1]), max_size=2)
-    each = tuple(Workload(phases, w, barrier, by_clock=clock) for w in draw(works))
-    return Workload(phases, work, barrier, vcpus=each, by_clock=clock)
+    each = st.builds(lambda w: Workload(phases, w, barrier), st.sampled_from([None, 0.5, 3.1]))
+    return Workload(phases, work, barrier, vcpus=tuple(draw(st.lists(each, max_size=2))))
 
 
 @st.composite

@@ -120,7 +120,7 @@ def optimum(programs: Sequence[tuple[float, int]], big: int) -> tuple[float, flo
 def _workload(program: str, speedup: float, order: int, threads: int) -> Workload:
     lasts = 15.0 + 2.5 * order
     phases = tuple(Phase((1.0, max(1.0, speedup * f)), 1.0, lasts) for f in PHASES)
-    made = Workload(phases, by_clock=True)
+    made = Workload(phases)
     if program not in SERIAL or threads == 1:
         return made
     first, others = (replace(made, barrier_ref_s=b) for b in (SERIAL_S, (0.0, SERIAL_S[1])))

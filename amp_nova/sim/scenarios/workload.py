@@ -33,14 +33,23 @@ class Phase:
 
     ``speeds`` by core type, slowest type first, over the speed on the slowest type;
     ``utilization_ratio`` is the share of time it wants a pCPU; ``ipc_ratio`` its instructions per
-    cycle, and therefore per second, over what is usual for the workload. It lasts for as much work
-    as a vCPU does in ``for_s`` alone on the slowest core type, or for ``for_s`` if it only sleeps.
+    cycle, and therefore per second, over what is usual for the workload. It lasts until
+    ``work_ref_s`` of work are done, if given, else for ``for_s``.
     """
 
     speeds: tuple[float, ...]
     utilization_ratio: float = 1.0
     for_s: float = math.inf
     ipc_ratio: float = 1.0
+    work_ref_s: float | None = None
+
+    def by_work(self) -> "Phase":
+        """The phase that ends after the work of ``for_s`` alone on the slowest type.
+
+        If it only sleeps, it ends by the clock.
+        """
+        work_ref_s = self.for_s * self.utilization_ratio
+        return replace(self, for_s=math.inf, work_ref_s=work_ref_s) if work_ref_s else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,7 @@ class Workload:
     given. ``vcpus``: what vCPU 0, 1, ... does instead; the last one applies to all vCPUs after it.
     ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``lock``: the
     lock that they share. ``spins``: whether they wait busily at barriers. ``working_set_bytes``: a
-    vCPU loads them again after a move to another cache. ``by_clock``: a phase lasts for its
-    ``for_s``, however much work is done in it.
+    vCPU loads them again after a move to another cache.
     """
 
     phases: tuple[Phase, ...]
@@ -67,7 +75,6 @@ class Workload:
     lock: Lock | None = None
     spins: bool = False
     working_set_bytes: float = 0.0
-    by_clock: bool = False
 
     def different(self, vcpus: int) -> "tuple[Workload, ...]":
         """What the first of ``vcpus`` vCPUs do; any further ones do the same as the last."""
@@ -88,8 +95,8 @@ class Workload:
 
     @property
     def by_work(self) -> bool:
-        """Whether a phase ends once a vCPU has done its work."""
-        return len(self.phases) > 1 and not self.by_clock
+        """Whether some phases end once a vCPU has done their work."""
+        return any(p.work_ref_s is not None for p in self.phases)
 
     @property
     def parallel(self) -> bool:
@@ -162,7 +169,10 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
             phases.append(_phase(fields, topology, always))
         if not phases:
             raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
-    work, follow = keys.get("work_refcore_s"), keys.get("phases_follow")
+        follow = keys.get("phases_follow")
+        if follow is None or follow.one_of(FOLLOW, "what phases follow") == "work":
+            phases = [phase.by_work() for phase in phases]
+    work = keys.get("work_refcore_s")
     return Workload(
         tuple(phases),
         work.number(0, above=True) if work else None,
@@ -170,7 +180,6 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
         _by_type(keys["ipc"], topology) if "ipc" in keys else {},
         io=programs.io(keys["io"]) if "io" in keys else None,
         working_set_bytes=_bytes(keys.get("working_set_bytes")),
-        by_clock=follow is not None and follow.one_of(FOLLOW, "what phases follow") == "clock",
     )
 
 

@@ -27,14 +27,12 @@ def guest(
     start_on=None,
     **specs,
 ):
-    """A guest; ``pref_core="0.5"`` books, ``pref_core__1`` for vCPU 1 alone.
-
-    Its phases follow the clock.
-    """
+    """A guest; ``pref_core="0.5"`` books, ``pref_core__1`` for vCPU 1 alone."""
     named = {f"amp:{key.replace('__', '.')}": value for key, value in specs.items()}
     usual = (Phase((1.0, speed), utilization),)
-    workload = Workload(phases or usual, work, barrier, by_clock=True)
-    return Guest(name, parse(named, vcpus), workload, named, start_on)
+    return Guest(
+        name, parse(named, vcpus), Workload(phases or usual, work, barrier), named, start_on
+    )
 
 
 def place(host, pcpu, name="vm"):

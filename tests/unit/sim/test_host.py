@@ -7,7 +7,7 @@ import pytest
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.host import SimHost
-from amp_nova.sim.scenarios.workload import Phase, Workload
+from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, place, topology
 
 FAST, SLOW = frozenset({0}), frozenset({1})
@@ -30,6 +30,10 @@ def write(made, *steps, name="vm", index=0):
 
 def limit(quota_ms, period_ms=100):
     return Step(bandwidth=Bandwidth(quota_ms * 1000, period_ms * 1000))
+
+
+def by_work(phases):
+    return tuple(phase.by_work() for phase in phases)
 
 
 def test_counters_are_those_of_a_real_host():
@@ -85,8 +89,7 @@ def test_a_phase_changes_the_speed_of_the_work():
 def test_phases_follow_the_work(vcpus):
     """Each ends after as much work as in a second alone on a slow core, so half a second here."""
     phases = (Phase((1.0, 2.0), 1.0, 1.0), Phase((1.0, 4.0), 0.5, 1.0), Phase((1.0, 9.0), 0.0, 1.0))
-    usual = guest(vcpus=vcpus, phases=phases, start_on="fast")
-    made = host(replace(usual, workload=Workload(phases)), fast=vcpus)
+    made = host(guest(vcpus=vcpus, phases=by_work(phases), start_on="fast"), fast=vcpus)
 
     # 0.5 s at 2.0, then 0.5 s of work at 4.0 for half of the time, then a second asleep.
     made.advance(120.0)
@@ -99,9 +102,8 @@ def test_phases_follow_the_work(vcpus):
 def test_a_phase_of_work_lasts_as_long_as_the_work():
     """Half of a core takes twice the time; phases by the clock end when they end."""
     phases = (Phase((1.0, 2.0), 1.0, 4.0), Phase((1.0, 1.0), 1.0, 4.0))
-    workload = Workload(phases)
-    both = [replace(guest(n), workload=workload) for n in "ab"]
-    both += [replace(guest(n), workload=replace(workload, by_clock=True)) for n in "cd"]
+    both = [guest(n, phases=by_work(phases)) for n in "ab"]
+    both += [guest(n, phases=phases) for n in "cd"]
     made = host(*both, fast=2)
     for pcpu, names in enumerate(("ab", "cd")):
         for name in names:

@@ -132,11 +132,9 @@ def test_phases_inherit_from_the_workload(tmp_path):
         "      phases: [{for_s: 2}, {for_s: 1, utilization: 1, speedup: {fast: 3, slow: 1}}]\n",
     )
 
-    workload = made.guests[0].workload
-    phases = workload.phases
-    assert workload.by_work
-    assert [(p.speeds, p.utilization_ratio, p.for_s) for p in phases] == [
-        ((1.0, 1.5), 0.5, 2.0),
+    phases = made.guests[0].workload.phases
+    assert [(p.speeds, p.utilization_ratio, p.work_ref_s) for p in phases] == [
+        ((1.0, 1.5), 0.5, 1.0),
         ((1.0, 3.0), 1.0, 1.0),
     ]
 
