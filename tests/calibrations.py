@@ -35,9 +35,11 @@ class FakeCores:
         return Slice(None if self.preempted else rate, 0.05 if self.preempted else 0.1, 0.1)
 
 
-def sample(core_type="slow", ops=1000.0, number=0, kernel="integer", smt_busy=False, ips=None):
+def sample(
+    core_type="slow", ops=1000.0, number=0, kernel="integer", smt_busy=False, ips=None, **counted
+):
     """The sample of a round."""
-    return Sample(number, core_type, kernel, smt_busy, 0, ops, ips)
+    return Sample(number, core_type, kernel, smt_busy, 0, ops, ips, **counted)
 
 
 def topology(types: dict[str, tuple[int, ...]] | None = None, **values) -> Topology:

@@ -40,8 +40,8 @@ class IoSettings:
 class IoDomain(NamedTuple):
     """The I/O work of one domain after an interval.
 
-    ``slow``: its threads are kept off fast cores; ``least_kept_ratio``: estimated share of
-    throughput that remains on slow cores in the worst case; ``freed_s``: estimated fast-core time
+    ``slow``: its threads are kept off fast cores; ``least_kept_ratio``: lower bound of
+    the share of throughput that remains on slow cores; ``freed_s``: estimated fast-core time
     freed so far; ``note``: why its threads are not moved, or could not be.
     """
 

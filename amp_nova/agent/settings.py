@@ -10,7 +10,7 @@ from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.profiling.profiles import DEFAULT_MISS, ProfileSettings
+from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import SPREAD_RATIO, MissCost
 
 SP_S = {"cgroup": 0.1, "libvirt": 0.5}
@@ -41,7 +41,7 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
     """The loop's settings, as configured."""
     agent = conf.agent
     by_libvirt = agent.writer == "libvirt"
-    miss = DEFAULT_MISS if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
+    miss = None if agent.miss_cycles is None else MissCost(agent.miss_cycles, SPREAD_RATIO)
     return Settings(
         Terms(
             agent.reserve_ratio,

@@ -34,6 +34,9 @@ def _notes(found: Calibration) -> list[str]:
         lines.append(
             "SMT busy: speed beside busy siblings over speed alone, and its range over the kernels"
         )
+    misses = {r.name: r.miss_cycles for r in found.core_types}
+    if costs := ", ".join(f"{short(e.value)} on {name}" for name, e in misses.items() if e):
+        lines.append(f"cycles that a cache miss costs: {costs}")
     if found.nominal_ips_missing:
         lines.append(f"no nominal Ips: {found.nominal_ips_missing}")
     return [*lines, *(f"warning: {w}" for w in found.warnings)]

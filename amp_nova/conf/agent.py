@@ -181,8 +181,8 @@ matches applies.
         max=1e6,
         help="""
 Cycles that a last-level cache miss costs on the slowest core type. Until a vCPU has run on two core
-types, the agent estimates its speedup from its cache misses and this cost. Set it if you have
-measured the memory latency of the platform; by default the agent uses a rough guess.
+types, the agent estimates its speedup from its cache misses and this cost. By default it is what
+``amp-nova calibrate`` measured or, where cache misses could not be counted, a rough guess.
 """,
     ),
     cfg.FloatOpt(

@@ -27,6 +27,8 @@ from amp_nova.hardware.slices import Sample
 WANTED_CONFIDENCE_RATIO = 0.95
 MAX_WIDTH_RATIO = 0.1
 """A coefficient whose interval is wider than this share of its value is too noisy."""
+WAITS_MIN_RATIO = 0.1
+"""What waits for memory for less of its time than this does not tell what a miss costs."""
 MIN_ERROR_RATIO = 0.01
 """Half the width that the interval of a coefficient has at least, as a share of its value."""
 
@@ -85,6 +87,8 @@ class TypeResult:
     """Clock at which it was measured, ``None`` if cycles are not counted."""
     ops_per_cpu_s: Estimate
     """Speed: the geometric mean over the CPU-bound kernels."""
+    miss_cycles: Estimate | None = None
+    """What a last-level cache miss costs; ``None``: unknown, or neither slowest nor fastest."""
 
     def speed(self, kernels: Sequence[str]) -> Estimate | None:
         """Speed on one kernel, or on the CPU-bound ones; ``None`` if it was not measured."""
@@ -232,7 +236,41 @@ def summarise(
 ) -> tuple[TypeResult, ...]:
     """The results for every core type of ``pcpus``, slowest first."""
     results = [_result(samples, name, ids, kernels, reference) for name, ids in pcpus.items()]
-    return tuple(sorted(results, key=lambda r: r.coefficient.value))
+    results.sort(key=lambda r: r.coefficient.value)
+    if len(results) > 1:
+        costs = _miss_cycles(samples, results[0].name, results[-1].name, kernels)
+        for at, cost in zip((0, -1), costs, strict=True):
+            results[at] = replace(results[at], miss_cycles=cost)
+    return tuple(results)
+
+
+def _miss_cycles(
+    samples: Sequence[Sample], slow: str, fast: str, kernels: Sequence[Kernel]
+) -> tuple[Estimate | None, Estimate | None]:
+    """Cycles that a last-level cache miss costs on two core types; ``None`` if it is unknown.
+
+    A kernel that gains less than the CPU-bound ones waits for memory, which no core shortens. With
+    ``r`` for what those gain and ``g`` for what it gains, it waits for ``(r - g) / (r - 1)`` of its
+    time on the faster type, and for ``1/g`` of that on the slower one.
+    """
+    computes = [k.name for k in kernels if k.cpu_bound]
+    waits = [k.name for k in kernels if not k.cpu_bound]
+
+    def cycles_per_miss(sample: Sample) -> float | None:
+        hz, misses = sample.clock_hz, sample.misses_per_cpu_s
+        return hz / misses if hz and misses else None
+
+    costs: tuple[list[float], list[float]] = ([], [])
+    core = [by_round(samples, name, computes) for name in (slow, fast)]
+    whole = [by_round(samples, name, waits) for name in (slow, fast)] if waits else [{}, {}]
+    of = [by_round(samples, name, waits, of=cycles_per_miss) for name in (slow, fast)]
+    for number in set.intersection(*(set(each) for each in (*core, *whole, *of))):
+        ratio, gain = (each[1][number] / each[0][number] for each in (core, whole))
+        waiting = min(1.0, (ratio - gain) / (ratio - 1.0)) if ratio > 1.0 else 0.0
+        if waiting >= WAITS_MIN_RATIO:
+            costs[0].append(waiting / gain * of[0][number])
+            costs[1].append(waiting * of[1][number])
+    return (estimate(costs[0]), estimate(costs[1])) if costs[0] else (None, None)
 
 
 def _result(

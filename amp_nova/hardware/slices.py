@@ -47,6 +47,8 @@ class Slice:
     """``None`` if instructions are not counted."""
     cycles_per_op: float | None = None
     """``None`` if cycles are not counted."""
+    misses_per_op: float | None = None
+    """Last-level cache misses, ``None`` if they are not counted or few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Sample:
     """Instructions retired per CPU second, ``None`` if they are not counted."""
     clock_hz: float | None = None
     """Cycles per CPU second, ``None`` if they are not counted."""
+    misses_per_cpu_s: float | None = None
 
 
 def runs(
@@ -108,4 +111,5 @@ def fastest(number: int, run: Run, pcpu: int, slices: Sequence[Slice]) -> Sample
         ops_per_cpu_s=speed,
         ips=counted(s.instructions_per_op for s in slices),
         clock_hz=counted(s.cycles_per_op for s in slices),
+        misses_per_cpu_s=counted(s.misses_per_op for s in slices),
     )

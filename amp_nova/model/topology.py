@@ -23,6 +23,8 @@ class CoreType:
     """Speed of a thread whose siblings are busy, relative to its speed when they are idle. In a
     topology for admission, 0 means that only one thread of a core may be booked."""
     clock_calibrated: bool = False
+    miss_cycles: float | None = None
+    """Cycles that a last-level cache miss costs, as calibrated."""
 
 
 @dataclass(frozen=True, slots=True)

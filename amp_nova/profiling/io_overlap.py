@@ -83,12 +83,11 @@ class IoReading(Struct, frozen=True):
 class IoUse(Struct, frozen=True):
     """I/O of a domain between two readings.
 
-    ``cpu_cores``: CPU time of all its threads over wall time; ``busiest_cores``: of the busiest
-    thread; ``network_ratio``: network utilization, ``None`` if traffic or bandwidth is unknown.
+    ``cpu_cores``: CPU time of all its threads over wall time; ``network_ratio``: network
+    utilization, ``None`` if traffic or bandwidth is unknown.
     """
 
     cpu_cores: float
-    busiest_cores: float
     network_ratio: float | None
     bytes_s: float
 
@@ -132,7 +131,6 @@ def use(before: IoReading, after: IoReading) -> IoUse | None:
         rates.append((_rate(then.out_bytes, now.out_bytes, wall_s), now.out_limit_bytes_s))
     return IoUse(
         sum(used_s) / wall_s,
-        max(used_s, default=0.0) / wall_s,
         network_ratio(rates),
         sum(rate or 0.0 for rate, _ in rates),
     )
@@ -239,12 +237,13 @@ def wanted(
 
 
 def least_kept_ratio(used: IoUse, speed: float) -> float:
-    """Share of throughput that remains on slow cores if I/O and its work never overlap.
+    """Lower bound of the share of throughput that remains on slow cores, one for each thread.
 
-    ``speed`` is that of the fast core over the slow one: the busiest thread then needs ``speed``
-    times its CPU time, and the time in which it waits stays. What overlaps keeps more.
+    ``speed`` is that of the fast core over the slow one. Only the time in which some thread runs
+    can become ``speed`` times as long. The threads run in turn at worst, so that this time is the
+    sum of their CPU times, and at most all of the time. What overlaps keeps more.
     """
-    return 1.0 / (1.0 + min(1.0, used.busiest_cores) * (speed - 1.0))
+    return 1.0 / (1.0 + min(1.0, used.cpu_cores) * (speed - 1.0))
 
 
 def freed_s(

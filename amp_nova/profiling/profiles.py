@@ -15,18 +15,18 @@ from amp_nova.profiling.speedup import Estimate, MissCost, MissSample, Platform
 
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
-DEFAULT_MISS = MissCost(speedup.MISS_CYCLES, speedup.MISS_SE_RATIO)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
     """How vCPUs are profiled.
 
-    ``miss``: the cost of a cache miss on the slowest core type, as configured; ``interval_s``: how
-    long a policy leaves vCPUs where they are; a longer window would never be full.
+    ``miss``: the cost of a cache miss on the slowest core type, if it is configured;
+    ``interval_s``: how long a policy leaves vCPUs where they are; a longer window would never be
+    full.
     """
 
-    miss: MissCost = DEFAULT_MISS
+    miss: MissCost | None = None
     interval_s: float = counter_windows.INTERVAL_S
 
     @property

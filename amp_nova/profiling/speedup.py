@@ -8,7 +8,7 @@ for memory: on a core of type ``p``, ``1 / Ips(p) = core / coef(p) + memory``. T
   misleads it, as its authors say, so its standard error is always large.
 * ``misses`` (after saez2015 section 3, which models speedup from IPC and last-level cache misses):
   the memory part of its cycles is misses x the cycles that a miss costs on that core type. The cost
-  of a miss is measured on vCPUs that ran on two types.
+  of a miss is measured by the calibration, and on vCPUs that ran on two types.
 * ``sampling``: the vCPU ran on both types in its current phase, and both rates were measured.
 
 All three rest on the same readings, so a weighted mean would count the evidence twice. Instead, the
@@ -95,14 +95,24 @@ class MissSample(Struct, frozen=True):
 
 def platform_of(
     core_types: Sequence[CoreType],
-    slowest: MissCost = MissCost(MISS_CYCLES, MISS_SE_RATIO),
+    slowest: MissCost | None = None,
     samples: Collection[MissSample] = (),
 ) -> Platform:
-    """A host with these measured costs of a miss; ``slowest``: the assumed one on the slowest type.
+    """A host with the costs of a miss that the calibration and these samples measured.
 
-    A miss takes the same time on all types, so its assumed cost in cycles scales with the
-    coefficient, which stands for the clock.
+    ``slowest``: the operator's for the slowest type, which replaces the calibrated ones. A miss
+    takes the same time on all types, so a cost that is not measured in cycles of a type scales with
+    the coefficient, which stands for the clock.
     """
+    known = list(samples)
+    if slowest is None and core_types:
+        on_slow, on_fast = core_types[0].miss_cycles, core_types[-1].miss_cycles
+        if on_slow is not None and on_fast is not None:
+            known.append(MissSample(on_slow, on_fast))
+    if known:
+        slowest = _mean_cost([s.slow_cycles for s in known])
+    elif slowest is None:
+        slowest = MissCost(MISS_CYCLES, MISS_SE_RATIO)
     least = core_types[0].coefficient if core_types else None
     costs = [
         MissCost(slowest.cycles * t.coefficient / least, slowest.se_ratio)
@@ -110,9 +120,9 @@ def platform_of(
         else None
         for t in core_types
     ]
-    if samples:
-        costs[0] = _mean_cost([s.slow_cycles for s in samples])
-        costs[-1] = _mean_cost([s.fast_cycles for s in samples])
+    if known:
+        costs[0] = slowest
+        costs[-1] = _mean_cost([s.fast_cycles for s in known])
     return Platform(tuple(core_types), tuple(costs))
 
 

@@ -17,7 +17,7 @@ from amp_nova.hardware.effective_speed import kept_ratio, slowing_siblings
 from amp_nova.model.topology import CoreType, Topology
 from amp_nova.sim.guest import Behaviour, SimGuest
 from amp_nova.sim.scenarios.hosts import Clocks
-from amp_nova.sim.vcpu import Rate, Share, SimVcpu
+from amp_nova.sim.vcpu import Rate, Share, SimVcpu, Work
 
 
 class PCpuSpeeds:
@@ -161,7 +161,8 @@ class Timeline:
         """
         while self._events and self._events[0][0] <= until_s:
             *_, version, what = self._events[0]
-            if not isinstance(what, SimVcpu) or version == what.work.version:
+            latest = what.work if isinstance(what, SimVcpu) else what
+            if not isinstance(latest, Work | Behaviour) or version == latest.version:
                 return True
             heapq.heappop(self._events)
         return False
@@ -186,12 +187,19 @@ class Timeline:
 
     def _expect_turn(self, behaviour: Behaviour) -> None:
         if (upcoming := behaviour.upcoming) is not None:
-            at_s = behaviour.started_s + upcoming.at_s
-            heapq.heappush(self._events, (at_s, TURN, behaviour.vcpus[0].order, 0, behaviour))
+            at_s, order = behaviour.started_s + upcoming.at_s, behaviour.vcpus[0].order
+            heapq.heappush(self._events, (at_s, TURN, order, behaviour.version, behaviour))
 
     def _reached(self, vcpu: SimVcpu) -> None:
         vcpu.accrue(self.now_s)
-        if vcpu.work.done:
+        work, behaviour = vcpu.work, vcpu.work.behaviour
+        if work.done:
+            return
+        if not work.blocked and behaviour.ends_ref_s < work.target_ref_s:
+            work.progress_ref_s = behaviour.ends_ref_s
+            behaviour.end_phase(self.now_s)
+            self._expect_turn(behaviour)
+            self._stale[vcpu] = None
             return
         for affected in vcpu.guest.reached(vcpu, self.now_s):
             affected.accrue(self.now_s)
@@ -239,7 +247,8 @@ class Timeline:
     def _forecast(self, vcpu: SimVcpu) -> None:
         work = vcpu.work
         until_s = work.waits_until_s
-        if until_s is None and work.target_ref_s == math.inf:
+        target_ref_s = min(work.target_ref_s, work.behaviour.ends_ref_s)
+        if until_s is None and target_ref_s == math.inf:
             return
         work.version += 1
         if until_s is not None:
@@ -247,7 +256,7 @@ class Timeline:
                 heapq.heappush(self._events, (until_s, REACHED, vcpu.order, work.version, vcpu))
             return
         speed = vcpu.speed if vcpu.counters.runnable else 0.0
-        left_ref_s = work.target_ref_s - work.progress_ref_s
+        left_ref_s = target_ref_s - work.progress_ref_s
         if speed > 0.0:
             at_s = self.now_s + max(0.0, left_ref_s) / speed
             if work.stall_s:

@@ -52,7 +52,7 @@ def workload(chance, kind, speeds, vcpus):
     """What a guest does."""
     if kind == "phases":
         lengths = [chance.uniform(5.0, 60.0) for _ in range(2)]
-        return Workload(tuple(phase(chance, speeds, for_s=s) for s in lengths))
+        return Workload(tuple(phase(chance, speeds, for_s=s).by_work() for s in lengths))
     utilization = chance.choice((0.2, 0.5, 0.8, 1.0)) if kind == "sleeping" else 1.0
     together = kind == "parallel" and vcpus > 1
     return Workload((phase(chance, speeds, utilization),), barrier_ref_s=0.05 if together else None)

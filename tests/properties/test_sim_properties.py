@@ -50,6 +50,8 @@ def workloads(draw, topology):
             ),
         )
     )
+    if draw(st.booleans()):
+        phases = tuple(phase.by_work() for phase in phases)
     work = draw(st.sampled_from([None, None, 2.5]))
     barrier = draw(st.sampled_from([None, None, 0.3, (0.0, 0.7)]))
     each = st.builds(lambda w: Workload(phases, w, barrier), st.sampled_from([None, 0.5, 3.1]))

@@ -252,7 +252,7 @@ IO_INSTANCES: tuple[Row[IoDomain], ...] = (
     Row("gauge", "amp_instance_io_slow", "Whether the I/O threads are kept off fast cores.",
         lambda d: d.slow),
     Row("gauge", "amp_instance_io_kept_estimate_ratio",
-        "Estimated share of throughput that remains on slow cores in the worst case.",
+        "Lower bound of the share of throughput that remains on slow cores.",
         lambda d: d.least_kept_ratio),
     Row("gauge", "amp_instance_io_effect_ratio",
         "Throughput just after the I/O threads moved to slow cores over just before.",

@@ -69,7 +69,7 @@ def _check(found: Calibration) -> None:
     if not found.core_types:
         raise ValueError("'core_types' is empty")
     for result in found.core_types:
-        for name in ("coefficient", "nominal_ips", "ops_per_cpu_s"):
+        for name in ("coefficient", "nominal_ips", "ops_per_cpu_s", "miss_cycles"):
             value = getattr(result, name)
             if value is not None and not 0 < value.low <= value.value <= value.high:
                 raise ValueError(

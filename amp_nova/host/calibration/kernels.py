@@ -22,7 +22,7 @@ from amp_nova.hardware import slices
 from amp_nova.hardware.calibration import Kernel
 from amp_nova.hardware.slices import Run, Slice
 from amp_nova.host import cgroups
-from amp_nova.host.counters import perf
+from amp_nova.host.counters import perf, perf_vcpu
 
 INTEGER = Kernel("integer", True, "pow() of 512-bit integers modulo another")
 FLOAT = Kernel("float", True, "math.hypot() of 1000 floats, 100 times")
@@ -33,7 +33,8 @@ VERSION = platform.python_version()
 """Whose code the kernels are: the same work at another version may be other instructions."""
 OPS_PER_SLICE = 30
 IDLE_GROUP = "amp-nova-calibrate"
-COUNTED = (perf.INSTRUCTIONS, perf.CYCLES)
+MISSES_MIN = (16 << 20) // 256 // 2
+"""Misses of an operation of the memory kernel that tell what one costs: half of what it reads."""
 
 Operation = Callable[[], object]
 
@@ -69,16 +70,19 @@ def measure(run: Run, pcpus: Sequence[int], root: str = "/") -> Slice:
         began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         _pin(pcpus[0])
         operate()  # fills the caches, and raises the clock
-        counters = [_counter(stack, pcpus[0], what, root) for what in COUNTED]
+        counters = [_counter(stack, pcpus[0], what, root) for what in perf_vcpu.EVENTS]
         operations = [_timed(operate) for _ in range(OPS_PER_SLICE)]
         counts = [counter.read() if counter else None for counter in counters]
-        instructions, cycles = (count / OPS_PER_SLICE if count else None for count in counts)
+        instructions, cycles, misses = (n / OPS_PER_SLICE if n else None for n in counts)
+        if run.kernel != MEMORY.name or (misses or 0.0) < MISSES_MIN:
+            misses = None
         return Slice(
             slices.rate(operations),
             cpu_s=(time.thread_time_ns() - cpu_ns) / 1e9,
             wall_s=(time.perf_counter_ns() - began_ns) / 1e9,
             instructions_per_op=instructions,
             cycles_per_op=cycles,
+            misses_per_op=misses,
         )
 
 

@@ -111,15 +111,17 @@ def apply(
 
 
 def _with_factors(topology: Topology, calibration: Calibration) -> tuple[CoreType, ...]:
-    """The core types with the measured factors of busy siblings and clocks."""
+    """The core types with the measured factors of busy siblings, clocks and costs of a miss."""
     busy = {t.name: t.smt_busy_factor.value for t in calibration.core_types if t.smt_busy_factor}
     clocks = {t.name: t.clock_hz.value for t in calibration.core_types if t.clock_hz}
+    misses = {t.name: t.miss_cycles.value for t in calibration.core_types if t.miss_cycles}
     return tuple(
         dataclasses.replace(
             t,
             smt_busy_factor=busy.get(t.name),
             clock_hz=clocks.get(t.name, t.clock_hz),
             clock_calibrated=t.name in clocks,
+            miss_cycles=misses.get(t.name),
         )
         for t in topology.core_types
     )

@@ -76,7 +76,7 @@ def _least_percent(cpu: float) -> float:
     """Lowest network utilization, in percent, at which the rule says insensitive."""
     rule = Rule()
     for tried in range(101):
-        used, case = IoUse(cpu, cpu, tried / 100.0, 1e6), Case()
+        used, case = IoUse(cpu, tried / 100.0, 1e6), Case()
         for count in range(rule.confirm):
             case = judge(case, used, rule, float(count), moves=False)
         if case.insensitive:

@@ -1,7 +1,7 @@
 """What runs in a guest: its speed on each core type, when it wants a pCPU, and its barriers."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_nova.model.topology import Topology
@@ -17,10 +17,12 @@ KEYS = (
     "work_refcore_s",
     "barrier_s",
     "phases",
+    "phases_follow",
     "io",
     "working_set_bytes",
 )
 """Keys for what one vCPU does."""
+FOLLOW = ("work", "clock")
 SHARED = ("requests", "lock", "barrier_wait")
 """Keys for what the vCPUs of a VM share."""
 
@@ -31,13 +33,23 @@ class Phase:
 
     ``speeds`` by core type, slowest type first, over the speed on the slowest type;
     ``utilization_ratio`` is the share of time it wants a pCPU; ``ipc_ratio`` its instructions per
-    cycle, and therefore per second, over what is usual for the workload.
+    cycle, and therefore per second, over what is usual for the workload. It lasts until
+    ``work_ref_s`` of work are done, if given, else for ``for_s``.
     """
 
     speeds: tuple[float, ...]
     utilization_ratio: float = 1.0
     for_s: float = math.inf
     ipc_ratio: float = 1.0
+    work_ref_s: float | None = None
+
+    def by_work(self) -> "Phase":
+        """The phase that ends after the work of ``for_s`` alone on the slowest type.
+
+        If it only sleeps, it ends by the clock.
+        """
+        work_ref_s = self.for_s * self.utilization_ratio
+        return replace(self, for_s=math.inf, work_ref_s=work_ref_s) if work_ref_s else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,11 @@ class Workload:
         if between is None:
             return ()
         return between if isinstance(between, tuple) else (between,)
+
+    @property
+    def by_work(self) -> bool:
+        """Whether some phases end once a vCPU has done their work."""
+        return any(p.work_ref_s is not None for p in self.phases)
 
     @property
     def parallel(self) -> bool:
@@ -152,6 +169,9 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
             phases.append(_phase(fields, topology, always))
         if not phases:
             raise keys["phases"].wrong(f"{keys['phases'].path} is empty: give a phase or null")
+        follow = keys.get("phases_follow")
+        if follow is None or follow.one_of(FOLLOW, "what phases follow") == "work":
+            phases = [phase.by_work() for phase in phases]
     work = keys.get("work_refcore_s")
     return Workload(
         tuple(phases),
@@ -243,24 +263,25 @@ class Turn:
     ipc_ratio: float = 1.0
 
 
-def turns(workload: Workload, shift_s: float = 0.0) -> Iterator[Turn]:
-    """All turns of a workload in order of time, from 0.
+def turns(phases: Sequence[Phase], shift_s: float = 0.0) -> Iterator[Turn]:
+    """All turns of phases that follow the clock, in order of time, from 0.
 
     ``shift_s`` is where in its cycle of running and sleeping the guest starts.
     """
-    lasts_s = math.fsum(p.for_s for p in workload.phases)
+    lasts_s = math.fsum(p.for_s for p in phases)
     rounds = 0
     while True:
         start = rounds * lasts_s if rounds else 0.0
-        for phase in workload.phases:
-            yield from _turns(phase, start, shift_s)
+        for phase in phases:
+            yield from turns_of(phase, start, shift_s)
             if phase.for_s == math.inf:
                 return
             start += phase.for_s
         rounds += 1
 
 
-def _turns(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+def turns_of(phase: Phase, start_s: float, shift_s: float) -> Iterator[Turn]:
+    """The turns of one phase, which starts at ``start_s`` and lasts for its ``for_s``."""
     wanted = phase.utilization_ratio
     if wanted in (0.0, 1.0):
         yield Turn(start_s, bool(wanted), phase.speeds, phase.ipc_ratio)

@@ -9,6 +9,7 @@ from amp_nova.hardware import calibration
 from amp_nova.hardware.calibration import Reference
 from amp_nova.host.calibration.kernels import FLOAT, INTEGER, MEMORY
 from tests.calibrations import sample
+from tests.counter_profiles import work_of
 
 PCPUS = {"slow": (1,), "fast": (0,)}
 
@@ -156,3 +157,33 @@ def test_a_wide_interval_is_noisy():
         "the coefficient of 'fast' is 2, within 1.5 to 2.5: a spread of 50%, and at most 10% is"
         " allowed"
     )
+
+
+def of_work(position, work, scale=1.0):
+    """A core type's rounds of computing, and of work with a known cost of a miss."""
+    name, hz = ("slow", "fast")[position], work.clocks_hz[position]
+    ips = work.ips(position)
+    counted = {"clock_hz": hz, "misses_per_cpu_s": scale * ips * work.misses}
+    if not scale:
+        counted["misses_per_cpu_s"] = None
+    computing = rounds(name, [hz * 1e-6] * 3)
+    return computing + rounds(name, [ips * 1e-6] * 3, kernel="memory", **counted)
+
+
+@pytest.mark.parametrize("ratio", [1.3, 2.0, 4.0])
+@pytest.mark.parametrize("speedup", [0.2, 0.7])
+def test_the_memory_kernel_shows_what_a_miss_costs(ratio, speedup):
+    """It computes, then waits 80 ns for each miss: the cycles of that at the clock of each type."""
+    work = work_of(1.0 + speedup * (ratio - 1.0), ratio)
+    found = summary(of_work(0, work) + of_work(1, work), (INTEGER, MEMORY))
+
+    assert found["slow"].miss_cycles.value == pytest.approx(80.0, rel=1e-6)
+    assert found["fast"].miss_cycles.value == pytest.approx(80.0 * ratio, rel=1e-6)
+
+
+def test_what_hardly_waits_or_is_not_counted_shows_no_cost():
+    """A kernel that gains as much as the others, and one whose misses are few or not counted."""
+    computes, waits = work_of(1.99, 2.0), work_of(1.3, 2.0)
+    for work, scale in ((computes, 1.0), (waits, 0.0)):
+        found = summary(of_work(0, work, scale) + of_work(1, work, scale), (INTEGER, MEMORY))
+        assert found["slow"].miss_cycles is found["fast"].miss_cycles is None

@@ -38,7 +38,7 @@ def judged(case, usages, moves=True, start_s=0.0):
 
 def flat(usage, bytes_s=1e6):
     """An interval with this Combined Usage."""
-    return IoUse(min(1.0, usage), min(1.0, usage), max(0.0, usage - 1.0), bytes_s)
+    return IoUse(min(1.0, usage), max(0.0, usage - 1.0), bytes_s)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,22 @@ def test_estimates():
     assert cu.freed_s(before, after, SLOW, 2.0) == pytest.approx(0.25)
     assert cu.freed_s(reading(0), reading(1, 1.0), SLOW, 2.0) == 0.0
     assert cu.speed_ratio(topology()) == 2.0
-    # 0.4 s of work become 0.8 s, and the device takes 0.6 s as before.
-    assert cu.least_kept_ratio(IoUse(0.4, 0.4, 0.0, 1.0), 2.0) == pytest.approx(1 / 1.4)
-    assert cu.least_kept_ratio(IoUse(1.0, 1.0, 0.0, 1.0), 2.0) == 0.5
-    assert cu.least_kept_ratio(IoUse(0.0, 0.0, 0.0, 0.0), 2.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("run_s", "takes_s"),
+    [
+        ((0.0,), 1.0),
+        ((0.4,), 0.6 + 1.2),  # the device waits for the thread, and takes 0.6 s as before
+        ((0.3, 0.3), 0.4 + 1.8),  # one thread passes its work to the other
+        ((0.6, 0.6), 3.0),  # some of it is at the same time; more than all cannot become longer
+        ((1.0,), 3.0),
+    ],
+)
+def test_least_kept_is_what_remains_if_nothing_overlaps(run_s, takes_s):
+    """What takes a second now, at a third of the speed."""
+    tids = range(len(run_s))
+    before = [IoThread(tid, "vhost", 0, HOME, HOME) for tid in tids]
+    after = [IoThread(tid, "vhost", round(run_s[tid] * 1e9), HOME, HOME) for tid in tids]
+    used = cu.use(reading(0, threads=before), reading(1, threads=after))
+    assert cu.least_kept_ratio(used, 3.0) == pytest.approx(1.0 / takes_s)

@@ -1,17 +1,22 @@
 """Estimates from cycle to cycle: windows, own coefficients in force, and who goes by them."""
 
+from dataclasses import replace
+
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
 from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
+from amp_nova.hardware.calibration import Reference, summarise
+from amp_nova.host.calibration.kernels import INTEGER, MEMORY
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
 from amp_nova.profiling.speedup import MissCost
-from amp_nova.sim.counters import Counting
+from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.host import SimHost
+from tests.calibrations import sample
 from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
@@ -82,6 +87,44 @@ def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
     )
 
     assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
+
+
+def calibrated(coefficient):
+    """A host that was calibrated, with a memory kernel that gains a tenth of what it could."""
+    made = topology(fast=2, slow=2, coefficient=coefficient)
+    gain = 1.0 + 0.1 * (coefficient - 1.0)
+    rates = Hardware(made).rates((1.0, gain), {})
+    samples = []
+    for core_type, of in zip(made.core_types, rates, strict=True):
+        counted = {"clock_hz": of.cycles, "misses_per_cpu_s": of.cache_misses}
+        samples.append(sample(core_type.name, core_type.coefficient))
+        samples.append(sample(core_type.name, of.instructions, kernel="memory", **counted))
+    pcpus = {t.name: tuple(made.pcpus_of(t.name)) for t in made.core_types}
+    found = summarise(samples, pcpus, (INTEGER, MEMORY), Reference("slow", tuple(samples)))
+    costs = {t.name: t.miss_cycles.value for t in found}
+    types = tuple(replace(t, miss_cycles=costs[t.name]) for t in made.core_types)
+    return replace(made, core_types=types)
+
+
+@pytest.mark.parametrize("coefficient", [1.5, 2.375, 4.7])
+@pytest.mark.parametrize("gain", [0.05, 0.2, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("on", ["slow", "fast"])
+def test_after_a_calibration_one_core_type_is_enough(coefficient, gain, on):
+    """Within 10 % of what the work gains, after one window on one type, with noisy counters."""
+    truth = 1.0 + gain * (coefficient - 1.0)
+    settings = Settings(coefficients=Choice(adaptive=True))
+    off = {}
+    for known in (True, False):
+        made = calibrated(coefficient) if known else topology(2, 2, coefficient)
+        guests = [guest(speed=truth, start_on=on, pref_core="0.5")]
+        host = SimHost(made, guests, counting=Counting(noise_ratio=0.02))
+        report = cycles(host, Loop(host, host, settings, stopwatch=lambda: 0.0), 5)
+        found = report.domains[0].vcpus[0].profile.coefficients["fast"]
+        off[known] = abs(found / truth - 1.0)
+
+    assert off[True] < 0.1
+    if on == "fast" and gain < 0.3 and coefficient > 2.0:
+        assert off[False] > 0.2
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,5 +1,7 @@
 """Speedup estimators: what each can estimate, with which error, and which one is used."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -151,3 +153,14 @@ def test_a_platform_starts_from_the_configured_miss_cost():
     start = speedup_.platform_of(platform().core_types, MissCost(100.0, 0.05))
 
     assert start.misses == (MissCost(100.0, 0.05), MissCost(237.5, 0.05))
+
+
+def test_a_platform_starts_from_the_calibrated_miss_cost():
+    """One sample among those of guests; the operator's cost replaces it."""
+    slow, fast = platform().core_types
+    types = (replace(slow, miss_cycles=100.0), replace(fast, miss_cycles=200.0))
+
+    assert [m.cycles for m in speedup_.platform_of(types).misses] == [100.0, 200.0]
+    both = speedup_.platform_of(types, samples=[speedup_.MissSample(200.0, 300.0)])
+    assert [m.cycles for m in both.misses] == [150.0, 250.0]
+    assert speedup_.platform_of(types, MissCost(80.0, 0.1)).misses[SLOW].cycles == 80.0

@@ -8,7 +8,7 @@ from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.scenarios.workload import Phase
-from tests.unit.sim.builders import guest, topology
+from tests.unit.sim.builders import guest, place, topology
 
 FAST, SLOW = frozenset({0}), frozenset({1})
 
@@ -30,6 +30,10 @@ def write(made, *steps, name="vm", index=0):
 
 def limit(quota_ms, period_ms=100):
     return Step(bandwidth=Bandwidth(quota_ms * 1000, period_ms * 1000))
+
+
+def by_work(phases):
+    return tuple(phase.by_work() for phase in phases)
 
 
 def test_counters_are_those_of_a_real_host():
@@ -79,6 +83,37 @@ def test_a_phase_changes_the_speed_of_the_work():
 
     assert outcome.speed == outcome.alone == pytest.approx(1.0)
     assert outcome.alone_slowest == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("vcpus", [1, 2])
+def test_phases_follow_the_work(vcpus):
+    """Each ends after as much work as in a second alone on a slow core, so half a second here."""
+    phases = (Phase((1.0, 2.0), 1.0, 1.0), Phase((1.0, 4.0), 0.5, 1.0), Phase((1.0, 9.0), 0.0, 1.0))
+    made = host(guest(vcpus=vcpus, phases=by_work(phases), start_on="fast"), fast=vcpus)
+
+    # 0.5 s at 2.0, then 0.5 s of work at 4.0 for half of the time, then a second asleep.
+    made.advance(120.0)
+    found = [m.progress_ref_s for m in made.meters("vm")]
+
+    assert found == pytest.approx([1.5 * 120.0 / 1.75] * vcpus, rel=0.02)
+    assert made.outcome("vm").alone == pytest.approx(made.outcome("vm").speed, rel=0.01)
+
+
+def test_a_phase_of_work_lasts_as_long_as_the_work():
+    """Half of a core takes twice the time; phases by the clock end when they end."""
+    phases = (Phase((1.0, 2.0), 1.0, 4.0), Phase((1.0, 1.0), 1.0, 4.0))
+    both = [guest(n, phases=by_work(phases)) for n in "ab"]
+    both += [guest(n, phases=phases) for n in "cd"]
+    made = host(*both, fast=2)
+    for pcpu, names in enumerate(("ab", "cd")):
+        for name in names:
+            place(made, pcpu, name)
+
+    made.advance(12.0)
+
+    # By work: 4 s of work at half of 2.0, 4 s at half of 1.0. By the clock: 4 s of each in turn.
+    assert made.meters("a")[0].progress_ref_s == pytest.approx(8.0)
+    assert made.meters("c")[0].progress_ref_s == pytest.approx(4.0 + 2.0 + 4.0)
 
 
 def test_migrations_are_counted():

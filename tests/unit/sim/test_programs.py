@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.plugins import load_policy
+from amp_nova.profiling.io_overlap import IoUse, least_kept_ratio
 from amp_nova.sim.host import SimHost
 from amp_nova.sim.programs import percentile
 from amp_nova.sim.run import run
@@ -180,6 +181,21 @@ def test_time_per_byte(overlap, computing):
     byte_s = max(1e-9, computing) + (1.0 - overlap) * min(1e-9, computing)
     assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
     assert found.combined_usage_ratio == pytest.approx((computing + 1e-9) / byte_s, rel=2e-3)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
+def test_slow_cores_keep_at_least_what_the_agent_says(overlap, computing):
+    """What it says from the CPU time on a fast core; without overlap it is exactly that."""
+    made = doing(io=Io(computing, 1e9, overlap))
+    fast, slow = (outcome(replace(made, start_on=t), 100.0, fast=1) for t in ("fast", "slow"))
+    used = IoUse(sum(fast.meters[0].run_s) / 100.0, None, 0.0)
+
+    kept, least = slow.speed / fast.speed, least_kept_ratio(used, 2.0)
+
+    assert kept >= least - 1e-3
+    if not overlap:
+        assert kept == pytest.approx(least, rel=1e-3)
 
 
 def test_every_vcpu_has_a_line_of_its_own():

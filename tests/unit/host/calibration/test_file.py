@@ -19,6 +19,16 @@ def test_what_is_written_is_read_back(tmp_path, root):
     assert (tmp_path / "new" / "c.json").stat().st_mode & 0o777 == 0o644
 
 
+def test_a_file_of_an_earlier_version_has_no_cost_of_a_miss(file):
+    """It is read as before."""
+    document = json.loads(file.read_text())
+    for core_type in document["calibrations"][0]["core_types"]:
+        del core_type["miss_cycles"]
+    file.write_text(json.dumps(document))
+
+    assert {t.miss_cycles for t in read(file)[0].core_types} == {None}
+
+
 def test_the_old_file_survives_a_failed_write(file, root, monkeypatch):
     """A full disk leaves the old calibration, and no temporary file."""
     before = file.read_text()

@@ -1,7 +1,9 @@
 """Slices of the real kernels, and the counters beside them."""
 
+import contextlib
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +102,21 @@ def test_counter_and_cpu_time_are_of_the_same_thread(pcpu, monkeypatch):
 
     used_s = found.instructions_per_op * kernels.OPS_PER_SLICE / 1e9
     assert 0.7 * found.cpu_s < used_s <= found.cpu_s  # less the operation that fills the caches
+
+
+@pytest.mark.parametrize(
+    ("kernel", "share", "known"),
+    [("memory", 0.9, True), ("memory", 0.2, False), ("float", 0.9, False)],
+)
+def test_misses_count_where_the_memory_kernel_has_many(pcpu, monkeypatch, kernel, share, known):
+    """If most of what it reads is in the cache, it waits for that rather than for memory."""
+    misses = 2 * kernels.MISSES_MIN * share * kernels.OPS_PER_SLICE
+    counter = contextlib.nullcontext(SimpleNamespace(read=lambda: misses))
+    monkeypatch.setattr(perf, "on_pcpu", lambda *_: counter)
+
+    found = kernels.measure(Run("core", kernel, smt_busy=False), [pcpu])
+
+    assert (found.misses_per_op is not None) is known
 
 
 def test_an_unknown_event_is_an_error():

@@ -42,6 +42,7 @@ vms:
   - name: phases
     workload:
       speedup: {fast: 1.5}
+      phases_follow: clock
       phases: [{for_s: 15, utilization: 0.3}, {for_s: 15, utilization: 1.0}]
   - {name: counted, extra_specs: {amp:ips: 900M}, workload: {speedup: {fast: 1.4}}}
 """

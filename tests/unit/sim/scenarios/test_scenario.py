@@ -113,6 +113,17 @@ def test_caches_are_named_by_their_first_pcpu(tmp_path):
     assert [p.llc for p in load(tmp_path, text).topology.pcpus] == [0, 1, 0]
 
 
+@pytest.mark.parametrize(("follow", "by_work"), [("work", True), ("clock", False)])
+def test_phases_follow_work_or_the_clock(tmp_path, follow, by_work):
+    """As the workload says."""
+    phases = "{phases_follow: %s, phases: [{for_s: 2}, {for_s: 1, utilization: 0}]}"
+    made = load(tmp_path, ONE_VM + f"    workload: {phases % follow}\n")
+    assert made.guests[0].workload.by_work == by_work
+
+    with pytest.raises(ScenarioInvalid, match="give what phases follow: work, clock"):
+        load(tmp_path, ONE_VM + f"    workload: {phases % 'time'}\n")
+
+
 def test_phases_inherit_from_the_workload(tmp_path):
     """A phase gives only what differs."""
     made = load(
@@ -122,8 +133,8 @@ def test_phases_inherit_from_the_workload(tmp_path):
     )
 
     phases = made.guests[0].workload.phases
-    assert [(p.speeds, p.utilization_ratio, p.for_s) for p in phases] == [
-        ((1.0, 1.5), 0.5, 2.0),
+    assert [(p.speeds, p.utilization_ratio, p.work_ref_s) for p in phases] == [
+        ((1.0, 1.5), 0.5, 1.0),
         ((1.0, 3.0), 1.0, 1.0),
     ]
 
