@@ -25,6 +25,9 @@ from amp_nova.scheduling.host_fit import HostFit
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
+REPACKED_HOSTS_MAX = 50
+"""Most hosts that are packed anew for a request; further ones whose capacity is fragmented are
+refused. Packing takes up to 20 ms, and its result is cached until the host changes."""
 NO_REPORT = (
     "its agent has not reported",
     "its agent cannot reach the hypervisor",
@@ -149,15 +152,14 @@ class _FitQuery:
     """One request, tried on every host."""
 
     def __init__(self, states: HostStates, request: Request, resource: str) -> None:
-        options = CONF.amp_scheduler
         self._states = states
         self._request = request
         self._key = cache_key(request)
         self._quick_fit = host_fit.quick_fit_of(request)
         self._resource = resource
         self._oldest_s = states.oldest_s()
-        self._stale_report = options.stale_report
-        self._repacks_left = options.repacked_hosts_max
+        self._stale_report = CONF.amp_scheduler.stale_report
+        self._repacks_left = REPACKED_HOSTS_MAX
 
     def fit(self, host: Any, request: Request) -> HostFit | None:
         """Whether the request fits a host, by its last report or as ``stale_report`` says.

@@ -103,7 +103,6 @@ def test_the_wheel_carries_what_operators_configure(installed):
 COMMANDS = [
     # words, exit status, and a word of the answer
     ("amp-nova topology", 0, "fast"),
-    ("amp-nova topology --host-services", 0, "AllowedCPUs"),
     ("amp-nova calibrate --no-write --repeat 1 --seconds 5 --kernels integer --force", 0, "fast"),
     ("amp-nova status", 1, "start amp-nova-agent"),
     ("amp-nova explain x", 1, "start amp-nova-agent"),
@@ -144,8 +143,6 @@ state_path = {folder}
 libvirt_uri = qemu+unix:///system?socket={folder}/no-libvirt
 booking = web-* amp:pref_core=0.5
 booking = db-* amp:weight=2
-coefficients_of = web-* fixed
-coefficients_of = db-* adaptive
 policy = amp-adaptive-fair
 policy_parameter = max_slowdown=0.3
 """

@@ -3,7 +3,6 @@
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.model.allocation import Change, Changes, Step
@@ -16,7 +15,7 @@ from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
 KNOWN = MissCost(100.0, 0.02)
-ADAPTIVE = Settings(coefficients=Choice(adaptive=True), profiles=ProfileSettings(KNOWN))
+ADAPTIVE = Settings(adaptive=True, profiles=ProfileSettings(KNOWN))
 
 
 def hosted(*guests, coefficient=2.0, settings=ADAPTIVE, **counting):
@@ -66,19 +65,12 @@ def test_what_is_delivered_is_counted_at_the_coefficient_in_force():
     assert account.last.ratio == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("choice", "adaptive"),
-    [
-        (Choice(), False),
-        (Choice(exceptions=(("v*", True),)), True),
-        (Choice(adaptive=True, exceptions=(("web-*", True), ("vm", False))), False),
-    ],
-)
-def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
-    """By default nobody; by pattern, and the first that matches counts."""
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_the_operator_says_who_goes_by_its_own(adaptive):
+    """By default nobody."""
     host, loop = hosted(
         guest(speed=1.2, start_on="fast", pref_core="0.5"),
-        settings=Settings(coefficients=choice, profiles=ProfileSettings(KNOWN)),
+        settings=Settings(adaptive=adaptive, profiles=ProfileSettings(KNOWN)),
     )
 
     assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
