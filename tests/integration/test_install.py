@@ -11,22 +11,9 @@ from pathlib import Path
 import pytest
 
 import amp_nova
+from tests.programs import run
 
 ROOT = Path(amp_nova.__file__).parent.parent
-
-
-def run(*words: str | Path, **variables: str) -> str:
-    done = subprocess.run(
-        [str(w) for w in words],
-        env=os.environ | variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def shipped() -> set[str]:
