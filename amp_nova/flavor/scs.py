@@ -39,7 +39,7 @@ def cpu_type(name: str, specs: Mapping[str, str]) -> str | None:
     ``None`` if the extra spec has an unknown value, or if neither names a CPU type.
     """
     if CPU_TYPE in specs:
-        return found if (found := specs[CPU_TYPE]) in LETTERS.values() else None
+        return promised if (promised := specs[CPU_TYPE]) in LETTERS.values() else None
     names = [name, *(specs[key] for key in sorted(specs) if _VARIANT.fullmatch(key))]
     letters = (match[1] for name in names if (match := _NAME.fullmatch(name)))
     return next((LETTERS[letter] for letter in letters), None)
@@ -112,9 +112,9 @@ def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str]) -> 
 
 
 def _unknown(specs: Mapping[str, str]) -> str:
-    known = ", ".join(LETTERS.values())
+    types = ", ".join(LETTERS.values())
     if CPU_TYPE in specs:
-        return f"{CPU_TYPE}={specs[CPU_TYPE]!r} is not in scs-0103: write one of {known}"
+        return f"{CPU_TYPE}={specs[CPU_TYPE]!r} is not in scs-0103: write one of {types}"
     return (
-        f"it has neither {CPU_TYPE} nor a name such as SCS-2V-4: set {CPU_TYPE} to one of {known}"
+        f"it has neither {CPU_TYPE} nor a name such as SCS-2V-4: set {CPU_TYPE} to one of {types}"
     )

@@ -122,11 +122,11 @@ def _warn_unless_last(name: str) -> None:
     enabled = list(CONF.filter_scheduler.enabled_filters)
     later = enabled[enabled.index(name) + 1 :] if name in enabled else []
     replacing = {each.__name__ for each in filters.CandidateFilterMixin.__subclasses__()}
-    if found := [each for each in later if each in replacing]:
+    if discarding := [each for each in later if each in replacing]:
         LOG.warning(
             "concurrent requests may over-book hosts, because %s in [filter_scheduler] "
             "enabled_filters discards the reservations of %s: move %s to the end of the list",
-            " and ".join(found),
+            " and ".join(discarding),
             name,
             name,
         )
@@ -184,18 +184,18 @@ class _FitQuery:
 
     def _reported_fit(self, entry: Entry, request: Request) -> HostFit:
         """The fit by a report; cached in the entry unless it is special for this instance."""
-        if entry.holds(self._resource) or request.pcpus:
+        if entry.counts(self._resource) or request.pcpus:
             return host_fit.fit(entry.headroom_for(self._resource), request)
-        found: HostFit | None = entry.results.get(self._key)
-        if found is None:
-            found = self._quick_fit(entry.headroom)
-            if found is None:
+        fit: HostFit | None = entry.results.get(self._key)
+        if fit is None:
+            fit = self._quick_fit(entry.headroom)
+            if fit is None:
                 if not self._repacks_left:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")
                 self._repacks_left -= 1
-                found = host_fit.repacked_fit(entry.headroom, self._request)
-            remember(entry.results, self._key, found)
-        return found
+                fit = host_fit.repacked_fit(entry.headroom, self._request)
+            remember(entry.results, self._key, fit)
+        return fit
 
 
 def _dedicated(spec_obj: Any) -> bool:
