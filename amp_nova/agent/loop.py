@@ -18,7 +18,7 @@ from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
-from amp_nova.agent.state.bookings import Bookings, Choice
+from amp_nova.agent.state.bookings import Bookings
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState, VcpuHistory
 from amp_nova.control import foreign_changes, homes, ips_controller, limit
@@ -51,7 +51,8 @@ class Settings:
     """
 
     terms: Terms = field(default_factory=Terms)
-    coefficients: Choice = field(default_factory=Choice)
+    adaptive: bool = False
+    """Whether bookings are converted by the vCPUs' own coefficients, unless the flavor says."""
     profiles: ProfileSettings = field(default_factory=ProfileSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     ips: IpsSettings = field(default_factory=IpsSettings)
@@ -161,7 +162,7 @@ class Loop:
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, seen.topology, now)
-        booked = bookings.read(state.bookings, seen, self._settings.coefficients)
+        booked = bookings.read(state.bookings, seen, self._settings.adaptive)
         foreign = foreign_changes.compare(
             state.foreign, seen, now, state.limits.counted, self._settings.drift_repairs_max
         )

@@ -81,8 +81,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         agent.libvirt_uri,
         fallbacks(agent.booking),
         agent.libvirt_timeout_s,
-        agent.resync_s,
-        wake.set if wake else lambda: None,
+        wake=wake.set if wake else lambda: None,
         writable=agent.writer == "libvirt",
     )
     online = OnlineTopology(lambda: load_topology(conf), lambda: online_mask(conf.topology.root))
@@ -90,7 +89,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         hypervisor,
         online,
         HostPaths(Path(agent.libvirt_run_path)),
-        Counters(conf.counters.source, retry_s=conf.counters.retry_s),
+        Counters(conf.counters.source),
         Pauses(Path(agent.state_path)).current,
     )
 

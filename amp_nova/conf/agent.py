@@ -57,17 +57,6 @@ Seconds to wait for an answer from libvirt. If libvirt does not answer for a dom
 agent uses its last known definition and reads it again later; a longer time only delays the cycle.
 """,
     ),
-    cfg.FloatOpt(
-        "resync_s",
-        default=10.0,
-        min=0.1,
-        max=86400.0,
-        help="""
-Seconds between two complete listings of the domains. Changes normally arrive as events; the
-listing finds changes whose event was lost. 60 is enough if libvirt is slow and its events are
-reliable.
-""",
-    ),
     cfg.StrOpt(
         "state_path",
         default="/run/amp-nova",
@@ -164,25 +153,6 @@ How a booking in reference cores is converted to CPU time on a faster core. A me
 gains less from a fast core than the calibration says: with ``fixed`` it runs slower there than on
 the reference core; with ``adaptive`` it gets more of the fast core, if capacity is free.
 ``adaptive`` needs counters.
-""",
-    ),
-    cfg.MultiStrOpt(
-        "coefficients_of",
-        default=[],
-        help="""
-Exceptions to ``coefficients``: a shell pattern for the libvirt name (or a UUID), then ``fixed``
-or ``adaptive``, for example ``coefficients_of = instance-0000002a adaptive``. The first line that
-matches applies.
-""",
-    ),
-    cfg.FloatOpt(
-        "miss_cycles",
-        min=1.0,
-        max=1e6,
-        help="""
-Cycles that a last-level cache miss costs on the slowest core type. Until a vCPU has run on two core
-types, the agent estimates its speedup from its cache misses and this cost. By default it is what
-``amp-nova calibrate`` measured or, where cache misses could not be counted, a rough guess.
 """,
     ),
     cfg.FloatOpt(

@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.model.topology import Topology
@@ -101,7 +100,7 @@ def written(*, memoize=True, copies=False, accounts=True):
     host = simulated()
     recorded = Recorded(host, copies=copies)
     settings = Settings(
-        coefficients=Choice(adaptive=True),
+        adaptive=True,
         policy=PolicySettings(2.0),
         memoize=memoize,
         accounts=accounts,
