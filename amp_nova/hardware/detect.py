@@ -275,5 +275,5 @@ def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> tuple[PCpu, .
             if not core and cpu.package is not None and cpu.core_id is not None:
                 core = by_core[cpu.package, cpu.core_id]
             siblings = tuple(sorted((core & ids) | {cpu.id}))
-            by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.numa_node, cpu.llc, cpu.isolated)
+            by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.llc, cpu.isolated)
     return tuple(by_id[i] for i in sorted(by_id))
