@@ -46,6 +46,7 @@ LOG = logging.getLogger(__name__)
 class Settings:
     """How the loop runs.
 
+    ``adaptive``: own coefficients convert the bookings whose flavor does not say;
     ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged;
     ``accounts``: keep whole accounts, for records, and not only what decisions depend on.
     """
@@ -162,7 +163,7 @@ class Loop:
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, seen.topology, now)
-        booked = bookings.read(state.bookings, seen, self._settings.adaptive)
+        booked = bookings.read(state.bookings, seen, adaptive=self._settings.adaptive)
         foreign = foreign_changes.compare(
             state.foreign, seen, now, state.limits.counted, self._settings.drift_repairs_max
         )

@@ -20,7 +20,6 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         Terms(
             agent.reserve_ratio,
             one_pcpu=agent.affinity == "pcpu",
-            ips_fallback=agent.ips_fallback,
             cycle_s=agent.cycle_s,
             smt=agent.smt,
             one_limit=by_libvirt,

@@ -152,7 +152,7 @@ between cores for guests that depend on their caches.
 How a booking in reference cores is converted to CPU time on a faster core. A memory-bound guest
 gains less from a fast core than the calibration says: with ``fixed`` it runs slower there than on
 the reference core; with ``adaptive`` it gets more of the fast core, if capacity is free.
-``adaptive`` needs counters.
+``adaptive`` needs counters. A flavor's ``amp:coefficient`` takes precedence.
 """,
     ),
     cfg.FloatOpt(
@@ -165,18 +165,6 @@ Sampling period, in seconds, of vCPUs that book instructions per second. Their c
 once per period, or eight times per period while their work changes. A longer period costs less CPU
 time and follows changes of a guest's work more slowly; try 0.2 on hosts with hundreds of such
 vCPUs. By default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
-""",
-    ),
-    cfg.StrOpt(
-        "ips_fallback",
-        default="nominal",
-        choices=[
-            ("nominal", "the nominal instructions per second of the core type"),
-            ("none", "no limit"),
-        ],
-        help="""
-What limits a vCPU that books instructions per second (``amp:ips``) on a host that cannot count
-them. The booking is reported as unverifiable in either case.
 """,
     ),
 ]

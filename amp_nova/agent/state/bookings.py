@@ -33,10 +33,10 @@ Bookings = Mapping[str, InstanceBooking]
 """Bookings by instance UUID."""
 
 
-def read(before: Bookings, seen: Observation, adaptive: bool) -> Bookings:
+def read(before: Bookings, seen: Observation, *, adaptive: bool = False) -> Bookings:
     """The bookings of all domains; those of unchanged domains are taken from ``before``.
 
-    ``adaptive``: whether the vCPUs' own coefficients convert bookings, unless the flavor says.
+    ``adaptive``: whether own coefficients convert those whose flavor does not say.
     """
     bookings = {}
     for reading in seen.domains:
@@ -54,8 +54,9 @@ def _read(domain: Domain, adaptive: bool) -> InstanceBooking:
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = booking or best_effort(domain.vcpus)
-    own = adaptive if booking.adaptive is None else booking.adaptive
-    return InstanceBooking(domain, booking, problem, own)
+    if booking.adaptive is not None:
+        adaptive = booking.adaptive
+    return InstanceBooking(domain, booking, problem, adaptive)
 
 
 def refused(bookings: Bookings) -> dict[str, str]:

@@ -84,14 +84,17 @@ def test_what_is_delivered_is_counted_at_the_coefficient_in_force():
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_the_operator_says_who_goes_by_its_own(adaptive):
+@pytest.mark.parametrize("flavor", [None, "fixed", "adaptive"])
+def test_the_flavor_says_who_goes_by_its_own_else_the_operator(adaptive, flavor):
     """By default nobody."""
+    specs = {} if flavor is None else {"coefficient": flavor}
     host, loop = hosted(
-        guest(speed=1.2, start_on="fast", pref_core="0.5"),
+        guest(speed=1.2, start_on="fast", pref_core="0.5", **specs),
         settings=Settings(adaptive=adaptive),
     )
 
-    assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
+    expected = adaptive if flavor is None else flavor == "adaptive"
+    assert (quota(cycles(host, loop, 5)) > 0.3) is expected
 
 
 @pytest.mark.parametrize("coefficient", [1.5, 2.375, 4.7])
