@@ -112,15 +112,13 @@ class Loop:
 
         Raises ``HypervisorUnavailable`` if nothing can be observed.
         """
-        clock, memo = [self._stopwatch()], self._memo
+        clock = [self._stopwatch()]
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
-        readings = {d.domain.resource: d for d in seen.domains}
-        each = memo.each(allocation.of_domain, readings, allocation.unchanged)
-        now = memo(allocation.of_host, each)
+        now = self._memo(allocation.of_host, seen.domains)
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
-        weights = {resource: reading.cpu_weight for resource, reading in readings.items()}
+        weights = {d.domain.resource: d.cpu_weight for d in seen.domains}
         state, wanted = self._decided(state, seen, now, weights)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
