@@ -123,16 +123,6 @@ def test_when_it_expires_limits_and_weights_stay(host):
     assert lease.expirations(host.state) == 1
 
 
-def test_an_instance_in_the_idle_class_of_an_older_agent_leaves_it(host):
-    """It may get no CPU time at all there. The kernel refuses its weight until it has left."""
-    idle = host.node.host.enter_idle_class(OTHER)
-
-    host.guard()
-
-    assert idle.read_text() == "0\n"
-    assert host.weights() == SET
-
-
 def test_a_record_of_version_1_is_guarded_without_a_weight(host):
     """Its limits are; what weight there should be is not known."""
     path = host.state / record.FOLDER / f"{resource(NAME)}.json"

@@ -59,19 +59,6 @@ def test_weight_is_set_before_the_limits(node):
     assert node.kernel.written[0][0] == node.host.weight("web").name
 
 
-@pytest.mark.parametrize("weight", [5, 100, 1000])
-def test_an_instance_that_an_older_agent_left_in_the_idle_class_leaves_it(node, weight):
-    """The kernel refuses to write the weight of a group that is in it."""
-    node.start("web")
-    idle = node.host.enter_idle_class("web")
-    assert node.see("web").cpu_weight == 0
-
-    assert apply(node, web=weight) == Outcome()
-
-    assert idle.read_text() == "0\n"
-    assert node.see("web").cpu_weight == weight
-
-
 @pytest.mark.parametrize(
     ("code", "reason"),
     [(errno.EROFS, "read_only"), (errno.EPERM, "read_only"), (errno.EINVAL, "refused")],
