@@ -10,12 +10,12 @@ from pathlib import Path
 from oslo_config import cfg
 
 from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
-from amp_nova.agent.operator import locks
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
+from amp_nova.guard import locks
+from amp_nova.guard.pauses import Pauses
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE, own
 from amp_nova.host.counters import perf

@@ -86,6 +86,10 @@ ONLY_BY = {
         "host",
         "agent/guarding.py",
         "agent/operator/release.py",
+        # Locks and pauses, which the guard respects like everybody else.
+        "agent/service.py",
+        "agent/wiring.py",
+        "cmd/instances.py",
     ),
     "amp_nova.agent.wiring": ("agent/service.py", "agent/operator/release.py", "cmd"),
     "cliff": ("cmd/cli.py", "cmd/command.py"),

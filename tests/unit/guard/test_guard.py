@@ -16,10 +16,10 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import amp_nova
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel, lease, record
 from amp_nova.guard.__main__ import Watch
+from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.locks import locked
+from amp_nova.guard.locks import locked
 from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.host.writer import CgroupBackend
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
