@@ -1,7 +1,7 @@
 """What flavors book, in words and in claims; pure functions over extra specs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from amp_nova.flavor.extra_specs import NAMESPACE, Booking, VcpuBooking, examine
@@ -30,7 +30,7 @@ def claimed(flavor: Flavor) -> int | None:
     """
     if (units := flavor.specs.get(CLAIM_KEY, "")).isdecimal():
         return int(units)
-    booking, _ = examine(flavor.specs, flavor.vcpus)
+    booking = flavor.booking
     if booking is None or not booking.booked:
         return 0
     units = placement(booking).get(CLAIM_KEY, "")
@@ -42,7 +42,7 @@ def in_refcores(flavor: Flavor) -> Booking | None:
 
     ``None`` if the flavor cannot be interpreted, or claims nothing for its Ips.
     """
-    booking, _ = examine(flavor.specs, flavor.vcpus)
+    booking = flavor.booking
     if booking is None or all(v.ips is None for v in booking.vcpus):
         return booking
     units = flavor.specs.get(CLAIM_KEY, "")
@@ -86,8 +86,9 @@ def _claim_problems(flavor: Flavor, booking: Booking) -> list[str]:
     ]
 
 
-def words(booking: Booking | None, errors: Sequence[str]) -> str:
+def words(flavor: Flavor) -> str:
     """The booking, or why there is none: the agent treats such a server as best effort."""
+    booking, errors = examine(flavor.specs, flavor.vcpus)
     return f"invalid: {'; '.join(errors)}" if booking is None else described(booking)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
-from amp_nova.flavor.extra_specs import Booking, examine
+from amp_nova.flavor.extra_specs import Booking
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor, by_host
@@ -102,10 +102,9 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many more servers of a flavor fit on each host; ``booking``: it, in words."""
+    """How many more servers of a flavor fit on each host."""
 
     flavor: Flavor
-    booking: str
     by_host: Mapping[str, Fits]
 
     def values(self) -> dict[str, object]:
@@ -117,7 +116,7 @@ class Capacity:
             "VCPUs": self.flavor.vcpus,
             "RAM": self.flavor.ram_mib,
             "Disk": self.flavor.disk_gb,
-            "Booking": self.booking,
+            "Booking": bookings.words(self.flavor),
             "Claimed Refcores": None if units is None else units / 1000,
             "Fits": sum(fit.servers for fit in self.by_host.values()),
             "Limited By": limits[0][0] if limits else None,
@@ -154,12 +153,12 @@ def _hosts(cloud: Cloud, args: argparse.Namespace, log: Any) -> Sequence[Seen]:
 
 
 def _capacity(flavor: Flavor, hosts: Sequence[Seen]) -> Capacity:
-    booking, errors = examine(flavor.specs, flavor.vcpus)
+    booking = flavor.booking
     by_host = {
         seen[0].node: Fits(0, INVALID) if booking is None else fits(flavor, booking, *seen)
         for seen in hosts
     }
-    return Capacity(flavor, bookings.words(booking, errors), by_host)
+    return Capacity(flavor, by_host)
 
 
 def fits(

@@ -10,6 +10,7 @@ from keystoneauth1.exceptions import ClientException
 from osc_lib.exceptions import CommandError
 
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.flavor.extra_specs import Booking, examine
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_S = 30
@@ -28,6 +29,11 @@ class Flavor:
     ram_mib: int
     disk_gb: int
     specs: Mapping[str, str]
+
+    @property
+    def booking(self) -> Booking | None:
+        """What it books; ``None`` if its extra specs are not valid."""
+        return examine(self.specs, self.vcpus)[0]
 
 
 @dataclass(frozen=True, slots=True)

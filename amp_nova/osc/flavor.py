@@ -6,7 +6,7 @@ from typing import Any
 
 from amp_nova.cmd.arguments import ips, pairs
 from amp_nova.exceptions import BookingInvalid
-from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, examine, parse
+from amp_nova.flavor.extra_specs import NAMESPACE, TABLE, parse
 from amp_nova.flavor.placement_resources import claim_specs, placement, remarks
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, Flavor
@@ -28,7 +28,7 @@ class ListFlavor(Lister):
         """Headings and one row per flavor."""
         rows = []
         for flavor in self.cloud.flavors():
-            booking, errors = examine(flavor.specs, flavor.vcpus)
+            booking = flavor.booking
             if booking is not None and not booking.booked and not parsed_args.best_effort:
                 continue
             units = flavor.specs.get(bookings.CLAIM_KEY, "")
@@ -36,7 +36,7 @@ class ListFlavor(Lister):
                 (
                     flavor.name,
                     flavor.vcpus,
-                    bookings.words(booking, errors),
+                    bookings.words(flavor),
                     booking.limit if booking and booking.booked else None,
                     booking.core_type if booking else None,
                     int(units) / 1000 if units.isdecimal() else None,

@@ -10,7 +10,6 @@ from typing import Any
 from osc_lib.cli.format_columns import DictColumn, ListDictColumn
 
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.flavor.extra_specs import examine
 from amp_nova.flavor.placement_resources import IPS_TRAIT, PLACEMENT_CLASS, provider_name
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Cloud, by_host
@@ -205,7 +204,7 @@ class ShowHost(ShowOne):
         """Servers on the host that book capacity."""
         rows = []
         for server in self.cloud.servers(all_projects=True):
-            booking, _ = examine(server.flavor.specs, server.flavor.vcpus)
+            booking = server.flavor.booking
             if server.node == host.node and booking is not None and booking.booked:
                 words = bookings.described(booking)
                 rows.append({"id": server.id, "name": server.name, "booking": words})

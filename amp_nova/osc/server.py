@@ -5,7 +5,6 @@ from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
-from amp_nova.flavor.extra_specs import examine
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import by_label
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
@@ -52,7 +51,7 @@ class ListServer(Lister):
         titles = ("ID", "Name", "Status", "Host", "Flavor", "Booking")
         rows = []
         for server in servers:
-            booking, errors = examine(server.flavor.specs, server.flavor.vcpus)
+            booking = server.flavor.booking
             if parsed_args.host not in (None, server.node):
                 continue
             if booking is not None and not booking.booked and not parsed_args.best_effort:
@@ -64,7 +63,7 @@ class ListServer(Lister):
                     server.status,
                     server.node,
                     server.flavor.name,
-                    bookings.words(booking, errors),
+                    bookings.words(server.flavor),
                     rounded(refcores.get(server.id)),
                     rounded(ips.get(server.id), 0),
                     rounded(ratios.get(server.id)),
@@ -87,7 +86,7 @@ class ShowServer(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Field names and values."""
         server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
-        booking, errors = examine(server.flavor.specs, server.flavor.vcpus)
+        booking = server.flavor.booking
         measured = prometheus(self.cloud, parsed_args, self.log)
         this = f'{{resource="{server.id}"}}'
 
@@ -101,7 +100,7 @@ class ShowServer(ShowOne):
             "status": server.status,
             "host": server.node,
             "flavor": server.flavor.name,
-            "booking": bookings.words(booking, errors),
+            "booking": bookings.words(server.flavor),
             "limit": booking.limit if booking and booking.booked else None,
             "core_type": booking.core_type if booking else None,
             "claimed_refcores": DictColumn(claimed_by(self.cloud, server.id)),

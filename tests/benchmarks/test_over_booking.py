@@ -119,7 +119,7 @@ def placed_by_host(url, nodes):
             each.kill()
 
 
-def test_workers_that_tell_each_other_over_book_no_host(tmp_path):
+def test_workers_that_exchange_decisions_over_book_no_host(tmp_path):
     """There is capacity for about 60 % of the boots, and hardly any of it is left."""
     report = host_report(topology=hosts.topology(TYPES))
     most = host_fit.servers_that_fit(report, request(pref_core=BOOKED), BOOTS)

@@ -6,9 +6,13 @@ import time
 from typing import ClassVar
 
 import fixtures
+from nova.tests.fixtures.nova import ServiceFixture
 from nova.tests.functional import integrated_helpers
 
 from amp_nova.nova_plugins import report_server
+from amp_nova.nova_plugins.host_states import HostStates
+from amp_nova.nova_plugins.nova_records import HostLookup
+from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.agents import Agent
 
 FILTER = "amp_nova.nova_plugins.filters.AmpCapacityFilter"
@@ -26,6 +30,8 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
     """Hosts by name, with their core types as in ``tests.hosts.topology``."""
     CELLS: ClassVar = {}
     """The cells of hosts that are not in the first one."""
+    WORKERS = 1
+    """Scheduler workers, each with reports and decisions of its own, as processes have."""
     FILTERS: ClassVar = ["ComputeFilter", "AmpCapacityFilter"]
     WEIGHERS: ClassVar = ["nova.scheduler.weights.all_weighers"]
 
@@ -71,6 +77,17 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         """What the scheduler knows about the hosts."""
         return report_server.shared().states
 
+    def _setup_scheduler_service(self):
+        self.workers = []
+        for number in range(self.WORKERS):
+            worker = report_server._shared = ReportServer(
+                HostStates(CONF, known=HostLookup()), f"worker{number}"
+            )
+            self.workers.append(worker)
+            self.addCleanup(worker.stop)
+            fixture = self.useFixture(ServiceFixture("scheduler", f"worker{number}"))
+        return fixture.service
+
     def _setup_compute_service(self):
         for name, types in self.HOSTS.items():
             agent = self.agents[name] = Agent(
@@ -78,8 +95,8 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             )
             agent.publisher.start()
             self.addCleanup(agent.publisher.stop)
-        report_server.shared().start()
-        self.addCleanup(report_server.shared().stop)
+        for worker in self.workers:
+            worker.start()
         self.cycle()
 
     def restart_scheduler(self):
@@ -92,22 +109,23 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
             self.wait_until(lambda n=name: self.states.entry(n) is not None, f"{name} answers")
 
     def cycle(self, *names):
-        """A control cycle on these hosts, or on all; waits until the scheduler has the reports.
+        """A control cycle on these hosts, or on all; waits until all workers have the reports.
 
-        Then the scheduler reads from Nova's database how its decisions ended.
+        Then the workers read from Nova's database how their decisions ended.
         """
         for name in names or self.agents:
             agent = self.agents[name]
             agent.cycle()
             here = agent.reported()
-            self.wait_until(
-                lambda name=name, here=here: (
-                    (entry := self.states.entry(name)) is not None
-                    and set(entry.report.by_uuid) == here
-                ),
-                f"the scheduler has the report of {name}",
-            )
-        report_server.shared().follow_up()
+            for worker in self.workers:
+                self.wait_until(
+                    lambda w=worker, n=name, h=here: (
+                        (entry := w.states.entry(n)) is not None and set(entry.report.by_uuid) == h
+                    ),
+                    f"the scheduler has the report of {name}",
+                )
+        for worker in self.workers:
+            worker.follow_up()
 
     @staticmethod
     def wait_until(condition, what, timeout_s=60.0):
@@ -132,6 +150,13 @@ class CloudTestCase(integrated_helpers._IntegratedTestBase):
         """Nova's own waits 5 s, which a build and its retry may take on a busy machine."""
         retries = max(max_retries, WAIT_RETRIES)
         return super()._wait_for_server_parameter(server, expected_params, retries, **more)
+
+    def boot_several(self, count, **request):
+        """The ids of instances that one request makes; ``request``: as in Nova's API, its body."""
+        body = self._build_server(networks="none", **request)
+        body |= {"min_count": count, "max_count": count, "return_reservation_id": True}
+        found = self.api.post_server({"server": body})["reservation_id"]
+        return self.api.get_servers(search_opts={"reservation_id": found})
 
     def host_of(self, server):
         """The host an instance is on."""

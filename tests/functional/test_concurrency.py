@@ -17,11 +17,7 @@ from nova import context, objects
 from nova.exception import NoValidHost
 from nova.scheduler.client.query import SchedulerQueryClient
 from nova.scheduler.host_manager import HostManager
-from nova.tests.fixtures.nova import ServiceFixture
 
-from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from tests.functional.test_placement import PlacementTestCase
 
 REQUESTS, CAPACITY, BOOKED = 50, 24, "0.6"
@@ -36,18 +32,6 @@ class ConcurrencyTest(PlacementTestCase):
         # Many threads wait for the only CPU.
         self.useFixture(MonkeyPatch("amp_nova.nova_plugins.decisions.ECHO_S", 60.0))
         super().setUp()
-
-    def _setup_scheduler_service(self):
-        """Workers that each have their own reports and decisions, as processes do."""
-        self.workers = []
-        for number in range(self.WORKERS):
-            worker = report_server._shared = ReportServer(HostStates(CONF), f"worker{number}")
-            self.workers.append(worker)
-            self.addCleanup(worker.stop)
-            fixture = self.useFixture(ServiceFixture("scheduler", f"worker{number}"))
-        for worker in self.workers:
-            worker.start()
-        return fixture.service
 
     def request(self, flavor_id):
         """One instance's request."""

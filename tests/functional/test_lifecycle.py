@@ -12,14 +12,10 @@ import random
 from typing import ClassVar
 from unittest import mock
 
-from nova.tests.fixtures.nova import ServiceFixture
 from nova.tests.functional.api.client import OpenStackApiException
 from nova.virt import fake
 
 from amp_nova.admission.packing import pack
-from amp_nova.nova_plugins import report_server
-from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.report_server import CONF, ReportServer
 from amp_nova.scheduling.demands import demands_on
 from tests.functional.cloud import CloudTestCase
 
@@ -250,6 +246,7 @@ class LifecycleTest(CloudTestCase):
 
     HOSTS: ClassVar = {"host1": TYPES, "host2": TYPES, "host3": TYPES}
 
+    WORKERS = 2
     FILTERS: ClassVar = ["ComputeFilter", "ServerGroupAntiAffinityFilter", "AmpCapacityFilter"]
 
     def setUp(self):
@@ -257,31 +254,6 @@ class LifecycleTest(CloudTestCase):
         super().setUp()
         self.group = self.api.post_server_groups(ANTI_AFFINITY)["id"]
         self.sizes = {size: self.flavor(pref_core=size) for size in SIZES}
-
-    def _setup_scheduler_service(self):
-        self.workers = []
-        for number in range(2):
-            worker = report_server._shared = ReportServer(HostStates(CONF), f"worker{number}")
-            self.workers.append(worker)
-            self.addCleanup(worker.stop)
-            fixture = self.useFixture(ServiceFixture("scheduler", f"worker{number}"))
-            worker.start()
-        return fixture.service
-
-    def cycle(self):
-        """A control cycle on all hosts, whose reports reach both workers."""
-        for name, agent in self.agents.items():
-            agent.cycle()
-            here = agent.reported()
-            for worker in self.workers:
-                self.wait_until(
-                    lambda w=worker, n=name, h=here: (
-                        (entry := w.states.entry(n)) is not None and set(entry.report.by_uuid) == h
-                    ),
-                    f"both workers have the report of {name}",
-                )
-        for worker in self.workers:
-            worker.follow_up()
 
     def restart_compute(self, host):
         """Restart a compute service; its hypervisor goes on."""

@@ -68,10 +68,7 @@ class NovaInternalsTest(CloudTestCase):
     def test_the_instances_of_one_request_have_no_alternates(self):
         """Nova would name the same one for all of them."""
         self.flags(max_attempts=2, group="scheduler")
-        server = self._build_server(flavor_id=self.flavor(pref_core="0.5"), networks="none")
-        said = {"min_count": 2, "max_count": 2, "return_reservation_id": True}
-        found = self.api.post_server({"server": {**server, **said}})["reservation_id"]
-        for one in self.api.get_servers(search_opts={"reservation_id": found}):
+        for one in self.boot_several(2, flavor_id=self.flavor(pref_core="0.5")):
             self._wait_for_state_change(one, "ACTIVE")
 
         pending = [p for name in self.HOSTS for p in self.states.entry(name).pending.values()]

@@ -181,10 +181,7 @@ class ReportsTest(CloudTestCase):
         flavor = self.flavor(pref_core="1")
 
         def create(count, status):
-            server = self._build_server(flavor_id=flavor, networks="none")
-            said = {"min_count": count, "max_count": count, "return_reservation_id": True}
-            found = self.api.post_server({"server": {**server, **said}})["reservation_id"]
-            listed = self.api.get_servers(search_opts={"reservation_id": found})
+            listed = self.boot_several(count, flavor_id=flavor)
             assert len(listed) == count
             for server in listed:
                 self._wait_for_state_change(server, status)

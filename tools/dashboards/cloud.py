@@ -16,54 +16,39 @@ from panels import (
     Row,
     at_least,
     at_most,
+    figure,
     shortfall,
+    unenforced,
 )
 
 OF = f'{ON_HOSTS}, project=~"$project"'
 VERDICT = (
-    Panel(
+    figure(
         "Service level, 30 days",
         "Share of the minutes with demand that delivered at least 95 % of the booking. "
         "The objective is 99 %.",
         SHARE,
-        (Query(f"cloud:amp_minutes_kept:ratio30d{{{OF_JOB}}}", "kept"),),
-        "stat",
+        f"cloud:amp_minutes_kept:ratio30d{{{OF_JOB}}}",
+        "kept",
         6,
         steps=at_least(0.99),
     ),
-    Panel(
+    figure(
         "Hosts below the service level",
         "In the last hour.",
         COUNT,
-        (
-            Query(
-                f"count(host:amp_minutes_missed:ratio1h{{{ON_HOSTS}}} > 0.01) or vector(0)", "hosts"
-            ),
-        ),
-        "stat",
+        f"count(host:amp_minutes_missed:ratio1h{{{ON_HOSTS}}} > 0.01) or vector(0)",
+        "hosts",
         6,
         steps=NONE_WANTED,
     ),
-    Panel(
-        "vCPUs without their booking",
-        "Bookings that are not enforced, without those that an operator paused.",
-        COUNT,
-        (
-            Query(
-                f'sum(amp_host_unenforced_vcpus{{{ON_HOSTS}, reason!="excluded"}}) or vector(0)',
-                "vCPUs",
-            ),
-        ),
-        "stat",
-        6,
-        steps=NONE_WANTED,
-    ),
-    Panel(
+    unenforced(ON_HOSTS),
+    figure(
         "Unattended hosts",
         "Their agent cannot be scraped, completes no control cycle or has no libvirt.",
         COUNT,
-        (Query(f"cloud:amp_hosts_unattended:count{{{OF_JOB}}} or vector(0)", "hosts"),),
-        "stat",
+        f"cloud:amp_hosts_unattended:count{{{OF_JOB}}} or vector(0)",
+        "hosts",
         6,
         steps=NONE_WANTED,
     ),
@@ -107,30 +92,23 @@ BOOKINGS = (
     ),
 )
 CAPACITY = (
-    Panel(
+    figure(
         "Booked",
         "Without bookings in instructions per second.",
         REFCORES,
-        (Query(f"sum(amp_host_booked_refcores{{{ON_HOSTS}}})", "booked"),),
-        "stat",
+        f"sum(amp_host_booked_refcores{{{ON_HOSTS}}})",
+        "booked",
         8,
     ),
-    Panel(
+    figure(
         "Can be booked",
         "On all core types.",
         REFCORES,
-        (Query(f"sum(amp_host_headroom_refcores{{{ON_HOSTS}}})", "headroom"),),
-        "stat",
+        f"sum(amp_host_headroom_refcores{{{ON_HOSTS}}})",
+        "headroom",
         8,
     ),
-    Panel(
-        "Hosts",
-        "Agents that are scraped.",
-        COUNT,
-        (Query(f"count(up{{{ON_HOSTS}}})", "hosts"),),
-        "stat",
-        8,
-    ),
+    figure("Hosts", "Agents that are scraped.", COUNT, f"count(up{{{ON_HOSTS}}})", "hosts", 8),
     Panel(
         "Headroom by core type",
         "Reference cores that can still be booked.",

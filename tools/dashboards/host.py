@@ -16,7 +16,9 @@ from panels import (
     at_least,
     at_most,
     core_time,
+    figure,
     shortfall,
+    unenforced,
 )
 from panels import ON_HOST as ON
 
@@ -29,54 +31,42 @@ def per_minute(metric: str, by: str) -> str:
 
 
 VERDICT = (
-    Panel(
+    figure(
         "Minutes kept, last hour",
         "Share of the minutes with demand that delivered at least 95 % of the booking. There is no "
         "value while nothing with a booking wants CPU time.",
         SHARE,
-        (Query(f"1 - host:amp_minutes_missed:ratio1h{{{ON}}}", "kept"),),
-        "stat",
+        f"1 - host:amp_minutes_missed:ratio1h{{{ON}}}",
+        "kept",
         6,
         steps=at_least(0.99),
     ),
-    Panel(
-        "vCPUs without their booking",
-        "Bookings that are not enforced, without those that an operator paused.",
-        COUNT,
-        (
-            Query(
-                f'sum(amp_host_unenforced_vcpus{{{ON}, reason!="excluded"}}) or vector(0)', "vCPUs"
-            ),
-        ),
-        "stat",
-        6,
-        steps=NONE_WANTED,
-    ),
-    Panel(
+    unenforced(ON),
+    figure(
         "Since the last control cycle",
         "If it is more than a minute, the agent is stuck.",
         "s",
-        (Query(f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}", "age"),),
-        "stat",
+        f"time() - amp_cycle_last_success_timestamp_seconds{{{ON}}}",
+        "age",
         4,
         steps=at_most(15, 60),
     ),
-    Panel(
+    figure(
         "libvirt answers",
         "Whether the last call was answered.",
         COUNT,
-        (Query(f"amp_hypervisor_up{{{ON}}}", "libvirt"),),
-        "stat",
+        f"amp_hypervisor_up{{{ON}}}",
+        "libvirt",
         4,
         steps=at_least(1),
         states=YES_NO,
     ),
-    Panel(
+    figure(
         "A guard runs",
         "It applies the safe state if the agent's lease expires.",
         COUNT,
-        (Query(f"amp_guard_up{{{ON}}}", "guard"),),
-        "stat",
+        f"amp_guard_up{{{ON}}}",
+        "guard",
         4,
         steps=at_least(1),
         states=YES_NO,

@@ -15,6 +15,7 @@ from panels import (
     Variable,
     at_least,
     core_time,
+    figure,
     shortfall,
 )
 
@@ -36,13 +37,13 @@ MISSED = minutes("bucket", "$__range", ', le="0.95"')
 KEPT = f"1 - {MISSED} / ({minutes('count', '$__range')} > 0)"
 RECENT = f"{minutes('sum', '5m')} / ({minutes('count', '5m')} > 0)"
 VERDICT = (
-    Panel(
+    figure(
         "Minutes kept",
         "Share of the minutes with demand that delivered at least 95 % of the booking, in the time "
         "range.",
         SHARE,
-        (Query(KEPT, "kept"),),
-        "stat",
+        KEPT,
+        "kept",
         8,
         steps=at_least(0.99),
     ),

@@ -128,6 +128,26 @@ ON_HOST = f'{OF_JOB}, instance="$host"'
 ON_HOSTS = f'{OF_JOB}, instance=~"$host"'
 
 
+def figure(
+    title: str, description: str, unit: str, expression: str, legend: str, width: int, **more: Any
+) -> Panel:
+    """The last value of one series; ``more``: of ``Panel``."""
+    return Panel(title, description, unit, (Query(expression, legend),), "stat", width, **more)
+
+
+def unenforced(selector: str) -> Panel:
+    """Bookings that the selected hosts do not enforce."""
+    return figure(
+        "vCPUs without their booking",
+        "Bookings that are not enforced, without those that an operator paused.",
+        COUNT,
+        f'sum(amp_host_unenforced_vcpus{{{selector}, reason!="excluded"}}) or vector(0)',
+        "vCPUs",
+        6,
+        steps=NONE_WANTED,
+    )
+
+
 def shortfall(metric: str, selector: str) -> Panel:
     """What the selected instances wanted, had booked and did not get."""
     rate = f"rate({metric}{{{selector}}}[$__rate_interval])"

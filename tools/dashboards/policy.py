@@ -12,6 +12,7 @@ from panels import (
     Query,
     Row,
     at_most,
+    figure,
 )
 from panels import ON_HOST as ON
 
@@ -34,12 +35,12 @@ DASHBOARD = Dashboard(
                     "name",
                     12,
                 ),
-                Panel(
+                figure(
                     "Unfairness",
                     "Greatest over least slowdown; 1 is fair.",
                     TIMES,
-                    (Query(f"amp_host_unfairness_ratio{{{ON}}}", "unfairness"),),
-                    "stat",
+                    f"amp_host_unfairness_ratio{{{ON}}}",
+                    "unfairness",
                     12,
                     steps=at_most(1.5, 2),
                 ),

@@ -12,6 +12,7 @@ from panels import (
     Row,
     at_least,
     at_most,
+    figure,
 )
 
 OF = f'{OF_JOB}, project=~"$project"'
@@ -34,45 +35,41 @@ DASHBOARD = Dashboard(
         Row(
             "30 days",
             (
-                Panel(
+                figure(
                     "Promises kept",
                     "Share of the servers with scs:cpu-type=shared-core that missed at most 432 "
                     "minutes, which is 1 % of a month.",
                     SHARE,
-                    (Query(f"cloud:amp_scs_promises_kept:ratio30d{{{OF_JOB}}}", "kept"),),
-                    "stat",
+                    f"cloud:amp_scs_promises_kept:ratio30d{{{OF_JOB}}}",
+                    "kept",
                     6,
                     steps=at_least(1),
                 ),
-                Panel(
+                figure(
                     "Minutes kept by the worst server",
                     "Share of the minutes with demand that delivered at least 20 % of a core. "
                     "Stricter than the promise, which counts minutes without demand as kept.",
                     SHARE,
-                    (Query(f"min(resource:amp_scs_minutes_kept:ratio30d{{{OF}}})", "kept"),),
-                    "stat",
+                    f"min(resource:amp_scs_minutes_kept:ratio30d{{{OF}}})",
+                    "kept",
                     6,
                     steps=at_least(0.99),
                 ),
-                Panel(
+                figure(
                     "Minutes missed by the worst server",
                     "The promise allows 432.",
                     "m",
-                    (Query(f"max(resource:amp_scs_minutes_missed:sum30d{{{OF}}})", "missed"),),
-                    "stat",
+                    f"max(resource:amp_scs_minutes_missed:sum30d{{{OF}}})",
+                    "missed",
                     6,
                     steps=at_most(216, 432),
                 ),
-                Panel(
+                figure(
                     "Servers by promise",
                     "Number of servers by the CPU type of their flavor.",
                     COUNT,
-                    (
-                        Query(
-                            f"count by (cpu_type) (amp_instance_scs_vcpus{{{OF}}})", "{{cpu_type}}"
-                        ),
-                    ),
-                    "stat",
+                    f"count by (cpu_type) (amp_instance_scs_vcpus{{{OF}}})",
+                    "{{cpu_type}}",
                     6,
                 ),
                 Panel(

@@ -79,14 +79,14 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
         until(lambda s=states: s.entry("host1").requests == placed, 30, "all messages")
 
 
-def test_the_end_of_a_reservation_is_told(bus):
+def test_the_end_of_a_reservation_is_sent_to_the_others(bus):
     """Here because another host is tried, which is full."""
     (first, _), (_, states), _ = bus
     assert first.reserve("host1", "a", request(pref_core=2), True)
     assert states.entry("host1").requests == {"a": request(pref_core=2)}
 
     assert not first.reserve("host1", "a", request(pref_core=8), True)
-    assert first.reserve("host1", "b", request(pref_core=0.5), True)  # told after the end was
+    assert first.reserve("host1", "b", request(pref_core=0.5), True)  # sent after the end
     assert set(states.entry("host1").requests) == {"b"}
 
 
