@@ -118,6 +118,7 @@ def document(found: Found) -> dict[str, object]:
         "published": row.published.text,
         "ours": row.ours,
         "interval": interval(row),
+        "always_agrees": row.always_agrees,
         "unit": row.unit,
         "difference": row.difference,
         "verdict": row.verdict,
@@ -133,8 +134,11 @@ def interval(row: Row) -> str:
 
 def counted(found: Iterable[Found]) -> str:
     """How many rows have each kind of verdict."""
-    kinds = Counter(each.row.verdict for each in found)
-    return ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
+    rows = [each.row for each in found]
+    kinds = Counter(row.verdict for row in rows)
+    always = sum(row.verdict == REPRODUCED and row.always_agrees for row in rows)
+    kinds_said = ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
+    return f"{kinds_said}; {always} reproduced over the whole interval"
 
 
 def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ...]]:

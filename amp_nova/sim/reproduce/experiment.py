@@ -203,6 +203,12 @@ class Row:
         return abs(self.difference) <= max(self._tolerance, least)
 
     @property
+    def always_agrees(self) -> bool:
+        """Whether the whole interval agrees."""
+        ends = (self.ours if end is None else end for end in (self.least, self.greatest))
+        return all(replace(self, ours=end).agrees for end in ends)
+
+    @property
     def verdict(self) -> str:
         """One of the six verdicts.
 

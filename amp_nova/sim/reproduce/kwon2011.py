@@ -1,6 +1,7 @@
 """kwon2011: fast cores shared by efficiency, evenly, and in between; 4 fast and 8 slow cores.
 
-Figure 4 is a calculation for one fast and one slow core; ``kwon2011_mixes`` has the others.
+Figure 4 is a calculation for one fast and one slow core; ``kwon2011_mixes`` has the hosts and
+guests of the others, and ``kwon2011_scaling`` the figures with other numbers of fast cores.
 Policies that rank by score follow the paper as printed.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
+from amp_nova.sim.reproduce import kwon2011_scaling as scaling
 from amp_nova.sim.reproduce.experiment import (
     Figure,
     Machine,
@@ -24,15 +26,17 @@ from amp_nova.sim.reproduce.experiment import (
     identity,
     percent,
     run,
-    run_slots,
     scenario,
     speeds,
     steady,
 )
 from amp_nova.sim.reproduce.kwon2011_mixes import (
-    CLOCKS,
+    END,
+    END_TOGETHER,
+    FROM_FIGURE_8,
     MULTI,
     OVERCOMMITTED,
+    OWN_SPEEDUPS,
     RATIOS,
     SINGLE,
     TABLE_2,
@@ -56,22 +60,11 @@ KINDS = {
 }
 """Mixes of table 2 whose rows are no results."""
 CALCULATED = identity("speedups are given, and the policy is defined by the shares of fast cores")
-SLOWEST = identity("threads of equal work that stay on their cores end with the slowest one")
-ALONE = identity("as many vCPUs as cores: none waits, so none moves")
 SHARED = identity("amp-fair is defined by equal shares of the fast cores")
 FIRST = identity("vCPUs never sleep here, and amp-vm is defined by who gets the fast cores first")
 ENOUGH = identity("there are fast cores for all H guests, and they come first by definition")
-PINNED = identity("each vCPU stays on its core")
-PINNED_ORDER = (
-    "guests are pinned in the order of table 1, so the first one, freqmine, has the fast cores and "
-    "not swaptions, which ranks higher; the paper does not say who has them"
-)
-ONE_TYPE = identity("all cores are alike, so the policies do the same")
 
-OWN_SPEEDUPS = "speedups of programs that the paper does not print"
 FROM_TABLE_2 = "speedups of gemsfdtd, soplex and libquantum from table 2, IPC of libquantum"
-FROM_FIGURE_8 = "speedups of freqmine, swaptions and pmake from figure 8, IPC of swaptions"
-END_TOGETHER = "work of multi-vCPU guests ends together under amp-fair"
 ALWAYS_BUSY = (
     "no vCPU sleeps here, so no fast core idles; which guests have the fast cores is chance, and "
     "over many runs every guest has the share of amp-fair"
@@ -81,12 +74,10 @@ STEEP = (
     "with constant speedups the whole gain falls in proportion to 1 - R; the paper's falls more "
     "slowly, as in table 3"
 )
-SAME_SHARES = "in a guest that is alone all vCPUs have the same share of fast cores under both"
 LINEAR = (
     "slowdown is proportional to 1 - R when speedups are constant; the paper's falls more slowly, "
     "in 4H-4M-4L as well, and it gives no reason"
 )
-EQUAL_THREADS = "threads have equal work and join at the end; speedup 1.85"
 SAME_THREADS = (
     "all vCPUs of a guest behave alike here; what tells them apart in the paper is not printed"
 )
@@ -102,7 +93,6 @@ AT_MOST = (
     "with twelve guests of one vCPU at most 21 % is possible: four gain at most 63 %, the others "
     "nothing; the paper does not say of which mix 28 % is the mean"
 )
-STILL = "vCPUs that score alike change places only while their IPC differs by core type"
 NO_COST = (
     "the paper blames moves across caches, in slots of 30 ms; here vCPUs change places every "
     "2.5 s, and no move costs anything"
@@ -116,7 +106,6 @@ CAUSES = {
 }
 """Why a value of table 2 is off."""
 NO_SERIAL = "serial phases of parallel programs, whose lengths are not printed, free no fast cores"
-END = (END_TOGETHER, FROM_FIGURE_8, OWN_SPEEDUPS)
 ON_AND_ON = (FROM_TABLE_2, OWN_SPEEDUPS)
 FIGURE_4 = {1.0: (1.5, 1.375, 1.25), 1.5: (1.5, 1.4375, 1.375), 2.0: (1.5, 1.5, 1.5)}
 """Throughput at R of 0, 50 and 100 %, by the second guest's speedup; the first has 2."""
@@ -147,51 +136,6 @@ def _figure_4(losses: bool) -> Iterator[Row]:
             else:
                 ours, what = statistics.mean(found.values()), f"throughput, {what}"
                 yield Row(what, exactly(value, neutral=1.0), ours, kind=CALCULATED)
-
-
-@cache
-def _gained(policy: str, fast: int, speedup: float, seed: int = 0) -> float:
-    """Part of the all-fast gain that one program with twelve threads reaches, in percent."""
-    slots = policy == "credit"
-    work_ref_s = 5.0 if slots else 60.0
-    guests = [guest("all", steady(speedup, work_ref_s), 12)]
-    made = scenario(Machine(fast, 12 - fast, CLOCKS, caches=2), guests, 1.25 * work_ref_s)
-    ended = (run_slots if slots else run)(replace(made, seed=seed), policy)
-    return percent(speeds(ended)["all"]) / percent(speedup) * 100.0
-
-
-def _figure_6(mixes: Mixes) -> Iterator[Row]:
-    few = at_most(50.0, "%", text="high only if all cores are fast")
-    for fast in (4, 8, 10):
-        what = f"part of the all-fast gain, pinned, {fast} fast cores"
-        ours = _gained("pinned", fast, mixes.speedup("swaptions"))
-        yield Row(what, few, ours, "%", (EQUAL_THREADS,), kind=SLOWEST)
-
-
-def _figure_12(mixes: Mixes) -> Iterator[Row]:
-    cores, ours, speedup = (6, 8, 10), {}, mixes.speedup("swaptions")
-    for fast in cores:
-        ours["credit", fast] = _gained("credit", fast, speedup, mixes.seed)
-        for policy in ("amp-fair", "amp-vm", "amp-vcpu"):
-            ours[policy, fast] = _gained(policy, fast, speedup)
-    what, assumed = "part of the all-fast gain", (EQUAL_THREADS,)
-    for fast in cores:
-        low, part = at_most(10.0, "%", text="as low as pinned"), ours["credit", fast]
-        yield Row(f"{what}, credit, {fast} fast cores", low, part, "%", assumed, kind=ALONE)
-    for policy in ("amp-fair", "amp-vm"):
-        for fast in cores:
-            better, part = at_least(40.0, "%", text="much better than pinned"), ours[policy, fast]
-            yield Row(f"{what}, {policy}, {fast} fast cores", better, part, "%", assumed)
-    for fast in cores:
-        similar = Published("similar to amp-vm", -10.0, 10.0)
-        less = ours["amp-vcpu", fast] - ours["amp-vm", fast]
-        named = f"{what}, amp-vcpu less amp-vm, {fast} fast cores"
-        yield Row(named, similar, less, "points", assumed, STILL)
-    slightly = Published("slightly better", 0.5, 10.0)
-    for policy, cause in (("amp-vm", SAME_SHARES), ("amp-vcpu", STILL)):
-        more = statistics.mean(ours[policy, fast] - ours["amp-fair", fast] for fast in cores)
-        named = f"{what}, {policy} less amp-fair, mean"
-        yield Row(named, slightly, more, "points", assumed, cause)
 
 
 def _part_of_all_fast(mixes: Mixes, mix: str, all_fast: str) -> float:
@@ -331,53 +275,6 @@ def _figure_11(mixes: Mixes) -> Iterator[Row]:
         yield Row(what, faster, highest - drop, "points", assumed, TIES)
 
 
-def _figure_13(mixes: Mixes) -> Iterator[Row]:
-    def part(mix: str, policy: str, fast: int, program: str) -> float:
-        """Part of a program's all-fast gain, in percent."""
-        found, slow = (mixes.speeds_of(mix, policy, f)[f"{program}-0"] for f in (fast, 0))
-        return percent(found / slow) / percent(mixes.speedup(program)) * 100.0
-
-    for mix, (first, second) in {
-        "1H-1M-1L": ("freqmine", "pmake"),
-        "2H-1M": ("swaptions", "freqmine"),
-        "1M-2L": ("pmake", "apache"),
-        "1H-1L": ("freqmine", "canneal"),
-    }.items():
-        vcpus = MULTI[mix][0]
-        few, some, many = vcpus, vcpus * 3 // 2, vcpus * 2
-        what = f"{mix}, part of the all-fast gain"
-        for policy in ("pinned", "amp-vm"):
-            kind = PINNED if policy == "pinned" else None
-            improved, ours = (
-                at_least(90.0, "%", text="improves first"),
-                part(mix, policy, few, first),
-            )
-            named = f"{what}: {first}, {policy}, {few} fast cores"
-            yield Row(named, improved, ours, "%", END, PINNED_ORDER, kind)
-            more = at_least(25.0, "points", text="improves beyond six")
-            ours = part(mix, policy, many, second) - part(mix, policy, few, second)
-            named = f"{what}: {second}, {policy}, {many} fast cores less {few}"
-            yield Row(named, more, ours, "points", END, PINNED_ORDER, kind)
-        higher = at_least(25.0, "points", text="much higher")
-        ours = part(mix, "amp-vm", some, second) - part(mix, "pinned", some, second)
-        named = f"{what}: {second}, {some} fast cores, amp-vm less pinned"
-        yield Row(named, higher, ours, "points", END, PINNED_ORDER)
-
-
-def _figure_14(mixes: Mixes) -> Iterator[Row]:
-    same, gain = Published("almost 0", -1.0, 1.0), at_least(5.0, "%", text="takes advantage")
-    kinds = {0: ONE_TYPE, 4: fitted("speedup of freqmine, from figure 8"), 12: ONE_TYPE}
-    for fast in (0, 2, 4, 6, 8, 12):
-        found, fair = (speeds(mixes.on_and_on("1H-1M-1L", p, fast)) for p in ("amp-vm", "amp-fair"))
-        name = "freqmine-0"
-        published = same if fast in (0, 12) else gain
-        if fast == 8:
-            published = Published("decreases rapidly", 0.0, 25.0)
-        what = f"1H-1M-1L, {fast} fast cores: freqmine, amp-vm against amp-fair"
-        ours = percent(found[name] / fair[name])
-        yield Row(what, published, ours, "%", (FROM_FIGURE_8,), kind=kinds.get(fast))
-
-
 PAPER = Paper(
     "kwon2011",
     "Virtualizing performance asymmetric multi-core systems",
@@ -387,7 +284,7 @@ PAPER = Paper(
         *(
             Figure(name, section, title, rows, Mixes(), VARIED, name in RANDOM)
             for name, section, title, rows in (
-                ("figure 6", "2.3", "One program, vCPUs pinned", _figure_6),
+                ("figure 6", "2.3", "One program, vCPUs pinned", scaling.figure_6),
                 ("figure 7", "4.2", "Twelve guests with one vCPU", _figure_7),
                 ("figure 8", "4.2", "Twelve vCPUs of multi-vCPU guests", _figure_8),
                 ("figure 9", "4.2", "Who uses the fast cores", _figure_9),
@@ -396,9 +293,9 @@ PAPER = Paper(
                 ("table 2", "4.3", "Fairness", _table_2),
                 ("table 3", "4.3", "Fairness with R", _table_3),
                 ("figure 11", "4.3", "What R costs", _figure_11),
-                ("figure 12", "4.4", "One program, five schedulers", _figure_12),
-                ("figure 13", "4.4", "Four mixes, pinned and amp-vm", _figure_13),
-                ("figure 14", "4.4", "amp-vm against amp-fair", _figure_14),
+                ("figure 12", "4.4", "One program, five schedulers", scaling.figure_12),
+                ("figure 13", "4.4", "Four mixes, pinned and amp-vm", scaling.figure_13),
+                ("figure 14", "4.4", "amp-vm against amp-fair", scaling.figure_14),
             )
         ),
     ),

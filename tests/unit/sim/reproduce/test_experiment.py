@@ -84,3 +84,5 @@ def test_an_interval_covers_seeds_and_inputs():
     (row,) = figure.results()
 
     assert (row.ours, row.least, row.greatest) == pytest.approx((2.2, 1.5, 2.4))
+    assert row.verdict == "reproduced"
+    assert not row.always_agrees
