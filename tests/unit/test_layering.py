@@ -127,7 +127,7 @@ CALLED_BY = {
     "set_bandwidth": ("host/writer.py", "guard/restore.py"),
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
-    "set_affinity": ("host/writer.py", "guard/restore.py"),
+    "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
     "sched_setaffinity": ("guard/kernel.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
@@ -470,13 +470,13 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
-        host__io="import os\nos.sched_setaffinity(1, {2})",
+        host__io_threads="import os\nos.sched_setaffinity(1, {2})",
     )
 
     assert decider_faults(root) == [
         "agent/fast_loop.py may not make Step",
         "agent/state/x.py may not replace quota",
-        "host/io.py may not call sched_setaffinity",
+        "host/io_threads.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",
         "policies/x.py may not make Entitlement",
     ]
