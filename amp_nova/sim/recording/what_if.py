@@ -125,12 +125,11 @@ def _without_type(made: Scenario, name: str) -> Scenario:
         )
         for guest in made.guests
     ]
-    power = {n: p for n, p in made.machine.power.items() if n != name}
     clocks = {n: c for n, c in made.machine.clocks.items() if n != name}
     return replace(
         made,
         guests=tuple(guests),
-        machine=replace(made.machine, power=power, clocks=clocks),
+        machine=replace(made.machine, clocks=clocks),
     )
 
 
