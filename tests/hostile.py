@@ -139,7 +139,7 @@ def _recording(text: str) -> None:
     for guest in read.guests[:1]:
         what_if.with_booking(read, guest.name, "0.5")
     for sign in (-1.0, 1.0):
-        what_if.shifted(read, known or {}, sign)
+        what_if.varied(read, known or {}, sign)
 
 
 SCENARIOS = sorted(

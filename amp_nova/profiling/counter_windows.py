@@ -4,6 +4,10 @@ As in kwon2011 section 3.1, counters are read over a window of 2.0 s in every in
 IPC that differs by more than 15 % from the current one replaces it only if the change persists for
 two consecutive intervals. Here such a change also starts a new phase: what was measured before it,
 on any core type, no longer counts.
+
+A vCPU that changes its core type and its phase at about the same time shows no such change. But the
+same work has about as many last-level cache misses per instruction on every core type, and with
+other work there, what was measured on the other types does not count either.
 """
 
 import math
@@ -15,6 +19,10 @@ from amp_nova.model.observation import VcpuReading
 WINDOW_S = 2.0
 INTERVAL_S = 2.5
 THRESHOLD_RATIO = 0.15
+MISSES_DIFFER_RATIO = 0.5
+"""Misses per instruction that differ by more than this part of the greater are of other work."""
+MISSES_MIN_PER_CYCLE = 0.0005
+"""With fewer misses on both core types the work hardly waits for memory on either."""
 RUN_MIN_S = 0.005
 """A window in which the vCPU ran for less than this is discarded."""
 NOISE_RATIO = 0.03
@@ -192,8 +200,22 @@ def with_window(
             new = _continued(old, window, pace, anchor, at_s)
         else:  # a new phase
             types = (None,) * len(types)
-    types = (*types[:position], new or _first(window, at_s), *types[position + 1 :])
+    now = new or _first(window, at_s)
+    others = [None if t is None or _is_other_work(t, window) else t for t in types]
+    types = (*others[:position], now, *others[position + 1 :])
     return CounterProfile(types, position, window.utilization_ratio)
+
+
+def _is_other_work(known: TypeProfile, window: Window) -> bool:
+    """Whether cache misses tell that a window shows other work than a profile of another type."""
+    were, are = known.misses_per_cycle, window.misses_per_cycle
+    was_ipc, ipc = known.ipc, window.ipc
+    if were is None or are is None or not was_ipc or not ipc:
+        return False
+    if max(were.value, are) < MISSES_MIN_PER_CYCLE:
+        return False
+    before, after = were.value / was_ipc, are / ipc
+    return abs(after - before) > MISSES_DIFFER_RATIO * max(before, after)
 
 
 def _continued(

@@ -4,7 +4,7 @@ Booked guests are measured second by second, as their tenants would do it.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
@@ -152,16 +152,6 @@ class Result:
     vms: dict[str, VmResult]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultWithPower(Result):
-    """The whole run on a host whose power is given."""
-
-    energy_j: float
-    power_w: float
-    performance_per_watt: float | None
-    """Sum of the speeds of all vCPUs, over the slowest core type, per watt."""
-
-
 def of_run(
     scenario: Scenario, policy: str, host: SimHost, delivered: Mapping[str, Delivered]
 ) -> Result:
@@ -176,38 +166,18 @@ def of_run(
     fastest = scenario.topology.core_types[-1].name
     fast_s = len(scenario.topology.pcpus_of(fastest)) * scenario.duration_s
     busy_s = sum(m.run_s[-1] for o in outcomes.values() for m in o.meters)
-    usual: dict[str, Any] = {
-        "scenario": scenario.name,
-        "policy": policy,
-        "duration_s": scenario.duration_s,
-        "throughput": sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
-        "asp": sum(gains) if vms else None,
-        "unfairness": slowdown_.unfairness(slowdowns),
-        "migrations": sum(o.migrations for o in outcomes.values()),
-        "cross_llc_migrations": sum(o.cross_llc_migrations for o in outcomes.values()),
-        "fast_idle_ratio": max(0.0, 1.0 - busy_s / fast_s),
-        "vms": vms,
-    }
-    if not scenario.machine.power:
-        return Result(**usual)
-    energy_j = _energy_j(scenario, outcomes.values())
-    work_ref_s = sum(m.progress_ref_s for o in outcomes.values() for m in o.meters)
-    return ResultWithPower(
-        **usual,
-        energy_j=energy_j,
-        power_w=energy_j / scenario.duration_s,
-        performance_per_watt=work_ref_s / energy_j if energy_j else None,
+    return Result(
+        scenario=scenario.name,
+        policy=policy,
+        duration_s=scenario.duration_s,
+        throughput=sum(v.progress_refcores for v in vms.values()) / len(vms) if vms else None,
+        asp=sum(gains) if vms else None,
+        unfairness=slowdown_.unfairness(slowdowns),
+        migrations=sum(o.migrations for o in outcomes.values()),
+        cross_llc_migrations=sum(o.cross_llc_migrations for o in outcomes.values()),
+        fast_idle_ratio=max(0.0, 1.0 - busy_s / fast_s),
+        vms=vms,
     )
-
-
-def _energy_j(scenario: Scenario, outcomes: Collection[Outcome]) -> float:
-    energy_j = 0.0
-    for at, core_type in enumerate(scenario.topology.core_types):
-        power = scenario.machine.power[core_type.name]
-        all_s = len(scenario.topology.pcpus_of(core_type.name)) * scenario.duration_s
-        busy_s = sum(m.run_s[at] for o in outcomes for m in o.meters)
-        energy_j += power.idle_w * all_s + (power.busy_w - power.idle_w) * busy_s
-    return energy_j
 
 
 def _of_guest(scenario: Scenario, guest: Guest, outcome: Outcome, delivered: Delivered) -> VmResult:

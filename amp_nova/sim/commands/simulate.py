@@ -13,7 +13,7 @@ from amp_nova.sim import run as simulation
 from amp_nova.sim.cloud import description
 from amp_nova.sim.cloud.run import run as simulate
 from amp_nova.sim.commands import inputs
-from amp_nova.sim.report import Result, ResultWithPower, rounded
+from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document, scenario
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.slots import run as slots
@@ -107,11 +107,6 @@ def _around(result: Result) -> tuple[list[str], list[str]]:
         f"({result.cross_llc_migrations} between caches), "
         f"fast cores idle {short(result.fast_idle_ratio)}"
     )
-    if isinstance(result, ResultWithPower):
-        host += (
-            f", power {short(result.power_w)} W, "
-            f"performance per watt {short(result.performance_per_watt)}"
-        )
     return [head, ""], ["", host]
 
 

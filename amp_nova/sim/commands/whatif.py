@@ -13,7 +13,7 @@ from amp_nova.flavor.extra_specs import fault
 from amp_nova.sim import run as simulation
 from amp_nova.sim.commands import inputs
 from amp_nova.sim.recording import what_if
-from amp_nova.sim.recording.what_if import Numbers, Recorded
+from amp_nova.sim.recording.what_if import Intervals, Numbers, Recorded
 from amp_nova.sim.report import Result, rounded
 from amp_nova.sim.scenarios import document
 from amp_nova.sim.scenarios.scenario import Scenario
@@ -24,7 +24,7 @@ COLUMNS = (
     "Recorded",
     "Progress",
     "Then",
-    "Error",
+    "Interval",
     "Slowdown",
     "Slowdown Then",
     "Delivered",
@@ -33,19 +33,19 @@ COLUMNS = (
 LEGEND = """\
 progress: mean speed per vCPU, 1 = the slowest core type; recorded: as measured on the host.
 slowdown: speed alone on this host over the speed it got. delivered: share of the booking.
-then: with the changes. error: standard error of 'then', from the errors of the measured speedups
-and from the difference between the recording and its simulation."""
+then: with the changes. interval: contains what it would be 9 times of 10, for other seeds, for the
+errors of the measured speedups and for the difference between the recording and its simulation."""
 SHORT = 0.98
 """A booking does not fit if less than this share of it is delivered."""
 CORES_MOST = 4096
 
 
 class Alternative(NamedTuple):
-    """One answer: what was changed, the result and its errors."""
+    """One answer: what was changed, the result and its intervals."""
 
     label: str
     result: Result
-    errors: Numbers
+    intervals: Intervals
 
 
 class WhatIf(Report):
@@ -56,8 +56,9 @@ class WhatIf(Report):
   amp-nova whatif host.yaml --policy hsp
   amp-nova whatif host.yaml --core-type fast=+2 --book web=0.5
 
-Any scenario will do, but the error of the answer is known only for recordings. Several changes are
-made together; several policies are compared, each with all the other changes.
+Any scenario will do, but only for recordings do intervals include the errors of the model and of
+the speedups. Several changes are made together; several policies are compared, each with all the
+other changes.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -139,9 +140,9 @@ def _rows(
     as_is: Result, answers: Sequence[Alternative], known: Recorded | None
 ) -> list[list[object]]:
     rows: list[list[object]] = []
-    for label, result, errors in answers:
+    for label, result, intervals in answers:
         for name, then in result.vms.items():
-            now, error = as_is.vms[name], errors[name, "progress_refcores"]
+            now, interval = as_is.vms[name], intervals[name, "progress_refcores"]
             measured = known[name].measures if known and name in known else {}
             rows.append(
                 [
@@ -150,7 +151,7 @@ def _rows(
                     short(measured.get("progress_refcores")),
                     short(now.progress_refcores),
                     short(then.progress_refcores),
-                    None if error is None else float(f"{error:.2g}"),
+                    _interval_text(interval) or None,
                     short(now.slowdown),
                     short(then.slowdown),
                     short(now.delivered_ratio),
@@ -160,8 +161,8 @@ def _rows(
     return rows
 
 
-def _error_text(error: float | None) -> str:
-    return "" if error is None else f"+-{round(error, 4):.2g}"
+def _interval_text(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{short(interval[0])}..{short(interval[1])}"
 
 
 def _message(as_is: Result, answer: Alternative) -> list[str]:
@@ -169,9 +170,10 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
     parts = []
     for name in ("throughput", "asp", "unfairness", "fast_idle_ratio"):
         before, after = getattr(as_is, name), getattr(answer.result, name)
-        error = answer.errors.get(("", name))
+        interval = _interval_text(answer.intervals.get(("", name)))
         title = {"asp": "ASP", "fast_idle_ratio": "fast cores idle"}.get(name, name)
-        parts.append(f"{title} {short(before)} -> {short(after)} {_error_text(error)}".rstrip())
+        within = f" ({interval})" if interval else ""
+        parts.append(f"{title} {short(before)} -> {short(after)}{within}")
     lines = [f"{answer.label}: {', '.join(parts)}"]
     for name, vm in answer.result.vms.items():
         ratio = vm.delivered_ratio
@@ -183,11 +185,11 @@ def _message(as_is: Result, answer: Alternative) -> list[str]:
 def _accuracy(known: Recorded | None, model: Numbers | None) -> str:
     """How far the simulation of the recording is from the recording."""
     if known is None or model is None:
-        return "the error of this answer is unknown: the scenario is not a recording"
+        return "the error of the model is unknown: the scenario is not a recording"
     progress = ((n, e) for (n, name), e in model.items() if name == "progress_refcores")
     found = {n: error for n, error in progress if error is not None}
     if not found:
-        return "the error of this answer is unknown: no progress was recorded"
+        return "the error of the model is unknown: no progress was recorded"
     worst = max(found, key=lambda name: found[name])
     guessed = [n for n, vm in known.items() if None in vm.errors]
     said = f"the simulation of the recording is {found[worst]:.1%} off for {worst}"
@@ -211,16 +213,17 @@ def _document(
         "recorded": measured,
         "model_error_ratio": None if model is None else _plain(model),
         "would_be": [
-            {"change": a.label, "result": a.result, "error": _plain(a.errors)} for a in answers
+            {"change": a.label, "result": a.result, "interval": _plain(a.intervals)}
+            for a in answers
         ],
     }
 
 
-def _plain(errors: Numbers) -> dict[str, Any]:
-    """The errors of the host, and those of every VM."""
-    totals = {name: error for (vm, name), error in errors.items() if not vm}
-    vms: dict[str, dict[str, float | None]] = {}
-    for (vm, name), error in errors.items():
+def _plain(numbers: Numbers | Intervals) -> dict[str, Any]:
+    """The numbers of the host, and those of every VM."""
+    totals = {name: number for (vm, name), number in numbers.items() if not vm}
+    vms: dict[str, dict[str, Any]] = {}
+    for (vm, name), number in numbers.items():
         if vm:
-            vms.setdefault(vm, {})[name] = error
+            vms.setdefault(vm, {})[name] = number
     return {**totals, "vms": vms}

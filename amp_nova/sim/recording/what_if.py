@@ -1,12 +1,14 @@
 """What a scenario would be with another policy, machine or booking, and how sure that is.
 
-The error of a predicted number combines two independent errors: the relative difference between the
-recording and its simulation without changes; and the effect of the standard errors of the speedups,
-with all of them too low or all too high. A speedup that was never measured counts as anything from
-no gain at all to what the coefficients say.
+An answer is repeated with other seeds, which decide where guests start and what policies that place
+at random do; with each guest in another of its phases; and with speedups that differ by their
+standard errors. Another run of that kind is within the least and the greatest of ``REPEATS`` with a
+probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution. The interval is that
+range, widened by the relative difference between the recording and its simulation without changes.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,8 +32,12 @@ MEASURES = (
 )
 """Numbers of the result that are recorded of every VM."""
 TOTALS = ("throughput", "unfairness")
+REPEATS = 19
+"""Runs of an answer, for intervals that contain 9 of 10."""
 Numbers = Mapping[tuple[str, str], float | None]
 """Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
+Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
+"""In what interval each number is, 9 times of 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +131,11 @@ def _without_type(made: Scenario, name: str) -> Scenario:
         )
         for guest in made.guests
     ]
-    power = {n: p for n, p in made.machine.power.items() if n != name}
     clocks = {n: c for n, c in made.machine.clocks.items() if n != name}
     return replace(
         made,
         guests=tuple(guests),
-        machine=replace(made.machine, power=power, clocks=clocks),
+        machine=replace(made.machine, clocks=clocks),
     )
 
 
@@ -157,45 +162,58 @@ def with_booking(made: Scenario, name: str, refcores: str) -> Scenario:
     return replace(made, guests=tuple(new if g is old else g for g in made.guests))
 
 
-def shifted(made: Scenario, recorded: Recorded, sign: float) -> Scenario:
-    """The scenario with all speedups lower (``sign=-1``) or higher (1) by their errors."""
+def varied(made: Scenario, recorded: Recorded, seed: int) -> Scenario:
+    """The scenario as it may be as well, as far as the recording knows."""
+    chance = random.Random(f"{made.seed} {seed} what if")
     coefficients = usual(made.topology).phases[0].speeds
 
     def other(guest: Guest) -> Guest:
-        vm = recorded.get(guest.name)
-        if vm is None or not vm.errors:
-            return guest
-        errors = [None if e is None else sign * e for e in vm.errors]
-        return replace(guest, workload=_shifted(guest.workload, errors, (sign, coefficients)))
+        errors = recorded[guest.name].errors if guest.name in recorded else (0.0,)
+        start_on = guest.start_on if guest.booking.booked else None
+        workload = _varied(guest.workload, errors, coefficients, chance, chance.random())
+        return replace(guest, workload=workload, start_on=start_on)
 
-    return replace(made, guests=tuple(other(guest) for guest in made.guests))
-
-
-Bounds = tuple[float, Sequence[float]]
-"""What a speedup that was never measured is: least (negative sign) or, else, these speeds."""
+    guests = tuple(other(guest) for guest in made.guests)
+    return replace(made, guests=guests, seed=chance.getrandbits(32))
 
 
-def _shifted(workload: Workload, errors: Sequence[float | None], bounds: Bounds) -> Workload:
-    """``errors`` of vCPU 0, 1, ...; the last one counts for all after it."""
-    phases = tuple(replace(p, speeds=_speeds(p.speeds, errors[0], bounds)) for p in workload.phases)
+def _varied(
+    workload: Workload,
+    errors: Sequence[float | None],
+    coefficients: Sequence[float],
+    chance: random.Random,
+    passed_ratio: float,
+) -> Workload:
+    """``errors`` of vCPU 0, 1, ...; the last one counts for all after it.
+
+    ``passed_ratio``: how many of its phases are already over.
+    """
+    by, begins = chance.gauss(0.0, 1.0), int(passed_ratio * len(workload.phases))
+    phases = tuple(
+        replace(p, speeds=_speeds(p.speeds, errors[0] if errors else 0.0, coefficients, by))
+        for p in (*workload.phases[begins:], *workload.phases[:begins])
+    )
     vcpus = tuple(
-        _shifted(own, errors[min(index, len(errors) - 1) :], bounds)
+        _varied(own, errors[min(index, len(errors) - 1) :], coefficients, chance, passed_ratio)
         for index, own in enumerate(workload.vcpus)
     )
     return replace(workload, phases=phases, vcpus=vcpus)
 
 
-def _speeds(speeds: tuple[float, ...], error: float | None, bounds: Bounds) -> tuple[float, ...]:
+def _speeds(
+    speeds: tuple[float, ...], error: float | None, coefficients: Sequence[float], by: float
+) -> tuple[float, ...]:
+    """Speeds that are off by so many errors; one never measured may be any up to coefficients."""
     slowest, *others = speeds
-    sign, coefficients = bounds
     top = max(others, default=1.0)
     if error is None:
+        part = 0.5 + 0.5 * math.erf(by / math.sqrt(2.0))  # evenly between 0 and 1
         pairs = zip(others, coefficients[1:], strict=True)
-        found = [1.0 if sign < 0 else max(pair) for pair in pairs]
+        found = [1.0 + part * (max(pair) - 1.0) for pair in pairs]
     elif top == 1.0:
-        found = [speed + error for speed in others]
+        found = [speed + by * error for speed in others]
     else:
-        factor = (top - 1.0 + error) / (top - 1.0)
+        factor = (top - 1.0 + by * error) / (top - 1.0)
         found = [1.0 + (speed - 1.0) * factor for speed in others]
     return slowest, *(min(max(s, hosts.RATE_LEAST), hosts.RATE_MOST) for s in found)
 
@@ -237,25 +255,20 @@ def _relative(simulated: float | None, recorded: float | None) -> float | None:
 
 def predict(
     made: Scenario, policy: Policy, recorded: Recorded | None, model: Numbers | None
-) -> tuple[Result, Numbers]:
-    """The result of a scenario, and its errors; ``model``: that of the simulation, if known."""
+) -> tuple[Result, Intervals]:
+    """The result of a scenario, and its intervals; ``model``: the simulation's errors, if known."""
     result = simulation.run(made, policy)
-    others = []
-    if recorded is not None:
-        others = [
-            _numbers(simulation.run(shifted(made, recorded, sign), policy)) for sign in (-1.0, 1.0)
-        ]
+    repeats = (varied(made, recorded or {}, number) for number in range(REPEATS))
+    others = [_numbers(simulation.run(other, policy)) for other in repeats]
     return result, {
-        key: _combined(found, [other[key] for other in others], model[key] if model else None)
+        key: _interval([found, *(other[key] for other in others)], (model or {}).get(key))
         for key, found in _numbers(result).items()
     }
 
 
-def _combined(
-    value: float | None, others: list[float | None], relative: float | None
-) -> float | None:
-    """The standard error of one number; ``None`` if the error of the model is unknown."""
-    if value is None or relative is None:
-        return None
-    spread = max((abs(o - value) for o in others if o is not None), default=0.0)
-    return math.hypot(value * relative, spread)
+def _interval(
+    values: Sequence[float | None], model_ratio: float | None
+) -> tuple[float, float] | None:
+    """The range of these values, widened by the error of the model if that is known."""
+    known, by = [v for v in values if v is not None], model_ratio or 0.0
+    return (min(known) * (1.0 - min(by, 1.0)), max(known) * (1.0 + by)) if known else None

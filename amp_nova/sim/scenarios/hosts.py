@@ -1,4 +1,4 @@
-"""The host of a scenario: core types, pCPUs, hardware threads, clocks and power."""
+"""The host of a scenario: core types, pCPUs, hardware threads and clocks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,13 @@ FACTOR_LEAST = 0.1
 CLOCK_LEAST, CLOCK_MOST = 0.05, 5.0
 CLOCK_HZ = 1e9
 """Calibrated clock of the reference core on a host whose clocks change."""
-WATTS_MOST = 1e4
 MEMORY_BYTES_S = 10e9
 """Rate at which a vCPU fills a cache, unless the scenario gives it."""
 STEP_MIN_S = 0.001
 """Minimum length of a phase and of the work between two barriers: each costs an event."""
 HOST_KEYS = ("reference", "core_types", "reference_ips", "memory_bytes_s")
 REQUIRED = ("name", "count", "coefficient")
-KEYS = (*REQUIRED, "llc", "threads_per_core", "smt_busy_factor", "clock", "idle_w", "busy_w")
+KEYS = (*REQUIRED, "llc", "threads_per_core", "smt_busy_factor", "clock")
 """Keys of a core type."""
 _CORE_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -41,19 +40,11 @@ Clocks = Mapping[str, Sequence[ClockPhase]]
 NO_CLOCKS: Clocks = MappingProxyType({})
 
 
-class Power(NamedTuple):
-    """What each pCPU of a core type takes, in watts, while it idles and while it runs."""
-
-    idle_w: float
-    busy_w: float
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Properties of a host beside its topology; ``power`` is by core type, for all or none."""
+    """Properties of a host beside its topology."""
 
     clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
-    power: Mapping[str, Power] = field(default_factory=dict)
     memory_bytes_s: float = MEMORY_BYTES_S
     """Rate at which a vCPU that moved fills the cache."""
 
@@ -63,7 +54,6 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
     types: dict[str, CoreType] = {}
     caches: list[tuple[str, int]] = []
     clocks: dict[str, Sequence[ClockPhase]] = {}
-    power: dict[str, Power] = {}
     for value in host["core_types"].items("a list of core types"):
         keys = value.fields(KEYS, REQUIRED)
         core_type, llcs = _core_type(keys, PCPUS_MAX - len(caches), reference_ips)
@@ -73,18 +63,11 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
         caches += [(core_type.name, llc) for llc in llcs]
         if "clock" in keys:
             clocks[core_type.name] = _clock(keys["clock"])
-        if "idle_w" in keys or "busy_w" in keys:
-            power[core_type.name] = _power(value)
     if not types:
         raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
-    if power and len(power) < len(types):
-        lacking = next(name for name in types if name not in power)
-        raise host["core_types"].wrong(
-            f"core type '{lacking}' has no idle_w and busy_w, and others have: add them"
-        )
     reference = _reference(host["reference"], types) if "reference" in host else None
     rate = host["memory_bytes_s"].number(1) if "memory_bytes_s" in host else MEMORY_BYTES_S
-    return topology(types, caches, reference), Machine(clocks, power, rate)
+    return topology(types, caches, reference), Machine(clocks, rate)
 
 
 def topology(
@@ -116,13 +99,6 @@ def _clock(value: Value) -> tuple[ClockPhase, ...]:
     if not phases:
         raise value.wrong(f"{value.path} is empty: give a phase, or leave it out")
     return tuple(phases)
-
-
-def _power(value: Value) -> Power:
-    """The power of each pCPU of a core type."""
-    keys = value.fields(KEYS, ("idle_w", "busy_w"))
-    idle_w = keys["idle_w"].number(0, WATTS_MOST)
-    return Power(idle_w, keys["busy_w"].number(idle_w, WATTS_MOST))
 
 
 def _reference(value: Value, types: Mapping[str, CoreType]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from amp_nova.profiling import speedup as speedup_
-from amp_nova.profiling.counter_windows import CounterProfile
+from amp_nova.profiling.counter_windows import CounterProfile, with_window
 from amp_nova.profiling.speedup import Estimate, from_ipc, from_misses, from_sampling
 from tests.counter_profiles import Work, platform, seen, work_of
 
@@ -156,3 +156,25 @@ def test_a_platform_starts_from_the_calibrated_miss_cost():
     assert [m.cycles for m in speedup_.platform_of(types).misses] == [100.0, 200.0]
     both = speedup_.platform_of(types, [speedup_.MissSample(200.0, 300.0)])
     assert [m.cycles for m in both.misses] == [150.0, 250.0]
+
+
+@pytest.mark.parametrize("other", [1.05, 1.6, 2.2])
+def test_rates_of_different_work_are_no_speedup(other):
+    """It changed its phase and its core type at once: only what it does now counts."""
+    before, after = work_of(1.3), work_of(other)
+    known = seen(before, SLOW)
+    for at_s in (12.0, 14.5):
+        known = with_window(known, FAST, after.window(FAST), at_s)
+
+    assert from_sampling(platform(), known, FAST, SLOW, 15.0) is None
+    assert speedup_.miss_sample(platform(), known) is None
+    found = speedup_.speedup(platform(), known, FAST, SLOW, 15.0)
+    assert found.value == pytest.approx(other, rel=0.05)
+
+
+def test_misses_that_hardly_matter_do_not_tell_work_apart():
+    """Few misses vary by chance."""
+    known = seen(work_of(2.36), SLOW)
+    known = with_window(known, FAST, work_of(2.36).window(FAST, off_misses=5.0), 12.0)
+
+    assert from_sampling(platform(), known, FAST, SLOW, 15.0) is not None

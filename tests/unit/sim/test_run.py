@@ -10,7 +10,6 @@ from amp_nova.cmd.command import as_json
 from amp_nova.control.context import Terms
 from amp_nova.sim import report
 from amp_nova.sim.run import moments, run
-from amp_nova.sim.scenarios.hosts import Machine, Power
 from tests.unit.sim.builders import guest, scenario
 
 
@@ -119,10 +118,3 @@ def test_an_ips_booking_in_refcores_needs_a_reference():
     made = scenario(guest(ips="1G"))
     assert run(made).vms["vm"].booked_refcores is None
     assert run(made).vms["vm"].delivered_ratio == pytest.approx(1.0, abs=0.01)
-
-
-def test_nothing_per_nothing_is_unknown():
-    """Without any power there is no performance per watt."""
-    machine = Machine(power={"fast": Power(0.0, 0.0), "slow": Power(0.0, 0.0)})
-
-    assert run(replace(scenario(guest()), machine=machine)).performance_per_watt is None

@@ -212,14 +212,6 @@ FAULTS = {
     "bad booking": (SPECS + "{amp:pref_core: -1}\n", "line 9: VM 'vm1': amp:pref_core='-1'"),
     "booking of a list": (SPECS + "{amp:pref_core: [1]}\n", "is a list: give text"),
     "foreign core type": (SPECS + "{amp:core_type: gold}\n", "it has slow, fast"),
-    "power of one core type": (
-        ONE_VM.replace("2.0}", "2.0, idle_w: 1, busy_w: 2}"),
-        "line 5: core type 'slow' has no idle_w and busy_w, and others have: add them",
-    ),
-    "more power when idle": (
-        ONE_VM.replace("2.0}", "2.0, idle_w: 3, busy_w: 2}"),
-        "line 5: .*busy_w is '2': give a number of at least 3 and at most 10000",
-    ),
     "strange arrivals": (
         WORKLOAD + "{requests: {per_s: 1, work_refcore_s: 1, arrivals: late}}\n",
         "arrivals is 'late': give how requests arrive: poisson, regular",
