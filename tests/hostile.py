@@ -89,9 +89,8 @@ def _domain(text: str) -> None:
         parsed = domain_xml.parse(text)
     except ValueError:  # the hypervisor makes a sentence of it
         return
-    for problem in (parsed.domain.problem, parsed.io.problem):
-        if problem is not None:
-            sentence(problem)
+    if parsed.domain.problem is not None:
+        sentence(parsed.domain.problem)
 
 
 def _question(text: str) -> None:

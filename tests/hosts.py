@@ -208,7 +208,7 @@ class FakeHost:
 
 def allocations(seen):
     """What is in force for every vCPU of an observation."""
-    return allocation.of_host({d.domain.resource: allocation.of_domain(d) for d in seen.domains})
+    return allocation.of_host(seen.domains)
 
 
 def state(host):

@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amp_nova.agent.cycle import STAGES
+from tests.programs import until
 
 FAST, SLOW = 0, 1
 """The CPU at full speed, and the one that is slowed down."""
@@ -169,14 +170,6 @@ def undisturbed(guest: Any, times: int = 8) -> Iterator[None]:
 
 LIMITED = 64
 """``times`` for guests that are limited, or on one CPU: others would leave the machine nothing."""
-
-
-def until(condition: Any, timeout_s: float = 10.0, what: str = "the condition") -> None:
-    """Wait for a condition; fail if it is not met in time."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, f"no sign of {what} within {timeout_s} s"
-        time.sleep(0.02)
 
 
 def _stolen_s() -> float:

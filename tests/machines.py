@@ -146,7 +146,6 @@ def server(**state):
                 siblings=(core, core + 64),
                 package=core // 32,
                 core_id=core % 32,
-                numa_node=core // 32,
                 llc=core // 32 * 32,
                 capacity=1024,
                 max_freq_khz=3_500_000,

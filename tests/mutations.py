@@ -11,7 +11,7 @@ NASTY = "\x00\x01\n\r\t\x1b\x7f\x85\u2028\ud800\U0010ffff\"'<>&%$[]{}=:,-"
 """What breaks readers: control characters, half a surrogate pair, what formats reserve."""
 WORDS = ("", "nan", "inf", "1e999", "-0", "0x10", "9" * 5000, "x" * 70_000, "१२", "²", "∞")
 ATOMS = (
-    *(0, -1, 1, 2, 63, 64, 1 << 31, 1 << 64, -(1 << 63), 10**400),
+    *(0, -1, 1, 2, 63, 64, 1 << 31, 1 << 64, -(1 << 63), 10**400, 10**4000),
     *(0.0, -0.0, 1e-320, 1e308, 0.1, float("nan"), float("inf"), -float("inf")),
     *(True, False, None, [], {}, [[]], {"": None}, ["x"] * 3000),
     *WORDS,

@@ -4,7 +4,6 @@ from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.publish.host_info import HostInfo, host_report
 from amp_nova.agent.state import bookings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
@@ -48,7 +47,7 @@ class PackingHost:
 
     def _pack(self):
         seen = self._observation()
-        read = bookings.read({}, seen, Choice())
+        read = bookings.read({}, seen, adaptive=False)
         instances = [
             Instance(
                 d.domain.resource,
@@ -82,6 +81,8 @@ class PackingHost:
             for v in d.vcpus
         }
         known = Profiles(entries=entries)
-        cycle = Cycle(seen, bookings.read({}, seen, Choice()), Accounts(), known, self.entitlements)
+        cycle = Cycle(
+            seen, bookings.read({}, seen, adaptive=False), Accounts(), known, self.entitlements
+        )
         origin = Origin(self.name, "boot", self._sequence, NOW_S, float(self._sequence))
         return encode(host_report(cycle, self.info, origin))

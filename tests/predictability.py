@@ -7,7 +7,6 @@ is moved as on a real host: others come that need the cores it is on, so the loo
 from dataclasses import dataclass, field
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from amp_nova.sim.counters import Counting
 from amp_nova.sim.host import SimHost
@@ -39,7 +38,7 @@ HOST = Topology(
     "test",
 )
 FIXED = Settings()
-ADAPTIVE = Settings(coefficients=Choice(adaptive=True))
+ADAPTIVE = Settings(adaptive=True)
 BY_REFCORES = {"pref_core": str(REFCORES)}
 
 

@@ -8,7 +8,6 @@ from amp_nova.accounting.accounts import of_instance
 from amp_nova.accounting.delivery import Account, Last, Ratios
 from amp_nova.agent.cycle import Cycle, DomainRecord, Totals, VcpuRecord
 from amp_nova.agent.state import bookings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.control.context import Home
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.flavor.extra_specs import VcpuBooking
@@ -138,7 +137,7 @@ def cycle(*domains, counters=None, of=None, changes=None, **totals):
     given = {} if changes is None else {"changes": changes}
     made = Cycle(
         seen,
-        bookings.read({}, seen, Choice()),
+        bookings.read({}, seen, adaptive=False),
         FakeAccounts({key: v.account for key, (_, v) in vcpus.items()}),
         Profiles(
             core_types=of.core_types,

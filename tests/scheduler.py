@@ -38,4 +38,4 @@ class Scheduler:
     def forget_ended(self, node: str) -> None:
         """What a scheduler learns from Nova: that instances which are gone will not come back."""
         if self.states.entry(node) is not None:
-            self.states.release_away(node, ())
+            self.states.release_left(node, ())

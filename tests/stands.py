@@ -147,7 +147,7 @@ class StandHost(Agent):
         """The domains by UUID."""
         return [resource(stand.name) for stand in self.stands]
 
-    def holds(self, stand: Stand) -> bool:
+    def keeps_booking(self, stand: Stand) -> bool:
         """Whether a booking has the limit that is right where it is."""
         refcores = float((stand.specs or {})["amp:pref_core"])
         return (
@@ -158,7 +158,7 @@ class StandHost(Agent):
 
     def bookings_hold(self) -> bool:
         """Whether both bookings have theirs."""
-        return self.holds(self.booked) and self.holds(self.typed)
+        return self.keeps_booking(self.booked) and self.keeps_booking(self.typed)
 
     def controlled(self) -> bool:
         """Whether the decisions of an agent that has a lease are in force."""

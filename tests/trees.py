@@ -12,9 +12,6 @@ def write(root, facts, mask=True):
     if mask:
         _put(base / "online", cpulist.show(c.id for c in online))
     _put(base / "isolated", cpulist.show(c.id for c in online if c.isolated))
-    for node in {c.numa_node for c in online} - {None}:
-        mine = cpulist.show(c.id for c in online if c.numa_node == node)
-        _put(root / f"sys/devices/system/node/node{node}/cpulist", mine)
     for name, ids in facts.pmus:
         _put(root / f"sys/devices/{name}/cpus", cpulist.show(ids))
     _put(root / "proc/cpuinfo", "\n".join(_cpuinfo(c) for c in online))

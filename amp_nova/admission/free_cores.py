@@ -60,7 +60,7 @@ class FreeCores:
         """Whether a vCPU needs a whole core: more than a thread with busy siblings gives."""
         return option.shared > self.usable + TOLERANCE
 
-    def holds(self, option: Option, pcpu: int) -> bool:
+    def fits(self, option: Option, pcpu: int) -> bool:
         """Whether a vCPU fits on a pCPU."""
         if self.cores[pcpu] < self.bookable(self.share(option, pcpu)) - TOLERANCE:
             return False

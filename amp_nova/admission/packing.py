@@ -143,7 +143,7 @@ class _Item:
                 pcpus = [p for p in option.pcpus if cores[p] >= enough]
                 pcpus.sort(key=lambda p: (p != own, cores[p], p))
             else:
-                pcpus = [p for p in option.pcpus if free.holds(option, p)]
+                pcpus = [p for p in option.pcpus if free.fits(option, p)]
                 pcpus.sort(key=lambda p: (p != own, cores[p], free.core_is_empty(p), p))
             for pcpu in pcpus:
                 yield pcpu, option

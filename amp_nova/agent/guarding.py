@@ -10,8 +10,8 @@ from pathlib import Path
 
 import amp_nova
 from amp_nova.agent.cycle import Cycle
-from amp_nova.agent.operator import locks
 from amp_nova.exceptions import ConfigInvalid
+from amp_nova.guard import locks
 from amp_nova.guard.lease import Lease
 from amp_nova.model.allocation import LOCKED
 

@@ -18,7 +18,7 @@ from amp_nova.accounting.accounts import Accounts
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
-from amp_nova.agent.state.bookings import Bookings, Choice
+from amp_nova.agent.state.bookings import Bookings
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState, VcpuHistory
 from amp_nova.control import foreign_changes, homes, ips_controller, limit
@@ -46,12 +46,14 @@ LOG = logging.getLogger(__name__)
 class Settings:
     """How the loop runs.
 
+    ``adaptive``: own coefficients convert the bookings whose flavor does not say;
     ``dry_run``: decide, but change nothing; ``memoize``: skip stages whose inputs are unchanged;
     ``accounts``: keep whole accounts, for records, and not only what decisions depend on.
     """
 
     terms: Terms = field(default_factory=Terms)
-    coefficients: Choice = field(default_factory=Choice)
+    adaptive: bool = False
+    """Whether bookings are converted by the vCPUs' own coefficients, unless the flavor says."""
     profiles: ProfileSettings = field(default_factory=ProfileSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     ips: IpsSettings = field(default_factory=IpsSettings)
@@ -110,15 +112,13 @@ class Loop:
 
         Raises ``HypervisorUnavailable`` if nothing can be observed.
         """
-        clock, memo = [self._stopwatch()], self._memo
+        clock = [self._stopwatch()]
         seen = self._sensor.observe()
         clock.append(self._stopwatch())
-        readings = {d.domain.resource: d for d in seen.domains}
-        each = memo.each(allocation.of_domain, readings, allocation.unchanged)
-        now = memo(allocation.of_host, each)
+        now = self._memo(allocation.of_host, seen.domains)
         state = self._measured(self._state, seen, now)
         clock.append(self._stopwatch())
-        weights = {resource: reading.cpu_weight for resource, reading in readings.items()}
+        weights = {d.domain.resource: d.cpu_weight for d in seen.domains}
         state, wanted = self._decided(state, seen, now, weights)
         clock.append(self._stopwatch())
         outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
@@ -161,7 +161,7 @@ class Loop:
     def _measured(self, state: State, seen: Observation, now: Allocations) -> State:
         """The state with what vCPUs did since the last cycle, and with foreign changes."""
         positions = self._memo(allocation.positions, seen.topology, now)
-        booked = bookings.read(state.bookings, seen, self._settings.coefficients)
+        booked = bookings.read(state.bookings, seen, adaptive=self._settings.adaptive)
         foreign = foreign_changes.compare(
             state.foreign, seen, now, state.limits.counted, self._settings.drift_repairs_max
         )

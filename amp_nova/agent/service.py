@@ -17,13 +17,14 @@ from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.guarding import Guarding
 from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator import control_socket, locks, status
+from amp_nova.agent.operator import control_socket, status
 from amp_nova.agent.operator.instances import resolve
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.systemd import Systemd
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
+from amp_nova.guard import locks
+from amp_nova.guard.pauses import Pauses
 from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)

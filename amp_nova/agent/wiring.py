@@ -10,12 +10,12 @@ from pathlib import Path
 from oslo_config import cfg
 
 from amp_nova.agent.io_work import IO_CYCLES, IoSettings, IoWork
-from amp_nova.agent.operator import locks
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.publish.host_info import NOT_CALIBRATED, CalibrationStatus
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import CalibrationInvalid, ConfigInvalid
 from amp_nova.flavor.extra_specs import examine, vcpus_named
+from amp_nova.guard import locks
+from amp_nova.guard.pauses import Pauses
 from amp_nova.host.calibration import file
 from amp_nova.host.calibration.provenance import SOURCE, own
 from amp_nova.host.counters import perf
@@ -81,8 +81,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         agent.libvirt_uri,
         fallbacks(agent.booking),
         agent.libvirt_timeout_s,
-        agent.resync_s,
-        wake.set if wake else lambda: None,
+        wake=wake.set if wake else lambda: None,
         writable=agent.writer == "libvirt",
     )
     online = OnlineTopology(lambda: load_topology(conf), lambda: online_mask(conf.topology.root))
@@ -90,7 +89,7 @@ def make_sensor(conf: cfg.ConfigOpts, wake: Wakeup | None = None) -> LibvirtSens
         hypervisor,
         online,
         HostPaths(Path(agent.libvirt_run_path)),
-        Counters(conf.counters.source, retry_s=conf.counters.retry_s),
+        Counters(conf.counters.source),
         Pauses(Path(agent.state_path)).current,
     )
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from amp_nova import conf as options
-from amp_nova.agent.operator import control_socket, locks
-from amp_nova.agent.operator.pause import Pauses
+from amp_nova.agent.operator import control_socket
 from amp_nova.cmd.arguments import add_config_file, number
 from amp_nova.cmd.command import Answer, Command, Report, Screen, short
 from amp_nova.exceptions import AmpError, AnswerIsNo, ConfigInvalid
+from amp_nova.guard import locks
+from amp_nova.guard.pauses import Pauses
 
 COLUMNS = ("Domain", "VCPU", "Booked", "Delivered", "Ratio", "Quota", "Core Type", "Note")
 NO_LIBVIRT = "libvirt's Python binding is missing: install amp-nova[agent]"

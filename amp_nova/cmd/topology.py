@@ -13,11 +13,10 @@ from amp_nova import conf as options
 from amp_nova.agent.operator import control_socket
 from amp_nova.cmd.arguments import add_config_file
 from amp_nova.cmd.command import Answer, Report, short
-from amp_nova.exceptions import AmpError, AnswerIsNo
+from amp_nova.exceptions import AmpError
 from amp_nova.host.machine import load_topology
 from amp_nova.model import cpulist
 from amp_nova.model.topology import Topology
-from amp_nova.profiling.io_overlap import slow_pcpus
 
 COLUMNS = (
     "Core Type",
@@ -40,7 +39,6 @@ examples:
   amp-nova topology
   amp-nova topology --format json
   amp-nova topology --root /tmp/recording    another machine's recorded /sys and /proc
-  amp-nova topology --host-services          how to keep host services off the fast cores
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -51,20 +49,13 @@ examples:
             help="read DIR/sys and DIR/proc; this host's configuration does not apply to them",
         )
         add_config_file(parser)
-        parser.add_argument(
-            "--host-services",
-            action="store_true",
-            help="print commands that keep host services on slow cores; change nothing",
-        )
 
     def answer(self, args: argparse.Namespace) -> Answer:
-        """The topology, or a recommendation; ``AnswerIsNo`` if there is none."""
+        """The topology."""
         conf = _configuration(args.root, args.config_file)
         topology = load_topology(conf)
         if not args.root:
             topology = replace(topology, warnings=(*topology.warnings, *_drifts(conf)))
-        if args.host_services:
-            return _recommendation(topology)
         return Answer(COLUMNS, _rows(topology), _as_dict(topology), below=_notes(topology))
 
 
@@ -79,22 +70,6 @@ def _drifts(conf: cfg.ConfigOpts) -> list[str]:
         for name, ratio in (reply or {}).get("drift", {}).items()
         if abs(ratio - 1.0) > DRIFT_MAX
     ]
-
-
-def _recommendation(topology: Topology) -> Answer:
-    """The commands that confine host services to slow cores that are not isolated."""
-    slow = slow_pcpus(topology) - {p.id for p in topology.pcpus if p.isolated}
-    if not slow:
-        raise AnswerIsNo("all usable cores are of one type: leave the host services where they are")
-    cpuset = cpulist.show(slow)
-    commands = (
-        "# Confines host services to slow cores. Instances, in machine.slice, are not affected.",
-        "# First check services that pin themselves, such as a DPDK switch.",
-        f"systemctl set-property system.slice AllowedCPUs={cpuset}",
-        f"systemctl set-property user.slice AllowedCPUs={cpuset}",
-        "# To undo this, set both to an empty list.",
-    )
-    return Answer((), (), {"pcpus": sorted(slow), "cpuset": cpuset}, below=commands)
 
 
 def _as_dict(topology: Topology) -> dict[str, Any]:

@@ -107,13 +107,6 @@ What counts the instructions of vCPUs. ``auto`` suits every host; ``none`` keeps
 opening performance counters, for example while you profile the host yourself.
 """,
     ),
-    cfg.FloatOpt(
-        "retry_s",
-        default=30.0,
-        min=0.1,
-        max=86400.0,
-        help="Seconds between attempts to count the instructions of a vCPU after a failure.",
-    ),
 ]
 """``[counters]``: what counts the instructions of vCPUs."""
 

@@ -57,17 +57,6 @@ Seconds to wait for an answer from libvirt. If libvirt does not answer for a dom
 agent uses its last known definition and reads it again later; a longer time only delays the cycle.
 """,
     ),
-    cfg.FloatOpt(
-        "resync_s",
-        default=10.0,
-        min=0.1,
-        max=86400.0,
-        help="""
-Seconds between two complete listings of the domains. Changes normally arrive as events; the
-listing finds changes whose event was lost. 60 is enough if libvirt is slow and its events are
-reliable.
-""",
-    ),
     cfg.StrOpt(
         "state_path",
         default="/run/amp-nova",
@@ -163,26 +152,7 @@ between cores for guests that depend on their caches.
 How a booking in reference cores is converted to CPU time on a faster core. A memory-bound guest
 gains less from a fast core than the calibration says: with ``fixed`` it runs slower there than on
 the reference core; with ``adaptive`` it gets more of the fast core, if capacity is free.
-``adaptive`` needs counters.
-""",
-    ),
-    cfg.MultiStrOpt(
-        "coefficients_of",
-        default=[],
-        help="""
-Exceptions to ``coefficients``: a shell pattern for the libvirt name (or a UUID), then ``fixed``
-or ``adaptive``, for example ``coefficients_of = instance-0000002a adaptive``. The first line that
-matches applies.
-""",
-    ),
-    cfg.FloatOpt(
-        "miss_cycles",
-        min=1.0,
-        max=1e6,
-        help="""
-Cycles that a last-level cache miss costs on the slowest core type. Until a vCPU has run on two core
-types, the agent estimates its speedup from its cache misses and this cost. By default it is what
-``amp-nova calibrate`` measured or, where cache misses could not be counted, a rough guess.
+``adaptive`` needs counters. A flavor's ``amp:coefficient`` takes precedence.
 """,
     ),
     cfg.FloatOpt(
@@ -195,18 +165,6 @@ Sampling period, in seconds, of vCPUs that book instructions per second. Their c
 once per period, or eight times per period while their work changes. A longer period costs less CPU
 time and follows changes of a guest's work more slowly; try 0.2 on hosts with hundreds of such
 vCPUs. By default 0.1, or 0.5 with ``writer = libvirt``, whose writes take milliseconds.
-""",
-    ),
-    cfg.StrOpt(
-        "ips_fallback",
-        default="nominal",
-        choices=[
-            ("nominal", "the nominal instructions per second of the core type"),
-            ("none", "no limit"),
-        ],
-        help="""
-What limits a vCPU that books instructions per second (``amp:ips``) on a host that cannot count
-them. The booking is reported as unverifiable in either case.
 """,
     ),
 ]

@@ -19,15 +19,13 @@ class Terms:
     """How the operator wants bookings enforced.
 
     ``one_pcpu``: keep a vCPU on the pCPU it was packed onto rather than on any of its core type;
-    ``ips_fallback``: what limits a vCPU whose instructions are not counted, ``nominal`` (its
-    nominal Ips) or ``none``; ``cycle_s``: the time in which banked time is spent; ``enforce``: if
+    ``cycle_s``: the time in which banked time is spent; ``enforce``: if
     false, bookings are only accounted; ``smt``: how bookings share the hardware threads of a core
     (``effective_speed.SMT_MODES``); ``one_limit``: all vCPUs of an instance have the same limit.
     """
 
     reserve_ratio: float = 0.0
     one_pcpu: bool = False
-    ips_fallback: str = "nominal"
     cycle_s: float = 1.0
     enforce: bool = True
     smt: str = "shared"

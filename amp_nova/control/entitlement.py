@@ -242,8 +242,7 @@ def _in_ips(
             cores = home.max_cores or need_cores(demand, core_type)
             share = Share(cores, _period_us(demand, topology))
     else:
-        fallback = context.terms.ips_fallback
-        share, reason, note = _ips_share(ips, facts, core_type, fallback)
+        share, reason, note = _ips_share(ips, facts, core_type)
     counted = share.follows == "counts"
     if demand is None and not counted:  # it can be neither converted nor counted
         unlimited = _best_effort(instance, facts, context)
@@ -270,24 +269,21 @@ def _unverifiable(facts: VcpuFacts) -> str | None:
 
 
 def _ips_share(
-    ips: float, facts: VcpuFacts, core_type: CoreType | None, fallback: str
+    ips: float, facts: VcpuFacts, core_type: CoreType | None
 ) -> tuple[Share, str, str | None]:
     """The share of a vCPU that books Ips, the reason for it, and why it is not verifiable, if so.
 
-    The Ips controller sets the limit if instructions are counted. Otherwise either nominal Ips
-    limit the vCPU or, with another ``fallback``, nothing does. ``core_type``: where it shall run;
-    ``None`` if its booking cannot be converted to capacity.
+    The Ips controller sets the limit if instructions are counted; otherwise nominal Ips do.
+    ``core_type``: where it shall run; ``None`` if its booking cannot be converted to capacity.
     """
     nominal = core_type.nominal_ips if core_type else None
     if (note := _unverifiable(facts)) is None:
         share = Share(first_share(ips, nominal), follows="counts")
         return share, f"{ips:g} Ips, enforced by counting", None
-    if fallback != "nominal":
-        return Share(), f"{ips:g} Ips, not limited", f"{note}, and ips_fallback is none"
     if nominal is None:
         note = f"{note}, and no nominal Ips are known: run amp-nova calibrate"
         return Share(), f"{ips:g} Ips, not limited", note
-    note = f"{note}, so nominal Ips limit it (ips_fallback is nominal)"
+    note = f"{note}, so nominal Ips limit it"
     return Share(ips / nominal), f"{ips:g} Ips / {nominal:g} nominal Ips", note
 
 

@@ -223,7 +223,7 @@ def _shown(value: object) -> str:
 
 def _unknown(key: str, vcpus: int) -> str:
     name, dot, _ = key.removeprefix(f"{NAMESPACE}:").partition(".")
-    hint = f"allowed: {', '.join(f'{NAMESPACE}:{known}' for known in _BY_NAME)}"
+    hint = f"allowed: {', '.join(f'{NAMESPACE}:{each}' for each in _BY_NAME)}"
     if near := difflib.get_close_matches(name, _BY_NAME, n=1):
         index = f".N, with N from 0 to {vcpus - 1}" if dot and _BY_NAME[near[0]].per_vcpu else ""
         hint = f"did you mean {NAMESPACE}:{near[0]}{index}?"
@@ -250,9 +250,9 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
     booking.
     """
     values, errors = _read(specs, vcpus)
-    found = [_vcpu(i, values) for i in range(vcpus)]
-    booked = tuple(v for v in found if v is not None)
-    if twice := [i for i, v in enumerate(found) if v is None]:
+    read = [_vcpu(i, values) for i in range(vcpus)]
+    booked = tuple(v for v in read if v is not None)
+    if twice := [i for i, v in enumerate(read) if v is None]:
         errors.append(
             f"vCPU {cpulist.show(twice)} is booked both by amp:pref_core and by amp:ips: "
             "keep one of them"
@@ -263,7 +263,7 @@ def examine(specs: Mapping[str, str], vcpus: int) -> tuple[Booking | None, tuple
             f"{_shown(foreign[0])} and a booking would both set the CPU quota: keep one of them"
         )
     own = [key for key, values in OWN_CPUS.items() if specs.get(key, "").lower() in values]
-    if own and any(v is not None and v.kind != "best_effort" for v in found):
+    if own and any(v is not None and v.kind != "best_effort" for v in read):
         errors.append(f"{own[0]}={_shown(specs[own[0]])} is not possible, because {DEDICATED}")
     if errors:
         return None, tuple(dict.fromkeys(errors))

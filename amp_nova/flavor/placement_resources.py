@@ -116,13 +116,13 @@ def providers(
         counts_ips: whether the host counts instructions.
         unclaimed_refcores: what instances without a claim book on each core type: reserved as well.
     """
-    found = []
+    offered = []
     for core_type, refcores in bookable_refcores.items():
         whole = min(AMOUNT_MAX, math.floor(1000 * refcores + 1e-6))
         sold = math.floor(whole * (1.0 - reserve_ratio) + 1e-6)
         sold -= math.ceil(1000 * unclaimed_refcores.get(core_type, 0.0) - 1e-6)
         traits = {core_type_trait(core_type)} | ({IPS_TRAIT} if counts_ips else set())
-        found.append(
+        offered.append(
             Provider(
                 provider_uuid(node, core_type),
                 provider_name(node, core_type),
@@ -131,4 +131,4 @@ def providers(
                 frozenset(traits),
             )
         )
-    return tuple(found)
+    return tuple(offered)

@@ -6,8 +6,6 @@ ends when nothing is left to guard.
 
 import argparse
 import contextlib
-import fcntl
-import json
 import os
 import sys
 import time
@@ -15,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from amp_nova.guard import lease, record
+from amp_nova.exceptions import ConfigInvalid
+from amp_nova.guard import lease, locks, record
+from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore, safe
 
 POLL_S = 1.0
 LOCK_S = 1.0
 """How long to wait for the cycle lock; an agent that hangs may hold it."""
-CYCLE_LOCK, PAUSES = "cycle.lock", "holds"
 
 
 def say(text: str) -> None:
@@ -30,37 +29,13 @@ def say(text: str) -> None:
         print(f"amp-nova-guard: {text}", file=sys.stderr, flush=True)
 
 
-def paused(state_path: Path, resource: str) -> str:
-    """Why an operator has paused or released an instance; empty if not."""
-    try:
-        pause = json.loads((state_path / PAUSES / f"{resource}.json").read_text())
-        until_s = pause["until_s"]
-        over = until_s is not None and until_s <= time.time()
-        return "" if over else str(pause["why"]) or "paused"
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "its pause cannot be read"
-
-
 @contextlib.contextmanager
 def cycle_lock(state_path: Path) -> Iterator[None]:
     """Take the lock that every writer of limits takes; after ``LOCK_S`` go on without it."""
-    try:
-        fd = os.open(state_path / CYCLE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ConfigInvalid):
+            stack.enter_context(locks.locked(state_path, locks.CYCLE, wait_s=LOCK_S))
         yield
-        return
-    try:
-        end = time.monotonic() + LOCK_S
-        while time.monotonic() < end:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.05)
-        yield
-    finally:
-        os.close(fd)
 
 
 class Watch:
@@ -73,6 +48,7 @@ class Watch:
     def __init__(self, state_path: Path, proc: str = "/proc") -> None:
         self._state_path = state_path
         self._proc = proc
+        self._pauses = Pauses(state_path)
         self._ended_ns: int | None = None
         """End of the last lease whose expiry was counted: a renewed lease may expire between two
         polls."""
@@ -127,14 +103,14 @@ class Watch:
         done = restore(domain, safe, may=may)
         # A command that has the lock may have released it just before the last write.
         wrote = done.vcpus or done.changes
-        if wrote and paused(self._state_path, domain.resource).startswith(record.RELEASED):
+        if wrote and self._pauses.current().get(domain.resource, "").startswith(record.RELEASED):
             done = restore(domain, original)
         for line in (*done.changes, *done.left):  # what failed is tried again by the next poll
             self._say_once(line)
 
     def _may(self, resource: str) -> bool:
         """Whether the guard may write now: no agent has a lease, and no operator objects."""
-        return not (lease.remaining_s(self._state_path) or paused(self._state_path, resource))
+        return not (lease.remaining_s(self._state_path) or resource in self._pauses.current())
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

@@ -141,7 +141,6 @@ class CpuFacts:
     """Hardware threads of the same core; empty if not reported."""
     package: int | None = None
     core_id: int | None = None
-    numa_node: int | None = None
     llc: int | None = None
     """Lowest CPU id that shares the last-level cache."""
     isolated: bool = False

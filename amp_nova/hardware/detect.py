@@ -120,7 +120,7 @@ def _by_design(
     facts: MachineFacts, online: tuple[CpuFacts, ...]
 ) -> tuple[dict[Design | None, tuple[CpuFacts, ...]], list[str]]:
     """The online CPUs by design, ``None`` if no CPU identifies itself; and warnings."""
-    pmus = [(n, found) for n, ids in facts.pmus if (found := ids & {c.id for c in online})]
+    pmus = [(n, listed) for n, ids in facts.pmus if (listed := ids & {c.id for c in online})]
     if pmus:
         _check_partition(pmus, online)
         return {designs.of_pmu(n): tuple(c for c in online if c.id in ids) for n, ids in pmus}, []
@@ -232,9 +232,9 @@ def _configured(
         for line in lines
         if (members := tuple(c for c in online if c.id in line.cpus))
     ]
-    known = operator_types.known_coefficients(lines, reference)
-    if all(g.name in known for g in groups):
-        groups.sort(key=lambda g: known[g.name])
+    declared = operator_types.known_coefficients(lines, reference)
+    if all(g.name in declared for g in groups):
+        groups.sort(key=lambda g: declared[g.name])
     else:
         try:  # treat each line as a separate design, so that frequencies are not compared
             groups, _ = _order([replace(g, design=Design(g.name, "")) for g in groups], False)
@@ -275,5 +275,5 @@ def _pcpus(groups: Iterable[Group], online: Iterable[CpuFacts]) -> tuple[PCpu, .
             if not core and cpu.package is not None and cpu.core_id is not None:
                 core = by_core[cpu.package, cpu.core_id]
             siblings = tuple(sorted((core & ids) | {cpu.id}))
-            by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.numa_node, cpu.llc, cpu.isolated)
+            by_id[cpu.id] = PCpu(cpu.id, group.name, siblings, cpu.llc, cpu.isolated)
     return tuple(by_id[i] for i in sorted(by_id))

@@ -79,13 +79,13 @@ def known_coefficients(
     lines: Sequence[ConfiguredType], reference: str | None = None
 ) -> dict[str, float]:
     """Coefficients by core type: those given, and 1 for the reference core if it is evident."""
-    known = {t.name: t.coefficient for t in lines if t.coefficient is not None}
+    coefficients = {t.name: t.coefficient for t in lines if t.coefficient is not None}
     missing = [t.name for t in lines if t.coefficient is None]
     if reference in missing:
-        known[reference] = 1.0
-    elif reference is None and len(missing) == 1 and 1.0 not in known.values():
-        known[missing[0]] = 1.0
-    return known
+        coefficients[reference] = 1.0
+    elif reference is None and len(missing) == 1 and 1.0 not in coefficients.values():
+        coefficients[missing[0]] = 1.0
+    return coefficients
 
 
 def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], wanted: str | None) -> str:
@@ -99,18 +99,18 @@ def reference(lines: Sequence[ConfiguredType], ordered: Iterable[str], wanted: s
     Raises:
         ConfigInvalid: the coefficients leave no type for the reference core.
     """
-    known = known_coefficients(lines, wanted)
+    coefficients = known_coefficients(lines, wanted)
     if wanted is not None:
-        if known.get(wanted, 1.0) != 1.0:
+        if coefficients.get(wanted, 1.0) != 1.0:
             raise ConfigInvalid(
-                f"[topology] core_type {wanted} has coefficient {known[wanted]:g}, but it is the "
-                "reference core, whose coefficient is 1"
+                f"[topology] core_type {wanted} has coefficient {coefficients[wanted]:g}, but it "
+                "is the reference core, whose coefficient is 1"
             )
         return wanted
-    for name, coefficient in known.items():
+    for name, coefficient in coefficients.items():
         if coefficient == 1.0:
             return name
-    missing = [t.name for t in lines if t.name not in known]
+    missing = [t.name for t in lines if t.name not in coefficients]
     if not missing:
         raise ConfigInvalid(
             "[topology] core_type gives no type the coefficient 1; name the reference core of your "

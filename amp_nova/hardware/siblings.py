@@ -30,8 +30,8 @@ def declare(topology: Topology, lines: Sequence[str]) -> Topology:
         except ValueError as exc:
             raise _wrong(line, f"{exc}: write the pCPUs of one core, such as 0-1") from exc
         if unknown := set(core) - here.keys() - set(topology.offline):
-            known = cpulist.show({*here, *topology.offline})
-            raise _wrong(line, f"this machine has no pCPU {min(unknown)}, it has {known}")
+            every = cpulist.show({*here, *topology.offline})
+            raise _wrong(line, f"this machine has no pCPU {min(unknown)}, it has {every}")
         if twice := threads.keys() & set(core):
             raise _wrong(line, f"pCPU {min(twice)} is in another line: name it once")
         types = sorted({here[p].core_type for p in core if p in here})
@@ -59,11 +59,11 @@ def with_factors(topology: Topology, lines: Sequence[str]) -> Topology:
     factors: dict[str, float] = {}
     for line in lines:
         name, _, text = line.strip().partition(" ")
-        known = [t.name for t in topology.core_types]
-        if name not in known or name in factors:
+        names = [t.name for t in topology.core_types]
+        if name not in names or name in factors:
             raise ConfigInvalid(
                 f"[topology] smt_busy_factor = {line} is not valid: begin with one of the core "
-                f"types {', '.join(known)}, each in one line"
+                f"types {', '.join(names)}, each in one line"
             )
         try:
             factors[name] = float(text)

@@ -14,7 +14,6 @@ from amp_nova.hardware.designs import PMU_DESIGNS, CpuFacts, CpuModel, MachineFa
 from amp_nova.model import cpulist
 
 CPUS = "sys/devices/system/cpu"
-NODES = "sys/devices/system/node"
 NO_VALUE = ("", "(null)", "<unknown>", "<not supported>")
 WARNINGS_MAX = 10
 """Limits the warnings, as each of hundreds of CPUs may have the same file with garbage."""
@@ -97,7 +96,7 @@ def read_facts(root: str | Path) -> MachineFacts:
     online = _online(tree, present)
     described = cpuinfo(tree)
     isolated = tree.cpus(f"{CPUS}/isolated")
-    policies, nodes = _policies(tree), _nodes(tree)
+    policies = _policies(tree)
     cpus = []
     for cpu in present:
         if cpu not in online:
@@ -105,7 +104,7 @@ def read_facts(root: str | Path) -> MachineFacts:
             continue
         cpufreq = policies.get(cpu, f"{CPUS}/cpu{cpu}/cpufreq")
         facts = _cpu(tree, cpu, _info(described.get(cpu, {})), cpufreq)
-        cpus.append(replace(facts, numa_node=nodes.get(cpu), isolated=cpu in isolated))
+        cpus.append(replace(facts, isolated=cpu in isolated))
     return MachineFacts(tuple(cpus), _pmus(tree), _warnings(tree))
 
 
@@ -183,15 +182,6 @@ def _policies(tree: Tree) -> dict[int, str]:
             if cpu.isascii() and cpu.isdigit():
                 policies[int(cpu)] = path
     return policies
-
-
-def _nodes(tree: Tree) -> dict[int, int]:
-    """NUMA node by CPU."""
-    return {
-        cpu: node
-        for node in tree.numbered(NODES, "node")
-        for cpu in tree.cpus(f"{NODES}/node{node}/cpulist")
-    }
 
 
 def _pmus(tree: Tree) -> tuple[tuple[str, frozenset[int]], ...]:

@@ -1,6 +1,6 @@
 """What is in force for a vCPU (CPU bandwidth limit, affinity), and changes to it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import Struct, structs
@@ -29,41 +29,19 @@ Positions = Mapping[VcpuKey, int | None]
 """The position of the core type that each vCPU's affinity lies within (``Topology.position``)."""
 
 
-def of_domain(seen: DomainReading) -> dict[VcpuKey, Allocation]:
-    """What is in force for every vCPU of a domain."""
-    resource = seen.domain.resource
+def of_host(domains: Iterable[DomainReading]) -> dict[VcpuKey, Allocation]:
+    """What is in force for every vCPU of these domains."""
     return {
-        (resource, v.index): Allocation(
+        (seen.domain.resource, v.index): Allocation(
             v.pcpus,
             v.bandwidth,
             v.allowed,
             None if v.counts is not None else v.uncounted or "",
             seen.bursts_us.get(v.index, 0),
         )
+        for seen in domains
         for v in seen.vcpus
     }
-
-
-def unchanged(before: DomainReading, now: DomainReading) -> bool:
-    """Whether the same is in force for every vCPU of a domain; quicker than ``of_domain``."""
-    if len(before.vcpus) != len(now.vcpus) or before.bursts_us != now.bursts_us:
-        return False
-    for was, v in zip(before.vcpus, now.vcpus, strict=True):
-        # As tuples, because these compare equal objects without looking inside.
-        if was is not v and (
-            (was.index, was.bandwidth, was.pcpus, was.allowed, was.counts is None, was.uncounted)
-            != (v.index, v.bandwidth, v.pcpus, v.allowed, v.counts is None, v.uncounted)
-        ):
-            return False
-    return True
-
-
-def of_host(domains: Mapping[str, Allocations]) -> dict[VcpuKey, Allocation]:
-    """What is in force for every vCPU of all domains."""
-    allocations: dict[VcpuKey, Allocation] = {}
-    for domain in domains.values():
-        allocations.update(domain)
-    return allocations
 
 
 def positions(topology: Topology, allocations: Allocations) -> Positions:

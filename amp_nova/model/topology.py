@@ -35,7 +35,6 @@ class PCpu:
     core_type: str
     siblings: tuple[int, ...] = ()
     """Online hardware threads of the same core, including this one."""
-    numa_node: int | None = None
     llc: int | None = None
     """The last-level cache, identified by the lowest pCPU id that shares it."""
     isolated: bool = False

@@ -43,10 +43,10 @@ def _validator(spec: ExtraSpec, *, per_vcpu: bool) -> Validator:
 
 def register() -> list[Validator]:
     """A validator for every key, and a last one that rejects all other keys of the namespace."""
-    found = [_validator(spec, per_vcpu=False) for spec in TABLE]
-    found += [_validator(spec, per_vcpu=True) for spec in TABLE if spec.per_vcpu]
+    validators = [_validator(spec, per_vcpu=False) for spec in TABLE]
+    validators += [_validator(spec, per_vcpu=True) for spec in TABLE if spec.per_vcpu]
     unknown = {"name": "unknown", "pattern": ".*", "description": "Any other key."}
-    found.append(
+    validators.append(
         Validator(
             name=f"{NAMESPACE}:{{unknown}}",
             description="Not a key of amp-nova; rejected with the most similar key.",
@@ -54,4 +54,4 @@ def register() -> list[Validator]:
             parameters=[unknown],
         )
     )
-    return found
+    return validators

@@ -25,6 +25,9 @@ from amp_nova.scheduling.host_fit import HostFit
 
 LOG = logging.getLogger(__name__)
 HOSTS_LOGGED_MAX = 5
+REPACKED_HOSTS_MAX = 50
+"""Most hosts that are packed anew for a request; further ones whose capacity is fragmented are
+refused. Packing takes up to 20 ms, and its result is cached until the host changes."""
 NO_REPORT = (
     "its agent has not reported",
     "its agent cannot reach the hypervisor",
@@ -119,11 +122,11 @@ def _warn_unless_last(name: str) -> None:
     enabled = list(CONF.filter_scheduler.enabled_filters)
     later = enabled[enabled.index(name) + 1 :] if name in enabled else []
     replacing = {each.__name__ for each in filters.CandidateFilterMixin.__subclasses__()}
-    if found := [each for each in later if each in replacing]:
+    if discarding := [each for each in later if each in replacing]:
         LOG.warning(
             "concurrent requests may over-book hosts, because %s in [filter_scheduler] "
             "enabled_filters discards the reservations of %s: move %s to the end of the list",
-            " and ".join(found),
+            " and ".join(discarding),
             name,
             name,
         )
@@ -149,15 +152,14 @@ class _FitQuery:
     """One request, tried on every host."""
 
     def __init__(self, states: HostStates, request: Request, resource: str) -> None:
-        options = CONF.amp_scheduler
         self._states = states
         self._request = request
         self._key = cache_key(request)
         self._quick_fit = host_fit.quick_fit_of(request)
         self._resource = resource
         self._oldest_s = states.oldest_s()
-        self._stale_report = options.stale_report
-        self._repacks_left = options.repacked_hosts_max
+        self._stale_report = CONF.amp_scheduler.stale_report
+        self._repacks_left = REPACKED_HOSTS_MAX
 
     def fit(self, host: Any, request: Request) -> HostFit | None:
         """Whether the request fits a host, by its last report or as ``stale_report`` says.
@@ -182,18 +184,18 @@ class _FitQuery:
 
     def _reported_fit(self, entry: Entry, request: Request) -> HostFit:
         """The fit by a report; cached in the entry unless it is special for this instance."""
-        if entry.holds(self._resource) or request.pcpus:
+        if entry.counts(self._resource) or request.pcpus:
             return host_fit.fit(entry.headroom_for(self._resource), request)
-        found: HostFit | None = entry.results.get(self._key)
-        if found is None:
-            found = self._quick_fit(entry.headroom)
-            if found is None:
+        fit: HostFit | None = entry.results.get(self._key)
+        if fit is None:
+            fit = self._quick_fit(entry.headroom)
+            if fit is None:
                 if not self._repacks_left:
                     return HostFit(refused="its free capacity is fragmented; it was not repacked")
                 self._repacks_left -= 1
-                found = host_fit.repacked_fit(entry.headroom, self._request)
-            remember(entry.results, self._key, found)
-        return found
+                fit = host_fit.repacked_fit(entry.headroom, self._request)
+            remember(entry.results, self._key, fit)
+        return fit
 
 
 def _dedicated(spec_obj: Any) -> bool:

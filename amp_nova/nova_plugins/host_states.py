@@ -91,7 +91,7 @@ class Entry:
         free = {f.core_type.name: f.free_cores for f in self.headroom.free}
         return placement_score.best_effort_demand(self.report, free)
 
-    def holds(self, resource: str) -> bool:
+    def counts(self, resource: str) -> bool:
         """Whether an instance is on this host or pending."""
         return resource in self.report.by_uuid or resource in self.pending
 
@@ -114,7 +114,7 @@ class Entry:
 
     def headroom_for(self, resource: str) -> Headroom:
         """The headroom for one instance, including what the instance already has on this host."""
-        if self.holds(resource):
+        if self.counts(resource):
             return host_fit.headroom_of(self.report, resource, self.requests)
         return self.headroom
 
@@ -175,8 +175,8 @@ class HostStates:
         what the next host says.
         """
         entries = list(self._entries.values())  # the other thread may add one
-        found = [s for e in entries if (s := e.sensitivities.get(profile)) is not None]
-        return statistics.median(found) if found else None
+        measured = [s for e in entries if (s := e.sensitivities.get(profile)) is not None]
+        return statistics.median(measured) if measured else None
 
     def accept(self, text: object) -> bool:
         """Accept a report unless it is invalid or older than the last; returns whether it was."""
@@ -274,14 +274,14 @@ class HostStates:
         """All instances that are pending anywhere."""
         return frozenset(r for entry in list(self._entries.values()) for r in entry.pending)
 
-    def follow(self, found: NovaInstances, began_s: float) -> None:
+    def follow(self, instances: NovaInstances, began_s: float) -> None:
         """Take what Nova's database has, read since ``began_s`` on the monotonic clock."""
-        there = {nova.node for nova in found.values() if nova is not None}
+        there = {nova.node for nova in instances.values() if nova is not None}
         with self._lock:
             for node, entry in self._entries.items():
                 if not entry.pending and node not in there:
                     continue
-                kept = pending.after_nova(node, entry.report, entry.pending, found, began_s)
+                kept = pending.after_nova(node, entry.report, entry.pending, instances, began_s)
                 if kept != entry.pending:
                     self._replace(node, kept)
 

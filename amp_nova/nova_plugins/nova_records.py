@@ -73,12 +73,12 @@ def in_placement(node: str) -> bool:
     answer = report_client_singleton().get(f"/resource_providers?name={quote(node)}", VERSION)
     if not answer:
         raise RuntimeError(f"Placement answered {answer.status_code}")
-    found = answer.json()["resource_providers"]
+    providers = answer.json()["resource_providers"]
     # A provider below that of a host, as the agents create, is no host.
-    return any(each["uuid"] == each["root_provider_uuid"] for each in found)
+    return any(each["uuid"] == each["root_provider_uuid"] for each in providers)
 
 
-class KnownHosts:
+class HostLookup:
     """Remembers the answers of ``search``."""
 
     def __init__(
@@ -97,9 +97,9 @@ class KnownHosts:
     def __call__(self, node: str) -> bool:
         """Whether Nova has this host; while Placement does not answer, whether it may report."""
         now_s = self._clock()
-        known, until_s = self._answers.get(node, (False, -math.inf))
+        exists, until_s = self._answers.get(node, (False, -math.inf))
         if now_s < until_s:
-            return known
+            return exists
         if now_s >= self._silent_until_s and (answer := self._answer(node)) is not None:
             self._unverified.discard(node)
             if len(self._answers) >= HOSTS_MAX:
@@ -155,12 +155,12 @@ class Cells:
         end = time.monotonic() + ANSWER_S
         for thread in asked:
             thread.join(max(0.0, end - time.monotonic()))
-        found = dict(answers)  # a late answer must not change it
-        for uuid in {cell.uuid for cell in cells} - found.keys() - self._failing:
+        in_time = dict(answers)  # a late answer must not change it
+        for uuid in {cell.uuid for cell in cells} - in_time.keys() - self._failing:
             why = errors.get(uuid, f"no answer within {ANSWER_S:g} s")
             LOG.warning("cell %s cannot be asked about instances: %s", uuid, why)
-        self._failing = {cell.uuid for cell in cells} - found.keys()
-        return found
+        self._failing = {cell.uuid for cell in cells} - in_time.keys()
+        return in_time
 
 
 def _ask(
@@ -182,14 +182,14 @@ def find(cells: Cells, resources: Collection[str]) -> NovaInstances:
     Raises what Nova's API database raises. Instances of cells that do not answer are left out.
     """
     in_cell: dict[str, list[str]] = {}
-    found: dict[str, NovaInstance | None] = dict.fromkeys(resources)
+    instances: dict[str, NovaInstance | None] = dict.fromkeys(resources)
     if resources:
         mappings = nova.objects.InstanceMappingList.get_by_instance_uuids(
             nova.context.get_admin_context(), list(resources)
         )
         for mapping in mappings:
             if mapping.cell_mapping is None:  # it is being scheduled for the first time
-                found[mapping.instance_uuid] = NovaInstance(None, busy=True)
+                instances[mapping.instance_uuid] = NovaInstance(None, busy=True)
             else:
                 in_cell.setdefault(mapping.cell_mapping.uuid, []).append(mapping.instance_uuid)
 
@@ -200,23 +200,23 @@ def find(cells: Cells, resources: Collection[str]) -> NovaInstances:
     for cell, uuids in in_cell.items():
         if cell not in answers:
             for uuid in uuids:
-                del found[uuid]
+                del instances[uuid]
     for answer in answers.values():
-        found.update(answer)
-    return found
+        instances.update(answer)
+    return instances
 
 
 def _instances(context: Any, uuids: Iterable[str]) -> dict[str, NovaInstance]:
     filters: list[dict[str, Any]] = [{"task_state": ARRIVING}]
     if uuids:
         filters.append({"uuid": list(uuids), "soft_deleted": True})
-    found = {}
+    instances = {}
     for each in filters:
         listed = nova.objects.InstanceList.get_by_filters(
             context, {"deleted": False, **each}, expected_attrs=["flavor"]
         )
-        found.update({instance.uuid: _instance(instance) for instance in listed})
-    return found
+        instances.update({instance.uuid: _instance(instance) for instance in listed})
+    return instances
 
 
 def _instance(instance: Any) -> NovaInstance:

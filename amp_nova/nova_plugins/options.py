@@ -41,16 +41,6 @@ Directory of node_exporter's textfile collector (``--collector.textfile.director
 scheduler worker writes its metrics every 15 seconds. Empty: no metrics.
 """,
     ),
-    cfg.IntOpt(
-        "repacked_hosts_max",
-        default=50,
-        min=0,
-        help="""
-Number of hosts per request for which the filter packs all bookings anew, because the free capacity
-is sufficient but fragmented. Packing takes up to 20 ms per host, and the result is cached until the
-host changes. Further hosts of this kind are refused.
-""",
-    ),
     cfg.FloatOpt(
         "amp_efficiency_weight_multiplier",
         default=1.0,

@@ -22,7 +22,7 @@ import oslo_messaging as messaging
 from amp_nova.nova_plugins import metrics, nova_records, options
 from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
-from amp_nova.nova_plugins.nova_records import Cells, KnownHosts
+from amp_nova.nova_plugins.nova_records import Cells, HostLookup
 from amp_nova.wire import topics
 
 LOG = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def shared() -> ReportServer:
     """The server of this process, shared by the filter and the weighers."""
     global _shared
     if _shared is None:
-        _shared = ReportServer(HostStates(CONF, known=KnownHosts()))
+        _shared = ReportServer(HostStates(CONF, known=HostLookup()))
         if _native_threads():
             os.register_at_fork(after_in_child=_shared.after_fork)
     return _shared

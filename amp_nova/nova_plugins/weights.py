@@ -50,9 +50,9 @@ class _WeightsQuery:
         self._request = demands.request_of(self._booking)
         self._entry = states.entry
         self._oldest_s = states.oldest_s()
-        known = states.sensitivity((flavor.flavorid, image))
+        measured = states.sensitivity((flavor.flavorid, image))
         # Rounded, so that a slowly changing measurement does not defeat the cache.
-        self._sensitivity = None if known is None else round(known, 2)
+        self._sensitivity = None if measured is None else round(measured, 2)
         self._fit_key = host_states.cache_key(self._request)
         self._weights_key = host_states.cache_key(self._booking, self._sensitivity)
         self._quick_fit = host_fit.quick_fit_of(self._request)

@@ -81,9 +81,9 @@ class ShowCapacity(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Field names and values."""
         flavor = self.cloud.flavor(parsed_args.name)
-        found = _capacity(flavor, _hosts(self.cloud, parsed_args, self.log))
-        fields = {heading.lower().replace(" ", "_"): v for heading, v in found.values().items()}
-        fields["fits_by_host"] = DictColumn({h: fit.servers for h, fit in found.by_host.items()})
+        capacity = _capacity(flavor, _hosts(self.cloud, parsed_args, self.log))
+        fields = {heading.lower().replace(" ", "_"): v for heading, v in capacity.values().items()}
+        fields["fits_by_host"] = DictColumn({h: fit.servers for h, fit in capacity.by_host.items()})
         return tuple(fields), tuple(fields.values())
 
 

@@ -103,9 +103,9 @@ class Cloud:
         """The id of the project of this name or id, in a domain of this name or id."""
         identity, within = self._connection.identity, {}
         if domain is not None:
-            if (found := identity.find_domain(domain)) is None:
+            if (scope := identity.find_domain(domain)) is None:
                 raise ConfigInvalid(f"there is no domain {domain!r}: see 'openstack domain list'")
-            within["domain_id"] = found.id
+            within["domain_id"] = scope.id
         if (project := identity.find_project(name, **within)) is None:
             raise ConfigInvalid(f"there is no project {name!r}: see 'openstack project list'")
         return str(project.id)

@@ -14,10 +14,10 @@ where the speed is the mean of its vCPUs': s on a big core, 1 on a small one. Wi
 ``unfairness_factor`` UF above 1 it is divided further by ``1 + (UF - 1)(S - S_min) / (S_max -
 S_min)``, where S is ``alone`` (saez2015 eq. 5): high speedups get more of the big cores, throughput
 rises, and unfairness stays below UF times the optimum. Two vCPUs change places when the one on the
-big core is ahead by ``T_swap (1 - 1 / SF_avg)`` (eq. 4, in seconds). Each further vCPU of an
-instance claims less, by what the ones before it would gain. Oracle: the slowdown S is the same for
-all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum of the
-``n_i f_i`` is NB.
+big core is ahead by what its instance gains there in ``T_swap`` seconds (eq. 4). Each further vCPU
+of an instance claims less, by what the ones before it would gain. Oracle: the slowdown S is the
+same for all, ``f_i = (alone_i / S - 1) / (s_i - 1)`` clipped to 0 .. min(1, NB / n_i), and the sum
+of the ``n_i f_i`` is NB.
 
 Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, what they gain, and how
 to do without:
@@ -31,12 +31,14 @@ to do without:
   ``printed=2.2`` trusts an estimate from one core type.
 * The unfairness factor aims at 0.97 of the unfairness that it allows, because vCPUs change places
   only every few seconds, which adds some of its own. ``printed=3.1`` aims at all of it.
+* Eq. 4 uses the mean speedup: ``T_swap (1 - 1 / SF_avg)``. Here it is the instance's own, in the
+  progress of the whole instance, so that those with many vCPUs change places as often.
 * A new instance starts at the virtual time at which vCPUs change places, not at the greatest one,
   which runs ahead without limit if an instance gains too little to be moved (note 4).
 
-Cost. Decisions are seconds apart, so a ``swap_s`` below the interval moves vCPUs at most once per
-interval; ``N log N``. ``swap_s=3`` saves more than half of the moves and is as fair to instances of
-one or two vCPUs; the vCPUs of large instances then no longer take turns.
+Cost. ``N log N``. A vCPU on a big core keeps it for about ``swap_s``, and the vCPUs of an instance
+take turns on what the instance has. ``swap_s=0.85``, as published, moves vCPUs at every decision;
+the default saves more than half of the moves.
 
 When not to use it. For throughput (use ``hsp`` or ``amp-vm``), or if instructions are not counted:
 without measurements every instance is assumed to have the hardware's speedup.
@@ -50,7 +52,7 @@ from amp_nova.hardware.effective_speed import gain, speed, speed_over
 from amp_nova.policies.api import Decision, HostView, at_least, sections
 from amp_nova.policies.placing import deficit, virtual_time
 from amp_nova.policies.placing.deficit import Accounts
-from amp_nova.policies.placing.instances import InstanceView, Name, instances_of
+from amp_nova.policies.placing.instances import InstanceView, Name, instances_of, take_turns
 from amp_nova.policies.placing.score import known_speedups, mean_known
 
 UNFAIRNESS_KEPT = 0.97
@@ -79,8 +81,8 @@ class AcfsPolicy:
 
     unfairness_factor: float = 1.0
     """How much more unfairness than the optimum is allowed, in exchange for throughput (UF)."""
-    swap_s: float = 0.85
-    """Average time between two swaps of vCPUs at which the threshold aims (T_swap)."""
+    swap_s: float = 8.0
+    """Time on a big core for which a vCPU is not replaced (T_swap; 0.85 in the paper)."""
     per_vcpu: bool = False
     """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
     printed: str = ""
@@ -104,15 +106,16 @@ class AcfsPolicy:
         steps, estimated = _steps(view, instances, rates, memory.estimated)
         sizes = {name: len(instance.active) for name, instance in instances.items()}
         virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
-        claim = {}
+        claim_s, threshold_s = {}, {}
         for name, instance in instances.items():
             rate = rates[name]
-            # What one vCPU on a big core for an interval adds for the instance.
-            gained_s = view.interval_s * (rate[-1] - rate[0]) / instance.running
+            # What one vCPU on a big core adds for the instance.
+            gain_ratio = (rate[-1] - rate[0]) / instance.running
             for turn, vcpu in enumerate(instance.in_turn(accounts)):
-                claim[vcpu.key] = -virtual_s[name] - turn * gained_s
-        threshold_s = self.swap_s * (1.0 - 1.0 / mean)
-        places = deficit.by_claim(view, claim, threshold_s)
+                claim_s[vcpu.key] = -virtual_s[name] - turn * gain_ratio * view.interval_s
+                threshold_s[vcpu.key] = gain_ratio * self.swap_s
+        places = deficit.by_claim(view, claim_s, threshold_s)
+        places = take_turns(view, places, instances, accounts)
         return Decision(places, AcfsMemory(virtual_s, estimated, accounts), early=True)
 
     def _rates(

@@ -11,7 +11,7 @@ from amp_nova.model.observation import Observation, VcpuKey, VcpuReading
 from amp_nova.model.topology import CoreType
 from amp_nova.profiling import counter_windows, speedup
 from amp_nova.profiling.counter_windows import CounterProfile
-from amp_nova.profiling.speedup import Estimate, MissCost, MissSample, Platform
+from amp_nova.profiling.speedup import Estimate, MissSample, Platform
 
 _INTERVAL_RATIO = 0.9
 """A window is no longer than this part of the time between two decisions of a policy."""
@@ -21,12 +21,10 @@ _INTERVAL_RATIO = 0.9
 class ProfileSettings:
     """How vCPUs are profiled.
 
-    ``miss``: the cost of a cache miss on the slowest core type, if it is configured;
     ``interval_s``: how long a policy leaves vCPUs where they are; a longer window would never be
     full.
     """
 
-    miss: MissCost | None = None
     interval_s: float = counter_windows.INTERVAL_S
 
     @property
@@ -110,7 +108,7 @@ class Profiles:
 
     def drift(self, now_ns: int) -> dict[str, float]:
         """Measured speedup over the ratio of coefficients, by core type; only known ones."""
-        platform = speedup.platform_of(self.core_types, self.settings.miss)
+        platform = speedup.platform_of(self.core_types)
         counters = [e.counters for e in self.entries.values()]
         drifts = {}
         for position, core_type in enumerate(self.core_types):
@@ -154,7 +152,7 @@ def advance(before: Profiles, seen: Observation, positions: Positions) -> Profil
 def _closed(profiles: Profiles, full: Mapping[VcpuKey, VcpuReading], seen: Observation) -> Profiles:
     """Add the windows that are full, and update profiles and miss costs."""
     entries, misses, now_s = dict(profiles.entries), dict(profiles.misses), seen.time_ns / 1e9
-    platform = speedup.platform_of(profiles.core_types, profiles.settings.miss, misses.values())
+    platform = speedup.platform_of(profiles.core_types, misses.values())
     names = [t.name for t in profiles.core_types]
     base = names.index(reference) if (reference := seen.topology.reference) in names else 0
     for key, reading in full.items():

@@ -93,26 +93,19 @@ class MissSample(Struct, frozen=True):
     fast_cycles: float
 
 
-def platform_of(
-    core_types: Sequence[CoreType],
-    slowest: MissCost | None = None,
-    samples: Collection[MissSample] = (),
-) -> Platform:
+def platform_of(core_types: Sequence[CoreType], samples: Collection[MissSample] = ()) -> Platform:
     """A host with the costs of a miss that the calibration and these samples measured.
 
-    ``slowest``: the operator's for the slowest type, which replaces the calibrated ones. A miss
-    takes the same time on all types, so a cost that is not measured in cycles of a type scales with
-    the coefficient, which stands for the clock.
+    A miss takes the same time on all types, so a cost that is not measured in cycles of a type
+    scales with the coefficient, which stands for the clock.
     """
-    known = list(samples)
-    if slowest is None and core_types:
+    known, slowest = list(samples), MissCost(MISS_CYCLES, MISS_SE_RATIO)
+    if core_types:
         on_slow, on_fast = core_types[0].miss_cycles, core_types[-1].miss_cycles
         if on_slow is not None and on_fast is not None:
             known.append(MissSample(on_slow, on_fast))
     if known:
         slowest = _mean_cost([s.slow_cycles for s in known])
-    elif slowest is None:
-        slowest = MissCost(MISS_CYCLES, MISS_SE_RATIO)
     least = core_types[0].coefficient if core_types else None
     costs = [
         MissCost(slowest.cycles * t.coefficient / least, slowest.se_ratio)

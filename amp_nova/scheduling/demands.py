@@ -84,12 +84,12 @@ def requested_demands(request: Request, report: HostReport, resource: str = "") 
     """
     per_ips = least_refcores(1.0, report.topology)
     everywhere = (report.bookable,) * len(request.vcpus)
-    found = [
+    demands = [
         Demand((resource, v.index), refcores, allowed, request.core_type, ips=v.ips)
         for v, allowed in zip(request.vcpus, request.pcpus or everywhere, strict=True)
         if (refcores := _refcores(v.refcores, v.ips, per_ips)) is not None
     ]
-    return sorted(found, key=lambda demand: -demand.refcores)
+    return sorted(demands, key=lambda demand: -demand.refcores)
 
 
 def requested_refcores(request: Request, topology: Topology) -> tuple[float, ...]:

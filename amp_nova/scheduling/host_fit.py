@@ -173,16 +173,16 @@ def _take(
     each of ``free``, ascending, which are changed. ``count``: how many vCPUs, all alike. Returns
     the core type of each that fits.
     """
-    found: list[str] = []
+    names: list[str] = []
     for there, cores in zip(free, left, strict=True):
         need = _taken_cores(demand, there, 1.0 - reserve_ratio)
         if need is None:
             continue
         enough = need - TOLERANCE
-        while len(found) < count and cores and cores[-1] >= enough:
+        while len(names) < count and cores and cores[-1] >= enough:
             insort(cores, cores.pop(bisect_left(cores, enough)) - need)
-            found.append(there.core_type.name)
-    return found
+            names.append(there.core_type.name)
+    return names
 
 
 def _taken_cores(demand: Demand | _Amount, there: FreeCapacity, most: float) -> float | None:
@@ -232,8 +232,8 @@ def _first_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...]
     """The core type of each vCPU beside the other demands; ``None`` if one does not fit."""
     left = [list(f.free_cores) for f in headroom.free]
     ratio = headroom.report.reserve_ratio
-    found = [name for demand in demands for name in _take(headroom.free, left, demand, ratio)]
-    return None if len(found) < len(demands) else tuple(found)
+    names = [name for demand in demands for name in _take(headroom.free, left, demand, ratio)]
+    return None if len(names) < len(demands) else tuple(names)
 
 
 def _pinned_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...] | None:
@@ -245,8 +245,8 @@ def _pinned_fit(headroom: Headroom, demands: Sequence[Demand]) -> tuple[str, ...
     others = [d for d in unplaced if d.allowed is None]
     if not (_place(cores, own, report) and _place(cores, others, report)):
         return None
-    found = [_take_own(cores, headroom.free, demand, report) for demand in demands]
-    return None if None in found else tuple(filter(None, found))
+    names = [_take_own(cores, headroom.free, demand, report) for demand in demands]
+    return None if None in names else tuple(filter(None, names))
 
 
 def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
@@ -267,8 +267,8 @@ def quick_fit(headroom: Headroom, request: Request) -> HostFit | None:
     if len(demands) < len(request.vcpus):
         return HostFit(refused="it is not calibrated for Ips bookings: run amp-nova calibrate")
     first_fit = _pinned_fit if request.pcpus else _first_fit
-    if headroom.complete and (found := first_fit(headroom, demands)) is not None:
-        return HostFit(found)
+    if headroom.complete and (names := first_fit(headroom, demands)) is not None:
+        return HostFit(names)
     needs = [need_cores(demands[0], t) for t in types]
     if all(need is None or need > 1.0 + TOLERANCE for need in needs):
         return HostFit(refused=f"a vCPU of {demands[0].amount} is more than any core gives")

@@ -53,11 +53,11 @@ def after_report(
     before: HostReport, after: HostReport, pending: PendingByUuid, now_s: float
 ) -> PendingByUuid:
     """What is pending on a host after its next report."""
-    found = dict(_left(before, after, pending, now_s))
+    kept = dict(_left(before, after, pending, now_s))
     for resource, each in pending.items():
-        if resource not in found and not _shown(after, resource, each):
-            found[resource] = each
-    return _bounded(found, after)
+        if resource not in kept and not _shown(after, resource, each):
+            kept[resource] = each
+    return _bounded(kept, after)
 
 
 def _bounded(pending: PendingByUuid, report: HostReport) -> PendingByUuid:
@@ -102,19 +102,19 @@ def _shown(report: HostReport, resource: str, pending: Pending) -> bool:
 
 
 def after_nova(
-    node: str, report: HostReport, pending: PendingByUuid, found: NovaInstances, began_s: float
+    node: str, report: HostReport, pending: PendingByUuid, instances: NovaInstances, began_s: float
 ) -> PendingByUuid:
     """What is pending on a host according to what Nova's database has, read since ``began_s``."""
     kept = {}
     for resource, each in pending.items():
-        if resource in found and each.since_s < began_s:
-            nova = found[resource]
+        if resource in instances and each.since_s < began_s:
+            nova = instances[resource]
             if nova is None or not (nova.busy or nova.node == node):
                 continue
             if not nova.busy and resource in report.by_uuid:
                 continue
         kept[resource] = each
-    for resource, nova in found.items():
+    for resource, nova in instances.items():
         # Nobody decided: a host given as az:host, or a decision from before the scheduler started.
         if nova is None or not nova.busy or nova.node != node or nova.request is None:
             continue

@@ -25,8 +25,10 @@ Scale = tuple[float, float]
 
 def scale_of(topology: Topology) -> Scale | None:
     """The scale of a host; ``None`` if it has one core type, or is not calibrated."""
-    known = [t.coefficient for t in topology.core_types if t.coefficient is not None]
-    return (known[0], known[-1]) if len(known) > 1 and known[-1] > known[0] else None
+    coefficients = [t.coefficient for t in topology.core_types if t.coefficient is not None]
+    if len(coefficients) < 2 or coefficients[-1] <= coefficients[0]:
+        return None
+    return coefficients[0], coefficients[-1]
 
 
 def hinted_sensitivity(hint: float | str | None, scale: Scale | None) -> float | None:
@@ -71,8 +73,8 @@ def profiles(report: HostReport) -> Mapping[Profile, float]:
 
     Instances without an image are left out, because they may run anything.
     """
-    found, scale = defaultdict(list), scale_of(report.topology)
+    measurements, scale = defaultdict(list), scale_of(report.topology)
     for instance in report.instances if scale else ():
         if instance.image and (own := measured_sensitivity(instance, scale)) is not None:
-            found[instance.flavor, instance.image].append(own)
-    return {profile: statistics.median(measured) for profile, measured in found.items()}
+            measurements[instance.flavor, instance.image].append(own)
+    return {profile: statistics.median(measured) for profile, measured in measurements.items()}

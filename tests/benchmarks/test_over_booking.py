@@ -1,18 +1,13 @@
-"""Concurrent boots through several workers over a real RabbitMQ; prints what is over-booked.
+"""Concurrent boots through two workers over a real RabbitMQ over-book no host.
 
-Each worker is a process with amp-nova's own states and decisions. What Nova does between the filter
-and the choice is modelled: the claim takes 20 ms and is a sum over each host in shared memory. No
+Each worker is a process with amp-nova's own states and decisions. The flavor has no claim, and no
 agent reports a guest before the end, so nothing but the workers' messages keeps them apart.
-``AMP_NOVA_BOOTS=1000`` gives the table of the guide, in half an hour::
-
-    AMP_NOVA_BOOTS=1000 .venv-nova/bin/python -m pytest tests/benchmarks/test_over_booking.py -s
 """
 
 import multiprocessing
-import os
 import random
-import statistics
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,41 +19,34 @@ from amp_nova.wire.encoding import encode
 from tests import broker, hosts
 from tests.host_reports import host_report, request
 
-BOOTS = int(os.environ.get("AMP_NOVA_BOOTS", "60"))
-THREADS = 8
+BOOTS, WORKERS, THREADS = 60, 2, 8
+BOOKED = 0.6
 CLAIM_S = 0.02
+"""How long what Nova does between the filter and the choice takes."""
 PAUSE_S = 0.4
 """Longest pause before a boot: more at once than the machine can do would measure the machine."""
 TYPES = {"slow": (6, 1.0), "fast": (2, 2.0)}
-REFCORES = 10.0
 RUN_S = 60.0 + BOOTS
 
 pytest.importorskip("nova")
 pytestmark = [
     pytest.mark.skipif(not broker.PROGRAM.exists(), reason="rabbitmq-server is not installed"),
-    pytest.mark.timeout(7200),
+    pytest.mark.timeout(300),
 ]
 
 
-def fitting(booked):
-    """How many servers fit an empty host."""
-    report = host_report(topology=hosts.topology(TYPES))
-    return host_fit.servers_that_fit(report, request(pref_core=booked), 1000)
-
-
 class Endpoint:
-    """Receives decisions, and notes how long each was under way."""
+    """Receives decisions."""
 
-    def __init__(self, target, decisions, delays):
-        self.target, self._decisions, self._delays = target, decisions, delays
+    def __init__(self, target, decisions):
+        self.target, self._decisions = target, decisions
 
-    def decide(self, _context, decision, sent_ns):
+    def decide(self, _context, decision):
         """Receive a decision."""
-        self._delays.append((time.monotonic_ns() - sent_ns) / 1e6)
         self._decisions.receive(decision)
 
 
-def connect(url, decisions, number, delays):
+def connect(url, decisions, number):
     """Join the bus as ``ReportServer`` does, with one receiving thread."""
     import oslo_messaging as messaging
     from oslo_config import cfg
@@ -69,117 +57,78 @@ def connect(url, decisions, number, delays):
     server = messaging.get_rpc_server(
         bus,
         messaging.Target(**name, server=f"worker{number}"),
-        [Endpoint(messaging.Target(namespace="amp"), decisions, delays)],
+        [Endpoint(messaging.Target(namespace="amp"), decisions)],
         executor="threading",
     )
     server.start(override_pool_size=1)
     target = messaging.Target(**name, namespace="amp", fanout=True)
     client = messaging.get_rpc_client(bus, target, retry=1)
-    decisions.connect(
-        lambda text: client.cast({}, "decide", decision=text, sent_ns=time.monotonic_ns())
-    )
+    decisions.connect(lambda text: client.cast({}, "decide", decision=text))
 
 
-def worker(number, url, setup, boots, shared):
+def worker(number, url, nodes, boots, shared):
     """One scheduler worker: places its boots from several threads, as Nova's does."""
     from oslo_config import cfg
 
     from amp_nova.nova_plugins import options
 
-    (count, booked, claims), (barrier, claimed, placed) = setup, shared
+    barrier, placed = shared
     conf = options.register(cfg.ConfigOpts())
     conf([])
     states = HostStates(conf)
-    nodes = [f"host{i}" for i in range(count)]
     for node in nodes:
         assert states.accept(encode(host_report(node=node, topology=hosts.topology(TYPES))))
-    decisions, delays, waits = Decisions(states), [], []
-    if url:
-        connect(url, decisions, number, delays)
-        time.sleep(2.0)
-    wanted = request(pref_core=booked)
+    decisions, wanted = Decisions(states), request(pref_core=BOOKED)
+    connect(url, decisions, number)
+    time.sleep(2.0)
 
     def boot(resource):
         time.sleep(random.uniform(0.0, PAUSE_S))
         fits = [n for n in nodes if not host_fit.fit(states.entry(n).headroom, wanted).refused]
         random.shuffle(fits)
         for node in fits:
-            began = time.monotonic()
-            if not decisions.reserve(node, resource, wanted, False):
-                continue
-            waits.append((time.monotonic() - began) * 1e3)
-            time.sleep(CLAIM_S)
-            at = nodes.index(node)
-            with claimed.get_lock():
-                if claims and claimed[at] + booked > REFCORES + 1e-6:
-                    continue
-                claimed[at] += booked
-            decisions.decided(node, resource, wanted)
-            return node
+            if decisions.reserve(node, resource, wanted, False):
+                time.sleep(CLAIM_S)
+                decisions.decided(node, resource, wanted)
+                return node
         return None
 
     barrier.wait()
     with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(boots, pool.map(boot, boots), strict=True))
+        where = list(pool.map(boot, boots))
     time.sleep(1.0)
-    placed.put((found, delays, waits))
+    placed.put(where)
 
 
-def run(url, workers, booked, claims):
-    """Place all boots; the number placed, that of over-booked vCPUs, and times in ms."""
+def placed_by_host(url, nodes):
+    """Place all boots; how many are on each host."""
     context = multiprocessing.get_context("spawn")
-    count = max(1, round(0.6 * BOOTS / fitting(booked)))
-    shared = context.Barrier(workers), context.Array("d", count), context.Queue()
+    shared = context.Barrier(WORKERS), context.Queue()
     boots = [f"instance-{i}" for i in range(BOOTS)]
     started = [
-        context.Process(
-            target=worker, args=(n, url, (count, booked, claims), boots[n::workers], shared)
-        )
-        for n in range(workers)
+        context.Process(target=worker, args=(n, url, nodes, boots[n::WORKERS], shared))
+        for n in range(WORKERS)
     ]
     for each in started:
         each.start()
-    placed, delays, waits = {}, [], []
-    for _ in started:
-        found, late, waited = shared[2].get(timeout=RUN_S)
-        placed |= found
-        delays += late
-        waits += waited
-    for each in started:
-        each.join(30)
-        each.kill()
-    over, by_node = 0, {}
-    for resource, node in placed.items():
-        by_node.setdefault(node, []).append(resource)
-    most = fitting(booked)
-    for node, there in by_node.items():
-        over += max(0, len(there) - most) if node else 0
-    return len(placed) - len(by_node.get(None, ())), count * most, over, delays, waits
+    try:
+        return Counter(node for _ in started for node in shared[1].get(timeout=RUN_S) if node)
+    finally:
+        for each in started:
+            each.join(30)
+            each.kill()
 
 
-def test_over_booked_vcpus(tmp_path):
-    """Before: workers that do not tell each other. After: those that do."""
+def test_workers_that_tell_each_other_over_book_no_host(tmp_path):
+    """There is capacity for about 60 % of the boots, and hardly any of it is left."""
+    report = host_report(topology=hosts.topology(TYPES))
+    most = host_fit.servers_that_fit(report, request(pref_core=BOOKED), BOOTS)
+    nodes = [f"host{i}" for i in range(round(0.6 * BOOTS / most))]
     bus = broker.Broker(tmp_path / "broker")
     try:
-        print(f"\n{BOOTS} boots: placed of capacity, over-booked vCPUs; ms to other workers, wait")
-        whole = BOOTS >= 1000
-        for booked in (0.6, 0.35, 0.15) if whole else (0.6,):
-            for workers in (1, 2, 4) if whole else (2,):
-                for claims in (False, True):
-                    for url in (None, bus.url):
-                        placed, most, over, delays, waits = run(url, workers, booked, claims)
-                        told = "after " if url else "before"
-                        claim = "claim" if claims else "none "
-                        print(
-                            f"{booked:5} {workers} workers, {claim} {told} {placed}/{most} {over}",
-                            _figures(delays) + _figures(waits) if url else "",
-                            flush=True,
-                        )
-                        assert url is None or over <= BOOTS // 100
+        placed = placed_by_host(bus.url, nodes)
     finally:
         bus.stop()
 
-
-def _figures(values):
-    values = sorted(values)
-    return f"; median {statistics.median(values):.1f}, 99% {values[len(values) * 99 // 100]:.1f}"
+    assert max(placed.values()) <= most
+    assert placed.total() >= most * len(nodes) - WORKERS  # both may have given up the last place

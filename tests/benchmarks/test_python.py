@@ -25,7 +25,7 @@ SPEEDUPS = (2.4, 2.2, 2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1)
 NAMES = ["slow"] * 48 + ["fast"] * 16
 TOPOLOGY = Topology(
     (CoreType("slow", 1.0), CoreType("fast", 2.0)),
-    tuple(PCpu(i, name, (i,), llc=i // 8 * 8, numa_node=i // 32) for i, name in enumerate(NAMES)),
+    tuple(PCpu(i, name, (i,), llc=i // 8 * 8) for i, name in enumerate(NAMES)),
     "slow",
     "benchmark",
 )

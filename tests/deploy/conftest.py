@@ -5,18 +5,18 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests import programs
 from tests.guests.guest import GuestSpec, build, domain_xml
+from tests.programs import run
 
+until = functools.partial(programs.until, pause_s=0.5)
 ROOT = Path(__file__).parents[2]
 CONTAINER = ROOT / "tools/container"
 FOLDER = Path(os.environ.get("AMP_DEPLOY_FOLDER", ROOT / "dist/deploy-test")).absolute()
@@ -51,47 +51,19 @@ UNSEEN = re.compile(
 """What changes for other reasons, and backups of /etc/passwd and so on."""
 
 
-def sh(*words: object, **environment: str) -> str:
-    """Run a command; its output."""
-    done = subprocess.run(
-        [str(w) for w in words],
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stdout}"
-    return done.stdout
-
-
-def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Wait for a condition; fail if it is not met in time."""
-    end = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited {timeout_s} s in vain"
-        time.sleep(0.5)
-    return found
-
-
 class Node:
     """One booted container."""
 
     def __init__(self, folder: Path, root: Path, share: Path) -> None:
         """Boot it, with a file system that begins as ``root`` is and ends with it."""
-        self.run = functools.partial(sh, CONTAINER, "run", folder)
-        self.stop = functools.partial(sh, CONTAINER, "stop", folder)
+        self.run = functools.partial(run, CONTAINER, "run", folder)
+        self.stop = functools.partial(run, CONTAINER, "stop", folder)
         self._pid = ""
-        sh(CONTAINER, "boot", root, folder, "--volatile=overlay", f"--bind-ro={share}:/share")
+        run(CONTAINER, "boot", root, folder, "--volatile=overlay", f"--bind-ro={share}:/share")
         # libvirt makes cgroups for guests.
         self.sh("for tree in /sys/fs/cgroup/*; do mount -o remount,bind,rw $tree; done")
         self.sh("systemctl restart libvirtd virtlogd")
-        until(lambda: self.sh("virsh uri 2>&1 || true").startswith("qemu:"))
-
-    def sh(self, command: str) -> str:
-        """Run a shell command in it; its output."""
-        return self.run("sh", "-c", command)
+        until(lambda: self.sh("virsh uri 2>&1 || true").startswith("qemu:"), 60, "libvirt")
 
     def files(self) -> dict[str, str]:
         """Files, directories and links with their mode and owner, users and packages."""
@@ -190,7 +162,7 @@ class Cloud:
 def ansible(*words: object, **environment: str) -> str:
     """Run ``ansible-playbook``; its output."""
     command = Path(sys.executable).with_name("ansible-playbook")
-    return sh(command, *words, ANSIBLE_NOCOLOR="1", ANSIBLE_PIPELINING="1", **environment)
+    return run(command, *words, ANSIBLE_NOCOLOR="1", ANSIBLE_PIPELINING="1", **environment)
 
 
 @pytest.fixture(scope="session")
@@ -200,10 +172,10 @@ def machine() -> Path:
         pytest.skip("containers take root, and core types two CPUs")
     control = (ROOT / "packaging/debian/control").read_text()
     needed = {*re.findall(r"^ (python3-[\w.-]+)", control, re.M)} - {"python3-amp-nova"}
-    sh(ROOT / "tools/apt-install", "git", "binutils")
-    sh(CONTAINER, "make", FOLDER / "root", *PACKAGES.split(), *sorted(needed))
+    run(ROOT / "tools/apt-install", "git", "binutils")
+    run(CONTAINER, "make", FOLDER / "root", *PACKAGES.split(), *sorted(needed))
     # It waits for guests, which know no ACPI, when a node stops.
-    sh(CONTAINER, "chroot", FOLDER / "root", "systemctl", "mask", "libvirt-guests")
+    run(CONTAINER, "chroot", FOLDER / "root", "systemctl", "mask", "libvirt-guests")
     for path in ("etc/prometheus", "var/lib/grafana/dashboards"):
         (FOLDER / "root" / path).mkdir(parents=True, exist_ok=True)
     # The real one does not start without a message bus.
@@ -219,15 +191,15 @@ def share(machine: Path) -> Path:
     """Two versions of the Debian packages and of the wheel, and a guest."""
     made = FOLDER / "share"
     sources = (f"HEAD:{path}" for path in ("amp_nova", "etc", "packaging", "setup.cfg"))
-    of = sh("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "rev-parse", *sources)
+    of = run("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "rev-parse", *sources)
     if (made / "of").exists() and (made / "of").read_text() == of:
         return made
     shutil.rmtree(made, ignore_errors=True)
     build(made)
     shutil.rmtree(machine / "src", ignore_errors=True)
-    sh("git", "-c", f"safe.directory={ROOT}", "clone", "--quiet", ROOT, machine / "src")
-    sh("chown", "-R", "root:root", machine / "src")
-    inside = functools.partial(sh, CONTAINER, "chroot", machine)
+    run("git", "-c", f"safe.directory={ROOT}", "clone", "--quiet", ROOT, machine / "src")
+    run("chown", "-R", "root:root", machine / "src")
+    inside = functools.partial(run, CONTAINER, "chroot", machine)
     for version in VERSIONS:
         inside("env", f"PBR_VERSION={version}", "/src/tools/deb", "/built")
         wheel = f"cd /src && PBR_VERSION={version} python3 setup.py --quiet bdist_wheel -d /built"

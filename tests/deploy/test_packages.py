@@ -57,7 +57,7 @@ def test_a_guest_that_books_is_limited(cloud):
     node = cloud.nodes[HOSTS[0]]
     node.start_guest()
 
-    assert until(node.booked)
+    assert until(node.booked, 60, "the limit")
     assert GUEST in node.sh("amp-nova status")
 
 
@@ -70,7 +70,7 @@ def test_an_upgrade_keeps_the_limit(cloud):
     assert all(changed.values())
     assert cloud.each("amp-nova --version") == [f"amp-nova {VERSIONS[1]}"] * 2
     assert GUEST in node.sh("amp-nova status")
-    assert until(node.booked)
+    assert until(node.booked, 60, "the limit")
 
 
 def test_removal_leaves_nothing(cloud):

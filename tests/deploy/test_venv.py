@@ -26,11 +26,11 @@ def test_a_wheel_is_installed_upgraded_and_removed(cloud):
     assert not any(cloud.play(**old).values())
     assert cloud.scheduler("/opt/nova/bin/python") == ["AmpCapacityFilter", "2"]
     node.start_guest()
-    assert until(node.booked)
+    assert until(node.booked, 60, "the limit")
 
     cloud.play(**new)
     assert cloud.each("amp-nova --version") == [f"amp-nova {VERSIONS[1]}"] * 2
-    assert until(node.booked)
+    assert until(node.booked, 60, "the limit")
 
     cloud.play(**new, amp_nova_state="absent")
     assert node.quota_cores() is None

@@ -135,7 +135,7 @@ class ReportsTest(CloudTestCase):
             mock.patch("nova.context.scatter_gather_cells", side_effect=OSError("silent")),
             mock.patch("nova.context.load_cells", side_effect=OSError("silent")),
         ):
-            known = nova_records.KnownHosts()
+            known = nova_records.HostLookup()
             assert known("host1")
             self.placement.post(
                 "/resource_providers",
@@ -150,7 +150,7 @@ class ReportsTest(CloudTestCase):
     def test_while_placement_is_silent_a_bounded_number_of_hosts_may_report(self):
         """The log says so once, and Placement is not asked for each of them."""
         search = mock.Mock(side_effect=OSError("silent"))
-        known = nova_records.KnownHosts(search)
+        known = nova_records.HostLookup(search)
         names = [f"host{n}" for n in range(nova_records.UNVERIFIED_MAX + 1)]
         assert [known(name) for name in names] == [True] * nova_records.UNVERIFIED_MAX + [False]
         assert known("host0")

@@ -3,7 +3,6 @@
 import itertools
 import os
 import time
-from statistics import median
 
 import pytest
 
@@ -93,9 +92,10 @@ def test_the_host_reads_the_counts(guests, host):
 
 @pytest.mark.measures
 def test_cpu_time_of_a_sample_does_not_lag(guests, host):
-    """A guest that always runs gains as much CPU time between samples as passes.
+    """While a guest runs it gains as much CPU time between samples as passes.
 
-    ``schedstat`` gains 0, 4 or 8 ms, as it is brought up to date at timer ticks only.
+    ``schedstat`` gains 0, 4 or 8 ms, as it is brought up to date at timer ticks only. Where others
+    take the pCPU from the guest it gains less: a fifth of the samples is enough to tell.
     """
     guest = guests.guest("busy", counter=True, cpuset=str(FAST))
     key = (guest.resource, 0)
@@ -109,7 +109,7 @@ def test_cpu_time_of_a_sample_does_not_lag(guests, host):
         abs((b.time_ns - a.time_ns) - (b.run_ns - a.run_ns)) / 1e6
         for a, b in itertools.pairwise(samples)
     )
-    assert median(lacks_ms) < 0.2
+    assert lacks_ms[len(lacks_ms) // 5] < 0.05
 
 
 def test_counts_of_a_suspended_guest_stop_until_it_is_resumed(guests, host):

@@ -98,7 +98,7 @@ def test_a_single_cycle_beside_the_service_and_without_it(here):
     here.booked.set("cpu.cfs_quota_us", -1)
     alone = once()
     assert alone.returncode == 0, alone.stderr
-    assert here.holds(here.booked)
+    assert here.keeps_booking(here.booked)
     until(here.guard_pid, PATIENCE_S, "a guard")
     until(here.safe, PATIENCE_S, "the safe state")
 
@@ -208,9 +208,9 @@ def test_a_vanishing_cgroup(here, record_property):
     (here.booked.group.parent / "tasks").write_text(str(here.booked.process.pid))
     here.booked.vcpu.rmdir()
     cycles(here)
-    assert here.holds(here.typed)
+    assert here.keeps_booking(here.typed)
     here.typed.set("cpu.cfs_quota_us", -1)
-    until(lambda: here.holds(here.typed), PATIENCE_S, "the neighbour's repair")
+    until(lambda: here.keeps_booking(here.typed), PATIENCE_S, "the neighbour's repair")
 
     here.booked.vcpu.mkdir()
     (here.booked.vcpu / "tasks").write_text(str(here.booked.process.pid))
@@ -250,7 +250,7 @@ def test_a_recycled_thread_id(here, record_property, alive):
             until(lambda: here.victim.place == {FAST, SLOW}, PATIENCE_S, "the guard")
         assert os.sched_getaffinity(pid) == {FAST}
         assert Path(f"/proc/{pid}/cgroup").read_text().count("amp-test") == 0
-        assert here.holds(here.typed)
+        assert here.keeps_booking(here.typed)
     finally:
         found.kill()
         found.wait()

@@ -11,22 +11,9 @@ from pathlib import Path
 import pytest
 
 import amp_nova
+from tests.programs import run
 
 ROOT = Path(amp_nova.__file__).parent.parent
-
-
-def run(*words: str | Path, **variables: str) -> str:
-    done = subprocess.run(
-        [str(w) for w in words],
-        env=os.environ | variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def shipped() -> set[str]:
@@ -103,7 +90,6 @@ def test_the_wheel_carries_what_operators_configure(installed):
 COMMANDS = [
     # words, exit status, and a word of the answer
     ("amp-nova topology", 0, "fast"),
-    ("amp-nova topology --host-services", 0, "AllowedCPUs"),
     ("amp-nova calibrate --no-write --repeat 1 --seconds 5 --kernels integer --force", 0, "fast"),
     ("amp-nova status", 1, "start amp-nova-agent"),
     ("amp-nova explain x", 1, "start amp-nova-agent"),
@@ -144,8 +130,6 @@ state_path = {folder}
 libvirt_uri = qemu+unix:///system?socket={folder}/no-libvirt
 booking = web-* amp:pref_core=0.5
 booking = db-* amp:weight=2
-coefficients_of = web-* fixed
-coefficients_of = db-* adaptive
 policy = amp-adaptive-fair
 policy_parameter = max_slowdown=0.3
 """

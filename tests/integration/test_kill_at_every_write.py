@@ -100,8 +100,8 @@ class Run:
         """Whether what must hold without an agent holds, by stand-in; or nothing was begun."""
         here = self.here
         held = {
-            here.booked: here.holds(here.booked),
-            here.typed: here.holds(here.typed),
+            here.booked: here.keeps_booking(here.booked),
+            here.typed: here.keeps_booking(here.typed),
             here.victim: here.victim.place in ({FAST, SLOW}, self._found["victim"][1]),
         }
         return all(is_held or self.as_found(stand) for stand, is_held in held.items())

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -74,28 +73,6 @@ def test_bookings_hold_beside_a_newcomer_after_a_kill_and_nobody_starves(guests,
     with undisturbed(booked):
         measured(kept)
     assert quota(booked) == pytest.approx(0.5, rel=0.002)
-
-
-@pytest.mark.parametrize("moment_ms", [0, 3, 10, 30])
-@pytest.mark.fault("agent killed while it moves a vCPU", "the move is completed or undone")
-def test_a_move_is_completed_or_undone_wherever_the_agent_is_killed(guests, agent, moment_ms):
-    """The limit is that of the core type the vCPU is on; also when it is moved later."""
-    guest = guests.guest("moved", HALF, vcpus=2, pins={0: str(FAST), 1: str(SLOW)})
-    agent.start()
-    guest.pin(0, [SLOW], 2)
-    guest.pin(1, [FAST], 2)
-    time.sleep(moment_ms / 1000)
-    agent.kill()
-    right = {FAST: 0.25, SLOW: 0.5}
-
-    def right_everywhere():
-        places = [affinity(guest, i) for i in (0, 1)]
-        return [quota(guest, i) for i in (0, 1)] == [right[p] for (p,) in places]
-
-    until(lambda: expired(agent) and right_everywhere(), LEASE_S + 20, "the right limits")
-    guest.pin(0, [FAST], 2)
-    guest.pin(1, [SLOW], 2)
-    until(right_everywhere, 5, "the right limits after another move")
 
 
 def test_the_guard_survives_the_agent_and_ends_when_nothing_is_left(guests, agent):

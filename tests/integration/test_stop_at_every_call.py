@@ -154,7 +154,7 @@ class Bench:
 
     def _safe(self, stand: Stand, recorded: bool) -> bool:
         if recorded and stand is not self.here.victim:
-            return self.here.holds(stand)
+            return self.here.keeps_booking(stand)
         pcpus, quota, period = BEFORE[stand.name]
         return (stand.place, *stand.limit()) == (pcpus, quota, period)
 

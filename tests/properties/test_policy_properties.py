@@ -46,7 +46,7 @@ def topologies(draw, least=2):
     coefficients = sorted(draw(st.lists(st.floats(1.1, 4.0), min_size=kinds, max_size=kinds)))
     types = [CoreType(f"type{i}", c) for i, c in enumerate([1.0, *coefficients][:kinds])]
     names = [t.name for t in types for _ in range(draw(COUNTS))]
-    pcpus = tuple(PCpu(i, n, (i,), llc=i // 4 * 4, numa_node=i // 8) for i, n in enumerate(names))
+    pcpus = tuple(PCpu(i, n, (i,), llc=i // 4 * 4) for i, n in enumerate(names))
     return Topology(tuple(types), pcpus, "type0", "test")
 
 

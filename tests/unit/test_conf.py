@@ -168,8 +168,6 @@ smt_busy_factor = slow 0.6
 state_path = {state}
 booking = web-* amp:pref_core=0.5
 booking = db-* amp:weight=2
-coefficients_of = web-* fixed
-coefficients_of = db-* adaptive
 policy = amp-adaptive-fair
 policy_parameter = max_slowdown=0.3
 """
@@ -203,7 +201,6 @@ def test_lists_have_every_line_once(home, monkeypatch, program):
     assert found.topology.siblings == ["0-1", "2-3"]
     assert found.topology.smt_busy_factor == ["fast 0.55", "slow 0.6"]
     assert found.agent.booking == ["web-* amp:pref_core=0.5", "db-* amp:weight=2"]
-    assert found.agent.coefficients_of == ["web-* fixed", "db-* adaptive"]
     assert found.agent.policy_parameter == ["max_slowdown=0.3"]
     assert wiring.policy(found).name == "amp-adaptive-fair"
 

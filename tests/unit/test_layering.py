@@ -86,6 +86,10 @@ ONLY_BY = {
         "host",
         "agent/guarding.py",
         "agent/operator/release.py",
+        # Locks and pauses, which the guard respects like everybody else.
+        "agent/service.py",
+        "agent/wiring.py",
+        "cmd/instances.py",
     ),
     "amp_nova.agent.wiring": ("agent/service.py", "agent/operator/release.py", "cmd"),
     "cliff": ("cmd/cli.py", "cmd/command.py"),
@@ -123,7 +127,7 @@ CALLED_BY = {
     "set_bandwidth": ("host/writer.py", "guard/restore.py"),
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
-    "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
+    "set_affinity": ("host/writer.py", "guard/restore.py"),
     "sched_setaffinity": ("guard/kernel.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
@@ -442,22 +446,6 @@ def test_a_wrong_import_is_found(tmp_path, path, text):
     assert len(import_faults(tree_of(tmp_path, **{path: text}))) == 1
 
 
-def test_right_imports_are_let_through(tmp_path):
-    """What the layout allows gives no fault."""
-    root = tree_of(
-        tmp_path,
-        model__x="import math\nfrom amp_nova.exceptions import AmpError",
-        policies__x="from amp_nova.model import topology",
-        sim__x="import yaml\nfrom amp_nova.agent.loop import Loop",
-        agent__wiring="from amp_nova.host.writer import Writer",
-        host__x="import libvirt",
-        nova_plugins__x="from nova.scheduler import filters\nfrom amp_nova.wire import topics",
-    )
-
-    assert import_faults(root) == []
-    assert cycle_faults(root) == []
-
-
 def test_a_circle_of_imports_is_found(tmp_path):
     """Rule 1: also when one of the imports is inside a function."""
     root = tree_of(
@@ -482,13 +470,13 @@ def test_a_second_decider_and_a_second_writer_are_found(tmp_path):
         policies__x="Entitlement(1)",
         agent__fast_loop="from amp_nova.model.allocation import Step\nStep(None)",
         host__sensor="thread.group.set_bandwidth(None)",
-        host__io_threads="import os\nos.sched_setaffinity(1, {2})",
+        host__io="import os\nos.sched_setaffinity(1, {2})",
     )
 
     assert decider_faults(root) == [
         "agent/fast_loop.py may not make Step",
         "agent/state/x.py may not replace quota",
-        "host/io_threads.py may not call sched_setaffinity",
+        "host/io.py may not call sched_setaffinity",
         "host/sensor.py may not call set_bandwidth",
         "policies/x.py may not make Entitlement",
     ]

@@ -135,7 +135,7 @@ def test_a_misspelt_word_is_named_with_what_was_meant(words, said, capsys):
     assert said in err
 
 
-@pytest.mark.parametrize("words", [[], ["status"], ["flavor", "check"]], ids=" ".join)
+@pytest.mark.parametrize("words", SUBCOMMANDS, ids=" ".join)
 def test_the_version_is_the_installed_one(words, capsys):
     """``--version`` anywhere names the version that the package index knows."""
     with pytest.raises(SystemExit):

@@ -1,5 +1,6 @@
 """The machine of ``tools/vm``: a systemd unit, real guests, and what the kernel says about them."""
 
+import functools
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 import libvirt
 import pytest
 
+from tests import programs
 from tests.guests.guest import Guest, GuestSpec
 
+until = functools.partial(programs.until, pause_s=0.1)  # the machine may be emulated
 UNIT = "amp-nova-agent.service"
 GUARD = "amp-nova-guard.service"
 IMAGE = Path("/job/guest/guest.bin")
@@ -23,15 +26,6 @@ def sh(command, check=True):
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
-
-
-def until(condition, timeout_s=60.0, what="the condition"):
-    """Wait for a condition; fail if it is not met in time. The machine may be emulated."""
-    end = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"no sign of {what} within {timeout_s} s"
-        time.sleep(0.1)
-    return found
 
 
 class Machine:

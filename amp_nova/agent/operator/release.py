@@ -11,11 +11,10 @@ from typing import Protocol
 
 from oslo_config import cfg
 
-from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.instances import resolve
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
-from amp_nova.guard import record
+from amp_nova.guard import locks, record
+from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.model import cpu_weight
 from amp_nova.model.observation import DomainReading

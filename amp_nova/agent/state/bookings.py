@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from amp_nova.control import homes
 from amp_nova.control.context import Instance, VcpuFacts
@@ -14,18 +13,6 @@ from amp_nova.model.observation import Domain, Observation
 
 LOG = logging.getLogger(__name__)
 OWN_QUOTA = "its libvirt definition sets a CPU quota: remove that quota or the booking"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which domains' bookings are converted by their vCPUs' own coefficients.
-
-    ``adaptive``: the default. ``exceptions``: pairs of a shell pattern for the libvirt name, or a
-    UUID, and whether adaptive; the first match overrides the flavor and the default.
-    """
-
-    adaptive: bool = False
-    exceptions: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +33,30 @@ Bookings = Mapping[str, InstanceBooking]
 """Bookings by instance UUID."""
 
 
-def read(before: Bookings, seen: Observation, choice: Choice) -> Bookings:
-    """The bookings of all domains; those of unchanged domains are taken from ``before``."""
+def read(before: Bookings, seen: Observation, *, adaptive: bool = False) -> Bookings:
+    """The bookings of all domains; those of unchanged domains are taken from ``before``.
+
+    ``adaptive``: whether own coefficients convert those whose flavor does not say.
+    """
     bookings = {}
     for reading in seen.domains:
         domain = reading.domain
         booking = before.get(domain.resource)
         if booking is None or (booking.domain is not domain and booking.domain != domain):
-            booking = _read(domain, choice)
+            booking = _read(domain, adaptive)
         bookings[domain.resource] = booking
     return bookings
 
 
-def _read(domain: Domain, choice: Choice) -> InstanceBooking:
+def _read(domain: Domain, adaptive: bool) -> InstanceBooking:
     booking, errors = examine(domain.specs, domain.vcpus)
     problem = domain.problem or (sentence("; ".join(errors)) if errors else None)
     if problem:
         LOG.warning("%s is treated as best effort: %s", domain.name, problem)
     booking = booking or best_effort(domain.vcpus)
-    exceptions = (
-        adaptive
-        for pattern, adaptive in choice.exceptions
-        if fnmatchcase(domain.name, pattern) or domain.resource == pattern
-    )
-    otherwise = choice.adaptive if booking.adaptive is None else booking.adaptive
-    return InstanceBooking(domain, booking, problem, next(exceptions, otherwise))
+    if booking.adaptive is not None:
+        adaptive = booking.adaptive
+    return InstanceBooking(domain, booking, problem, adaptive)
 
 
 def refused(bookings: Bookings) -> dict[str, str]:

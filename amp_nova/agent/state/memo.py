@@ -4,12 +4,10 @@ In most cycles the host has not changed, so most stages have nothing new to deci
 without this cache the loop would decide the same, but more slowly.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
-K = TypeVar("K")
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -22,7 +20,6 @@ class Memo:
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled
         self._last: dict[Callable[..., Any], tuple[object, Any]] = {}
-        self._each: dict[Callable[..., Any], dict[Any, tuple[Any, Any]]] = {}
 
     def __call__(self, stage: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return ``stage(*args, **kwargs)``, or its last result if these equal the last ones."""
@@ -31,21 +28,3 @@ class Memo:
         result: T = last[1] if unchanged and last is not None else stage(*args, **kwargs)
         self._last[stage] = (inputs, result)
         return result
-
-    def each(
-        self, stage: Callable[[S], T], items: Mapping[K, S], same: Callable[[S, S], bool]
-    ) -> dict[K, T]:
-        """Return ``stage(item)`` by key; the last result if the key's item is still the ``same``.
-
-        ``same``: whether ``stage`` returns equal results for two items.
-        """
-        last = self._each.get(stage, {}) if self._enabled else {}
-        results = {}
-        for key, item in items.items():
-            earlier = last.get(key)
-            if earlier is not None and (earlier[0] is item or same(earlier[0], item)):
-                results[key] = item, earlier[1]
-            else:
-                results[key] = item, stage(item)
-        self._each[stage] = results
-        return {key: result for key, (_, result) in results.items()}

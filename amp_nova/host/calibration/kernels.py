@@ -15,7 +15,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from amp_nova.exceptions import CalibrationInvalid, CountersUnavailable
@@ -118,25 +117,35 @@ def _pin(pcpu: int) -> None:
 def _busy(operate: Operation, pcpus: Sequence[int]) -> Iterator[None]:
     """Run a kernel on other pCPUs meanwhile, at the priority of this process."""
     context = multiprocessing.get_context("fork")
-    ready = context.Barrier(len(pcpus) + 1)
-    how = ((operate, pcpu, ready, os.getpid()) for pcpu in pcpus)
+    reader, writer = os.pipe()
+    how = ((operate, pcpu, writer, os.getpid()) for pcpu in pcpus)
     processes = [context.Process(target=_spin, args=each) for each in how]
     try:
-        for process in processes:
-            process.start()
-        ready.wait()
+        # Ctrl-C is this process's: its children inherit the blocked signal.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for process in processes:
+                process.start()
+        finally:
+            os.close(writer)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for _ in pcpus:
+            if not os.read(reader, 1):
+                raise CalibrationInvalid(f"no load can run beside it on pCPUs {list(pcpus)}")
         yield
     finally:
+        os.close(reader)
         for process in processes:
-            process.kill()
-            process.join()
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
-def _spin(operate: Operation, pcpu: int, ready: Barrier, parent: int) -> None:
+def _spin(operate: Operation, pcpu: int, ready: int, parent: int) -> None:
     """Run a kernel on a pCPU until the parent kills this process, or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     os.sched_setaffinity(0, {pcpu})
-    ready.wait()
+    os.write(ready, b".")
+    os.close(ready)
     while os.getppid() == parent:
         operate()
 

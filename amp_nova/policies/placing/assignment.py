@@ -5,7 +5,7 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
 1. A core type takes as many vCPUs as ``places`` says. From the fastest type down, the strongest
    claims win; a vCPU that loses on all others is on the slowest type that it may use. An incumbent,
    a vCPU that is on the type already, loses only to a claim that is stronger by more than a
-   threshold, and only while the view's ``moves_max`` allows it.
+   threshold of its own, and only while the view's ``moves_max`` allows it.
 2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from a
    crowded slower one.
 
@@ -19,6 +19,7 @@ Cost: ``N log N`` for N vCPUs.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from amp_nova.model.observation import VcpuKey
 from amp_nova.policies.api import HostView, Places
@@ -52,11 +53,11 @@ def assign(
     view: HostView,
     shared: SharedCapacity,
     claims: Claims,
-    threshold: float = 0.0,
+    thresholds: Mapping[VcpuKey, float] = MappingProxyType({}),
 ) -> Places:
     """The pCPUs of every active vCPU.
 
-    ``threshold``: by how much a claim must exceed an incumbent's to take its place.
+    ``thresholds``: by how much a claim must exceed this vCPU's to take its place; otherwise 0.
     """
     usable, count = shared.types, len(view.topology.core_types)
     pcpus = [view.topology.pcpus_of(t.name) for t in view.topology.core_types]
@@ -69,7 +70,7 @@ def assign(
         others = {k: claims[k][at] for k in able if at != min(usable[k])}
         places = sum([shared.places[p] for p in pcpus[at]]) - len(stay)
         incumbents = {k for k in others if now[k] == at}
-        won = _winners(others, incumbents, max(0, places), threshold, allowance)
+        won = _winners(others, incumbents, max(0, places), thresholds, allowance)
         position |= dict.fromkeys((*stay, *won), at)
     free = [sum([max(0.0, view.free_cores.get(p, 0.0)) for p in ids]) for ids in pcpus]
     _use_spare_time(position, shared, claims, free, allowance)
@@ -80,23 +81,24 @@ def _winners(
     claims: Mapping[VcpuKey, float],
     incumbents: Collection[VcpuKey],
     count: int,
-    threshold: float,
+    thresholds: Mapping[VcpuKey, float],
     allowance: MoveAllowance,
 ) -> list[VcpuKey]:
-    """The ``count`` strongest claims; incumbents win if claims differ by ``threshold`` or less.
+    """The ``count`` strongest claims, where an incumbent's is stronger by its threshold.
 
     ``claims`` in the order of keys: of equal ones the first wins. Replacing an incumbent takes two
     moves: it leaves the core type and the challenger enters it.
     """
     if len(claims) <= count:
         return list(claims)
-    order = sorted(claims, key=claims.__getitem__, reverse=True)
-    inside = [k for k in order if k in incumbents][:count]
-    outside = [k for k in order if k not in incumbents]
+    held = {k: claims[k] + max(thresholds.get(k, 0.0), _NOISE) for k in claims if k in incumbents}
+    inside = sorted(held, key=held.__getitem__, reverse=True)[:count]
+    outside = [k for k in claims if k not in incumbents]
+    outside.sort(key=claims.__getitem__, reverse=True)
     free = count - len(inside)
     won, challengers = outside[:free], outside[free:]
     for challenger in challengers:
-        if not inside or claims[challenger] - claims[inside[-1]] <= max(threshold, _NOISE):
+        if not inside or claims[challenger] <= held[inside[-1]]:
             break
         if not allowance.take(2):
             break

@@ -9,6 +9,7 @@ credits every 30 ms; an agent works with intervals of seconds.
 
 from collections.abc import Mapping
 from operator import add
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
@@ -134,7 +135,11 @@ def by_shares(
     return Decision(assign(view, shared, claims), kept, early=True)
 
 
-def by_claim(view: HostView, claim: Mapping[VcpuKey, float], threshold: float = 0.0) -> Places:
+def by_claim(
+    view: HostView,
+    claim: Mapping[VcpuKey, float],
+    thresholds: Mapping[VcpuKey, float] = MappingProxyType({}),
+) -> Places:
     """Assign the fastest cores to the strongest claims.
 
     For policies that keep their own accounts instead of aiming at shares.
@@ -143,7 +148,7 @@ def by_claim(view: HostView, claim: Mapping[VcpuKey, float], threshold: float = 
         return {}
     shared, types = shared_capacity(view), len(view.topology.core_types)
     claims = {v.key: (claim[v.key],) * types for v in shared.vcpus}
-    return assign(view, shared, claims, threshold)
+    return assign(view, shared, claims, thresholds)
 
 
 def _rate(vcpu: VcpuView, elapsed_s: float, each_cores: float) -> float:

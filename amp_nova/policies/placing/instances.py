@@ -14,11 +14,13 @@ from msgspec import Struct
 from amp_nova.hardware.effective_speed import alone_shares, running_at_a_time, speed_over
 from amp_nova.model.observation import VcpuKey
 from amp_nova.model.topology import CoreType
-from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.api import HostView, Places, VcpuView
 from amp_nova.policies.placing.core_shares import ACTIVE_MIN_RATIO, is_active
 from amp_nova.policies.placing.deficit import Accounts
 from amp_nova.policies.placing.score import mean_known
 
+TURN_RATIO = 0.1
+"""Two vCPUs of an instance take turns once their recent shares of the fast cores differ by this."""
 Name = str | VcpuKey
 """The UUID of an instance, or the key of a vCPU that counts as one instance."""
 
@@ -51,6 +53,36 @@ class InstanceView(Struct, frozen=True):
     def whole_speedup(self, types: tuple[CoreType, ...], speedup: float) -> float:
         """Speed alone on the host over that on slow cores alone, if each vCPU gains ``speedup``."""
         return speed_over(types, self.alone, speedup) / math.fsum(self.alone)
+
+
+def take_turns(
+    view: HostView, places: Places, instances: Mapping[Name, InstanceView], accounts: Accounts
+) -> Places:
+    """The places of each instance, given to those of its vCPUs whose turn it is.
+
+    Two vCPUs change places once the one on the faster core type recently had ``TURN_RATIO`` more of
+    it. An instance whose vCPUs would exceed the view's ``moves_max`` takes no turns.
+    """
+    position = view.topology.position
+    now = {v.key: position(v.pcpus) for v in view.vcpus if v.key in places}
+    left = math.inf if view.moves_max is None else view.moves_max
+    left -= sum(at != position(places[key]) for key, at in now.items())
+    turns, last = dict(places), len(view.topology.core_types) - 1
+    for instance in instances.values():
+        vcpus = [v for v in instance.vcpus if v.key in places]
+        if len(vcpus) < 2 or len({v.allowed for v in vcpus}) > 1:
+            continue
+        had = {
+            v.key: accounts[v.key].turn_ratio - TURN_RATIO * (now[v.key] or 0) / last for v in vcpus
+        }
+        best = sorted((places[k] for k in had), key=lambda p: position(p) or 0, reverse=True)
+        moved = dict(zip(sorted(had, key=had.__getitem__), best, strict=True))
+        moves = sum(now[k] != position(p) for k, p in moved.items())
+        moves -= sum(now[k] != position(places[k]) for k in moved)
+        if moves <= left:
+            turns |= moved
+            left -= moves
+    return turns
 
 
 def instances_of(

@@ -11,7 +11,9 @@ from amp_nova.sim.report import rounded
 from amp_nova.sim.reproduce import chen2014, kumar2009, kwon2011, saez2015, teabe2017
 from amp_nova.sim.reproduce.experiment import (
     FITTED,
+    IDENTITY,
     NOT_REPRODUCED,
+    OWN,
     REPRODUCED,
     SIGN_ONLY,
     Figure,
@@ -29,11 +31,12 @@ COLUMNS = (
     "Quantity",
     "Published",
     "Ours",
+    "Interval",
     "Difference",
     "Verdict",
     "Notes",
 )
-VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, FITTED.rstrip(": "))
+VERDICTS = (REPRODUCED, SIGN_ONLY, NOT_REPRODUCED, IDENTITY, FITTED, OWN)
 
 
 class Found(NamedTuple):
@@ -42,18 +45,6 @@ class Found(NamedTuple):
     paper: Paper
     figure: Figure
     row: Row
-
-    @property
-    def cause(self) -> str | None:
-        """Why it is not reproduced; ``None`` if it is."""
-        known = self.row.cause and self.row.verdict in (SIGN_ONLY, NOT_REPRODUCED)
-        return self.row.cause if known else None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed, and the cause."""
-        assumed = tuple(f"assumed: {text}" for text in self.row.assumptions)
-        return assumed if self.cause is None else (*assumed, f"cause: {self.cause}")
 
 
 class Reproduce(Report):
@@ -64,10 +55,11 @@ class Reproduce(Report):
   amp-nova reproduce kwon2011 --format json
   amp-nova reproduce kwon2011 --figure "table 3"
 
-All papers together take about two minutes. A row is reproduced if it is within what the paper
+All papers together take about four minutes. A row is reproduced if it is within what the paper
 prints, or off it by no more than a tenth of the published effect (single values: also by no more
-than half a percentage point, or 0.005). If the paper gives no number, the range is our reading of
-its words.
+than half a percentage point, or 0.005). Identities, fitted rows and own extensions agree as well,
+but are no results. If the paper gives no number, the range is our reading of its words. The
+interval covers all seeds, and plausible values of inputs that the paper does not print.
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -81,11 +73,11 @@ its words.
         figures = select(args.paper, args.figure)
         found = []
         for paper, figure in figures:
-            for row in figure.rows():
+            for row in figure.results():
                 found.append(Found(paper, figure, row))
                 progress(f"{paper.name}, {figure.name}: {len(found)} rows")
         progress("")
-        notes = list(dict.fromkeys(note for each in found for note in each.notes))
+        notes = list(dict.fromkeys(note for each in found for note in each.row.notes))
         papers = {paper.name: paper for paper, _ in figures}
         left_out = [f"  {name}: {text}" for name, p in papers.items() for text in p.left_out]
         return Answer(
@@ -125,17 +117,23 @@ def document(found: Found) -> dict[str, object]:
         "quantity": row.quantity,
         "published": row.published.text,
         "ours": row.ours,
+        "interval": interval(row),
         "unit": row.unit,
         "difference": row.difference,
         "verdict": row.verdict,
-        "assumptions": list(row.assumptions),
-        "cause": found.cause,
+        "notes": list(row.notes),
     }
+
+
+def interval(row: Row) -> str:
+    """The least and greatest value of all runs; empty if they are the same."""
+    ends = list(dict.fromkeys(f"{end:.3g}" for end in (row.least, row.greatest) if end is not None))
+    return " to ".join(ends) if len(ends) > 1 else ""
 
 
 def counted(found: Iterable[Found]) -> str:
     """How many rows have each kind of verdict."""
-    kinds = Counter(each.row.verdict.split(":")[0] for each in found)
+    kinds = Counter(each.row.verdict for each in found)
     return ", ".join(f"{kinds[kind]} {kind}" for kind in VERDICTS)
 
 
@@ -149,9 +147,10 @@ def _rows(found: Sequence[Found], notes: Sequence[str]) -> list[tuple[object, ..
             row.quantity,
             row.published.text,
             f"{row.ours:.4g} {row.unit}".rstrip(),
+            interval(row),
             float(f"{row.difference:.3g}"),
             row.verdict,
-            ", ".join(number[text] for text in each.notes),
+            ", ".join(number[text] for text in each.row.notes),
         )
         for each in found
         for paper, figure, row in (each,)

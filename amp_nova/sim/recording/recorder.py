@@ -125,7 +125,7 @@ class Recorder:
         else:
             self._changed |= seen.topology.pcpus != first.topology.pcpus
             passed_s = (seen.time_ns - before.time_ns) / 1e9
-        now = allocation.of_host({d.domain.resource: allocation.of_domain(d) for d in seen.domains})
+        now = allocation.of_host(seen.domains)
         positions = allocation.positions(seen.topology, now)
         self._profiles = profiles.advance(self._profiles, seen, positions)
         new = {d.domain.resource: d.domain for d in seen.domains}

@@ -1,8 +1,10 @@
 """Hosts, guests and runs of the papers' experiments."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from amp_nova.agent.loop import Settings
 from amp_nova.agent.state.policy_runner import PolicySettings
@@ -99,7 +101,8 @@ def percent(ratio: float) -> float:
 
 
 REPRODUCED, SIGN_ONLY, NOT_REPRODUCED = "reproduced", "sign only", "not reproduced"
-FITTED = "fitted: "
+IDENTITY, FITTED, OWN = "identity", "fitted", "own extension"
+SEEDS = range(5)
 TOLERATED = 0.1
 """Share of the published effect by which ours may be off."""
 
@@ -119,7 +122,7 @@ class Published:
     @property
     def side(self) -> int:
         """On which side of no effect all allowed values are: -1, 1, or 0 if on neither."""
-        return (self.low > self.neutral) - (self.high < self.neutral)
+        return (self.low >= self.neutral) - (self.high <= self.neutral)
 
 
 def exactly(value: float, unit: str = "", neutral: float = 0.0) -> Published:
@@ -142,12 +145,34 @@ def at_least(value: float, unit: str = "", neutral: float = 0.0, text: str = "")
     return Published(text or f"at least {value:g} {unit}".rstrip(), value, math.inf, neutral)
 
 
+class Kind(NamedTuple):
+    """Why a row is no result even if it agrees with the paper: its verdict, and the reason."""
+
+    verdict: str
+    reason: str
+
+
+def identity(reason: str) -> Kind:
+    """The row follows from the model or its own inputs, and could not come out otherwise."""
+    return Kind(IDENTITY, reason)
+
+
+def fitted(what: str) -> Kind:
+    """An input was chosen such that this row comes out."""
+    return Kind(FITTED, what)
+
+
+def own_extension(what: str) -> Kind:
+    """Ours, not what the paper ran."""
+    return Kind(OWN, what)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A quantity of a figure, published and ours.
 
     ``assumptions``: what the paper leaves open and we chose; ``cause``: why it is not reproduced,
-    as far as known; ``fitted``: the input that was chosen so that this row comes out.
+    as far as known; ``least`` and ``greatest``: our value over all seeds and varied inputs.
     """
 
     quantity: str
@@ -156,7 +181,9 @@ class Row:
     unit: str = ""
     assumptions: tuple[str, ...] = ()
     cause: str = ""
-    fitted: str = ""
+    kind: Kind | None = None
+    least: float | None = None
+    greatest: float | None = None
 
     @property
     def difference(self) -> float:
@@ -164,39 +191,84 @@ class Row:
         return self.ours - min(max(self.ours, self.published.low), self.published.high)
 
     @property
+    def _tolerance(self) -> float:
+        """Part of the published effect by which ours may be off."""
+        return TOLERATED * abs(self.ours - self.difference - self.published.neutral)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether our value is within what the paper allows, or hardly off."""
+        single = self.published.low == self.published.high
+        least = (0.5 if self.unit == "%" else 0.005) if single else 0.0
+        return abs(self.difference) <= max(self._tolerance, least)
+
+    @property
     def verdict(self) -> str:
-        """One of the four kinds."""
-        if self.fitted:
-            return FITTED + self.fitted
-        published = self.published
-        nearest = self.ours - self.difference
-        tolerance = TOLERATED * abs(nearest - published.neutral)
-        least = 0.0
-        if published.low == published.high:
-            least = 0.5 if self.unit == "%" else 0.005
-        if abs(self.difference) <= max(tolerance, least):
+        """One of the six verdicts.
+
+        An identity that does not hold is a difference, and so is a row that misses what was fitted.
+        """
+        if self.kind is not None and (self.agrees or self.kind.verdict == OWN):
+            return self.kind.verdict
+        if self.agrees:
             return REPRODUCED
-        if published.side * (self.ours - published.neutral) > tolerance:
-            return SIGN_ONLY
-        return NOT_REPRODUCED
+        published = self.published
+        towards = published.side * (self.ours - published.neutral) > self._tolerance
+        return SIGN_ONLY if towards else NOT_REPRODUCED
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, what kind of row it is, and the cause of a difference."""
+        found = [f"Assumed: {text}" for text in self.assumptions]
+        if self.kind is not None and self.verdict == self.kind.verdict:
+            found.append(f"{self.kind.verdict.capitalize()}: {self.kind.reason}")
+        if not self.agrees:
+            found.append(f"Cause: {self.cause}")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an experiment needs and its paper does not print."""
+
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure or table of a paper, and how to compute our values for it.
 
-    ``section`` is where the paper states the values.
+    ``section`` is where the paper states the values; ``varied``: other plausible ``inputs``;
+    ``random``: whether the runs depend on the seed.
     """
 
     name: str
     section: str
     title: str
-    rows: Callable[[], Iterator[Row]]
+    rows: Callable[[Any], Iterator[Row]]
+    inputs: Inputs = Inputs()
+    varied: Sequence[Inputs] = ()
+    random: bool = False
 
     @property
     def where(self) -> str:
         """Where to look it up in the paper."""
         return f"{self.name}, section {self.section}"
+
+    def once(self) -> list[Row]:
+        """Its rows with the first seed and without varying anything."""
+        return list(self.rows(self.inputs))
+
+    def results(self) -> list[Row]:
+        """Its rows: means over seeds, and the interval of all runs."""
+        seeds = SEEDS if self.random else SEEDS[:1]
+        runs = [replace(self.inputs, seed=seed) for seed in seeds]
+        found = []
+        for rows in zip(*(self.rows(run) for run in (*runs, *self.varied)), strict=True):
+            ours = [row.ours for row in rows]
+            mean = statistics.mean(ours[: len(runs)])
+            found.append(replace(rows[0], ours=mean, least=min(ours), greatest=max(ours)))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

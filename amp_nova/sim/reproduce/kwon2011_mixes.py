@@ -1,23 +1,33 @@
 """kwon2011, section 4: its programs and the twelve mixes of table 1, run by a policy.
 
-The paper prints no speedups of programs (figure 2 is an image). Those of gemsfdtd, soplex,
-libquantum, freqmine, swaptions and pmake are chosen so that one printed number each comes out; the
-others are ours. Guests with one vCPU have endless work. Those with several vCPUs run until their
-work ends, which is at the same time under amp-fair: section 4.2 says so of one mix, and that a
-guest that ends early leaves its fast cores to the others.
+The paper prints no speedups of programs (figure 2 is an image). Those of ``FITTED`` are chosen so
+that one printed number each comes out; the others are ours. Guests with one vCPU have endless work.
+Those with several vCPUs run until their work ends, which is at the same time under amp-fair:
+section 4.2 says so of one mix, and that a guest that ends early leaves its fast cores to the
+others. Credit runs in slots of 10 ms, as in Xen.
 """
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from amp_nova.sim.report import Result
-from amp_nova.sim.reproduce.experiment import Machine, guest, percent, run, scenario, speeds, steady
-from amp_nova.sim.scenarios.workload import Workload
+from amp_nova.sim.reproduce.experiment import (
+    Inputs,
+    Machine,
+    guest,
+    percent,
+    run,
+    run_slots,
+    scenario,
+    speeds,
+    steady,
+)
 
 CLOCKS = 1.9 / 0.8
-SECONDS = 300.0
+SECONDS, SLOTS_SECONDS = 80.0, 5.0
+"""How long guests run: under policies that decide every few seconds, and in slots of 10 ms."""
 BY_SCORE = ("amp-vm", "amp-vcpu", "amp-r-fair")
 """Policies that follow the paper as printed."""
 H, M, L = "H", "M", "L"
@@ -37,6 +47,7 @@ PROGRAMS: Mapping[str, tuple[str, float]] = {
     "apache": (L, 1.15),
 }
 """Class of table 1, and speedup."""
+FITTED = ("gemsfdtd", "soplex", "libquantum", "freqmine", "swaptions", "pmake", "x264")
 IPC: Mapping[str, Mapping[str, float]] = {
     "libquantum": {"slow": 0.33, "fast": 0.33},
     "swaptions": {"slow": 1.6, "fast": 1.6},
@@ -90,56 +101,88 @@ TABLE_3: Mapping[str, tuple[float, ...]] = {
 RATIOS = (0.2, 0.4, 0.6, 0.8)
 
 
-def speeds_of(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
-    """Speed of every guest; a guest with several vCPUs runs until its work ends."""
-    return speeds((on_and_on if mix in SINGLE else to_the_end)(mix, policy, fast, ratio))
+@dataclass(frozen=True)
+class Mixes(Inputs):
+    """The mixes, with the gain of some programs from a fast core multiplied by a factor."""
+
+    scaled: tuple[str, ...] = ()
+    factor: float = 1.0
+
+    def speedup(self, program: str) -> float:
+        """Speedup of a program; no more than the clock's."""
+        gain = PROGRAMS[program][1] - 1.0
+        return min(CLOCKS, 1.0 + gain * (self.factor if program in self.scaled else 1.0))
+
+    def to_the_end(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
+        """Every guest runs until its work ends, which is at the same time under amp-fair."""
+        return self._simulated(mix, policy, fast, ratio, ends=True)
+
+    def on_and_on(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
+        """Every guest has endless work."""
+        return self._simulated(mix, policy, fast, ratio, ends=False)
+
+    def _simulated(self, mix: str, policy: str, fast: int, ratio: float, *, ends: bool) -> Result:
+        programs = SINGLE[mix] if mix in SINGLE else MULTI[mix][1]
+        speedups = tuple(map(self.speedup, programs))
+        seed = self.seed if policy == "credit" else 0  # nothing else is random
+        return _simulate(mix, policy, (fast, ratio), speedups, ends, seed)
+
+    def speeds_of(
+        self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0
+    ) -> dict[str, float]:
+        """Speed of every guest; a guest with several vCPUs runs until its work ends."""
+        simulated = self.on_and_on if mix in SINGLE else self.to_the_end
+        return speeds(simulated(mix, policy, fast, ratio))
+
+    def gains(self, mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
+        """Change of every guest's speed against amp-fair on four fast cores, in percent."""
+        fair, found = self.speeds_of(mix, "amp-fair"), self.speeds_of(mix, policy, fast, ratio)
+        return {name: percent(found[name] / fair[name]) for name in fair}
+
+    def greatest_loss(self, mix: str, policy: str, ratio: float = 0.0) -> float:
+        """Greatest slowdown against amp-fair, in percent."""
+        return max(0.0, -min(self.gains(mix, policy, ratio=ratio).values()))
+
+
+OTHERS = tuple(program for program in PROGRAMS if program not in FITTED)
+VARIED = tuple(
+    Mixes(scaled=programs, factor=factor)
+    for programs in (FITTED[:-1], FITTED[-1:], OTHERS)
+    for factor in (0.75, 1.25)
+)
+"""Each program gains a quarter less or more: those whose speedups are fitted, x264, the others."""
 
 
 @cache
-def to_the_end(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
-    """Every guest runs until its work ends, which is at the same time for all under amp-fair."""
-    fair = speeds(on_and_on(mix, "amp-fair"))
-    work = {name: speed * SECONDS for name, speed in fair.items()}
-    return _simulate(mix, policy, (fast, ratio), work)
-
-
-@cache
-def on_and_on(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> Result:
-    """Every guest has endless work."""
-    return _simulate(mix, policy, (fast, ratio), {})
-
-
-def _simulate(mix: str, policy: str, at: tuple[int, float], work: Mapping[str, float]) -> Result:
-    """``at``: fast cores and R; ``work`` by guest, endless for those that are not in it."""
+def _simulate(
+    mix: str,
+    policy: str,
+    at: tuple[int, float],
+    speedups: tuple[float, ...],
+    ends: bool,
+    seed: int,
+) -> Result:
+    """``at``: fast cores and R; ``speedups``: of the programs of the mix, in order."""
     fast, ratio = at
     vcpus, guests = MULTI[mix] if mix in MULTI else (1, SINGLE[mix])
+    slots = policy == "credit"
+    seconds, work = SLOTS_SECONDS if slots else SECONDS, {}
+    if ends:
+        fair = _simulate(mix, "amp-fair", (4, 0.0), speedups, False, 0)
+        work = {name: speed * seconds for name, speed in speeds(fair).items()}
     made = [
-        guest(name, _workload(program, work.get(name)), vcpus)
-        for program, count in guests.items()
+        guest(name, replace(steady(speedup, work.get(name)), ipc=IPC.get(program, {})), vcpus)
+        for (program, count), speedup in zip(guests.items(), speedups, strict=True)
         for name in (f"{program}-{i}" for i in range(count))
     ]
     params: dict[str, object] = {"printed": "2.1"} if policy in BY_SCORE else {}
     if policy == "amp-r-fair":
         params["fair_ratio"] = ratio
     machine = Machine(fast, 12 - fast, CLOCKS, caches=2)
-    return run(scenario(machine, made, SECONDS * (2 if work else 1)), policy, **params)
-
-
-def _workload(program: str, work_ref_s: float | None) -> Workload:
-    return replace(steady(PROGRAMS[program][1], work_ref_s), ipc=IPC.get(program, {}))
-
-
-def gains(mix: str, policy: str, fast: int = 4, ratio: float = 0.0) -> dict[str, float]:
-    """Change of every guest's speed against amp-fair on four fast cores, in percent."""
-    fair, found = speeds_of(mix, "amp-fair"), speeds_of(mix, policy, fast, ratio)
-    return {name: percent(found[name] / fair[name]) for name in fair}
+    lasts = replace(scenario(machine, made, seconds * (2 if ends else 1)), seed=seed)
+    return (run_slots if slots else run)(lasts, policy, **params)
 
 
 def mean(gains: Mapping[str, float], of: str = H + M + L) -> float:
     """Mean over guests whose program is of these classes."""
     return statistics.mean(g for n, g in gains.items() if PROGRAMS[n.rpartition("-")[0]][0] in of)
-
-
-def greatest_loss(mix: str, policy: str, ratio: float = 0.0) -> float:
-    """Greatest slowdown against amp-fair, in percent."""
-    return max(0.0, -min(gains(mix, policy, ratio=ratio).values()))

@@ -6,7 +6,8 @@ to three slots; vCPUs with credits precede those without, and a vCPU that just w
 precedes both. A core whose queue has no vCPU with credits takes one from another core's queue. Core
 speed plays no part.
 
-AASH. Like Credit, but the slots of fast cores are handed out by weight as well. A fast core runs
+AASH. Like Credit, but the slots of fast cores are handed out by weight as well, or, as printed, in
+equal parts to all vCPUs. A fast core runs
 the vCPU with the most of them left, wherever that is; the displaced vCPU takes its place.
 
 Source. chen2014 section 4 and kwon2011 section 3.1, which describe both; modelled on Xen's
@@ -111,8 +112,10 @@ class CreditSlots:
 class AashSlots(CreditSlots):
     """Credit, with the slots of fast cores handed out by weight, vCPU by vCPU."""
 
-    def __init__(self, board: Board, seed: int) -> None:
+    def __init__(self, board: Board, seed: int, *, by_vcpu: bool = False) -> None:
+        """``by_vcpu``: the slots of fast cores are handed out evenly to all vCPUs."""
         super().__init__(board, seed)
+        self._by_vcpu = by_vcpu
         self._fast: dict[VcpuKey, float] = {}
 
     def debit(self, vcpu: SimVcpu, pcpu: int) -> None:
@@ -124,7 +127,8 @@ class AashSlots(CreditSlots):
     def allocate(self, slots: int) -> None:
         """Hand out fast cores' slots by weight too."""
         super().allocate(slots)
-        _hand_out(self._board, self._fast, slots, slots * len(self._board.fast))
+        total = slots * len(self._board.fast)
+        _hand_out(self._board, self._fast, slots, total, by_vcpu=self._by_vcpu)
 
     def select(self) -> None:
         """Each fast core takes the vCPU that is owed most; Credit fills the other cores."""
@@ -159,13 +163,23 @@ class AashSlots(CreditSlots):
             board.wait(current, source if source in board.allowed(current) else pcpu)
 
 
-def _hand_out(board: Board, credit: dict[VcpuKey, float], slots: int, total: float) -> None:
+def _hand_out(
+    board: Board,
+    credit: dict[VcpuKey, float],
+    slots: int,
+    total: float,
+    *,
+    by_vcpu: bool = False,
+) -> None:
     """One cycle's credits by weight; what an instance cannot use goes to the others."""
     active: dict[str, list[SimVcpu]] = {}
     for vcpu in board:
         active.setdefault(vcpu.key[0], []).append(vcpu)
     lacks = [float(slots * len(vcpus)) for vcpus in active.values()]
-    weights = [vcpus[0].guest.guest.booking.weight for vcpus in active.values()]
+    weights = [
+        float(len(vcpus)) if by_vcpu else vcpus[0].guest.guest.booking.weight
+        for vcpus in active.values()
+    ]
     for vcpus, part in zip(active.values(), water_fill(total, lacks, weights), strict=True):
         for vcpu in vcpus:
             had = credit.get(vcpu.key, 0.0)

@@ -13,7 +13,7 @@ slots are lost. Context switches and moves cost nothing.
 from collections.abc import Mapping
 
 from amp_nova.exceptions import ConfigInvalid
-from amp_nova.policies.aash import AashPolicy
+from amp_nova.policies.aash import BY_VCPU, AashPolicy
 from amp_nova.policies.api import Policy
 from amp_nova.policies.credit import CreditPolicy
 from amp_nova.policies.integrated import IntegratedPolicy
@@ -95,7 +95,7 @@ def scheduler(policy: Policy, scenario: Scenario, board: Board) -> SlotScheduler
     if isinstance(policy, IntegratedPolicy):
         return IntegratedSlots(board, scenario.guests, policy)
     if isinstance(policy, AashPolicy):
-        return AashSlots(board, scenario.seed)
+        return AashSlots(board, scenario.seed, by_vcpu=BY_VCPU in policy.printed)
     if isinstance(policy, CreditPolicy):
         return CreditSlots(board, scenario.seed)
     raise ConfigInvalid(

@@ -8,7 +8,7 @@ import time
 from amp_nova import conf as options
 from amp_nova.agent import service, wiring
 from amp_nova.agent.guarding import Guarding
-from amp_nova.agent.operator.pause import Pauses
+from amp_nova.guard.pauses import Pauses
 from tests.fakehost import Node
 
 NAME = "instance-00000001"

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from amp_nova.agent.guarding import Guarding
-from amp_nova.agent.operator import locks
-from amp_nova.guard import lease
+from amp_nova.guard import lease, locks
 from amp_nova.model.allocation import LEASE, LOCKED, Failure, Outcome
 
 

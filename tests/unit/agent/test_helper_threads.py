@@ -7,13 +7,7 @@ import pytest
 
 from amp_nova.agent import helper_threads
 from amp_nova.agent.helper_threads import Heartbeat, HelperThread, supervise
-
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+from tests.programs import until
 
 
 @pytest.fixture

@@ -49,19 +49,6 @@ def host():
 
 
 class TestSteadyState:
-    def test_acts_once_and_then_not_again(self, host):
-        """The first cycle sets quota and affinity; all later ones find nothing to do."""
-        host.add("big", {"pref_core": "1.5"})
-        agent = loop(host)
-
-        first = cycles(agent, host)
-        assert len(first.changes.vcpus) == 2
-        assert state(host) == {("vm", 0): ([0, 1], 0.5), ("big", 0): ([2], 0.75)}
-
-        for _ in range(5):
-            assert len(cycles(agent, host).changes.vcpus) == 0
-        assert len(host.applied) == 2
-
     def test_delivers_what_was_booked(self, host):
         """A spinning guest gets its booking, and the report says so."""
         report = cycles(loop(host), host, 122)
@@ -71,19 +58,6 @@ class TestSteadyState:
         assert account.last.refcores == approx(0.5)
         assert sum(account.shortfall_ref_s) == approx(0.0)
         assert report.domains[0].ratios.counts[6] == 2
-
-    def test_a_restart_adopts_what_is_there(self, host):
-        """A new agent over a host that is already set changes nothing."""
-        host.add("soft", {"pref_core": "1", "limit": "soft"})
-        host.add("fast", {"pref_core": "2"}, vcpus=1)
-        cycles(loop(host), host, 2)
-        before = state(host)
-        host.applied.clear()
-
-        for one_more in (loop(host), loop(host)):
-            assert len(cycles(one_more, host, 2).changes.vcpus) == 0
-        assert host.applied == []
-        assert state(host) == before
 
     def test_the_report_is_complete(self, host):
         """Totals, stages and what every vCPU has."""
@@ -459,18 +433,6 @@ class TestChangingHosts:
         report = cycles(agent, host)
         assert vcpu(report, "a").entitlement.note is None
         assert host.domains["a"].cpu_weight == 500
-
-    def test_an_overbooked_host_is_steady(self):
-        """More than fits: everybody is held at something, and nobody is moved to and fro."""
-        host = FakeHost()
-        for number in range(7):
-            host.add(f"vm{number}", {"pref_core": "0.9"})
-        agent = loop(host)
-
-        first = cycles(agent, host, 2)
-
-        assert sum(v.entitlement.note is not None for d in first.domains for v in d.vcpus) == 3
-        assert sum(len(cycles(agent, host).changes.vcpus) for _ in range(4)) == 0
 
 
 class TestPolicies:

@@ -11,10 +11,10 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import service
 from amp_nova.agent.operator import control_socket, locks, status
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError, HypervisorUnavailable
 from amp_nova.guard import lease
+from amp_nova.guard.pauses import Pauses
 from tests.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, Setup, run_until
 

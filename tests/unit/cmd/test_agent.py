@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from amp_nova.agent.operator.locks import locked
 from amp_nova.cmd.agent import main
 from amp_nova.guard import lease
+from amp_nova.guard.locks import locked
 from tests import machines, trees
 
 NAME = "instance-00000001"

@@ -107,12 +107,3 @@ def test_the_guard_has_a_version_and_a_next_step(capsys, tmp_path):
     assert re.fullmatch(r"amp-nova-guard \d\S+\n", capsys.readouterr().out)
     assert guard.main(["--state-path", str(tmp_path / "file/state")]) == 2
     assert "name the folder of [agent] state_path" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_a_version(command, amp):
-    """``amp-nova COMMAND --version`` too."""
-    status, out, err = amp(*command.split(), "--version")
-
-    assert (status, err) == (0, "")
-    assert re.fullmatch(r"amp-nova \d\S+\n", out)

@@ -11,9 +11,9 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 from amp_nova import conf as options
 from amp_nova.agent import wiring
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel
+from amp_nova.guard.pauses import Pauses
 from amp_nova.model.allocation import Change, Changes, Failure, Step
 from tests.fakehost import resource
 from tests.tables import cells

@@ -132,17 +132,6 @@ def test_a_host_without_instances(run, serve, form, said):
     assert run("status", "--format", form) == (0, f"{said}\n", "")
 
 
-@pytest.mark.parametrize("command", [["status"], ["explain", "x"]])
-def test_no_agent_is_the_answer_no(run, tmp_path, command):
-    """Exit status 1, and a message with the directory and the remedy."""
-    said = (
-        f"amp-nova: no agent responds in {tmp_path}: start amp-nova-agent, or name the directory"
-        " it uses in [agent] state_path\n"
-    )
-
-    assert run(*command) == (1, "", said)
-
-
 def test_agents_refusal_is_the_answer_no(run, serve):
     """Exit status 1, as if the agent has just started or does not know the instance."""
     serve(error="no instance 'x' on this host")

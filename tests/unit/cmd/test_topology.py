@@ -175,21 +175,6 @@ def test_a_wrong_configuration_is_bad_input(run, hybrid, tmp_path, line, named):
     assert named in err
 
 
-def test_host_services_are_recommended_slow_cores(run, hybrid, tmp_path):
-    """As commands for systemd, with online slow cores; the answer is no if all are alike."""
-    status, out, _ = run("--root", hybrid, "--host-services")
-    assert status == 0
-    assert "systemctl set-property system.slice AllowedCPUs=12-18" in out
-
-    status, out, _ = run("--root", hybrid, "--host-services", "--format", "json")
-    assert json.loads(out) == {"pcpus": list(range(12, 19)), "cpuset": "12-18"}
-
-    server = trees.write(tmp_path / "server", machines.server())
-    status, out, err = run("--root", server, "--host-services")
-    assert (status, out) == (1, "")
-    assert "all usable cores are of one type" in err
-
-
 def test_guests_that_contradict_the_calibration_are_a_warning(amp, tmp_path):
     """What the agent measures; within a tenth of the coefficient there is nothing to say."""
     path = config(tmp_path, "core_type = slow 0", "core_type = fast 1 2.0")

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_nova.agent.loop import Loop
-from amp_nova.control.changes import AS_FOUND, LEFT_ALONE, change, changes, safe_state
+from amp_nova.control.changes import AS_FOUND, LEFT_ALONE, changes, safe_state
 from amp_nova.control.context import Home, Share
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.flavor.extra_specs import VcpuBooking
-from amp_nova.model.allocation import Allocation, Failure, Outcome, Step, in_force
+from amp_nova.model.allocation import Failure, Outcome, in_force
 from amp_nova.model.topology import CoreType, PCpu, Topology
 from tests.hosts import FakeHost, allocations, limit
 
@@ -21,33 +21,6 @@ COUNTED = Topology(
     "slow",
     "test",
 )
-
-
-@pytest.mark.parametrize(
-    ("now", "wanted", "steps"),
-    [
-        ((SLOW, limit(0.5)), (SLOW, Quota(limit(0.5))), ()),  # a write would refill the bandwidth
-        ((SLOW, limit(0.5)), (SLOW, None), ()),
-        ((SLOW, limit(0.5)), (FAST, None), (Step(pcpus=FAST),)),
-        ((SLOW, limit(0.5)), (None, Quota(limit(0.5))), ()),
-        (
-            (SLOW, limit(0.8)),
-            (FAST, Quota(limit(0.4))),
-            (Step(bandwidth=limit(0.4)), Step(pcpus=FAST)),
-        ),
-        (
-            (FAST, limit(0.4)),
-            (SLOW, Quota(limit(0.8))),
-            (Step(pcpus=SLOW), Step(bandwidth=limit(0.8))),
-        ),
-        ((SLOW, limit(0.5, 20_000)), (SLOW, Quota(limit(0.5))), (Step(bandwidth=limit(0.5)),)),
-    ],
-)
-def test_only_what_differs_is_written_in_an_order_that_never_gives_too_much(now, wanted, steps):
-    """The properties show the order from any state to any other."""
-    made = change(Allocation(*now), Entitlement(KEY, VcpuBooking(0), SLOW | FAST, *wanted))
-
-    assert (made.steps if made else ()) == steps
 
 
 def test_the_cpu_weight_is_set_once_for_an_instance():

@@ -8,8 +8,6 @@ from msgspec import structs
 from amp_nova.control import foreign_changes
 from amp_nova.control.entitlement import Entitlement, Quota
 from amp_nova.control.foreign_changes import (
-    EXCLUDED_S,
-    Backoff,
     ForeignChanges,
     differences,
 )
@@ -149,11 +147,6 @@ def test_the_controllers_own_limit_is_no_difference():
 
     assert differences(wanted, now, limit(0.7)) == ()
     assert differences(wanted, now, limit(0.6)) == ("quota",)
-
-
-def test_no_repairs_at_all():
-    """An operator may want none: the instance is excluded at once."""
-    assert Backoff().repaired(7.0, 0).excluded_until_s == 7.0 + EXCLUDED_S
 
 
 def test_after_the_guard_acted_nothing_is_a_foreign_change(host, watch):

@@ -4,7 +4,6 @@ import pytest
 from msgspec import structs
 
 from amp_nova.control.ips_controller import (
-    CARRY_S,
     CONTROLLERS,
     OVERDRAFT_S,
     TICKS,
@@ -76,14 +75,6 @@ class TestPrinted:
 class TestDefault:
     """What the default does, and what it never does."""
 
-    @pytest.mark.parametrize("booked", [0.02, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.98])
-    def test_it_delivers_what_is_booked(self, booked):
-        """Within 1 % over 3 s that include the beginning, when it knows nothing."""
-        terms = IpsTerms(booked * R)
-        _, done = looks(IpsState(first_share(terms.ips, None)), terms, 3.0)
-
-        assert sum(done) == pytest.approx(3.0 * terms.ips, rel=0.01)
-
     def test_a_limit_that_is_right_is_left_alone(self):
         """Not one more write in a minute."""
         state, terms = begun()
@@ -101,17 +92,6 @@ class TestDefault:
         assert max(abs(sum(soon[:n]) / terms.ips - n * TICK_S) for n in range(24)) <= 0.0126
         assert sum(soon) == pytest.approx(0.3 * terms.ips, rel=0.02)
 
-    def test_too_much_booked_winds_nothing_up(self):
-        """After a minute on a core that is too slow it gets its booking, and nothing on top."""
-        state, terms = begun(0.8)
-        state, slow = looks(state, terms, 60.0, rate=R / 2)
-        assert sum(slow[-round(1 / TICK_S) :]) == pytest.approx(R / 2)
-
-        _, fast = looks(state, terms, 1.0)
-
-        assert sum(fast) <= 1.03 * terms.ips
-        assert state.balance <= CARRY_S * terms.ips
-
     def test_what_others_took_is_made_up_for_a_little_at_most(self):
         """A minute with a third of the booking does not lead to more than 3 % too much."""
         state, terms = begun(0.6)
@@ -120,16 +100,6 @@ class TestDefault:
         _, done = looks(state, terms, 1.0)
 
         assert sum(done) <= 1.03 * terms.ips
-
-    def test_time_not_wanted_is_no_credit(self):
-        """Neither idle nor suspended: afterwards it gets its booking."""
-        state, terms = begun()
-        state, idle = looks(state, terms, 30.0, wants=0.0)
-        assert sum(idle) == 0.0
-
-        _, done = looks(state, terms, 1.0)
-
-        assert sum(done) == pytest.approx(terms.ips, rel=0.01)
 
     @pytest.mark.parametrize("burst_s", [0.5, 3.0, 10.0])
     def test_a_burst_spends_what_was_banked_and_no_more(self, burst_s):

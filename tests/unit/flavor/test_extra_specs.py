@@ -296,10 +296,6 @@ class TestPlacement:
     def amount(self, **specs):
         return self.claim(**specs)["resources_AMP:CUSTOM_AMP_MREFCORE"]
 
-    def test_the_whole_instance_in_thousandths(self):
-        """Two vCPUs of 2.0 reference cores claim 4000, in one group."""
-        assert self.claim(vcpus=2, pref_core="2.0") == {"resources_AMP:CUSTOM_AMP_MREFCORE": "4000"}
-
     @pytest.mark.parametrize(
         ("vcpus", "text", "amount"),
         [

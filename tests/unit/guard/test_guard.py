@@ -16,10 +16,10 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import amp_nova
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.agent.operator.release import WHY
 from amp_nova.guard import kernel, lease, record
 from amp_nova.guard.__main__ import Watch
+from amp_nova.guard.pauses import Pauses
 from amp_nova.guard.restore import original, restore
 from amp_nova.host.records import Records
 from amp_nova.host.writer import Conditions, Writer
@@ -121,16 +121,6 @@ def test_when_it_expires_limits_and_weights_stay(host):
     assert (host.place(), limit_ms(host)) == (SLOW, pytest.approx(0.5))
     assert host.weights() == SET
     assert lease.expirations(host.state) == 1
-
-
-def test_an_instance_in_the_idle_class_of_an_older_agent_leaves_it(host):
-    """It may get no CPU time at all there. The kernel refuses its weight until it has left."""
-    idle = host.node.host.enter_idle_class(OTHER)
-
-    host.guard()
-
-    assert idle.read_text() == "0\n"
-    assert host.weights() == SET
 
 
 def test_a_record_of_version_1_is_guarded_without_a_weight(host):

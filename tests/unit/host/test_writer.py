@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator.locks import locked
+from amp_nova.guard.locks import locked
 from amp_nova.host.libvirt.domain_xml import parse
 from amp_nova.host.writer import CgroupBackend
 from amp_nova.model.allocation import Change, Changes, Failure, Outcome
@@ -57,19 +57,6 @@ def test_weight_is_set_before_the_limits(node):
     assert node.see("web").cpu_weight == 1000
     assert node.host.limit("web") == "5000 20000"
     assert node.kernel.written[0][0] == node.host.weight("web").name
-
-
-@pytest.mark.parametrize("weight", [5, 100, 1000])
-def test_an_instance_that_an_older_agent_left_in_the_idle_class_leaves_it(node, weight):
-    """The kernel refuses to write the weight of a group that is in it."""
-    node.start("web")
-    idle = node.host.enter_idle_class("web")
-    assert node.see("web").cpu_weight == 0
-
-    assert apply(node, web=weight) == Outcome()
-
-    assert idle.read_text() == "0\n"
-    assert node.see("web").cpu_weight == weight
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +11,7 @@ from amp_nova.nova_plugins.decisions import Decisions
 from amp_nova.nova_plugins.host_states import HostStates
 from amp_nova.wire.encoding import encode
 from tests.host_reports import host_report, request
+from tests.programs import until
 
 oslo_config = pytest.importorskip("oslo_config.cfg")
 
@@ -48,14 +48,6 @@ class FakeBus:
             each.stop()
 
 
-def until(condition):
-    """Wait until all messages that matter have been delivered."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def bus(monkeypatch):
     """Three workers on a bus, as (decisions, states)."""
@@ -84,7 +76,7 @@ def test_concurrent_workers_never_reserve_more_than_can_be_packed(bus, booked):
     most = 2 * int(1 / booked + 1e-9) + int(2 / booked + 1e-9)
     assert len(placed) == most
     for _, states in bus:
-        until(lambda s=states: s.entry("host1").requests == placed)
+        until(lambda s=states: s.entry("host1").requests == placed, 30, "all messages")
 
 
 def test_the_end_of_a_reservation_is_told(bus):

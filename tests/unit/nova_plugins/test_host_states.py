@@ -75,16 +75,6 @@ def test_the_newest_report_counts(states):
     assert states.entry("host2") is None
 
 
-def test_an_agent_that_restarted_numbers_its_reports_from_one(states, clock):
-    """A run not seen before is newer, whatever its clock says; reports of an ended run are old."""
-    receive(states, sequence=40, uptime_s=9000.0)
-    clock.now_s += 5
-
-    assert receive(states, boot_id="next", sequence=1, time_s=NOW_S - 86400, uptime_s=9005.0)
-    assert not receive(states, sequence=41, time_s=NOW_S + 86400, uptime_s=9004.0)
-    assert states.entry("host1").report.origin.boot_id == "next"
-
-
 @pytest.mark.parametrize(
     ("report", "kind"),
     [
@@ -122,16 +112,6 @@ def test_a_wrong_clock_does_not_lock_a_host_out(states, clock, ahead_s):
         assert states.entry("host1").usable(states.oldest_s())
 
 
-def test_a_report_that_waited_in_a_queue_is_old(states, clock):
-    """By the host's uptime: what a partition held back must not count as news."""
-    assert receive(states, sequence=1, uptime_s=1000.0)
-    clock.now_s += 300
-    assert not receive(states, sequence=2, uptime_s=1060.0)
-    assert receive(states, sequence=9, uptime_s=1300.0)
-
-    assert states.rejected.by_host == {("host1", "old"): 1}
-
-
 def test_a_late_report_of_an_earlier_run_does_not_end_the_current_one(states, clock):
     """The scheduler had not seen that run, but the host had not been up for as long."""
     assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
@@ -140,25 +120,6 @@ def test_a_late_report_of_an_earlier_run_does_not_end_the_current_one(states, cl
     assert receive(states, boot_id="live", sequence=2, uptime_s=9010.0)
 
     assert states.entry("host1").report.origin.boot_id == "live"
-
-
-def test_a_run_that_was_ended_by_mistake_counts_again(states, clock):
-    """Its next report is later than the one that ended it, and nobody restarted anything."""
-    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
-    clock.now_s += 10
-    assert receive(states, boot_id="forged", sequence=1, uptime_s=9009.0)
-    clock.now_s += 10
-    assert receive(states, boot_id="live", sequence=2, uptime_s=9020.0)
-    assert not receive(states, boot_id="live", sequence=2, uptime_s=9020.0)
-
-
-def test_a_rebooted_host_counts_at_once_and_its_reports_from_before_do_not(states, clock):
-    """Its uptime is less than before, and no more than the time since its last report."""
-    assert receive(states, boot_id="before", sequence=5, uptime_s=9000.0)
-    clock.now_s += 60
-    assert receive(states, boot_id="after", sequence=1, uptime_s=40.0)
-    assert not receive(states, boot_id="before", sequence=6, uptime_s=9001.0)
-    assert states.entry("host1").report.origin.boot_id == "after"
 
 
 def test_a_host_that_rebooted_while_its_last_report_was_under_way_counts(states, clock):
@@ -195,23 +156,6 @@ def test_a_score_that_is_no_number_is_refused(states, monkeypatch):
     assert states.entry("host1") is None
 
 
-def test_refusals_are_counted_by_host_and_logged_with_the_reason(states, caplog):
-    """A host that Nova does not have is named."""
-    receive(states, node="stranger")
-    receive(states, sequence=2)
-    receive(states, sequence=1)
-    states.accept("{}")
-
-    assert states.rejected.by_host == {
-        ("stranger", "unknown_host"): 1,
-        ("host1", "old"): 1,
-        ("an unknown sender", "malformed"): 1,
-    }
-    assert "(unknown_host): Nova has no host stranger; 1 of this kind from stranger so far" in (
-        caplog.text
-    )
-
-
 def test_what_is_remembered_is_bounded(states, monkeypatch):
     """Requests, cached results and refusing hosts, however many there are."""
     monkeypatch.setattr(host_states, "REQUESTS_MAX", 10)
@@ -238,29 +182,6 @@ def test_instances_that_left_the_reports_are_bounded(states, monkeypatch):
         receive(states, instance(f"instance-{i}", (0.01, 0)), sequence=i + 1)
 
     assert set(states.entry("host1").pending) == {f"instance-{i}" for i in range(89, 99)}
-
-
-def test_a_host_is_not_locked_out_for_longer_than_two_ages(states, clock):
-    """Whatever somebody sent in its name, even with the run's own id."""
-    assert receive(states, sequence=1, uptime_s=9000.0)
-    clock.now_s += 1
-    assert receive(states, sequence=1 << 52, uptime_s=1e9)
-
-    for sequence in range(2, 9):
-        clock.now_s += 60
-        received = receive(states, sequence=sequence, uptime_s=9001.0 + 60 * (sequence - 1))
-        assert received == (sequence == 8)
-
-
-@pytest.mark.parametrize("uptime_s", [0.0, 50.0, 9000.5, 9070.0, 1e9])
-def test_a_forged_run_counts_until_the_next_report_of_the_host(states, clock, uptime_s):
-    """Whether it pretends a reboot, or to have been up for longer."""
-    assert receive(states, boot_id="live", sequence=1, uptime_s=9000.0)
-    clock.now_s += 1
-    receive(states, boot_id="forged", sequence=1 << 52, uptime_s=uptime_s)
-    clock.now_s += 1
-
-    assert receive(states, boot_id="live", sequence=2, uptime_s=9002.0)
 
 
 @pytest.mark.parametrize("votes", [[0.2], [0.2, 0.4], [0.2, 0.4, 0.9], [0.2, 0.3, 0.4, 0.9]])
@@ -363,25 +284,6 @@ class TestDecisions:
         states.follow(nova, clock())
         assert self.fits(states, request(pref_core=2)) is not counts
 
-    def test_a_forced_host_counts_once_nova_has_the_instance_there(self, states, clock):
-        """The filter is not asked about az:host."""
-        receive(states)
-        forced = NovaInstance("host1", busy=True, request=request(pref_core=2))
-        states.follow({"a": forced}, clock())
-        assert not self.fits(states, request(pref_core=2))
-
-        receive(states, instance("a", (2.0, 2)), sequence=2)
-        states.follow({"a": forced}, clock())
-        assert states.entry("host1").requests == {}
-
-    def test_the_same_capacity_is_not_reserved_twice(self, states):
-        """Two requests passed the filter at the same time: the second to claim is refused."""
-        receive(states)
-
-        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
-        assert not states.reserve("host1", "b", request(pref_core=2), "tentative")
-        assert states.reserve("host1", "a", request(pref_core=2), "tentative")
-
     def test_a_failed_claim_frees_its_capacity(self, states, clock):
         """At once when the instance tries another host, otherwise when Nova says that it failed."""
         receive(states)
@@ -455,20 +357,6 @@ class TestDecisions:
         receive(states, instance("a", (2.0, 2)), sequence=3)
 
         assert states.entry("host1").requests == {}
-
-    def test_a_smaller_size_on_the_same_host_keeps_the_old_one_until_it_is_confirmed(
-        self, states, clock
-    ):
-        """It may be reverted, without asking the filter."""
-        receive(states, instance("a", (2.0, 2)))
-        decide(states, "host1", "a", request(pref_core=0.5))
-        receive(states, instance("a", (0.5, 2)), sequence=2)
-        clock.now_s += 1
-        states.follow({"a": NovaInstance("host1", busy=True)}, clock())
-        assert not self.fits(states, request(pref_core=2))
-
-        states.follow({"a": NovaInstance("host1", busy=False)}, clock())
-        assert self.fits(states, request(pref_core=1.5))
 
     def test_a_resize_on_the_same_host_counts_the_new_size_until_it_is_reported(self, states):
         """The old size is reported until the guest restarts."""

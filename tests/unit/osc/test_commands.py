@@ -48,16 +48,6 @@ def test_host_list_shows_capacity_claims_and_what_is_measured(cloud):
     assert (slow["Delivered By Host"], fast["Delivered By Host"]) == (0.499, None)
 
 
-@pytest.mark.parametrize("form", ["json", "yaml", "csv", "table", "value"])
-def test_every_formatter_and_column_selection_works(cloud, form):
-    """What cliff offers: scripts read one column."""
-    status, text = cloud.run(ListHost, *URL, "-f", form, "-c", "Host", "-c", "Free")
-
-    assert status == 0
-    assert "2.1" in text
-    assert "Claimed" not in text
-
-
 def test_host_show_names_the_bookings_on_the_host(cloud, monkeypatch):
     """What an operator looks at before he empties a host."""
     monkeypatch.setattr("time.time", lambda: 1000.0)

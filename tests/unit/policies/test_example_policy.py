@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import amp_nova
+from tests.programs import run
 
 ROOT = Path(amp_nova.__file__).parent.parent
 EXAMPLE = ROOT / "doc/source/contributor/example_policy"
@@ -30,20 +30,6 @@ policy: longest-wait
 """
 
 
-def run(*arguments, cwd=ROOT, **environment):
-    """Standard output of a Python process, which must succeed."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the installed package, module and metadata.
@@ -54,7 +40,7 @@ def installed(tmp_path_factory):
     shutil.copytree(EXAMPLE, source, dirs_exist_ok=True)
     into = ("--install-dir", target)
     program = "from setuptools import setup; setup()"
-    run("-c", program, "install_lib", *into, "install_egg_info", *into, cwd=source)
+    run(sys.executable, "-c", program, "install_lib", *into, "install_egg_info", *into, cwd=source)
     return target
 
 
@@ -64,7 +50,8 @@ def test_the_example_policy_is_found_and_shares_the_fast_cores_evenly(installed,
     scenario.write_text(SCENARIO)
 
     output = run(
-        *("-m", "amp_nova.cmd.cli", "simulate", scenario, "--format", "json"),
+        *(sys.executable, "-m", "amp_nova.cmd.cli", "simulate", scenario, "--format", "json"),
+        cwd=ROOT,
         PYTHONPATH=os.pathsep.join(map(str, (installed, ROOT))),
     )
 

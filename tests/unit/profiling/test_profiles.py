@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.control.context import Terms
 from amp_nova.hardware.calibration import Reference, summarise
@@ -13,21 +12,34 @@ from amp_nova.host.calibration.kernels import INTEGER, MEMORY
 from amp_nova.model.allocation import Change, Changes, Step
 from amp_nova.policies.hsp import HspPolicy
 from amp_nova.profiling.profiles import ProfileSettings
-from amp_nova.profiling.speedup import MissCost
 from amp_nova.sim.counters import Counting, Hardware
 from amp_nova.sim.host import SimHost
 from tests.calibrations import sample
 from tests.unit.sim.builders import guest, topology
 
 FAST, SLOW = frozenset({0, 1}), frozenset({2, 3})
-KNOWN = MissCost(100.0, 0.02)
-ADAPTIVE = Settings(coefficients=Choice(adaptive=True), profiles=ProfileSettings(KNOWN))
+ADAPTIVE = Settings(adaptive=True)
+
+
+def calibrated(coefficient, fast=2, slow=2):
+    """A host that was calibrated, with a memory kernel that gains a tenth of what it could."""
+    made = topology(fast, slow, coefficient)
+    gain = 1.0 + 0.1 * (coefficient - 1.0)
+    rates = Hardware(made).rates((1.0, gain), {})
+    samples = []
+    for core_type, of in zip(made.core_types, rates, strict=True):
+        counted = {"clock_hz": of.cycles, "misses_per_cpu_s": of.cache_misses}
+        samples.append(sample(core_type.name, core_type.coefficient))
+        samples.append(sample(core_type.name, of.instructions, kernel="memory", **counted))
+    pcpus = {t.name: tuple(made.pcpus_of(t.name)) for t in made.core_types}
+    found = summarise(samples, pcpus, (INTEGER, MEMORY), Reference("slow", tuple(samples)))
+    costs = {t.name: t.miss_cycles.value for t in found}
+    types = tuple(replace(t, miss_cycles=costs[t.name]) for t in made.core_types)
+    return replace(made, core_types=types)
 
 
 def hosted(*guests, coefficient=2.0, settings=ADAPTIVE, **counting):
-    host = SimHost(
-        topology(fast=2, slow=2, coefficient=coefficient), guests, counting=Counting(**counting)
-    )
+    host = SimHost(calibrated(coefficient), guests, counting=Counting(**counting))
     return host, Loop(host, host, settings, stopwatch=lambda: 0.0)
 
 
@@ -71,39 +83,18 @@ def test_what_is_delivered_is_counted_at_the_coefficient_in_force():
     assert account.last.ratio == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("choice", "adaptive"),
-    [
-        (Choice(), False),
-        (Choice(exceptions=(("v*", True),)), True),
-        (Choice(adaptive=True, exceptions=(("web-*", True), ("vm", False))), False),
-    ],
-)
-def test_the_operator_says_who_goes_by_its_own(choice, adaptive):
-    """By default nobody; by pattern, and the first that matches counts."""
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("flavor", [None, "fixed", "adaptive"])
+def test_the_flavor_says_who_goes_by_its_own_else_the_operator(adaptive, flavor):
+    """By default nobody."""
+    specs = {} if flavor is None else {"coefficient": flavor}
     host, loop = hosted(
-        guest(speed=1.2, start_on="fast", pref_core="0.5"),
-        settings=Settings(coefficients=choice, profiles=ProfileSettings(KNOWN)),
+        guest(speed=1.2, start_on="fast", pref_core="0.5", **specs),
+        settings=Settings(adaptive=adaptive),
     )
 
-    assert (quota(cycles(host, loop, 5)) > 0.3) is adaptive
-
-
-def calibrated(coefficient):
-    """A host that was calibrated, with a memory kernel that gains a tenth of what it could."""
-    made = topology(fast=2, slow=2, coefficient=coefficient)
-    gain = 1.0 + 0.1 * (coefficient - 1.0)
-    rates = Hardware(made).rates((1.0, gain), {})
-    samples = []
-    for core_type, of in zip(made.core_types, rates, strict=True):
-        counted = {"clock_hz": of.cycles, "misses_per_cpu_s": of.cache_misses}
-        samples.append(sample(core_type.name, core_type.coefficient))
-        samples.append(sample(core_type.name, of.instructions, kernel="memory", **counted))
-    pcpus = {t.name: tuple(made.pcpus_of(t.name)) for t in made.core_types}
-    found = summarise(samples, pcpus, (INTEGER, MEMORY), Reference("slow", tuple(samples)))
-    costs = {t.name: t.miss_cycles.value for t in found}
-    types = tuple(replace(t, miss_cycles=costs[t.name]) for t in made.core_types)
-    return replace(made, core_types=types)
+    expected = adaptive if flavor is None else flavor == "adaptive"
+    assert (quota(cycles(host, loop, 5)) > 0.3) is expected
 
 
 @pytest.mark.parametrize("coefficient", [1.5, 2.375, 4.7])
@@ -112,7 +103,7 @@ def calibrated(coefficient):
 def test_after_a_calibration_one_core_type_is_enough(coefficient, gain, on):
     """Within 10 % of what the work gains, after one window on one type, with noisy counters."""
     truth = 1.0 + gain * (coefficient - 1.0)
-    settings = Settings(coefficients=Choice(adaptive=True))
+    settings = Settings(adaptive=True)
     off = {}
     for known in (True, False):
         made = calibrated(coefficient) if known else topology(2, 2, coefficient)
@@ -181,11 +172,9 @@ def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
             views.append(view.vcpus[0])
             return {}
 
-    host = SimHost(topology(fast=1, slow=1), [guest(speed=1.5)])
+    host = SimHost(calibrated(2.0, 1, 1), [guest(speed=1.5)])
     host.apply(moved(frozenset({0})))
-    loop = Loop(
-        host, host, Settings(profiles=ProfileSettings(KNOWN)), Watching(), stopwatch=lambda: 0.0
-    )
+    loop = Loop(host, host, Settings(), Watching(), stopwatch=lambda: 0.0)
     cycles(host, loop, 11, every_s=0.5)
 
     assert views[0].ipc is None
@@ -198,10 +187,10 @@ def test_a_policy_sees_ipc_speedup_and_where_time_was_spent():
 def test_turns_are_not_too_short_to_learn_from(interval_s):
     """However often a policy is asked: it sees what those gain that change places each time."""
     guests = [guest("gains", speed=1.9), guest("waits", speed=1.1)]
-    host = SimHost(topology(fast=1, slow=1), guests)
+    host = SimHost(calibrated(2.0, 1, 1), guests)
     settings = Settings(
         Terms(cycle_s=0.5),
-        profiles=ProfileSettings(KNOWN, interval_s=interval_s),
+        profiles=ProfileSettings(interval_s=interval_s),
         policy=PolicySettings(interval_s),
     )
     loop = Loop(host, host, settings, HspPolicy(), stopwatch=lambda: 0.0)

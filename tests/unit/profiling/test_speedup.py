@@ -7,7 +7,7 @@ from msgspec import structs
 
 from amp_nova.profiling import speedup as speedup_
 from amp_nova.profiling.counter_windows import CounterProfile, with_window
-from amp_nova.profiling.speedup import Estimate, MissCost, from_ipc, from_misses, from_sampling
+from amp_nova.profiling.speedup import Estimate, from_ipc, from_misses, from_sampling
 from tests.counter_profiles import Work, platform, seen, work_of
 
 SLOW, FAST = 0, 1
@@ -112,7 +112,7 @@ def test_vcpus_that_ran_on_both_types_give_the_cost_of_a_miss():
     wrong = platform(miss_s=200e-9, se_ratio=0.5)
     profiles = [seen(work_of(s), SLOW, FAST) for s in (1.2, 1.4, 1.8)]
     samples = [speedup_.miss_sample(wrong, p) for p in profiles]
-    measured = speedup_.platform_of(wrong.core_types, samples=samples)
+    measured = speedup_.platform_of(wrong.core_types, samples)
 
     assert [m.cycles for m in measured.misses] == [pytest.approx(80.0), pytest.approx(190.0)]
     assert measured.misses[FAST].se_ratio < 0.1
@@ -128,7 +128,7 @@ def test_workloads_that_disagree_increase_the_error():
         for s in (40e-9, 80e-9, 160e-9)
     ]
 
-    assert speedup_.platform_of(prior.core_types, samples=samples).misses[FAST].se_ratio > 0.3
+    assert speedup_.platform_of(prior.core_types, samples).misses[FAST].se_ratio > 0.3
 
 
 def test_work_without_memory_time_gives_no_miss_cost():
@@ -148,22 +148,14 @@ def test_drift_is_measured_on_vcpus_that_compute():
     assert speedup_.drift(host, slower, SLOW, 30.0) is None
 
 
-def test_a_platform_starts_from_the_configured_miss_cost():
-    """In cycles of the slowest type; the same time on a faster type is more cycles."""
-    start = speedup_.platform_of(platform().core_types, MissCost(100.0, 0.05))
-
-    assert start.misses == (MissCost(100.0, 0.05), MissCost(237.5, 0.05))
-
-
 def test_a_platform_starts_from_the_calibrated_miss_cost():
-    """One sample among those of guests; the operator's cost replaces it."""
+    """One sample among those of guests."""
     slow, fast = platform().core_types
     types = (replace(slow, miss_cycles=100.0), replace(fast, miss_cycles=200.0))
 
     assert [m.cycles for m in speedup_.platform_of(types).misses] == [100.0, 200.0]
-    both = speedup_.platform_of(types, samples=[speedup_.MissSample(200.0, 300.0)])
+    both = speedup_.platform_of(types, [speedup_.MissSample(200.0, 300.0)])
     assert [m.cycles for m in both.misses] == [150.0, 250.0]
-    assert speedup_.platform_of(types, MissCost(80.0, 0.1)).misses[SLOW].cycles == 80.0
 
 
 @pytest.mark.parametrize("other", [1.05, 1.6, 2.2])

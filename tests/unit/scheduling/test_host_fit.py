@@ -91,34 +91,6 @@ def test_instructions_are_converted_by_nominal_ips_whatever_the_coefficient():
     )
 
 
-def test_the_reserve_stays_free():
-    """With a tenth of every pCPU reserved, two halves do not share a slow core."""
-    halves = instance("a", (0.5, 0)), instance("b", (0.5, 1))
-
-    assert answer(request(pref_core=0.5), *halves) == ("slow",)
-    assert answer(request(pref_core=0.5), *halves, reserve_ratio=0.1) == ("fast",)
-
-
-def test_a_whole_core_has_no_reserve():
-    """It gets a pCPU without other bookings, and each pCPU once."""
-    assert answer(request(3, pref_core=1), reserve_ratio=0.1) == ("slow", "slow", "fast")
-    assert answer(request(pref_core=2), reserve_ratio=0.1) == ("fast",)
-    whole = instance("a", (1.0, 0), allowed={0}), instance("b", (0.01, 1), allowed={1})
-    assert answer(request(pref_core=1), *whole, reserve_ratio=0.1) == ("fast",)
-    assert "no pCPU that it may use has 1 reference core free" in answer(
-        request(pref_core=1, core_type="slow"), *whole, reserve_ratio=0.1
-    )
-    assert answer(request(pref_core=0.05), *whole, reserve_ratio=0.1) == ("slow",)
-
-
-def test_a_whole_core_that_has_to_be_freed_is_not_refused_for_the_reserve():
-    """0.5 and 0.45 fit on one pCPU, so the other one can be had as a whole."""
-    present = instance("a", (0.5, 0)), instance("b", (0.45, 1)), instance("c", (2.0, 2))
-
-    assert answer(request(pref_core=1), *present, reserve_ratio=0.05) == ("slow",)
-    assert "1 reference core" in answer(request(pref_core=1), *present, reserve_ratio=0.06)
-
-
 def test_pcpus_that_are_not_bookable_have_no_headroom():
     """Nova must not use what cpu_shared_set leaves out."""
     assert "free" in answer(request(2, pref_core=1), bookable=frozenset({0}))

@@ -27,7 +27,7 @@ MIXES = {  # speedup and vCPUs of each instance; fast and slow cores; ASP, unfai
 
 
 @functools.cache  # tests look at the same runs
-def simulate(mix, policy, duration_s=450.0, **params):
+def simulate(mix, policy, duration_s=900.0, **params):
     programs, fast, slow = MIXES[mix][:3] if isinstance(mix, str) else mix
     guests = [guest(f"vm{i}", n, speed=s) for i, (s, n) in enumerate(programs)]
     made = scenario(*guests, duration_s=duration_s, fast=fast, slow=slow, coefficient=3.0)

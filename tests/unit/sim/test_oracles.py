@@ -11,7 +11,7 @@ from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Phase, Workload
 from tests.unit.sim.builders import topology
 
-DURATION_S = 600.0
+DURATION_S = 900.0
 SAEZ = [  # speedups; ASP and unfairness of the optimum, of hsp and of rr, on two big cores
     ((4.0, 3.0, 2.0, 1.5), (3.819, 1.0), (5.0, 2.0), (3.25, 1.333)),
     ((3.5, 3.2, 1.4, 1.2), (3.794, 1.0), (4.7, 1.4), (2.65, 1.426)),

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
-from amp_nova.agent.operator import locks
 from amp_nova.agent.operator.release import WHY, release
 from amp_nova.agent.service import Service
 from amp_nova.exceptions import AmpError
+from amp_nova.guard import locks
 from amp_nova.host.io import IoHost
 from tests.fakehost import resource
 from tests.unit.agent.setups import HALF, NAME, Setup

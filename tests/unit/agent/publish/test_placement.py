@@ -17,7 +17,7 @@ from amp_nova.agent import helper_threads
 from amp_nova.agent.publish import placement
 from amp_nova.agent.publish.placement import Inventory
 from amp_nova.flavor.placement_resources import Provider, provider_name, provider_uuid
-from tests.unit.agent.test_helper_threads import until
+from tests.programs import until
 
 
 class FakePlacement:

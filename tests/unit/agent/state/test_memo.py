@@ -1,13 +1,11 @@
 """The loop's one cache: keyed by value, and without effect on what is written."""
 
-import operator
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
 from amp_nova.agent.loop import Loop, Settings
-from amp_nova.agent.state.bookings import Choice
 from amp_nova.agent.state.memo import Memo
 from amp_nova.agent.state.policy_runner import PolicySettings
 from amp_nova.model.topology import Topology
@@ -30,24 +28,6 @@ def test_equal_inputs_are_not_computed_twice():
     assert memo(double, [1, 2]) == memo(double, [1, 2]) == [2, 4]
     assert memo(double, [1]) == [2]
     assert calls == [[1, 2], [1]]
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_only_items_that_changed_are_computed_again(enabled):
-    """Item by item: equal ones keep their results, and those that are gone are forgotten."""
-    calls = []
-
-    def double(values):
-        calls.append(values)
-        return [2 * v for v in values]
-
-    memo = Memo(enabled=enabled)
-    memo.each(double, {"a": [1], "b": [2]}, operator.eq)
-    calls.clear()
-
-    assert memo.each(double, {"a": [1], "b": [3]}, operator.eq) == {"a": [2], "b": [6]}
-    assert calls == ([[3]] if enabled else [[1], [3]])
-    assert memo.each(double, {"b": [3]}, operator.eq) == {"b": [6]}
 
 
 class Recorded:
@@ -101,7 +81,7 @@ def written(*, memoize=True, copies=False, accounts=True):
     host = simulated()
     recorded = Recorded(host, copies=copies)
     settings = Settings(
-        coefficients=Choice(adaptive=True),
+        adaptive=True,
         policy=PolicySettings(2.0),
         memoize=memoize,
         accounts=accounts,

@@ -16,18 +16,11 @@ from amp_nova.host.libvirt import connection
 from amp_nova.host.libvirt.domain_xml import Fallback
 from amp_nova.host.libvirt.hypervisor import Hypervisor
 from tests.fakehost import nova_metadata, nova_xml, resource
+from tests.programs import until
 
 TEST = "test:///default"
 NOVA = "http://openstack.org/xmlns/libvirt/nova/1.1"
 SHORT_S = 0.1
-
-
-def until(condition, what):
-    """Wait until another thread has done something."""
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not happen within 5 s"
-        time.sleep(0.005)
 
 
 class FakeDomain:
@@ -170,7 +163,7 @@ def test_changed_domain_is_read_again_after_its_event():
     metadata = metadata.replace(f' xmlns:nova="{NOVA}"', "")
 
     domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, metadata, "instance", NOVA, 1)
-    until(woken.is_set, "the event")
+    until(woken.is_set, 5, "the event")
 
     (after,) = found.domains().values()
     assert (before.domain.specs, after.domain.specs) == ({}, {"amp:pref_core": "0.5"})
@@ -231,7 +224,7 @@ def test_domain_that_hangs_costs_its_deadline_once(daemon):
     daemon.domains[0].answer = nova_xml("one", specs={"amp:weight": "2"})
     released.set()
 
-    until(lambda: known(found) == ["one", "two"], "the second answer")
+    until(lambda: known(found) == ["one", "two"], 5, "the second answer")
     assert found.domains()[resource("one")].domain.specs == {"amp:weight": "2"}
     assert len(daemon.connections) == 1
 
@@ -250,7 +243,7 @@ def test_libvirtd_that_hangs_costs_its_deadline_once(daemon):
     assert not found.available
     daemon.listing = daemon.opening = None
     released.set()
-    until(lambda: found.domains() and found.available, "reconnecting")
+    until(lambda: found.domains() and found.available, 5, "reconnecting")
     assert daemon.connections[0].closed
 
 
@@ -271,7 +264,7 @@ def test_calls_of_a_cycle_share_what_it_may_wait(daemon):
     assert found.available
     for domain in daemon.domains[10:]:
         daemon.change(domain, nova_xml(domain.name(), vcpus=7))
-    until(lambda: sum(x.domain.vcpus == 7 for x in found.domains().values()) == 12, "the others")
+    until(lambda: sum(x.domain.vcpus == 7 for x in found.domains().values()) == 12, 5, "the others")
     released.set()
 
 
@@ -288,7 +281,7 @@ def test_a_libvirtd_that_is_slow_is_not_unavailable(daemon):
     assert (found.available, found.calls) == (True, calls + 1)
     released.set()
 
-    until(lambda: known(found) == ["one", "three", "two"], "the answer")
+    until(lambda: known(found) == ["one", "three", "two"], 5, "the answer")
     assert len(daemon.connections) == 1
 
 
@@ -302,7 +295,7 @@ def test_an_event_during_a_slow_answer_is_not_lost(daemon):
     daemon.change(daemon.domains[0], nova_xml("one", vcpus=5))
     released.set()
 
-    until(lambda: found.domains()[resource("one")].domain.vcpus == 5, "the second answer")
+    until(lambda: found.domains()[resource("one")].domain.vcpus == 5, 5, "the second answer")
 
 
 def test_a_domain_that_vanishes_or_is_malformed_does_not_affect_others(daemon):
@@ -455,7 +448,7 @@ def test_a_late_change_is_waited_for_before_the_next_one(daemon, monkeypatch):
         write(found, lambda _handle: done.append("second"))
     assert done == []
     may.set()
-    until(lambda: done, "the late change")
+    until(lambda: done, 5, "the late change")
     found.domains()
     write(found, lambda _handle: done.append("third"))
 

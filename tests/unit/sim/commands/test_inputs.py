@@ -34,7 +34,6 @@ def simulate(tmp_path, amp_nova):
     [
         "smt: whole_core",
         "coefficients: adaptive",
-        'coefficients_of: ["web-* adaptive", "db fixed"]',
         "reserve_ratio: 0.1",
         "affinity: pcpu",
         "libvirt_uri: test:///default",
@@ -54,7 +53,6 @@ def test_every_option_is_accepted(simulate, option):
         ("smt: both", "[agent] smt = both is not allowed: Valid values are [shared, whole_core, "),
         ("cycle_s: 0.01", "cycle_s = 0.01 is not allowed: Should be greater than or equal to 0.05"),
         ("cycel_s: 1", "'cycel_s' is not an option of [agent]: did you mean 'cycle_s'?"),
-        ("coefficients_of: [one sometimes]", "coefficients_of = one sometimes is not valid"),
         ("policy: acfs", "give the policy beside 'agent', at the top of the scenario"),
         ("smt: [shared]", "agent.smt is a list: give text"),
     ],

@@ -13,8 +13,10 @@ def test_the_table_counts_verdicts_and_explains_its_notes(amp_nova):
 
     rows, _, after = text.partition("\n\n")
     counts, notes, left_out = after.split("\n\n")
-    assert [row[0] for row in cells(rows)] == ["Paper", *["kumar2009"] * 6]
-    assert counts == "0 reproduced, 6 sign only, 0 not reproduced, 0 fitted"
+    assert [row[0] for row in cells(rows)] == ["Paper", *["kumar2009"] * 9]
+    assert counts == (
+        "0 reproduced, 3 sign only, 2 not reproduced, 4 identity, 0 fitted, 0 own extension"
+    )
     assert notes.startswith("Notes\n  1  ")
     assert left_out.startswith("Left out\n  kumar2009: ")
 

@@ -1,8 +1,21 @@
 """What a difference between a paper and ours is called."""
 
+from dataclasses import dataclass
+
 import pytest
 
-from amp_nova.sim.reproduce.experiment import Row, at_least, at_most, between, exactly
+from amp_nova.sim.reproduce.experiment import (
+    Figure,
+    Inputs,
+    Row,
+    at_least,
+    at_most,
+    between,
+    exactly,
+    fitted,
+    identity,
+    own_extension,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +48,39 @@ def test_verdicts(published, ours, unit, difference, verdict):
     assert row.verdict == verdict
 
 
-def test_a_fitted_row_is_no_result():
-    """However close it is."""
-    row = Row("quantity", exactly(1.0), 1.0, fitted="speedup of mcf")
+@pytest.mark.parametrize(
+    ("kind", "ours", "verdict"),
+    [
+        (identity("by definition"), 1.0, "identity"),
+        (identity("by definition"), 1.2, "not reproduced"),
+        (fitted("speedup of mcf"), 1.0, "fitted"),
+        (fitted("speedup of mcf"), 1.2, "not reproduced"),
+        (own_extension("our controller"), 1.0, "own extension"),
+        (own_extension("our controller"), 1.2, "own extension"),
+    ],
+)
+def test_rows_that_are_no_results(kind, ours, verdict):
+    """They do not count as reproduced; one that should agree and does not is a difference."""
+    row = Row("quantity", exactly(1.0, neutral=1.0), ours, cause="unknown", kind=kind)
 
-    assert row.verdict == "fitted: speedup of mcf"
+    assert row.verdict == verdict
+    assert ("Cause: unknown" in row.notes) == (ours != 1.0)
+
+
+@dataclass(frozen=True)
+class Guess(Inputs):
+    """An input that is not printed."""
+
+    speedup: float = 2.0
+
+
+def test_an_interval_covers_seeds_and_inputs():
+    """Our value is the mean over seeds with the chosen inputs."""
+
+    def rows(inputs):
+        yield Row("speed", exactly(2.2), inputs.speedup + inputs.seed / 10.0)
+
+    figure = Figure("f", "1", "title", rows, Guess(), (Guess(speedup=1.5),), random=True)
+    (row,) = figure.results()
+
+    assert (row.ours, row.least, row.greatest) == pytest.approx((2.2, 1.5, 2.4))

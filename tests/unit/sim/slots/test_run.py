@@ -95,6 +95,16 @@ def test_aash_shares_the_fast_core():
     assert progress(result) == pytest.approx([4 / 3] * 3, rel=0.03)
 
 
+@pytest.mark.parametrize(("params", "share"), [({}, 1 / 2), ({"printed": "5"}, 1 / 3)])
+def test_aash_shares_by_weight_or_as_printed_by_vcpu(params, share):
+    """A guest of one vCPU beside one of two: half of the fast core by weight, or a third."""
+    made = scenario(guest("a"), guest("b", 2), fast=1, slow=2, duration_s=60)
+
+    result = run.run(made, load_policy("aash", **params))
+
+    assert result.vms["a"].progress_refcores == pytest.approx(1 + share, rel=0.03)
+
+
 def test_spinning_at_barriers_is_lost_under_credit_and_not_when_all_run_at_once():
     """Eight parallel vCPUs among eighteen on eight cores, with a barrier every 20 ms."""
     guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]

@@ -1,4 +1,4 @@
-"""Instances that the agent must not change: one file for each, which survives the agent."""
+"""Instances that neither agent nor guard may change: one file for each, which survives both."""
 
 import contextlib
 import json

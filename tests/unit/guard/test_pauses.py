@@ -2,8 +2,8 @@
 
 import pytest
 
-from amp_nova.agent.operator.pause import Pauses
 from amp_nova.exceptions import AmpError
+from amp_nova.guard.pauses import Pauses
 
 UUID = "7b4c0ac4-6d3f-4c8e-9a53-0a4f5f3b8e21"
 OTHER = "7b4c0ac4-6d3f-4c8e-9a53-0a4f5f3b8e22"

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from amp_nova.agent.operator.locks import holder, locked
 from amp_nova.exceptions import ConfigInvalid, Locked
+from amp_nova.guard.locks import holder, locked
 
 
 def test_lock_is_free_again_after_a_failure(tmp_path):
