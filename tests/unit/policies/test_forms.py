@@ -80,7 +80,7 @@ def test_saez2015_trusts_an_estimate_from_one_core_type(policy):
 
 
 def test_saez2015_aims_at_the_whole_unfairness_factor():
-    """Ours keeps 3 % of it for what moves at intervals add."""
+    """Ours keeps 5 % of it for what moves at intervals add."""
     guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
     host = scenario(*guests, duration_s=600.0, fast=2, slow=2, coefficient=4.0)
 

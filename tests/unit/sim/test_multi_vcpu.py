@@ -121,7 +121,7 @@ def test_the_vcpus_of_an_instance_take_turns(policy):
 
     fast_s = [meter.run_s[1] for meter in host.meters("more")]
     assert min(fast_s) > 40.0
-    assert max(fast_s) - min(fast_s) < 15.0
+    assert max(fast_s) - min(fast_s) < 20.0
 
 
 @pytest.mark.parametrize("counted", [True, False])
