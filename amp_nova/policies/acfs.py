@@ -25,7 +25,8 @@ to do without:
 * Eq. 3 gives every thread a virtual time of its own, which advances by ``1 / S`` a second on a
   small core and 1 on a big one. With more threads than big cores that understates what a big core
   adds to the program. Here the progress of the whole instance counts, so unfairness is optimal with
-  any number of vCPUs. ``per_vcpu=true`` compares each vCPU with itself on a dedicated big core.
+  any number of vCPUs. ``per_vcpu=true`` comes near: each vCPU is compared with itself on a
+  dedicated big core.
 * A speedup counts once it has been measured on both core types, since no model is sure of it. Time
   before that is entered at the host's mean speedup (or else the hardware's) and corrected later.
   ``printed=2.2`` trusts an estimate from one core type.

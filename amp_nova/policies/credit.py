@@ -15,7 +15,7 @@ time in the long run.
 Source. The Xen credit scheduler, kwon2011 section 3.1, with results in section 4.2 (figures 7, 8
 and 10): it "may assign fast cores completely to low efficiency VMs, or may even make fast cores
 idle, when slow cores are busy". With more fast cores it scales no better than ``pinned`` (section
-4.5, figure 12). Simplified: Xen accounts credits every 30 ms and steals work at once. Here a vCPU
+4.4, figure 12). Simplified: Xen accounts credits every 30 ms and steals work at once. Here a vCPU
 keeps its pCPU for an interval, so a pCPU whose vCPUs sleep idles until the next one.
 
 Cost. One pass over vCPUs times pCPUs. Most vCPUs change their pCPU every interval, often across

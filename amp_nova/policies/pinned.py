@@ -14,7 +14,7 @@ Formula. The speed of a workload with speedup s is s on a fast core and 1 on a s
 A guest with barriers runs at the minimum over its vCPUs.
 
 Source. kwon2011 section 2.3 (figure 6: "the hypervisor fixes 12 virtual CPUs to respective physical
-cores") and section 4.5 (figures 12 and 13).
+cores") and section 4.4 (figures 12 and 13).
 
 Cost. None after the first decision.
 
