@@ -3,13 +3,13 @@
 scs-0103 names four CPU types in the extra spec ``scs:cpu-type``; scs-0100 has a letter for each in
 the flavor's name. ``shared-core`` (V) promises at least 20 % of a core for more than 99 % of the
 time, measured over a month; ``crowded-core`` (L) promises nothing; ``dedicated-thread`` (T) and
-``dedicated-core`` (C) promise each vCPU a hardware thread or a core to itself: a place, not a
-speed, so Nova keeps these by pinning.
+``dedicated-core`` (C) promise each vCPU a hardware thread or a core to itself.
 """
 
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor.extra_specs import CPU_POLICY, FOREIGN_QUOTA, NAMESPACE, parse
@@ -26,11 +26,34 @@ SHARE = 0.2
 MINUTE_KEPT_RATIO = 0.95
 """``rules.yaml`` counts a minute as kept from this share of the booking. With a booking of the
 promised share over this ratio, a minute is kept if and only if the promise is."""
-PREF_CORE, LIMIT = f"{NAMESPACE}:pref_core", f"{NAMESPACE}:limit"
+CORE_TYPE, PREF_CORE, LIMIT = (
+    f"{NAMESPACE}:{name}" for name in ("core_type", "pref_core", "limit")
+)
 _NAME = re.compile(r"SCS-[1-9][0-9]*([VLTC])i?[-:].*")
 _VARIANT = re.compile(r"scs:name-v[1-9][0-9]*")
 _NO_SIBLINGS = {"hw:cpu_thread_policy": "isolate", "trait:HW_CPU_HYPERTHREADING": "forbidden"}
 """Either keeps a pinned vCPU's core free of other vCPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole thread or core to book: its core type, and what it is worth in reference cores."""
+
+    core_type: str
+    refcores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the operator sells.
+
+    ``core_refcores``: speed of the core of which ``shared-core`` promises a share, in reference
+    cores; ``dedicated``: what to book for ``dedicated-thread`` and ``dedicated-core``. The vCPUs of
+    a CPU type that is missing have to be pinned by Nova.
+    """
+
+    core_refcores: float = 1.0
+    dedicated: Mapping[str, Whole] = field(default_factory=dict)
 
 
 def cpu_type(name: str, specs: Mapping[str, str]) -> str | None:
@@ -46,12 +69,11 @@ def cpu_type(name: str, specs: Mapping[str, str]) -> str | None:
 
 
 def keeping(
-    name: str, specs: Mapping[str, str], vcpus: int, core_refcores: float
+    name: str, specs: Mapping[str, str], vcpus: int, terms: Terms
 ) -> tuple[dict[str, str], str]:
     """The ``amp:`` keys with which a flavor keeps its promise, and what keeps it, in words.
 
     The flavor's own keys stay if they suffice: a booking is raised, never lowered.
-    ``core_refcores``: speed of the core of which ``shared-core`` promises a share.
 
     Raises:
         BookingInvalid: the promise is unknown, or no booking can keep it; names the remedy.
@@ -68,18 +90,28 @@ def keeping(
         )
     if specs.get(CPU_POLICY) == "dedicated":
         return own, _pinned(promised, specs, own)
-    if promised != "shared-core":
+    if promised == "shared-core":
+        # Three decimals are what Placement claims. Without the small term 0.19 / 0.95 is 0.201.
+        least = math.ceil(SHARE * terms.core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
+        wanted = {PREF_CORE: f"{least:g}"}
+    elif (whole := terms.dedicated.get(promised)) is not None:
+        least, wanted = whole.refcores, {PREF_CORE: f"{whole.refcores:g}"}
+        wanted[CORE_TYPE] = whole.core_type
+    else:
         raise BookingInvalid(
             f"{promised} promises a {promised.removeprefix('dedicated-')} of its own, and a "
-            f"booking is a speed: set {CPU_POLICY}=dedicated"
+            f"booking is a speed: set {CPU_POLICY}=dedicated, or give --{promised} TYPE=REFCORES "
+            "to book all of one"
         )
-    # Three decimals are what Placement claims. Without the small term 0.19 / 0.95 is 0.201.
-    least = math.ceil(SHARE * core_refcores / MINUTE_KEPT_RATIO * 1000 - 1e-9) / 1000
-    return _raised(specs, own, vcpus, least), f"at least {least:g} refcores for each vCPU"
+    return _raised(specs, own, vcpus, least, wanted), f"at least {least:g} refcores for each vCPU"
 
 
 def _raised(
-    specs: Mapping[str, str], own: Mapping[str, str], vcpus: int, least: float
+    specs: Mapping[str, str],
+    own: Mapping[str, str],
+    vcpus: int,
+    least: float,
+    wanted: Mapping[str, str],
 ) -> dict[str, str]:
     """``own`` with a booking of at least ``least`` for each vCPU."""
     if foreign := sorted(key for key in specs if key.startswith(FOREIGN_QUOTA)):
@@ -92,8 +124,13 @@ def _raised(
         key = f"{PREF_CORE}.{vcpu.index}"
         if key in own and (vcpu.refcores or 0.0) < least:
             raise BookingInvalid(f"{key}={own[key]} is less than the promised {least:g}: remove it")
+    wrong_type = CORE_TYPE in wanted and own.get(CORE_TYPE, wanted[CORE_TYPE]) != wanted[CORE_TYPE]
+    if wrong_type:
+        raise BookingInvalid(
+            f"{CORE_TYPE}={own[CORE_TYPE]} contradicts {wanted[CORE_TYPE]}: remove one of them"
+        )
     enough = float(own.get(PREF_CORE, 0.0)) >= least
-    return {LIMIT: "soft", **own, **({} if enough else {PREF_CORE: f"{least:g}"})}
+    return {LIMIT: "soft", **wanted, **own, **({} if enough else wanted)}
 
 
 def _pinned(promised: str, specs: Mapping[str, str], own: Mapping[str, str]) -> str:

@@ -7,11 +7,13 @@ from amp_nova.cmd.arguments import number
 from amp_nova.exceptions import BookingInvalid
 from amp_nova.flavor import scs
 from amp_nova.flavor.extra_specs import parse
+from amp_nova.flavor.scs import Terms, Whole
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Flavor
 from amp_nova.osc.command import Lister
 from amp_nova.osc.flavor import add_claim, with_claim, write
 
+_refcores = number(0.01, 1000.0)
 HEADINGS = ("Flavor", "VCPUs", "CPU Type", "Booking", "Result", "Reason")
 
 
@@ -33,25 +35,38 @@ class ScsFlavor(Lister):
         parser.add_argument(
             "--core",
             metavar="REFCORES",
-            type=number(0.01, 1000.0),
+            type=_refcores,
             default=1.0,
             help="capacity of the core of which shared-core is a fifth; default 1",
         )
+        for cpu_type in ("dedicated-thread", "dedicated-core"):
+            parser.add_argument(
+                f"--{cpu_type}",
+                metavar="TYPE=REFCORES",
+                type=_whole,
+                help=f"book all of a {cpu_type.removeprefix('dedicated-')} of this core type for "
+                f"{cpu_type}, such as fast=2.1; without it Nova has to pin such flavors",
+            )
         add_claim(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Headings and one row per flavor."""
+        wholes = {
+            "dedicated-thread": parsed_args.dedicated_thread,
+            "dedicated-core": parsed_args.dedicated_core,
+        }
+        terms = Terms(parsed_args.core, {k: v for k, v in wholes.items() if v is not None})
         names = parsed_args.flavors
         if names:
             flavors = [self.cloud.flavor(name) for name in names]
         else:
             flavors = [f for f in self.cloud.flavors() if _promises(f)]
-        return HEADINGS, [self._row(flavor, parsed_args) for flavor in flavors]
+        return HEADINGS, [self._row(flavor, terms, parsed_args) for flavor in flavors]
 
-    def _row(self, flavor: Flavor, args: argparse.Namespace) -> tuple[object, ...]:
+    def _row(self, flavor: Flavor, terms: Terms, args: argparse.Namespace) -> tuple[object, ...]:
         promised = scs.cpu_type(flavor.name, flavor.specs)
         try:
-            own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, args.core)
+            own, reason = scs.keeping(flavor.name, flavor.specs, flavor.vcpus, terms)
             wanted = with_claim(flavor, own, args)
         except BookingInvalid as exc:
             self.status = 1
@@ -68,3 +83,10 @@ class ScsFlavor(Lister):
 def _promises(flavor: Flavor) -> bool:
     """Whether a flavor is one of Sovereign Cloud Stack, even if its CPU type is not valid."""
     return scs.CPU_TYPE in flavor.specs or scs.cpu_type(flavor.name, flavor.specs) is not None
+
+
+def _whole(text: str) -> Whole:
+    core_type, equals, refcores = text.partition("=")
+    if not equals or not core_type:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=REFCORES, such as fast=2.1")
+    return Whole(core_type, _refcores(refcores))

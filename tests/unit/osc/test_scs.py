@@ -124,10 +124,28 @@ def test_dedicated_flavors_that_nova_pins_are_kept_by_nova(cloud):
     assert "the booking limits it: remove the booking" in rows["SCS-8T-8"]["Reason"]
 
 
+def test_dedicated_flavors_are_booked_whole_on_request(cloud):
+    """All of a core or of a thread of a core type that the operator names."""
+    cloud.flavor("SCS-2C-4", vcpus=2)
+    cloud.flavor("SCS-2T-4", vcpus=2)
+
+    status, rows = result(cloud, "--dedicated-core", "fast=2.1", "--dedicated-thread", "fast=1.3")
+
+    assert status == 0
+    assert rows["SCS-2C-4"]["Booking"] == "2 x 2.1 refcores"
+    assert specs(cloud, "SCS-2T-4") == {
+        "amp:pref_core": "1.3",
+        "amp:core_type": "fast",
+        "amp:limit": "soft",
+        CLAIM: "2600",
+        "trait_AMP:CUSTOM_AMP_CORE_FAST": "required",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "more", "reason"),
     [
-        ("SCS-2C-4", {}, "a booking is a speed: set hw:cpu_policy=dedicated"),
+        ("SCS-2C-4", {}, "a booking is a speed: set hw:cpu_policy=dedicated, or give --dedicated-"),
         ("x", {"scs:cpu-type": "shared"}, "scs:cpu-type='shared' is not in scs-0103: write one of"),
         ("SCS-1V-1", {"quota:cpu_quota": "1"}, "quota:cpu_quota and a booking would both set"),
         ("SCS-1V-1", {"amp:ips": "1G"}, "amp:ips says nothing about a share of a core: remove it"),
@@ -150,7 +168,9 @@ def test_what_cannot_be_mapped_is_refused_and_the_rest_is_done(cloud, name, more
     assert rows["web"]["Result"] == "set"
 
 
-@pytest.mark.parametrize("words", [("--core", "0"), ("--reference-ips", "2 G")])
+@pytest.mark.parametrize(
+    "words", [("--core", "0"), ("--dedicated-core", "2"), ("--reference-ips", "2 G")]
+)
 def test_wrong_numbers_are_refused(cloud, words, capsys):
     """Before anything is written."""
     with pytest.raises(SystemExit) as exit_:
