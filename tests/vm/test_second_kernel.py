@@ -75,6 +75,9 @@ def test_bookings_are_enforced_through_cpu_max(host, core_type, booked, cores):
     guest = host.guest("booked", pref_core=str(booked), core_type=core_type)
     host.enforced(guest)
     check_delivery(guest, cores)
+    process = f"/proc/$(cat /run/libvirt/qemu/{guest.spec.name}.pid)/cgroup"
+    limit = sh(f"cat /sys/fs/cgroup$(cut -d: -f3 {process})/../vcpu0/cpu.max")  # as in verify.rst
+    assert int(limit.split()[0]) / int(limit.split()[1]) == pytest.approx(cores, rel=0.01)
 
 
 def test_weights_are_in_force_again_after_daemon_reloads(host):
