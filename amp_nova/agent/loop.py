@@ -53,7 +53,6 @@ class Settings:
 
     terms: Terms = field(default_factory=Terms)
     adaptive: bool = False
-    """Whether bookings are converted by the vCPUs' own coefficients, unless the flavor says."""
     profiles: ProfileSettings = field(default_factory=ProfileSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     ips: IpsSettings = field(default_factory=IpsSettings)
