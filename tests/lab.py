@@ -247,6 +247,14 @@ class Agent:
         """
         with self.log.open("w") as log:
             self.process = subprocess.Popen(self.command(prefix=prefix), stderr=log)
+        try:
+            self._started(settle)
+        except BaseException:
+            self.stop()  # nobody has it to stop it
+            raise
+        return self
+
+    def _started(self, settle: bool) -> None:
         until(lambda: "page at " in self.log.read_text(), 20, "the agent's start")
         self.url = self.log.read_text().split("page at ")[1].split(",")[0] + "metrics"
         until(self.cycles, 20, "a cycle")
@@ -254,7 +262,6 @@ class Agent:
             self.next_cycle()  # libvirt was slow: a later cycle takes its answers
         if settle and "writer = libvirt" in self.config.read_text():
             self._settle()
-        return self
 
     def _settle(self) -> None:
         """Wait for a cycle that has nothing to write: libvirt may need more than one for all."""

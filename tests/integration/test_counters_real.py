@@ -3,6 +3,7 @@
 import itertools
 import os
 import time
+from operator import sub
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.lab import FAST, SLOW, until
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 
-def counted(guest, seconds=1.5):
+def counted(guest, seconds=1.5, rounds_min=2000):
     """Per vCPU: instructions counted, over those that the guest itself has counted."""
     from tests.guests.guest import INSTRUCTIONS_PER_ROUND
 
@@ -26,6 +27,7 @@ def counted(guest, seconds=1.5):
     guest.nap(0)  # the rounds under way make an error of one: there must be thousands
     before, rounds_before = both()
     time.sleep(seconds)
+    until(lambda: min(map(sub, guest.rounds(), rounds_before)) >= rounds_min, 60, "enough rounds")
     after, rounds = both()
     return [
         (after[i] - before[i]) / ((rounds[i] - rounds_before[i]) * INSTRUCTIONS_PER_ROUND)
