@@ -95,13 +95,13 @@ class Server:
         return str(self.show()["OS-EXT-SRV-ATTR:instance_name"])
 
     def act(
-        self, action: str, what: object = None, status: str = "ACTIVE", timeout_s: float = 90
+        self, action: str, what: object = None, status: str = "ACTIVE", timeout_s: float = 180
     ) -> "Server":
         """Do something to it, and wait until Nova is done."""
         self.cloud.nova("post", f"/servers/{self.id}/action", {action: what})
         return self.wait(status, timeout_s)
 
-    def wait(self, status: str = "ACTIVE", timeout_s: float = 90) -> "Server":
+    def wait(self, status: str = "ACTIVE", timeout_s: float = 180) -> "Server":
         """Until it has this status and nothing is going on with it."""
 
         def there() -> bool:
