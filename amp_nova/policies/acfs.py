@@ -39,7 +39,8 @@ to do without:
 
 Cost. ``N log N``. A vCPU on a big core keeps it for about ``swap_s``, and the vCPUs of an instance
 take turns on what the instance has. ``swap_s=0.85``, as published, moves vCPUs at every decision;
-the default saves about half of the moves and costs at most 2 % in unfairness.
+on the mixes of saez2015 the default makes fewer than half of the moves and is at most 2 % less
+fair.
 
 When not to use it. For throughput (use ``hsp`` or ``amp-vm``), or if instructions are not counted:
 without measurements every instance is assumed to have the hardware's speedup.

@@ -131,7 +131,10 @@ def _busy(operate: Operation, pcpus: Sequence[int]) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for _ in pcpus:
             if not os.read(reader, 1):
-                raise CalibrationInvalid(f"no load can run beside it on pCPUs {list(pcpus)}")
+                raise CalibrationInvalid(
+                    f"the load on sibling pCPUs {', '.join(map(str, pcpus))} did not start: run"
+                    " amp-nova outside of containers and of CPU sets"
+                )
         yield
     finally:
         os.close(reader)

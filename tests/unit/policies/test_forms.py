@@ -8,6 +8,8 @@ from msgspec import structs
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
 from amp_nova.policies.api import HostView, VcpuView
+from amp_nova.policies.placing.deficit import DeficitAccount
+from amp_nova.policies.placing.instances import InstanceView, take_turns
 from amp_nova.sim.run import run
 from tests.unit.sim.builders import guest, scenario, topology
 
@@ -145,3 +147,28 @@ def test_integrated_moves_no_more_than_allowed(moves_max):
         before, fast = fast, sum(v.pcpus <= frozenset(range(4)) for v in placed)
         assert fast - before == min(allowed, 4 - before)
         view = replace(view, vcpus=tuple(placed), memory=decision.memory)
+
+
+@pytest.mark.parametrize(
+    ("moves_max", "had", "moves"),
+    [(None, 1.0, 4), (4, 1.0, 4), (3, 1.0, 0), (None, 0.05, 0)],
+)
+def test_an_instance_takes_turns_within_the_moves_that_are_allowed(moves_max, had, moves):
+    """Those that had the fast cores give them to the others, unless they had hardly more."""
+    host, everywhere = topology(fast=2, slow=2), frozenset(range(4))
+    fast, slow = (frozenset(host.pcpus_of(name)) for name in ("fast", "slow"))
+    on = [fast, fast, slow, slow]
+    vcpus = tuple(
+        VcpuView(("vm", i), pcpus, everywhere, demand_ratio=1.0) for i, pcpus in enumerate(on)
+    )
+    view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0), moves_max=moves_max)
+    accounts = {
+        v.key: DeficitAccount((), (), (), turn_ratio=had if v.pcpus == fast else 0.0) for v in vcpus
+    }
+    instances = {"vm": InstanceView(vcpus, 2.0, 4.0, (0.5, 0.5))}
+    places = {v.key: v.pcpus for v in vcpus}
+
+    turns = take_turns(view, places, instances, accounts)
+
+    assert sum(turns[key] != pcpus for key, pcpus in places.items()) == moves
+    assert sorted(map(sorted, turns.values())) == sorted(map(sorted, on))
