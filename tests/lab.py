@@ -313,7 +313,12 @@ class Agent:
         """SIGKILL, as by the kernel when memory is short; the guard stays."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(timeout=20)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired as exc:
+            for stack in Path(f"/proc/{self.process.pid}/task").glob("*/stack"):
+                exc.add_note(f"thread {stack.parent.name}:\n{stack.read_text()}")
+            raise
 
     def guard_pid(self) -> int | None:
         """The process id of its guard, while that runs."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import SLOW, WRITER, Agent, Lab, opened, until
+from tests.lab import WRITER, Agent, Lab, opened, until
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -45,15 +45,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab of real guests."""
     with opened(tmp_path_factory.mktemp("lab")) as made:
         yield made
-
-
-@pytest.fixture
-def slow_core(lab: Lab) -> Iterator[None]:
-    """Makes one CPU really slower; for the others it is enough that the agent believes it."""
-    from tests.guests.slowcore import SlowCore
-
-    with SlowCore(SLOW, 0.5):
-        yield
 
 
 @pytest.fixture
