@@ -13,6 +13,8 @@ import time
 import tracemalloc
 import uuid
 from collections import defaultdict
+from operator import truediv
+from statistics import median
 
 import pytest
 from msgspec import structs
@@ -37,7 +39,7 @@ from tests import hosts
 from tests.host_reports import host_report
 
 objects.register_all()
-HOSTS, REPEATS = 1000, 7
+HOSTS, REPEATS = 1000, 15
 PCPUS = 32
 TOPOLOGY = hosts.topology({"slow": (16, 1.0), "fast": (16, 2.0)})
 ALL = f"0-{PCPUS - 1}"
@@ -158,13 +160,15 @@ def test_cost_per_host(within, states, reported):
                 spent_s(AmpCapacityFilter(), states, SPECS)
             found[f"{name}_cold"].append(spent_s(plugin, states, specs))
             found[name].append(spent_s(plugin, states, specs))
-    least_s = {name: min(times_s) for name, times_s in found.items()}
+
+    def over(name, rival):  # of the same moment: this machine's speed changes within seconds
+        return median(a / b for a, b in zip(found[name], found[rival], strict=True))
 
     for name in ("filter", "filter_cold", "filter_without_keys"):
-        within(f"{name}_over_nova", least_s[name] / least_s["Nova's filter"])
+        within(f"{name}_over_nova", over(name, "Nova's filter"))
     for when in ("", "_cold"):
-        slower_s = max(least_s[f"efficiency{when}"], least_s[f"scalability{when}"])
-        within(f"weigher{when}_over_nova", slower_s / least_s["Nova's weigher"])
+        ratios = [over(f"{name}{when}", "Nova's weigher") for name in ("efficiency", "scalability")]
+        within(f"weigher{when}_over_nova", max(ratios))
 
 
 def test_cost_of_a_report(within, states, reported):
@@ -180,7 +184,7 @@ def test_cost_of_a_report(within, states, reported):
             json.loads(text)
         accepted_s.append(between_s - began_s)
         decoded_s.append(time.process_time() - between_s)
-    within("report_over_json", min(accepted_s) / min(decoded_s))
+    within("report_over_json", median(map(truediv, accepted_s, decoded_s)))
 
     call = {"method": "report", "args": {"snapshot": texts[0]}, "namespace": topics.NAMESPACE}
     call |= {"version": topics.RPC_VERSION, "_unique_id": uuid.uuid4().hex}
