@@ -10,7 +10,7 @@ from tests.lab import FAST, SLOW, Agent, affinity, until
 
 BOTH, ONLY_SLOW = {FAST, SLOW}, {SLOW}
 CONF = "io_work = slow\nio_line_rate_mbps = {}\n"
-LINE_MBPS = 500
+LINE_MBPS = 100
 TURNS = 20_000
 """Work of the vCPU between batches: several times what fills the line, on any core."""
 
