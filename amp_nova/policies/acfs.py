@@ -23,19 +23,22 @@ Source. saez2015 section 3, with ``amp:weight`` as the weight. Deviations, what 
 to do without:
 
 * Eq. 3 gives every thread a virtual time of its own, which advances by ``1 / S`` a second on a
-  small core and 1 on a big one. With more threads than big cores that understates what a big core
-  adds to the program. Here the progress of the whole instance counts, so unfairness is optimal with
-  any number of vCPUs. ``per_vcpu=true`` comes near: each vCPU is compared with itself on a
-  dedicated big core.
+  small core and 1 on a big one, S being the ``alone`` of its program. With more threads than big
+  cores that understates what a big core adds to the program. Here the progress of the whole
+  instance counts, so unfairness is optimal with any number of vCPUs.
+* Eq. 4 uses the mean speedup: ``T_swap (1 - 1 / SF_avg)``. Here it is the instance's own, in the
+  progress of the whole instance, so that those with many vCPUs change places as often.
+* A new instance starts at the virtual time at which vCPUs change places, not at the greatest one,
+  which runs ahead without limit if an instance gains too little to be moved (note 4).
+  ``printed=3`` does as the paper says in this and in eq. 3 and 4.
 * A speedup counts once it has been measured on both core types, since no model is sure of it. Time
   before that is entered at the host's mean speedup (or else the hardware's) and corrected later.
   ``printed=2.2`` trusts an estimate from one core type.
 * The unfairness factor aims at 0.95 of the unfairness that it allows, because vCPUs change places
   only every few seconds, which adds some of its own. ``printed=3.1`` aims at all of it.
-* Eq. 4 uses the mean speedup: ``T_swap (1 - 1 / SF_avg)``. Here it is the instance's own, in the
-  progress of the whole instance, so that those with many vCPUs change places as often.
-* A new instance starts at the virtual time at which vCPUs change places, not at the greatest one,
-  which runs ahead without limit if an instance gains too little to be moved (note 4).
+
+With ``per_vcpu=true`` every vCPU is an instance of its own, compared with itself on a dedicated big
+core.
 
 Cost. ``N log N``. A vCPU on a big core keeps it for about ``swap_s``, and the vCPUs of an instance
 take turns on what the instance has. ``swap_s=0.85``, as published, moves vCPUs at every decision;
@@ -60,7 +63,7 @@ from amp_nova.policies.placing.score import known_speedups, mean_known
 UNFAIRNESS_KEPT = 0.95
 """Part of the allowed unfairness to aim at: vCPUs change places only every few seconds, which adds
 some unfairness of its own."""
-TRUST, FACTOR = "2.2", "3.1"
+TRUST, THREADS, FACTOR = "2.2", "3", "3.1"
 
 
 Estimated = tuple[Sequence[float], float]
@@ -88,26 +91,39 @@ class AcfsPolicy:
     per_vcpu: bool = False
     """Slow down every vCPU equally, each compared with itself on a dedicated fast core."""
     printed: str = ""
-    """Sections of saez2015 to follow as printed: 2.2, 3.1."""
+    """Sections of saez2015 to follow as printed: 2.2, 3, 3.1."""
     name: str = "acfs"
 
     def __post_init__(self) -> None:
         at_least("unfairness_factor", self.unfairness_factor, 1.0)
         at_least("swap_s", self.swap_s, 0.0)
-        sections(self.printed, (TRUST, FACTOR))
+        self._sections()
+
+    def _sections(self) -> frozenset[str]:
+        return sections(self.printed, (TRUST, THREADS, FACTOR))
 
     def decide(self, view: HostView) -> Decision:
         """The instances furthest behind get the big cores."""
         memory = view.memory if isinstance(view.memory, AcfsMemory) else AcfsMemory()
-        accounts = deficit.update(view, memory.accounts)
-        speedups = known_speedups(view, accounts, trusting=TRUST in self.printed)
+        accounts, printed = deficit.update(view, memory.accounts), self._sections()
+        speedups = known_speedups(view, accounts, trusting=TRUST in printed)
+        threads = THREADS in printed
         instances = instances_of(view, speedups, accounts, per_vcpu=self.per_vcpu)
         types = view.topology.core_types
         mean = max(1.0, mean_known(speedups.values(), gain(types, len(types) - 1) or 1.0))
-        rates = self._rates(view, instances, mean)
+        own = {name: mean if i.speedup is None else i.speedup for name, i in instances.items()}
+        if threads:
+            whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}
+            instances = instances_of(view, speedups, accounts, per_vcpu=True)
+            own = {n: whole[n if self.per_vcpu else n[0]] for n in instances}
+        rates = self._rates(view, instances, own)
         steps, estimated = _steps(view, instances, rates, memory.estimated)
         sizes = {name: len(instance.active) for name, instance in instances.items()}
         virtual_s = virtual_time.advance(view, memory.virtual_s, steps, sizes)
+        if threads:
+            known_s = [at_s for name, at_s in virtual_s.items() if name in memory.virtual_s]
+            new = virtual_s.keys() - memory.virtual_s.keys()
+            virtual_s |= dict.fromkeys(new, max(known_s, default=0.0))
         claim_s, threshold_s = {}, {}
         for name, instance in instances.items():
             rate = rates[name]
@@ -115,21 +131,20 @@ class AcfsPolicy:
             gain_ratio = (rate[-1] - rate[0]) / instance.running
             for turn, vcpu in enumerate(instance.in_turn(accounts)):
                 claim_s[vcpu.key] = -virtual_s[name] - turn * gain_ratio * view.interval_s
-                threshold_s[vcpu.key] = gain_ratio * self.swap_s
+                threshold_s[vcpu.key] = self.swap_s * (1.0 - 1.0 / mean if threads else gain_ratio)
         places = deficit.by_claim(view, claim_s, threshold_s)
         places = take_turns(view, places, instances, accounts)
         return Decision(places, AcfsMemory(virtual_s, estimated, accounts), early=True)
 
     def _rates(
-        self, view: HostView, instances: Mapping[Name, InstanceView], mean: float
+        self, view: HostView, instances: Mapping[Name, InstanceView], own: Mapping[Name, float]
     ) -> dict[Name, list[float]]:
         """Seconds of virtual time per second on each core type (eq. 3 and 5), by instance."""
         types, rates = view.topology.core_types, {}
-        own = {name: mean if i.speedup is None else i.speedup for name, i in instances.items()}
         whole = {name: i.whole_speedup(types, own[name]) for name, i in instances.items()}
         speedups = [whole[name] for name, i in instances.items() if i.speedup is not None]
         least, most = min(speedups, default=1.0), max(speedups, default=1.0)
-        kept = 1.0 if FACTOR in self.printed else UNFAIRNESS_KEPT
+        kept = 1.0 if FACTOR in self._sections() else UNFAIRNESS_KEPT
         for name, instance in instances.items():
             height = (whole[name] - least) / (most - least) if most > least else 0.0
             favour = kept * (self.unfairness_factor - 1.0) * height

@@ -13,7 +13,7 @@ periods were infinitely short, so there is no jitter within a period and writing
 nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import sub
 
 from amp_nova.model.cpu_weight import DEFAULT
@@ -238,7 +238,8 @@ class Cores:
             assert vcpu.pcpu is not None
             got = sum(cores_of[vcpu].values()) if vcpu in cores_of else self._own[vcpu][0]
             lack[vcpu] = vcpu.limit_cores - got
-        for pcpu in self._with_spare() if lack else ():
+        spare = (p for p in self._rank if self._spare[p] > EPSILON)  # in the order of preference
+        for pcpu in spare if lack else ():
             here = (v for v in lack if lack[v] > EPSILON and pcpu in v.pcpus)
             waiting = sorted(here, key=lambda v: v.order)
             weights = [v.weight for v in waiting]
@@ -248,7 +249,3 @@ class Cores:
                 lack[vcpu] -= cores
                 given = cores_of.setdefault(vcpu, {vcpu.pcpu: self._own[vcpu][0]})
                 given[pcpu] = given.get(pcpu, 0.0) + cores
-
-    def _with_spare(self) -> Iterable[int]:
-        spare = (p for p, left in self._spare.items() if left > EPSILON)
-        return sorted(spare, key=self._rank.__getitem__)

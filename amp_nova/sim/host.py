@@ -17,6 +17,7 @@ from amp_nova.model.topology import PCpu, Topology
 from amp_nova.sim.cores import Cores
 from amp_nova.sim.counters import REFERENCE_IPS, Counting, Hardware
 from amp_nova.sim.guest import SimGuest
+from amp_nova.sim.prefer_fast import PreferFast
 from amp_nova.sim.programs import latencies_s
 from amp_nova.sim.scenarios.hosts import NO_CLOCKS, Machine
 from amp_nova.sim.scenarios.scenario import Guest
@@ -60,7 +61,7 @@ class SimHost:
     ) -> None:
         """``reference_ips``: speed of the reference core, even if the topology does not state it.
 
-        ``scheduler`` replaces the host's own; ``machine``: its clocks and memory bandwidth.
+        ``scheduler`` replaces the host's own; ``machine``: its clocks, memory bandwidth and kernel.
         """
         self.topology = topology
         self._hardware = Hardware(topology, reference_ips or REFERENCE_IPS)
@@ -72,11 +73,20 @@ class SimHost:
         self._pcpus = frozenset(p.id for p in topology.pcpus)
         self._preference = sorted(self._pcpus)
         random.Random(f"{seed} pcpus").shuffle(self._preference)
-        own = Cores({p.id: p.llc for p in topology.pcpus}, self._preference)
         speeds = PCpuSpeeds(topology, machine.clocks)
-        self._timeline = Timeline(own if scheduler is None else scheduler, speeds)
+        self._timeline = Timeline(scheduler or self._kernel(machine.kernel), speeds)
         for guest in guests:
             self.add(guest)
+
+    def _kernel(self, name: str) -> Cores:
+        """The host's own scheduler: one of ``KERNELS``."""
+        llc = {p.id: p.llc for p in self.topology.pcpus}
+        if name == "blind":
+            return Cores(llc, self._preference)
+        coefficient = {t.name: t.coefficient or 0.0 for t in self.topology.core_types}
+        speeds = {p.id: coefficient[p.core_type] for p in self.topology.pcpus}
+        siblings = {pcpu: self.topology.siblings_of(pcpu) for pcpu in llc}
+        return PreferFast(llc, self._preference, speeds, siblings)
 
     @property
     def now_s(self) -> float:

@@ -30,7 +30,8 @@ class PCpuSpeeds:
         self._type_of = {p.id: position[p.core_type] for p in topology.pcpus}
         self._factor = [t.smt_busy_factor for t in types]
         self._siblings = slowing_siblings(topology)
-        self._clock = [1.0] * len(types)
+        self.clock = dict.fromkeys(range(len(types)), 1.0)
+        """The ratio of each core type, by position, to its calibrated clock."""
         self._busy: dict[int, float] = {}
         self._clocks = {position[name]: phases for name, phases in clocks.items()}
 
@@ -52,11 +53,6 @@ class PCpuSpeeds:
                     due[at] = at_s + phase.for_s, number + 1
             yield now_s, changed
 
-    def set_clocks(self, ratios: Mapping[int, float]) -> None:
-        """Run core types, by position, at these ratios of their calibrated clock."""
-        for at, ratio in ratios.items():
-            self._clock[at] = ratio
-
     def meet(self, shares: Iterable[Share]) -> None:
         """Take note of what runs where from now on."""
         self._busy = {}
@@ -71,12 +67,12 @@ class PCpuSpeeds:
             at = self._type_of[pcpu]
             kept = 1.0
             if self.vary:
-                kept = kept_ratio(self._factor[at], self._busy_beside(pcpu), self._clock[at])
+                kept = kept_ratio(self._factor[at], self._busy_beside(pcpu), self.clock[at])
             sums = by_type.setdefault(at, [0.0, 0.0])
             sums[0] += cores
             sums[1] += cores * kept
         return tuple(
-            Rate(at, cores, kept / cores if cores > 0.0 else 1.0, self._clock[at])
+            Rate(at, cores, kept / cores if cores > 0.0 else 1.0, self.clock[at])
             for at, (cores, kept) in by_type.items()
         )
 
@@ -172,7 +168,7 @@ class Timeline:
             heapq.heappush(self._events, (upcoming[0], CLOCK, 0, 0, upcoming[1]))
 
     def _clock(self, ratios: Clock) -> None:
-        self._speeds.set_clocks(ratios)
+        self._speeds.clock |= ratios
         self._expect_clock()
 
     def _turn(self, behaviour: Behaviour) -> None:

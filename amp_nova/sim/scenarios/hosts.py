@@ -21,7 +21,9 @@ MEMORY_BYTES_S = 10e9
 """Rate at which a vCPU fills a cache, unless the scenario gives it."""
 STEP_MIN_S = 0.001
 """Minimum length of a phase and of the work between two barriers: each costs an event."""
-HOST_KEYS = ("reference", "core_types", "reference_ips", "memory_bytes_s")
+KERNELS = ("blind", "prefer_fast")
+"""Whether the host's kernel knows which pCPUs are fast."""
+HOST_KEYS = ("reference", "core_types", "reference_ips", "memory_bytes_s", "kernel")
 REQUIRED = ("name", "count", "coefficient")
 KEYS = (*REQUIRED, "llc", "threads_per_core", "smt_busy_factor", "clock")
 """Keys of a core type."""
@@ -47,6 +49,8 @@ class Machine:
     clocks: Clocks = field(default_factory=lambda: NO_CLOCKS)
     memory_bytes_s: float = MEMORY_BYTES_S
     """Rate at which a vCPU that moved fills the cache."""
+    kernel: str = "blind"
+    """One of ``KERNELS``."""
 
 
 def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Machine]:
@@ -67,7 +71,8 @@ def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topolo
         raise host["core_types"].wrong("host.core_types is empty: a host has a core type")
     reference = _reference(host["reference"], types) if "reference" in host else None
     rate = host["memory_bytes_s"].number(1) if "memory_bytes_s" in host else MEMORY_BYTES_S
-    return topology(types, caches, reference), Machine(clocks, rate)
+    kernel = host["kernel"].one_of(KERNELS, "a kernel") if "kernel" in host else "blind"
+    return topology(types, caches, reference), Machine(clocks, rate, kernel)
 
 
 def topology(

@@ -172,19 +172,15 @@ def _read(keys: Mapping[str, Value], topology: Topology) -> Workload:
         follow = keys.get("phases_follow")
         if follow is None or follow.one_of(FOLLOW, "what phases follow") == "work":
             phases = [phase.by_work() for phase in phases]
-    work = keys.get("work_refcore_s")
+    work, size = keys.get("work_refcore_s"), keys.get("working_set_bytes")
     return Workload(
         tuple(phases),
         work.number(0, above=True) if work else None,
         _barriers(keys["barrier_s"]) if "barrier_s" in keys else None,
         _by_type(keys["ipc"], topology) if "ipc" in keys else {},
         io=programs.io(keys["io"]) if "io" in keys else None,
-        working_set_bytes=_bytes(keys.get("working_set_bytes")),
+        working_set_bytes=size.number(0, programs.BYTES_MOST) if size else 0.0,
     )
-
-
-def _bytes(value: Value | None) -> float:
-    return value.number(0, programs.BYTES_MOST) if value else 0.0
 
 
 def _barriers(value: Value) -> float | tuple[float, ...]:

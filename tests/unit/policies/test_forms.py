@@ -7,6 +7,7 @@ from msgspec import structs
 
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.plugins import load_policy
+from amp_nova.policies.acfs import AcfsMemory
 from amp_nova.policies.api import HostView, VcpuView
 from amp_nova.policies.placing.deficit import DeficitAccount
 from amp_nova.policies.placing.instances import InstanceView, take_turns
@@ -32,7 +33,7 @@ def on_fast(policy, *vcpus, **params):
 @pytest.mark.parametrize(
     ("policy", "known"),
     [
-        ("acfs", "2.2, 3.1"),
+        ("acfs", "2.2, 3, 3.1"),
         ("hsp", "2.2"),
         ("prop-sp", "2.2"),
         ("eqp", "2.3"),
@@ -91,6 +92,44 @@ def test_saez2015_aims_at_the_whole_unfairness_factor():
 
     assert theirs.unfairness > ours.unfairness
     assert theirs.asp > ours.asp
+
+
+def test_acfs_compares_threads_by_the_speedup_of_their_program():
+    """Equation 3: programs of more threads than big cores look alike, and one has both cores."""
+    guests = [guest("high", 6, speed=2.4), guest("low", 6, speed=1.8)]
+    host = scenario(*guests, duration_s=200.0, fast=2, slow=10, coefficient=3.0)
+
+    ours, theirs = (run(host, load_policy("acfs", printed=form)) for form in ("3.1", "3"))
+
+    assert ours.unfairness < 1.02
+    assert theirs.unfairness == pytest.approx(1.26, abs=0.02)
+    assert theirs.vms["low"].fast_share < 0.02
+
+
+def test_acfs_as_printed_equalises_programs_of_one_thread():
+    """There the equation is the slowdown, and the form makes no difference in the long run."""
+    guests = [guest(f"vm{i}", speed=s) for i, s in enumerate((4.0, 3.0, 2.0, 1.5))]
+    host = scenario(*guests, duration_s=600.0, fast=2, slow=2, coefficient=4.0)
+
+    found = run(host, load_policy("acfs", printed="3"))
+
+    assert found.unfairness < 1.02
+    assert found.asp == pytest.approx(3.819, rel=0.02)
+
+
+@pytest.mark.parametrize(("printed", "like"), [("", "b"), ("3", "c")])
+def test_a_newcomer_starts_at_the_greatest_virtual_time_as_printed(printed, like):
+    """Note 4. Ours starts where vCPUs change places: between a, on the big core, and b."""
+    names = {"a": 0.0, "b": 10.0, "c": 30.0, "new": None}
+    keys = {n: (n, 0) if printed else n for n in names}
+    host, everywhere = topology(slow=3), frozenset(range(4))
+    vcpus = tuple(VcpuView((n, 0), everywhere, everywhere, demand_ratio=1.0) for n in names)
+    memory = AcfsMemory({keys[n]: at_s for n, at_s in names.items() if at_s is not None})
+    view = HostView(host, vcpus, dict.fromkeys(everywhere, 1.0), memory=memory)
+
+    virtual_s = load_policy("acfs", printed=printed).decide(view).memory.virtual_s
+
+    assert virtual_s[keys["new"]] == virtual_s[keys[like]]
 
 
 def test_eqp_samples_every_thread_on_both_core_types():

@@ -47,6 +47,18 @@ def test_policies_side_by_side(compare):
     assert found["amp-r-fair:fair_ratio=0.5"] == pytest.approx((1.4375, 0.1), abs=0.005)
 
 
+def test_beside_a_kernel_that_prefers_fast_pcpus(amp_nova, tmp_path):
+    """One VM and ``none``: fast all the time, and on the pCPU where it started without it."""
+    path, found = tmp_path / "one.yaml", {}
+    for kernel in ("blind", "prefer_fast"):
+        text = SCENARIO.replace("host:", f"host:\n  kernel: {kernel}").split("  - {name: vm2")[0]
+        path.write_text(text.replace("name: vm1,", "name: vm1, start_on: slow,"))
+        _, out, _ = amp_nova("compare", path, "--policy", "none", "--format", "json")
+        found[kernel] = json.loads(out)[0]["throughput"]
+
+    assert found == {"blind": 1.0, "prefer_fast": 2.0}
+
+
 def test_a_table_for_people(compare):
     """A row for every policy, and what the comparison says."""
     _, out, _ = compare("--policy", "acfs", "--policy", "none")

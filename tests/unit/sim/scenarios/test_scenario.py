@@ -208,6 +208,10 @@ FAULTS = {
         "line 3: host.reference is 'slwo': give a core type of the host: fast, slow",
     ),
     "llc ids": (ONE_VM.replace("2.0}", "2.0, llc: [0, 1]}"), "llc has 2 ids for 1 cores"),
+    "no such kernel": (
+        ONE_VM.replace("reference: slow", "kernel: fast"),
+        "line 3: host.kernel is 'fast': give a kernel: blind, prefer_fast",
+    ),
     "start on nothing": (ONE_VM + "    start_on: gold\n", "a core type of the host: slow, fast"),
     "bad booking": (SPECS + "{amp:pref_core: -1}\n", "line 9: VM 'vm1': amp:pref_core='-1'"),
     "booking of a list": (SPECS + "{amp:pref_core: [1]}\n", "is a list: give text"),
