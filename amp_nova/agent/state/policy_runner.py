@@ -319,8 +319,8 @@ def _moves(topology: Topology, places: Places, readings: Readings) -> int:
     """How many vCPUs move from one core type to another."""
     moves = 0
     for key, pcpus in places.items():
-        was = topology.position(readings[key].pcpus)
-        moves += was is not None and was != topology.position(pcpus)
+        was, now = topology.position(readings[key].pcpus), topology.position(pcpus)
+        moves += None not in (was, now) and was != now
     return moves
 
 

@@ -8,6 +8,8 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
    threshold of its own, and only while the view's ``moves_max`` allows it.
 2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from a
    crowded slower one.
+3. Where vCPUs outnumber the cores but use little of their time, those that sleep may use every
+   type: to wait for one while another idles would cost them more than the faster type gains.
 
 A vCPU may use all pCPUs of its type that its flavor allows. Which one, and when it changes, is
 Linux's decision: the kernel knows caches, NUMA nodes and hardware threads, and sees at once when a
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from amp_nova.model.observation import VcpuKey
-from amp_nova.policies.api import HostView, Places
+from amp_nova.policies.api import HostView, Places, VcpuView
 from amp_nova.policies.placing.core_shares import SharedCapacity
 
 Claims = Mapping[VcpuKey, Sequence[float]]
@@ -32,6 +34,8 @@ GAIN_MIN_CORES = 0.1
 CROWDED_RATIO = 0.7
 """Part of a core type's time in use from which vCPUs that sleep often wait for each other: with
 random arrivals (M/M/1) they then wait twice as long as they run."""
+SLEEPS_RATIO = 0.9
+"""A vCPU that wants less than this share of the time sleeps between pieces of work."""
 _NOISE = 1e-9
 
 
@@ -74,7 +78,24 @@ def assign(
         position |= dict.fromkeys((*stay, *won), at)
     free = [sum([max(0.0, view.free_cores.get(p, 0.0)) for p in ids]) for ids in pcpus]
     _use_spare_time(position, shared, claims, free, allowance)
-    return {v.key: pcpus[position[v.key]] & v.allowed for v in shared.vcpus}
+    anywhere = frozenset().union(*pcpus) if _spare(shared, free) else None
+    return {
+        v.key: v.allowed
+        & (anywhere if anywhere and _demand(v) < SLEEPS_RATIO else pcpus[position[v.key]])
+        for v in shared.vcpus
+    }
+
+
+def _spare(shared: SharedCapacity, free_cores: Sequence[float]) -> bool:
+    """Whether vCPUs outnumber the cores, and use them for so little that none has to wait."""
+    used = sum([1.0 if v.utilization_ratio is None else v.utilization_ratio for v in shared.vcpus])
+    cores = sum(free_cores)
+    return len(shared.vcpus) > cores and used < CROWDED_RATIO * cores
+
+
+def _demand(vcpu: VcpuView) -> float:
+    """Cores that a vCPU wants; one without history counts as always running."""
+    return 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
 
 
 def _winners(
@@ -118,8 +139,7 @@ def _use_spare_time(
 
     They either find room there, or wait less than they did before.
     """
-    # A vCPU whose demand is not known yet counts as always running.
-    demand = {v.key: 1.0 if v.demand_ratio is None else v.demand_ratio for v in shared.vcpus}
+    demand = {v.key: _demand(v) for v in shared.vcpus}
     excess, count = [-cores for cores in free_cores], Counter(position.values())
     for key, at in position.items():
         excess[at] += demand[key]

@@ -244,6 +244,21 @@ def test_a_booking_that_halves_the_speed_shows_in_the_tail():
     assert half.latency_p99_s / whole.latency_p99_s == pytest.approx(8 / 3, rel=0.15)
 
 
+def test_a_policy_makes_nobody_wait_where_cores_have_time_to_spare():
+    """Six guests that sleep most of the time, on one fast and three slow cores."""
+
+    def slowest_percent_s(policy):
+        guests = [doing(name=f"vm{i}", requests=Requests(20.0, 0.02)) for i in range(6)]
+        made = scenario(*guests, duration_s=120.0, policy=policy, fast=1, slow=3)
+        found = run(made, load_policy(policy)).vms.values()
+        return sum(vm.latency_p99_s for vm in found) / len(guests)
+
+    none_s = slowest_percent_s("none")
+
+    assert slowest_percent_s("acfs") <= 1.05 * none_s
+    assert slowest_percent_s("amp-fair") <= 1.05 * none_s
+
+
 def test_no_request_no_latency():
     """None has ended in the first second."""
     found = on_slow(doing(requests=Requests(0.5, 0.1, poisson=False)), 1.0)
