@@ -54,8 +54,9 @@ def advance(
     """Add the minutes that ended between two accounts, of bookings that are enforced as booked."""
     now, ended = accounts.time_ns // _MINUTE_NS, [0] * (len(RATIO_BUCKETS) + 1)
     for resource, vcpus in accounts.entries.items():
-        old = was.entries.get(resource, {})
-        for index, entry in vcpus.items() if old is not vcpus else ():
+        if (old := was.entries.get(resource)) is vcpus or old is None:
+            continue
+        for index, entry in vcpus.items():
             last, ratios = old.get(index), entry.account.ratios
             if last is None or last.account.ratios is ratios:
                 continue
