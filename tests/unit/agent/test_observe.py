@@ -12,6 +12,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 from amp_nova.agent import wiring
 from amp_nova.agent.service import Service
+from amp_nova.cmd.agent import main as agent_main
 from amp_nova.cmd.cli import main
 from amp_nova.guard import locks, record
 from amp_nova.guard.__main__ import Watch
@@ -350,6 +351,18 @@ def test_io_threads_that_were_moved_go_home(setup, clock, monkeypatch):
 
     assert setup.node.kernel.affinity[tid] == {0, 1, 2, 3}
     assert not (setup.state / "io.moved").exists()
+
+
+def test_once_says_that_nothing_was_changed(setup, capsys):
+    """It prints what it would have changed, and why it did not."""
+    setup.node.start(specs=HALF, vcpus=1)
+    setup.conf(**OBSERVE)
+
+    assert agent_main(["--once", "--config-file", str(setup.tmp_path / "amp-nova.conf")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(f"{NAME} vCPU 0: quota ")
+    assert out[-1] == "nothing was changed: [agent] mode = observe"
+    assert setup.node.kernel.writes == 0
 
 
 @pytest.mark.parametrize("words", [[], [NAME, "--all"]])
