@@ -14,6 +14,7 @@ from amp_nova.accounting.delivery import (
     add_interval,
 )
 from amp_nova.accounting.speed_loss import siblings_busy
+from amp_nova.accounting.withheld import WouldLimit
 from amp_nova.control.entitlement import Entitlement
 from amp_nova.control.limit import Delivery
 from amp_nova.model.allocation import Allocations, Positions
@@ -241,4 +242,24 @@ def conditions(
             delay_s + (limit.period_us / 1e6 if limit else 0.0),
             core_type,
         )
+    return made
+
+
+def only_observed(
+    ran_under: Mapping[VcpuKey, Conditions],
+    topology: Topology,
+    entitlements: Mapping[VcpuKey, Entitlement],
+) -> dict[VcpuKey, Conditions]:
+    """These conditions, with the limits that enforcement would set."""
+    coefficients = {t.name: t.coefficient for t in topology.core_types}
+    made = dict(ran_under)
+    for key, ran in ran_under.items():
+        entitlement = entitlements[key]
+        if (quota := entitlement.quota) is None:
+            continue
+        home = entitlement.home
+        coefficient = home.coefficient or coefficients.get(home.core_type or "")
+        cores = min(1.0, quota.bandwidth.cores) if quota.bandwidth else 1.0
+        would = WouldLimit(cores, coefficient, entitlement.governed_by == "ips")
+        made[key] = structs.replace(ran, would=would)
     return made

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from amp_nova.accounting import slowdown
 from amp_nova.accounting.slowdown import Recent
 from amp_nova.accounting.speed_loss import NOTHING, Losses, losses
+from amp_nova.accounting.withheld import WouldLimit, throttled_s
 from amp_nova.control.limit import NOTHING_DELIVERED, Delivery
 from amp_nova.flavor.extra_specs import VcpuBooking
 from amp_nova.model.observation import Usage
@@ -39,6 +40,7 @@ class Conditions(Struct, frozen=True):
     ``position``: the core type's index in the topology; ``types``: the number of core types;
     ``coefficient``: ``None`` if unknown; ``edge_s``: how far demand and delivery may be apart at
     the end of an interval (one period of the bandwidth limit, plus the Ips controller's delay).
+    ``would``: the limit that enforcement would set, if bookings are only observed.
     """
 
     position: int
@@ -47,6 +49,7 @@ class Conditions(Struct, frozen=True):
     booking: VcpuBooking = BEST_EFFORT
     edge_s: float = 0.0
     core_type: CoreType = UNKNOWN
+    would: WouldLimit | None = None
 
 
 class Window(Struct, frozen=True):
@@ -97,7 +100,7 @@ class Account(Struct, frozen=True):
     ``balance``: owed but not yet counted as shortfall, in the unit of the booking times seconds.
     ``recent``: about the last minute, for the slowdown of vCPUs without a booking. ``minute``: the
     sum of the windows closed in the current minute; ``ratios``: the histogram of earlier minutes.
-    ``delivery``: of a vCPU that books reference cores.
+    ``delivery``: of a vCPU that books reference cores, or is only observed.
     """
 
     cpu_s: tuple[float, ...] = ()
@@ -198,6 +201,38 @@ def _delivered(before: Delivery, used: Usage, owes: float, worth: float, lost: L
         before.owed_ref_s + owes,
         before.worth_ref_s + worth,
         before.lost_ref_s + lost.total_ref_s,
+        before.beyond_ref_s,
+        before.throttled_least_s,
+        before.throttled_most_s,
+    )
+
+
+def _withheld(
+    before: Delivery, delivery: Delivery, used: Usage, ran: Conditions, unit: _Interval | None
+) -> Delivery:
+    """What enforcement would have delivered of this ``delivery`` and withheld of the interval."""
+    if (would := ran.would) is None:
+        return delivery
+    cores, beyond_ref_s, speed_ratio = would.cores, 0.0, 1.0
+    if unit is not None:
+        beyond = unit.delivered - unit.booked_per_s * used.wall_s
+        beyond_ref_s = max(0.0, beyond) * unit.ref_s
+        if would.counted and unit.gives_per_s > 0.0:
+            cores = min(1.0, unit.booked_per_s / unit.gives_per_s)
+    if ran.coefficient and would.coefficient and not would.counted:
+        speed_ratio = ran.coefficient / would.coefficient
+    least_s, most_s = throttled_s(used, cores, speed_ratio)
+    worth, kept_ratio = delivery.worth_ref_s - before.worth_ref_s, 1.0
+    if worth > 0.0 and would.coefficient:
+        kept_ratio = min(1.0, cores * would.coefficient * used.wall_s / worth)
+    lost = delivery.lost_ref_s - before.lost_ref_s
+    return structs.replace(
+        delivery,
+        worth_ref_s=before.worth_ref_s + kept_ratio * worth,
+        lost_ref_s=before.lost_ref_s + kept_ratio * lost,
+        beyond_ref_s=before.beyond_ref_s + beyond_ref_s,
+        throttled_least_s=before.throttled_least_s + least_s,
+        throttled_most_s=before.throttled_most_s + most_s,
     )
 
 
@@ -226,6 +261,7 @@ def add_interval(account: Account, used: Usage, ran: Conditions, window_s: float
         balance, shortfall = _shortfall(account, used, edge, unit, owes)
         if ran.booking.refcores is not None:
             delivery = _delivered(delivery, used, owes, worth, lost)
+    delivery = _withheld(account.delivery, delivery, used, ran, unit)
     window = account.window
     instructions = window.instructions
     if used.instructions is not None:

@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from amp_nova.accounting import accounts
+from amp_nova.accounting import accounts, service_level
 from amp_nova.accounting.accounts import Accounts
+from amp_nova.accounting.service_level import ServiceLevel
 from amp_nova.agent.cycle import STAGES, Cycle, Totals, counted
 from amp_nova.agent.fast_loop import FastLoop, IpsSettings, Target, Throttled
 from amp_nova.agent.state import bookings, policy_runner
@@ -29,7 +30,7 @@ from amp_nova.control.foreign_changes import ForeignChanges
 from amp_nova.control.limit import Limits
 from amp_nova.hardware.effective_speed import for_admission
 from amp_nova.model import allocation
-from amp_nova.model.allocation import NOTHING_DONE, Allocations, Changes, Outcome, in_force
+from amp_nova.model.allocation import Allocations, Changes, Failure, Outcome, in_force
 from amp_nova.model.bandwidth import Bandwidth
 from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import CoreType
@@ -40,6 +41,7 @@ from amp_nova.profiling import profiles
 from amp_nova.profiling.profiles import Profiles, ProfileSettings
 
 LOG = logging.getLogger(__name__)
+OBSERVING = Failure("observe", "[agent] mode = observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Loop:
         settings = settings or Settings()
         self._settings = settings
         self._stopwatch = stopwatch
+        self._observing = OBSERVING if settings.dry_run else None
         self._memo = Memo(enabled=settings.memoize)
         begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
         self._state = State(
@@ -120,7 +123,8 @@ class Loop:
         weights = {d.domain.resource: d.cpu_weight for d in seen.domains}
         state, wanted = self._decided(state, seen, now, weights)
         clock.append(self._stopwatch())
-        outcome = NOTHING_DONE if self._settings.dry_run else self._actuator.apply(wanted)
+        why = self._observing
+        outcome = Outcome(observing=why) if why else self._actuator.apply(wanted)
         self._state = state = self._acted(state, seen, now, wanted, outcome)
         clock.append(self._stopwatch())
         return Cycle(
@@ -141,10 +145,13 @@ class Loop:
         counted = self._state.limits.counted
         self._state = _with_throttled(self._state, self.fast.tick(counted, ticks))
 
-    @property
-    def dry_run(self) -> bool:
-        """Whether the loop decides, but changes nothing."""
-        return self._settings.dry_run
+    def observe(self, why: Failure | None) -> None:
+        """Only observe from the next cycle on, and say why; ``None``: enforce, if not a dry run."""
+        before, self._observing = self._observing, OBSERVING if self._settings.dry_run else why
+        if (before is None) != (self._observing is None):  # what is carried over does not fit
+            totals = replace(self._state.totals, service=ServiceLevel())
+            self._state = structs.replace(self._state, limits=Limits(), totals=totals)
+            self.adopt()
 
     def adopt(self) -> None:
         """Adopt what is in force, because the guard acted while no cycle was completed."""
@@ -168,11 +175,16 @@ class Loop:
             excluded = resource in foreign.excluded
             does = "it is left alone for a while" if excluded else "they are repaired"
             LOG.warning("%s: somebody else changed its limits: %s", name, does)
+        accounted = accounts.advance(state.accounts, seen)
+        service = service_level.advance(
+            state.totals.service, state.accounts, accounted, state.entitlements
+        )
         return structs.replace(
             state,
             bookings=booked,
             foreign=foreign,
-            accounts=accounts.advance(state.accounts, seen),
+            accounts=accounted,
+            totals=replace(state.totals, service=service),
             profiles=profiles.advance(state.profiles, seen, positions),
         )
 
@@ -206,7 +218,7 @@ class Loop:
         steady = memo(limit.steady, entitlements, topology, terms, speeds_vary=vary)
         limits = limit.carry(state.limits, steady, state.accounts.deliveries(steady.varying))
         entitlements = memo(limit.decide, steady, limits.carried, limits.counted, kept, context)
-        entitlements, limits = limit.adopt(entitlements, now, limits)
+        entitlements, limits = limit.adopt(entitlements, {} if self._observing else now, limits)
         writes = memo(changes, now, weights, entitlements)
         state = structs.replace(
             state,
@@ -234,16 +246,19 @@ class Loop:
         """The state after these changes; hands the vCPUs that Ips governs to the fast loop."""
         entitlements, memo, topology = state.entitlements, self._memo, seen.topology
         not_made: set[VcpuKey | str] = {*outcome.failures, *outcome.weight_failures}
-        if self._settings.dry_run:
-            not_made, wanted = {*(c.key for c in wanted.vcpus), *wanted.cpu_weights}, Changes()
+        if outcome.observing:  # nothing is expected to stay as it is
+            not_made, wanted = {*entitlements, *(key[0] for key in entitlements)}, Changes()
         now = in_force(before, wanted, outcome)
         sp_s = self.fast.sp_s
-        limits = {} if self._settings.dry_run else _counted(entitlements, now)
+        limits = {} if outcome.observing else _counted(entitlements, now)
         types = {key: topology.only_type(now[key].pcpus) for key in limits}
         targets = {key: _target(state, key, types[key], sp_s) for key in limits}
         self.fast.follow(targets, limits)
         positions = memo(allocation.positions, topology, now)
-        ran_under = memo(accounts.conditions, topology, entitlements, now, positions, sp_s)
+        there = allocation.last_positions(seen, positions) if outcome.observing else positions
+        ran_under = memo(accounts.conditions, topology, entitlements, now, there, sp_s)
+        if outcome.observing:
+            ran_under = memo(accounts.only_observed, ran_under, topology, entitlements)
         foreign = foreign_changes.expect(state.foreign, entitlements, now, not_made)
         moved = profiles.moved(state.profiles, seen, positions) if wanted.vcpus else state.profiles
         return structs.replace(

@@ -5,7 +5,7 @@ import functools
 import gc
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.guarding import Guarding
-from amp_nova.agent.io_work import because
+from amp_nova.agent.io_work import IoWork, because
 from amp_nova.agent.loop import Loop
-from amp_nova.agent.operator import control_socket, status
+from amp_nova.agent.operator import control_socket, release, status
 from amp_nova.agent.operator.instances import resolve
 from amp_nova.agent.publish.publishers import Publishers
 from amp_nova.agent.systemd import Systemd
 from amp_nova.agent.wakeup import Wakeup
 from amp_nova.exceptions import AmpError, ConfigInvalid, HypervisorUnavailable, Locked
 from amp_nova.guard import locks
-from amp_nova.guard.pauses import Pauses
+from amp_nova.guard.pauses import HOST, Pauses
+from amp_nova.model.allocation import Failure
+from amp_nova.model.observation import Observation, Sample, VcpuKey
 from amp_nova.private_files import check_trusted
 
 LOG = logging.getLogger(__name__)
@@ -52,9 +54,12 @@ class Service:
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)
         self._guarding: Guarding | None = None
-        writer = wiring.make_writer(conf, self.sensor, self._lost)
-        self.loop = Loop(self.sensor, writer, settings, wiring.policy(conf))
-        self.io = wiring.make_io_work(conf, self.sensor, dry_run=dry_run)
+        self._dry_run = dry_run
+        self._pauses = Pauses(Path(conf.agent.state_path))
+        self._writer = wiring.make_writer(conf, self.sensor, self._lost)
+        self.loop = Loop(self, self._writer, settings, wiring.policy(conf))
+        self._observing = conf.agent.mode == "observe"
+        self.io = self._make_io_work()
         self.publishers = Publishers(
             conf,
             self.sensor.hypervisor,
@@ -65,6 +70,21 @@ class Service:
         """The record of the last cycle."""
         self._ticked_s = 0.0
         """When the fast loop last ran."""
+        self._not_made: list[str] = []
+        """The changes that the last cycle would have made if it did not only observe."""
+
+    def _make_io_work(self) -> IoWork:
+        dry_run, observe = self._dry_run, self._observing
+        return wiring.make_io_work(self._conf, self.sensor, dry_run=dry_run, observe=observe)
+
+    def observe(self) -> Observation:
+        """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
+        seen = self.sensor.observe()
+        return self.sensor.located(seen) if self._observing else seen
+
+    def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
+        """Read the counters of these vCPUs for the fast loop."""
+        return self.sensor.sample(keys)
 
     @contextlib.contextmanager
     def in_control(self, *, quiet: bool = False) -> Iterator[Guarding]:
@@ -92,6 +112,8 @@ class Service:
         if self._guarding is not None and self._guarding.before():
             self.sensor.reread()
             self.loop.adopt()
+        why = self._pauses.current().get(HOST)
+        self.loop.observe(None if why is None else Failure("undone", why))
         self.last = cycle = self.loop.cycle()
         return cycle
 
@@ -100,10 +122,10 @@ class Service:
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
-                if self._lost() and not self.loop.dry_run:
+                if self._lost() and not self._dry_run:
                     return []
                 # Read under the lock: an instance may have been paused since it was observed.
-                paused = Pauses(state_path).current()
+                paused = self._pauses.current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
         return lines
 
@@ -190,6 +212,7 @@ class Service:
         text = "waiting for libvirt"
         if self.last is not None and "hypervisor" not in self._failing:
             text = f"{len(self.last.observation.domains)} instances"
+            text += ", bookings only observed" if self._observing else ""
         self._systemd.report(text, alive=completed and well)
 
     def _try_cycle(self, late_s: float | None) -> bool:
@@ -211,13 +234,45 @@ class Service:
             LOG.exception("a control cycle failed; continuing with the next cycle")
             return False
         self._failing -= {"hypervisor", "cycle"}
+        with self._tolerated("undo", "bookings are not released yet; retrying in every cycle"):
+            self._follow(cycle)
         lines = self._try_io()
         failure = "a cycle could not be published; trying again after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
             self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
-        for line in [*status.describe(cycle), *lines]:
+        wanted = status.describe(cycle)
+        if cycle.outcome.observing:  # in every cycle the same
+            lines += [f"not made: {line}" for line in wanted if line not in self._not_made]
+            self._not_made = wanted
+        for line in lines if cycle.outcome.observing else [*wanted, *lines]:
             LOG.info(line)
         return True
+
+    def _follow(self, cycle: Cycle) -> None:
+        """Release bookings that are only observed; stop to enforce them if that fails too often."""
+        why, service, agent = cycle.outcome.observing, cycle.totals.service, self._conf.agent
+        if self._observing != (why is not None):
+            self._observing = why is not None
+            self.io = self._make_io_work()
+            LOG.warning("bookings are %s", f"only observed: {why.message}" if why else "enforced")
+        records, paused = self._writer.records, cycle.observation.paused
+        recorded = {u: d for u, d in records.domains.items() if u not in paused}
+        if why is None and service.burns(agent.undo_burn_rate):
+            rates = " and ".join(f"{r:.3g} over {name}" for name, r in service.burn_rates.items())
+            message = (
+                f"the burn rate of the service level was {rates}, above [agent] undo_burn_rate = "
+                f"{agent.undo_burn_rate:g}; 'amp-nova resume --all' enforces bookings again"
+            )
+            self._pauses.pause(HOST, message)
+            LOG.error("bookings will be released: %s", message)
+        elif why and recorded:
+            path, domains = Path(agent.state_path), cycle.observation.domains
+            made, left = release.undo(path, domains, self._writer, recorded, records.forget)
+            self.sensor.reread()
+            for line in made:
+                LOG.info("released: %s", line)
+            if left:
+                raise AmpError("; ".join(left))
 
     def _try_io(self) -> list[str]:
         failure = "I/O work could not be examined; retrying in every cycle"
@@ -240,7 +295,13 @@ class Service:
             answer["because"] += because(self.io.report, resource)
             return {"explain": answer}
         drift = cycle.profiles.drift(cycle.time_ns)
-        return {"status": status.status(cycle), "policy": cycle.policy, "drift": drift}
+        why = cycle.outcome.observing
+        return {
+            "status": status.status(cycle),
+            "policy": cycle.policy,
+            "drift": drift,
+            "observing": why.message if why else None,
+        }
 
 
 def _check_trusted(state_path: Path) -> None:

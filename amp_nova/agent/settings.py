@@ -29,5 +29,5 @@ def read(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Settings:
         PolicySettings(agent.policy_interval_s, agent.policy_moves_max),
         IpsSettings(sp_s=agent.sp_s or SP_S[agent.writer]),
         agent.drift_repairs_max,
-        dry_run,
+        dry_run or agent.mode == "observe",
     )

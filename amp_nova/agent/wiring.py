@@ -117,8 +117,13 @@ def make_io_host(conf: cfg.ConfigOpts, sensor: LibvirtSensor) -> IoHost:
     return IoHost(sensor.hypervisor, run_path, line_rate_mbps=rate or None)
 
 
-def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) -> IoWork:
-    """The part that moves I/O threads; raises ``ConfigInvalid`` if the writer cannot do that."""
+def make_io_work(
+    conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool, observe: bool = False
+) -> IoWork:
+    """The part that moves I/O threads, with ``observe`` only home.
+
+    Raises ``ConfigInvalid`` if the writer cannot do that.
+    """
     if conf.agent.io_work == "slow" and conf.agent.writer == "libvirt":
         raise ConfigInvalid(
             "[agent] io_work = slow: I/O threads are not moved through libvirt; "
@@ -131,6 +136,8 @@ def make_io_work(conf: cfg.ConfigOpts, sensor: LibvirtSensor, *, dry_run: bool) 
         repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,
     )
+    if observe and how.work == "slow" and not dry_run:
+        how = replace(how, work="report")
     if how.work == "report":  # nothing is moved, so a longer interval is enough
         how = replace(how, interval_s=4 * how.interval_s)
     if dry_run:  # a single interval has to be enough

@@ -85,6 +85,8 @@ def _single(conf: cfg.ConfigOpts, *, dry_run: bool) -> int:
     lines = describe(cycle)
     lines += service.poll_io_twice() if dry_run else []
     print("\n".join(lines) or "nothing to change")
+    if cycle.outcome.observing and not dry_run:
+        print(f"nothing was changed: {cycle.outcome.observing.message}")
     for domain in cycle.domains:
         if domain.problem:
             print(f"{domain.domain.name}: {domain.problem}")

@@ -114,14 +114,16 @@ class Explain(Report):
 
 def _status(state_path: Path) -> Answer:
     """A row for each vCPU; ``AnswerIsNo`` if no agent responds."""
-    instances = _answer(state_path, {"command": "status"})["status"]
+    reply = _answer(state_path, {"command": "status"})
+    instances, observing = reply["status"], reply.get("observing")
+    below = [f"bookings are only observed: {observing}"] if observing else []
     rows: list[tuple[object, ...]] = []
     for instance in instances:
         rows += [_row(instance, vcpu) for vcpu in instance["vcpus"]]
         if not instance["vcpus"]:
             unknown = (None,) * (len(COLUMNS) - 2)
             rows.append((instance["domain"], *unknown, instance["problem"] or ""))
-    return Answer(COLUMNS, rows, instances, below=() if instances else (NONE_HERE,))
+    return Answer(COLUMNS, rows, instances, below=below if instances else [*below, NONE_HERE])
 
 
 def _row(instance: dict[str, Any], vcpu: dict[str, Any]) -> tuple[object, ...]:
@@ -181,19 +183,34 @@ class Pause(Command):
 
 
 class Resume(Command):
-    """Let the agent manage an instance again that was paused or released"""
+    """Let the agent manage an instance again that was paused or released
 
-    _epilog = "example: amp-nova resume instance-0000002a"
+    With --all every instance, also after the agent itself has released the whole host.
+    """
+
+    _epilog = """examples:
+  amp-nova resume instance-0000002a
+  amp-nova resume --all
+"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of ``resume``."""
-        parser.add_argument("instance", metavar="INSTANCE", help="UUID, libvirt name or Nova name")
+        names = "UUID, libvirt name or Nova name"
+        parser.add_argument("instance", metavar="INSTANCE", nargs="?", help=names)
+        parser.add_argument("--all", action="store_true", help="every instance of this host")
         add_config_file(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Resume one instance; ``AnswerIsNo`` if it was not paused."""
+        """Resume one instance or all; ``AnswerIsNo`` if nothing was paused."""
         conf, instance = options.load(files=parsed_args.config_file), parsed_args.instance
+        if parsed_args.all == (instance is not None):
+            raise AmpError("resume: give either INSTANCE or --all")
         pauses = Pauses(Path(conf.agent.state_path))
+        if parsed_args.all:
+            if not [name for name in pauses.current() if pauses.resume(name)]:
+                raise AnswerIsNo("nothing was paused or released on this host")
+            print("every instance is managed again")
+            return
         # A paused instance may have left this host: its UUID alone is enough.
         if not (pauses.resume(instance) or pauses.resume(_find(conf, instance))):
             raise AnswerIsNo(f"{instance} was neither paused nor released")

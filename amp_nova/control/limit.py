@@ -56,7 +56,10 @@ class Delivery(Struct, frozen=True):
     """What a vCPU that books reference cores was owed and got since it was first seen.
 
     Capacity is in reference-core seconds: ``owed_ref_s``; ``worth_ref_s``, its CPU time multiplied
-    by its coefficient; ``lost_ref_s``, the part of that which a slow pCPU cost.
+    by its coefficient; ``lost_ref_s``, the part of that which a slow pCPU cost. While bookings are
+    only observed, these are what enforcement would have delivered, and the others what it would
+    have withheld from any vCPU: ``beyond_ref_s``, what it used beyond its booking; the seconds for
+    which it would have been throttled, at least and at most.
     """
 
     wall_s: float = 0.0
@@ -64,6 +67,9 @@ class Delivery(Struct, frozen=True):
     owed_ref_s: float = 0.0
     worth_ref_s: float = 0.0
     lost_ref_s: float = 0.0
+    beyond_ref_s: float = 0.0
+    throttled_least_s: float = 0.0
+    throttled_most_s: float = 0.0
 
     def since(self, before: "Delivery") -> "Delivery":
         """The difference between two sums."""

@@ -53,6 +53,19 @@ class Records:
         """Whether there is anything to guard."""
         return bool(self._domains)
 
+    @property
+    def domains(self) -> Mapping[str, record.Domain]:
+        """The recorded domains, by UUID."""
+        return self._domains
+
+    def forget(self, resource: str) -> None:
+        """Remove the record of a domain that is as it was found."""
+        record.forget(self.folder, resource)
+        self._domains.pop(resource, None)
+        self._states.pop(resource, None)
+        self._identities = {k: i for k, i in self._identities.items() if k[0] != resource}
+        self._safe = None
+
     def keep(
         self,
         keys: Collection[VcpuKey],

@@ -1,11 +1,14 @@
 """Reads a real compute node through libvirt, cgroups and ``/proc``; it writes nothing."""
 
+import contextlib
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import structs
 
 from amp_nova.exceptions import DescriptorsExhausted
 from amp_nova.host.cgroups import mounts
@@ -110,6 +113,19 @@ class LibvirtSensor:
             for xml in self.hypervisor.inactive().values()
         )
         return Observation(time.monotonic_ns(), self.topology, readings, self._paused(), inactive)
+
+    def located(self, seen: Observation) -> Observation:
+        """An observation with where vCPUs ran last that may run on several core types."""
+        domains = []
+        for domain in seen.domains:
+            vcpus = list(domain.vcpus)
+            for at, vcpu in enumerate(vcpus):
+                thread = self.thread((domain.domain.resource, vcpu.index))
+                if thread is not None and seen.topology.position(vcpu.pcpus) is None:
+                    with contextlib.suppress(OSError):  # it has gone
+                        vcpus[at] = structs.replace(vcpu, last_pcpu=thread.last_pcpu())
+            domains.append(structs.replace(domain, vcpus=tuple(vcpus)))
+        return replace(seen, domains=tuple(domains))
 
     def sample(self, keys: Collection[VcpuKey]) -> Mapping[VcpuKey, Sample]:
         """Counters of these vCPUs now; a vCPU that is gone or not counted is left out."""

@@ -120,6 +120,12 @@ class Writer:
         """Whether writes also change libvirt's definition, and have to be undone there."""
         return self._backend.in_definition
 
+    @property
+    def records(self) -> Records:
+        """The records of what was found before the first change; an agent keeps them."""
+        assert self._conditions.records is not None
+        return self._conditions.records
+
     def apply(self, changes: Changes) -> Outcome:
         """Make each change independently of the others; a vCPU that is gone is not a failure.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct, structs
 
 from amp_nova.model.bandwidth import Bandwidth, SafeState, Step
-from amp_nova.model.observation import DomainReading, VcpuKey
+from amp_nova.model.observation import DomainReading, Observation, VcpuKey
 from amp_nova.model.topology import Topology
 
 
@@ -49,6 +49,17 @@ def positions(topology: Topology, allocations: Allocations) -> Positions:
     affinities = {a.pcpus for a in allocations.values()}
     position_of = {pcpus: topology.position(pcpus) for pcpus in affinities}
     return {key: position_of[allocation.pcpus] for key, allocation in allocations.items()}
+
+
+def last_positions(seen: Observation, positions: Positions) -> Positions:
+    """Where vCPUs are; those that may be on several core types are where they ran last."""
+    last = {
+        (d.domain.resource, v.index): seen.topology.position({v.last_pcpu})
+        for d in seen.domains
+        for v in d.vcpus
+        if v.last_pcpu is not None
+    }
+    return {key: last.get(key) if at is None else at for key, at in positions.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,18 @@ class Failure:
 class Outcome:
     """The failures among ``Changes``: by vCPU, and by instance for the CPU weight.
 
-    A vCPU or instance that is gone by the time of the write is not a failure.
+    A vCPU or instance that is gone by the time of the write is not a failure. ``observing``: why no
+    change was made, if bookings are only observed.
     """
 
     failures: Mapping[VcpuKey, Failure] = field(default_factory=dict)
     weight_failures: Mapping[str, Failure] = field(default_factory=dict)
+    observing: Failure | None = None
+
+    @property
+    def mode(self) -> str:
+        """``enforce``, ``observe``, or ``undone`` if the agent has released the host by itself."""
+        return self.observing.reason if self.observing else "enforce"
 
 
 NOTHING_DONE = Outcome()

@@ -4,7 +4,7 @@ The agent recorded that before its first change, so neither the agent nor libvir
 instance without a record, because an older agent changed it, gets what its libvirt definition says.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -91,6 +91,29 @@ def release(
             if not (dry_run or failed) and uuid in host.recorded:  # else it was not used
                 _forget(state_path, uuid)
     return ReleaseResult(tuple(names), tuple(changes), tuple(left))
+
+
+def undo(
+    state_path: Path,
+    domains: Iterable[DomainReading],
+    writer: _Writer,
+    recorded: Mapping[str, record.Domain],
+    forget: Callable[[str], None],
+) -> tuple[list[str], list[str]]:
+    """Restore these recorded instances without a pause, as an agent that only observes does.
+
+    ``forget`` is called for each that is as it was found. Returns changes and leftovers.
+    """
+    changes, left = list[str](), list[str]()
+    with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
+        host = _Host(dict(recorded), {r.domain.resource: r for r in domains}, writer)
+        for uuid in host.recorded:
+            made, failed, _ = _restore(host, uuid, dry_run=False)
+            changes += made
+            left += failed
+            if not failed:
+                forget(uuid)
+    return changes, left
 
 
 def _observe(conf: cfg.ConfigOpts) -> tuple[_Host, list[str]]:

@@ -67,6 +67,8 @@ def explain(cycle: Cycle, resource: str) -> dict[str, Any]:
         lines.insert(0, f"Its booking is not enforced: {domain.problem}.")
     if (weight := domain.vcpus[0].entitlement.cpu_weight if domain.vcpus else None) is not None:
         lines.append(f"Its CPU weight is {weight}.")
+    if (why := cycle.outcome.observing) is not None:
+        lines.insert(0, f"Bookings are only observed: {why.message}.")
     return {**_instance(domain), "because": lines}
 
 
@@ -117,7 +119,7 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
             f"It is kept on core type {core_type.name} (pCPUs {pcpus}), "
             f"coefficient {speed} ({source})."
         )
-    lines.append(_limit(vcpu))
+    lines += [_limit(vcpu), *_would(cycle, vcpu)]
     if entitlement.quota is not None and entitlement.quota.banked_ref_s > 0.0:
         banked = f"{entitlement.quota.banked_ref_s:.3f} reference-core seconds"
         lines.append(f"It has banked {banked} of unused time, and may use them now.")
@@ -137,6 +139,18 @@ def _because(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
     if note := vcpu.failure or vcpu.entitlement.note:
         lines.append(f"{note[0].upper()}{note[1:]}.")
     return lines
+
+
+def _would(cycle: Cycle, vcpu: VcpuRecord) -> list[str]:
+    """What enforcement would do, as a sentence if bookings are only observed."""
+    quota, so_far = vcpu.entitlement.quota, vcpu.account.delivery
+    if cycle.outcome.observing is None or quota is None or quota.bandwidth is None:
+        return []
+    share = f"{quota.bandwidth.cores:.2%} of a pCPU ({vcpu.entitlement.reason})"
+    throttled = f"{so_far.throttled_least_s:.1f} to {so_far.throttled_most_s:.1f} s"
+    beyond = f"{so_far.beyond_ref_s:.1f} reference-core seconds beyond its booking"
+    line = f"Enforcement would limit it to {share}: so far it would have been throttled for"
+    return [f"{line} {throttled}, and it has used {beyond}."]
 
 
 def _limit(vcpu: VcpuRecord) -> str:

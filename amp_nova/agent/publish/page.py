@@ -154,6 +154,8 @@ def _banner(view: View, instances: Sequence[InstanceRow]) -> str:
         said = f"libvirt does not answer. This is the host at {clock(view.last_success_s)}."
     elif view.now_s - view.last_success_s > STALE_S:
         said = f"The last control cycle succeeded at {clock(view.last_success_s)}."
+    elif (observing := view.cycle.outcome.observing) is not None:
+        said = escape(f"Bookings are only observed: {observing.message}.")
     elif short:
         said = f"Bookings of {len(short)} of {booked} instances are not kept."
         for i in short[:NAMED_MAX]:

@@ -19,6 +19,7 @@ Labels = tuple[str, ...]
 Values = dict[Labels, float]
 KEPT = 0.95
 """An instance has the one bucket that the service level needs: minutes below this ratio."""
+SHORT_RATIO = 1.0 - KEPT
 SUDDEN = ("throttle", "contention")
 """Causes of a shortfall that come and go: their series start at 0, or a single event would not show
 in rates. Other causes last, and some cannot be measured: their series start with the first loss."""
@@ -135,6 +136,39 @@ def cpu_seconds(seen: Snapshot) -> Values:
         if len(v.account.cpu_s) == len(names)
         for name, cpu_s in zip(names, v.account.cpu_s, strict=True)
     }
+
+
+def beyond_booking(seen: Snapshot) -> Values:
+    """Capacity used beyond bookings, while they are only observed."""
+    return {
+        labels: vcpu.account.delivery.beyond_ref_s
+        for labels, vcpu in seen.vcpus
+        if seen.cycle.outcome.observing and vcpu.entitlement.booking.kind != "best_effort"
+    }
+
+
+def would_throttle(seen: Snapshot) -> Values:
+    """Time for which vCPUs would be throttled, while bookings are only observed."""
+    values: Values = {}
+    for labels, vcpu in seen.vcpus if seen.cycle.outcome.observing else ():
+        if vcpu.entitlement.quota is not None:
+            delivery = vcpu.account.delivery
+            values[*labels, "least"] = delivery.throttled_least_s
+            values[*labels, "most"] = delivery.throttled_most_s
+    return values
+
+
+def undefended_by_cause(seen: Snapshot) -> Mapping[str, float]:
+    """vCPUs that enforcement would defend: a cause cost them over 5 % of what they were owed."""
+    if seen.cycle.outcome.observing is None:
+        return {}
+    vcpus = Counter(dict.fromkeys(CAUSES[1:], 0))  # the first one is a limit
+    for _, vcpu in seen.vcpus:
+        account = vcpu.account
+        owed_ref_s = account.delivery.owed_ref_s or account.ref_s
+        for cause, short_ref_s in zip(CAUSES, account.shortfall_ref_s, strict=True):
+            vcpus[cause] += cause != "throttle" and short_ref_s > SHORT_RATIO * owed_ref_s
+    return {cause: vcpus[cause] for cause in CAUSES[1:]}
 
 
 def slowdowns(seen: Snapshot) -> Values:

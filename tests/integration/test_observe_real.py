@@ -1,0 +1,169 @@
+"""Observing on real guests: strace sees no write; predictions are compared with the kernel."""
+
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.lab import FAST, Agent, affinity, both_writers, cgroup, measured, quota, until
+
+HALF = {"amp:pref_core": "0.5"}
+WATCHED_S = 20.0
+SAME_RATIO = 0.05
+CALLS = "openat,write,pwrite64,writev,pwritev,sched_setaffinity,setpriority,sched_setattr"
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@pytest.fixture
+def watching(tmp_path, writer):
+    """An agent that only observes, not started yet."""
+    made = Agent(tmp_path / "observe", more=f"writer = {writer}\nmode = observe\n")
+    yield made
+    made.stop()
+
+
+def writes(trace, tids):
+    """The calls in a trace that write to a cgroup, or set where or when a guest's thread runs."""
+    found = []
+    for line in trace.read_text(errors="replace").splitlines():
+        to_cgroup = re.search(r"write|O_WRONLY", line) and "/cgroup/" in line
+        scheduling = re.search(r"(sched_set\w+|setpriority)\((\w+, )?(\d+)", line)
+        if to_cgroup or (scheduling and scheduling[3] in tids):
+            found.append(line)
+    return found
+
+
+def definition(guest):
+    """What libvirt would show of limits and affinities, in the running domain."""
+    return guest.domain.XMLDesc(), guest.domain.schedulerParameters(), guest.domain.vcpuPinInfo()
+
+
+@needs_strace
+@both_writers
+def test_an_agent_that_observes_writes_nothing(guests, watching, writer, tmp_path):
+    """From its first system call on; guests come and go, and somebody else sets limits.
+
+    Calls of libvirt's setters are messages that strace cannot tell from others: so libvirt's own
+    account of the domain is compared.
+    """
+    trace = tmp_path / "trace"
+    first = guests.guest("first", HALF, cpuset=str(FAST))
+    watching.start("strace", "-D", "-f", "-y", "-e", f"trace={CALLS}", "-o", str(trace))
+    second = guests.guest("second", {"amp:pref_core": "0.2"}, vcpus=2)
+    tids = {first.task().name, *(second.task(i).name for i in range(2))}
+    before = definition(first), definition(second), affinity(first), affinity(second)
+    watching.next_cycle(10)
+
+    file = cgroup(first) / (
+        "cpu.max" if (cgroup(first) / "cpu.max").exists() else "cpu.cfs_quota_us"
+    )
+    file.write_text("50000 100000" if file.name == "cpu.max" else "50000")
+    watching.next_cycle(10)
+    assert quota(first) == pytest.approx(0.5)
+    file.write_text("max 100000" if file.name == "cpu.max" else "-1")
+    watching.next_cycle(10)
+
+    after = definition(first), definition(second), affinity(first), affinity(second)
+    assert after == before
+    assert (quota(first), quota(second)) == (None, None)
+    assert watching.metric("amp_writes_total") == 0.0
+    guests.destroy(second)
+    watching.next_cycle(5)
+    assert trace.read_text(errors="replace").count("\n") > 100  # it has seen something
+    assert writes(trace, tids) == []
+
+
+def throttled_s(guest):
+    """For how long the kernel has throttled a vCPU so far."""
+    text = (cgroup(guest) / "cpu.stat").read_text()
+    (name, number) = re.search(r"(throttled_usec|throttled_time) (\d+)", text).groups()
+    return int(number) / (1e6 if name == "throttled_usec" else 1e9)
+
+
+def predicted(agent, guest, bound):
+    """For how long enforcement would have throttled a vCPU so far, by the agent's metrics."""
+    name = "amp_vcpu_would_throttle_seconds_total"
+    return agent.metric(name, domain=guest.spec.name, bound=bound) or 0.0
+
+
+@pytest.mark.measures
+def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, agent):
+    """Of a guest that is always busy within 5 %; of one that naps between least and most."""
+    busy = guests.guest("busy", HALF, cpuset=str(FAST))
+    naps = guests.guest("naps", {"amp:pref_core": "0.3"}, cpuset=str(FAST))
+    naps.nap(2_000_000)
+    watching.start()
+    watching.next_cycle(3)
+    bounds = {}
+
+    def foreseen():
+        marks = []
+        for left in (True, False):
+            at = {
+                (g, b): predicted(watching, g, b) for g in (busy, naps) for b in ("least", "most")
+            }
+            marks.append((time.monotonic(), at))
+            time.sleep(WATCHED_S if left else 0.0)
+        (began_s, before), (ended_s, after) = marks
+        bounds.update({k: (after[k] - before[k]) / (ended_s - began_s) for k in before})
+        assert bounds[busy, "least"] > 0.5
+
+    measured(foreseen)
+    watching.stop()
+    agent.start()
+    agent.next_cycle(4)
+
+    def seen():
+        before, began_s = {g: throttled_s(g) for g in (busy, naps)}, time.monotonic()
+        time.sleep(WATCHED_S)
+        lasts_s = time.monotonic() - began_s
+        real = {g: (throttled_s(g) - before[g]) / lasts_s for g in before}
+        print({g.spec.name: (real[g], bounds[g, "least"], bounds[g, "most"]) for g in real})
+        assert real[busy] == pytest.approx(bounds[busy, "least"], rel=SAME_RATIO)
+        assert bounds[naps, "least"] - SAME_RATIO <= real[naps]
+        assert real[naps] <= bounds[naps, "most"] + SAME_RATIO
+
+    measured(seen)
+
+
+@contextlib.contextmanager
+def spinning(cpu):
+    """Something that takes a CPU from whatever else runs there, bookings too."""
+    command = ["chrt", "-f", "1", "taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]
+    with subprocess.Popen(command) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@both_writers
+def test_enforcement_undoes_itself_and_waits_for_the_operator(guests, writer, tmp_path):
+    """A real-time process takes the pCPU of a booking: after a missed minute it is released."""
+    agent = Agent(tmp_path / "agent", more=f"writer = {writer}\nundo_burn_rate = 1\n")
+    guest = guests.guest("missed", HALF, cpuset=str(FAST))
+    try:
+        agent.start()
+        until(lambda: quota(guest) is not None, 20, "a limit")
+        with spinning(FAST):
+            until(lambda: "bookings will be released" in agent.log.read_text(), 240, "an undo")
+            began_s = time.monotonic()
+            until(lambda: quota(guest) is None, 20, "the release")
+            print(f"released after {time.monotonic() - began_s:.1f} s")
+        assert agent.metric("amp_mode_info", mode="undone") == 1.0
+        assert "bookings are only observed: the burn rate" in agent.cli("status").stdout
+
+        agent.stop()
+        agent.start()
+        agent.next_cycle(5)
+        assert quota(guest) is None
+        assert agent.metric("amp_writes_total") == 0.0
+
+        assert agent.cli("resume", "--all").returncode == 0
+        until(lambda: quota(guest) is not None, 20, "a limit again")
+    finally:
+        agent.stop()

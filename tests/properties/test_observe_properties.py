@@ -1,0 +1,190 @@
+"""An agent that only observes: it never writes, and decides what an agent that enforces decides."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from amp_nova.accounting.withheld import throttled_s
+from amp_nova.agent.loop import Loop, Settings
+from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.control.context import Terms
+from amp_nova.model.allocation import Failure
+from amp_nova.model.observation import Usage
+from amp_nova.model.topology import CoreType, PCpu, Topology
+from amp_nova.sim.host import SimHost
+from amp_nova.sim.scenarios.workload import Phase
+from tests import hosts
+from tests.hosts import FakeHost, state
+from tests.properties.test_loop_properties import Chance, Life, cycle, hybrids, specs
+from tests.unit.sim.builders import guest
+
+DRY = Settings(Terms(), dry_run=True)
+UNDONE = Failure("undone", "the service level burned too fast")
+ratios = st.floats(0.0, 1.0)
+limits = st.floats(0.01, 1.0)
+
+
+class NeverWrites:
+    """An actuator that fails the test when it is used."""
+
+    def apply(self, changes):
+        raise AssertionError(f"written: {changes}")
+
+    def throttle(self, limits):
+        raise AssertionError(f"written: {limits}")
+
+
+class Observed(Life):
+    """The events of an agent's life, hostile ones too, for one that observes all the time."""
+
+    @initialize(
+        types=hybrids,
+        numbers=st.lists(st.integers(0, 4), min_size=1, max_size=5),
+        undone=st.booleans(),
+    )
+    def begin(self, types, numbers, undone):
+        self.host = FakeHost(hosts.topology(types))
+        settings = Settings(Terms(), policy=PolicySettings(2.0), dry_run=not undone)
+        self.loop = Loop(self.host, NeverWrites(), settings, Chance(numbers))
+        self.loop.observe(UNDONE if undone else None)
+        self.count = 0
+        self.report = None
+
+    @rule()
+    def new_agent(self):
+        self.loop = Loop(self.host, NeverWrites(), DRY)
+
+    def check(self, vcpu, kept, allowed, *, soft):
+        """Nothing is enforced, and what would be is a limit that the kernel accepts."""
+        quota, delivery = vcpu.entitlement.quota, vcpu.account.delivery
+        assert self.host.applied == []
+        assert vcpu.failure is None
+        assert 0.0 <= delivery.throttled_least_s <= delivery.throttled_most_s + 1e-9
+        assert delivery.beyond_ref_s >= 0.0
+        if quota is not None and quota.bandwidth is not None:
+            assert 1000 <= quota.bandwidth.quota_us <= quota.bandwidth.period_us
+
+
+TestObserved = Observed.TestCase
+
+
+@st.composite
+def busy_hosts(draw):
+    """Twice the same host of one core type, with guests that want all they can get or nothing."""
+    pair = (
+        FakeHost(hosts.topology({"only": (4, 1.0)})),
+        FakeHost(hosts.topology({"only": (4, 1.0)})),
+    )
+    for number in range(draw(st.integers(1, 5))):
+        booked, wants = draw(specs), draw(st.sampled_from([0.0, 1.0]))
+        vcpus = draw(st.integers(1, 2))
+        for host in pair:
+            host.add(f"vm{number}", booked, vcpus, wants=wants)
+    return pair
+
+
+@given(busy_hosts(), st.integers(2, 20))
+def test_what_would_be_withheld_is_what_enforcement_withholds(pair, cycles):
+    """The same limits, and within 5 % the same throttled time, for guests that are busy or idle."""
+    enforced, observed = pair
+    enforcing = Loop(enforced, enforced, Settings(Terms()))
+    watching = Loop(observed, NeverWrites(), DRY)
+    first = cycle(enforcing, enforced), cycle(watching, observed)
+    before_ns = {k: enforced.vcpu(*k).throttled_ns for k in first[0].entitlements}
+    for _ in range(cycles):
+        real, would = cycle(enforcing, enforced), cycle(watching, observed)
+
+    quotas = [{k: e.quota for k, e in c.entitlements.items()} for c in (real, would)]
+    assert quotas[0] == quotas[1]
+    for key, ns in before_ns.items():
+        throttled_s = (enforced.vcpu(*key).throttled_ns - ns) / 1e9
+        delivery = would.accounts.of(key).delivery
+        for bound in (delivery.throttled_least_s, delivery.throttled_most_s):
+            assert bound == pytest.approx(throttled_s, rel=0.05, abs=0.01)
+        booked = would.entitlements[key].quota and would.entitlements[key].booking.refcores
+        if booked and observed.vcpu(*key).wants:
+            beyond_ref_s = max(0.0, 1.0 - booked) * cycles
+            assert delivery.beyond_ref_s == pytest.approx(beyond_ref_s, rel=0.05, abs=0.01)
+
+
+def simulated(settings):
+    """Twenty guests on a simulated host: the share of time throttled, and what was predicted."""
+    topology = Topology(
+        (CoreType("only", 1.0),), tuple(PCpu(i, "only", (i,)) for i in range(20)), "only", "test"
+    )
+    host = SimHost(topology)
+    for number in range(20):
+        wanted, length_s = 0.05 * (number + 1), (0.2, 0.5)[number % 2]
+        works = Phase((1.0,), 1.0, wanted * length_s).by_work()
+        sleeps = Phase((1.0,), 0.0, max(1e-3, (1.0 - wanted) * length_s))
+        booked = ("0.2", "0.4", "0.6", "0.8")[number // 2 % 4]
+        host.add(guest(f"vm{number}", phases=(works, sleeps), pref_core=booked))
+    loop = Loop(host, host, settings)
+    for second in range(1, 62):
+        last = loop.cycle()
+        host.advance(float(second))
+    last = loop.cycle()
+    deliveries = [last.accounts.of((f"vm{n}", 0)).delivery for n in range(20)]
+    lasts_s = host.now_s
+    return (
+        [host.meters(f"vm{n}")[0].throttled_s / lasts_s for n in range(20)],
+        [d.throttled_least_s / lasts_s for d in deliveries],
+        [d.throttled_most_s / lasts_s for d in deliveries],
+    )
+
+
+def test_twenty_simulated_guests_are_throttled_as_was_predicted():
+    """With demands from a twentieth of a core to a whole one, in bursts longer than a period."""
+    real, _, _ = simulated(Settings(Terms()))
+    none, least, most = simulated(DRY)
+
+    assert none == [0.0] * 20
+    assert max(real) > 0.7
+    for number, ratio in enumerate(real):
+        assert ratio == pytest.approx(most[number], rel=0.05, abs=0.01), number
+        assert least[number] <= ratio + 0.01
+
+
+@given(busy_hosts(), st.integers(1, 5))
+def test_enforcement_after_observing_is_as_from_the_start(pair, cycles):
+    """Neither is paid back what was used beyond a booking, nor spent what was saved meanwhile."""
+    fresh, observed = pair
+    for host in pair:
+        host.add("bursts", {"pref_core": "0.2", "burst_s": "5"})
+        host.add("sleeps", {"pref_core": "0.2", "burst_s": "5"}, wants=0.0)
+    loop = Loop(observed, observed, Settings(Terms()))
+    loop.observe(UNDONE)
+    for _ in range(cycles):
+        assert cycle(loop, observed).outcome.observing == UNDONE
+    assert observed.applied == []
+    loop.observe(None)
+    cycle(loop, observed)
+    cycle(Loop(fresh, fresh, Settings(Terms())), fresh)
+
+    assert state(observed) == state(fresh)
+
+
+@given(ratios, ratios, limits, st.floats(0.1, 4.0))
+def test_time_throttled_is_bounded_and_grows_with_demand(ran, waited, limit, speed):
+    """From nothing to what a limit takes of a vCPU that always wants to run; least before most."""
+    assume(ran + waited <= 1.0)
+    least, most = throttled_s(Usage(1.0, ran, waited, 0.0), limit, speed)
+    more = throttled_s(Usage(1.0, ran, 1.0 - ran, 0.0), limit, speed)
+
+    assert 0.0 <= least <= most + 1e-12
+    assert most <= 1.0 - limit + 1e-12
+    assert least <= more[0] + 1e-12
+    assert most <= more[1] + 1e-12
+
+
+@given(ratios, limits, limits)
+def test_a_higher_limit_never_throttles_longer(wanted, one, other):
+    """Neither at least nor at most."""
+    low, high = sorted((one, other))
+    used = Usage(1.0, wanted, 0.0, 0.0)
+
+    assert all(
+        longer >= shorter - 1e-12
+        for shorter, longer in zip(throttled_s(used, high), throttled_s(used, low), strict=True)
+    )

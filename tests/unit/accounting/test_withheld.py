@@ -1,0 +1,132 @@
+"""What enforcement would withhold: the model against CFS bandwidth, period by period."""
+
+import pytest
+
+from amp_nova.accounting.delivery import Account, Conditions, add_interval
+from amp_nova.accounting.withheld import WouldLimit, throttled_s
+from amp_nova.flavor.extra_specs import VcpuBooking
+from amp_nova.model.observation import Usage
+from amp_nova.model.topology import CoreType
+
+FAST = CoreType("fast", 2.0)
+
+
+def cfs_throttled_ratio(burst_s, sleep_s, quota_s, period_s, lasts_s=60.0):
+    """The share of time for which the kernel throttles a thread that works, sleeps, works again.
+
+    As in the kernel's sched-bwc.rst: a thread that has used up the quota waits for the next period,
+    where it gets a new one; what it did not use is lost.
+    """
+    now_s = throttled = 0.0
+    left_s, sleeps_s, quota_left_s, refill_s = burst_s, 0.0, quota_s, period_s
+    while now_s < lasts_s:
+        if sleeps_s > 0.0:
+            step_s = min(sleeps_s, refill_s - now_s)
+            sleeps_s -= step_s
+        elif quota_left_s > 1e-9:
+            step_s = min(left_s, quota_left_s, refill_s - now_s)
+            left_s, quota_left_s = left_s - step_s, quota_left_s - step_s
+            if left_s <= 1e-9:
+                left_s, sleeps_s = burst_s, sleep_s
+        else:
+            step_s = refill_s - now_s
+            throttled += step_s
+        now_s += step_s
+        if now_s >= refill_s - 1e-9:
+            now_s, quota_left_s, refill_s = refill_s, quota_s, refill_s + period_s
+    return throttled / now_s
+
+
+def predicted(wanted, limit):
+    return throttled_s(Usage(1.0, wanted, 0.0, 0.0), limit)
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("period_s", [0.02, 0.1])
+def test_a_guest_that_is_always_busy_is_predicted_exactly(limit, period_s):
+    """Whatever the period: least and most are what the kernel does."""
+    real = cfs_throttled_ratio(1e9, 0.0, limit * period_s, period_s)
+
+    assert predicted(1.0, limit) == pytest.approx((real, real), rel=0.001)
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("wanted", [0.2, 0.5, 0.8, 0.95])
+def test_short_bursts_are_throttled_for_the_least(wanted, limit):
+    """Requests of a tenth of the quota or less: within 5 % of the time."""
+    period_s = 0.05
+    burst_s = limit * period_s / 10.0
+    real = cfs_throttled_ratio(burst_s, burst_s * (1.0 / wanted - 1.0), limit * period_s, period_s)
+
+    assert predicted(wanted, limit)[0] == pytest.approx(real, abs=0.05)
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("wanted", [0.2, 0.5, 0.8, 0.95])
+def test_long_bursts_are_throttled_for_the_most(wanted, limit):
+    """Ten seconds of work at a time: within 5 % of the time, even if it wants less than the limit.
+
+    What would be understated if only ``u - q`` counted is what customers notice first.
+    """
+    real = cfs_throttled_ratio(
+        10.0, 10.0 * (1.0 / wanted - 1.0), limit * 0.05, 0.05, lasts_s=2000.0
+    )
+
+    assert predicted(wanted, limit)[1] == pytest.approx(real, abs=0.05)
+    assert real > max(0.0, wanted - limit)
+
+
+@pytest.mark.parametrize("burst_s", [0.001, 0.005, 0.02, 0.05, 0.2, 1.0])
+@pytest.mark.parametrize("wanted", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("limit", [0.2, 0.5, 0.8])
+def test_the_truth_is_between_least_and_most(burst_s, wanted, limit):
+    """For bursts of any length, but for a hundredth of the time."""
+    sleep_s = burst_s * (1.0 / wanted - 1.0)
+    real = cfs_throttled_ratio(burst_s, sleep_s, limit * 0.02, 0.02, lasts_s=120.0)
+    least, most = predicted(wanted, limit)
+
+    assert least - 0.01 <= real <= most + 0.01
+
+
+def test_demand_counts_also_while_others_have_the_pcpu():
+    """It wanted to run all the time, and got half of it."""
+    assert throttled_s(Usage(1.0, 0.5, 0.5, 0.0), 0.25) == (0.75, 0.75)
+
+
+def test_demand_on_another_core_type_is_converted_unless_it_is_endless():
+    """0.3 of a core twice as fast is 0.6 of the slow one; a busy loop takes all of any core."""
+    assert throttled_s(Usage(1.0, 0.3, 0.0, 0.0), 0.3, 2.0)[0] == pytest.approx(0.5)
+    assert throttled_s(Usage(1.0, 1.0, 0.0, 0.0), 0.3, 0.5)[0] == pytest.approx(0.7)
+
+
+def account(used, booking, would, coefficient=2.0):
+    ran = Conditions(0, 1, coefficient, booking, core_type=FAST, would=would)
+    return add_interval(Account(), used, ran, 3.0).delivery
+
+
+def test_an_observed_booking_in_reference_cores():
+    """It used 2 reference cores for a second and books 0.5: 1.5 are beyond, 0.5 would be left."""
+    booking = VcpuBooking(0, refcores=0.5)
+    got = account(Usage(1.0, 1.0, 0.0, 0.0), booking, WouldLimit(0.25, 2.0))
+
+    assert got.beyond_ref_s == pytest.approx(1.5)
+    assert (got.throttled_least_s, got.throttled_most_s) == pytest.approx((0.75, 0.75))
+    assert got.worth_ref_s == pytest.approx(0.5)
+
+
+def test_an_observed_booking_in_instructions():
+    """Its own instructions say what limit they would have led to: 1 of 4 GIPS, a quarter."""
+    booking = VcpuBooking(0, ips=1e9)
+    used = Usage(1.0, 1.0, 0.0, 0.0, instructions=4e9)
+    got = account(used, booking, WouldLimit(0.9, 2.0, counted=True))
+
+    assert got.throttled_least_s == pytest.approx(0.75)
+    assert got.beyond_ref_s == pytest.approx(1.5)
+
+
+def test_an_enforced_booking_has_none_of_it():
+    """What it uses beyond its booking is then a matter of accuracy."""
+    got = account(Usage(1.0, 1.0, 0.0, 0.0), VcpuBooking(0, refcores=0.5), None)
+
+    assert (got.beyond_ref_s, got.throttled_least_s, got.throttled_most_s) == (0.0, 0.0, 0.0)
+    assert got.worth_ref_s == pytest.approx(2.0)
