@@ -1,4 +1,4 @@
-"""Series of a server as Prometheus answers them, a fake Prometheus, and calls of the service."""
+"""Shared by tests of amp-nova-vendordata: series, fakes of Prometheus and Nova, forged requests."""
 
 import io
 import json
@@ -14,6 +14,16 @@ PROJECT = "a7b1c0ffee0d4e5f8a9b0c1d2e3f4a5b"
 OTHER_SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_PROJECT = "0123456789abcdef0123456789abcdef"
 INTERVAL_S = 10.0
+FORGED = 10_000
+"""Requests."""
+TOKENS = {
+    "nova": {"PROJECT_ID": "service-project", "ROLES": "admin,service"},
+    "owner": {"PROJECT_ID": PROJECT, "ROLES": "member,reader"},
+    "other": {"PROJECT_ID": OTHER_PROJECT, "ROLES": "member,reader"},
+    "admin": {"PROJECT_ID": OTHER_PROJECT, "ROLES": "admin,member,reader"},
+    "domain": {"DOMAIN_ID": "default", "ROLES": "admin"},
+}
+OWNERS = {SERVER: PROJECT, OTHER_SERVER: OTHER_PROJECT}
 
 
 def series(name, values, host="compute-1:9178", until_s=None, every_s=INTERVAL_S, **labels):
@@ -145,3 +155,71 @@ def nova_request(server=SERVER, project=PROJECT, **more):
         **more,
     }
     return json.dumps(sent).encode()
+
+
+@contextmanager
+def nova(answer=None):
+    """A fake of Nova's API: it shows a server to the owner's project, and all to ``admin``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            if answer is not None:
+                reply(self, answer[1], answer[0])
+                return
+            server, token = self.path.rpartition("/")[2], self.headers["X-Auth-Token"]
+            owner = OWNERS.get(server)
+            shown = owner and (token == "admin" or TOKENS[token].get("PROJECT_ID") == owner)
+            body = json.dumps({"server": {"id": server, "tenant_id": owner}}).encode()
+            reply(self, body if shown else b'{"itemNotFound": {}}', 200 if shown else 404)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v2.1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def forged(random_):
+    """A request that must give nothing about ``SERVER``: at least one thing in it is wrong."""
+    tenant = random_.choice(["other", "admin", "domain", "stolen", "", None])
+    injected = ['"', '"}', f'",project="{PROJECT}', "\n", "\x00", "' or 1", "%22", "é", "}[5m]"]
+    server = random_.choice([SERVER, SERVER.upper(), SERVER.replace("-", ""), f"{{{SERVER}}}"])
+    server = random_.choice([server, SERVER + random_.choice(injected), f"urn:uuid:{SERVER}"])
+    more = PROJECT + random_.choice(injected)
+    project = random_.choice([PROJECT, more, ".*", None, 7, [PROJECT]])
+    environ = {} if tenant is None else {"HTTP_X_AUTH_TOKEN": tenant}
+    # What the filter sets, claimed by the client.
+    claims = {
+        "HTTP_X_ROLES": "service",
+        "HTTP_X_PROJECT_ID": PROJECT,
+        "HTTP_X_IDENTITY_STATUS": "Confirmed",
+        "HTTP_X_SERVICE_ROLES": "service",
+        "HTTP_X_SERVICE_TOKEN": "nova",
+    }
+    environ |= {k: v for k, v in claims.items() if random_.random() < 0.5}
+    kind = random_.randrange(4)
+    if kind == 0:  # vouches for a server without the role
+        return {"body": nova_request(server, project), **environ}
+    if kind == 1:  # another's server, with a token of its own
+        return {"method": "GET", "path": f"/v1/servers/{server}", **environ}
+    if kind == 2:  # Nova names another project or no server
+        wrong = random_.choice([(SERVER, OTHER_PROJECT), (SERVER, more), (server, ".*")])
+        return {"body": nova_request(*wrong), **environ, "HTTP_X_AUTH_TOKEN": "nova"}
+    raw = random_.choice(  # nonsense
+        [
+            random_.randbytes(random_.randrange(300)),
+            b"[" * random_.randrange(5000),
+            b'{"instance-id": ' * random_.randrange(2000),
+            nova_request(SERVER, PROJECT)[: random_.randrange(60)],
+            json.dumps({"instance-id": {"": SERVER}, "project-id": PROJECT}).encode(),
+        ]
+    )
+    return {"body": raw, **environ, "HTTP_X_AUTH_TOKEN": random_.choice(["nova", "other"])}

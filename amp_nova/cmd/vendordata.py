@@ -18,7 +18,7 @@ def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]
     """The configuration, and the application behind Keystone's filter."""
     try:
         from keystoneauth1.exceptions import ClientException
-        from keystonemiddleware.auth_token import AuthProtocol
+        from keystonemiddleware import auth_token
 
         from amp_nova.vendordata.application import Application
         from amp_nova.vendordata.prometheus import Prometheus
@@ -29,11 +29,13 @@ def configured(files: Sequence[str] | None = None) -> tuple[cfg.ConfigOpts, Any]
         conf.set_default("use_stderr", True)
     log.setup(conf, options.PROJECT)
     inner = Application(conf, Prometheus(conf.vendordata).figures)
+    for group, opts in auth_token.list_opts():
+        conf.register_opts(opts, group)
     try:
-        outer = AuthProtocol(inner, {"oslo_config_config": conf, "delay_auth_decision": False})
-        keystone = conf.keystone_authtoken
-        if not keystone.auth_type and not keystone.auth_section:
+        if not conf.keystone_authtoken.auth_type and not conf.keystone_authtoken.auth_section:
             raise ValueError("auth_type is not set: give the credentials of a service user")
+        settings = {"oslo_config_config": conf, "delay_auth_decision": False}
+        outer = auth_token.AuthProtocol(inner, settings)
     except (ClientException, ValueError, cfg.Error) as exc:
         raise ConfigInvalid(f"[keystone_authtoken] cannot be used: {exc}") from exc
     return conf, outer

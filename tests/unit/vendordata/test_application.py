@@ -2,9 +2,6 @@
 
 import json
 import random
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -12,26 +9,21 @@ import pytest
 from amp_nova.vendordata.application import BODY_BYTES_MAX, Application
 from amp_nova.vendordata.prometheus import Prometheus
 from tests.tenant import (
-    OTHER_PROJECT,
+    FORGED,
     OTHER_SERVER,
+    OWNERS,
     PROJECT,
     SERVER,
+    TOKENS,
     call,
     conf,
+    forged,
+    nova,
     nova_request,
-    reply,
     settings,
 )
 
 SECRET = "never to be told to others"
-TOKENS = {
-    "nova": {"PROJECT_ID": "service-project", "ROLES": "admin,service"},
-    "owner": {"PROJECT_ID": PROJECT, "ROLES": "member,reader"},
-    "other": {"PROJECT_ID": OTHER_PROJECT, "ROLES": "member,reader"},
-    "admin": {"PROJECT_ID": OTHER_PROJECT, "ROLES": "admin,member,reader"},
-    "domain": {"DOMAIN_ID": "default", "ROLES": "admin"},
-}
-OWNERS = {SERVER: PROJECT, OTHER_SERVER: OTHER_PROJECT}
 
 
 class Filter:
@@ -52,36 +44,6 @@ class Filter:
         endpoint = lambda _session, **_wanted: self.nova  # noqa: E731
         request["keystone.token_auth"] = SimpleNamespace(get_endpoint=endpoint)
         return self.application(request, start)
-
-
-@contextmanager
-def nova(answer=None):
-    """A fake of Nova's API: it shows a server to the owner's project, and all to ``admin``."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            if answer is not None:
-                reply(self, answer[1], answer[0])
-                return
-            server, token = self.path.rpartition("/")[2], self.headers["X-Auth-Token"]
-            owner = OWNERS.get(server)
-            shown = owner and (token == "admin" or TOKENS[token].get("PROJECT_ID") == owner)
-            body = json.dumps({"server": {"id": server, "tenant_id": owner}}).encode()
-            reply(self, body if shown else b'{"itemNotFound": {}}', 200 if shown else 404)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v2.1"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def figures(server, project):
@@ -236,47 +198,6 @@ def test_all_that_nova_may_send_is_accepted(service):
 def test_there_is_nothing_else(service, method, path):
     """No other method or path."""
     assert call(service, method, path, HTTP_X_AUTH_TOKEN="nova") == (404, {})
-
-
-FORGED = 10_000
-
-
-def forged(random_):
-    """A request that must give nothing about ``SERVER``: at least one thing in it is wrong."""
-    tenant = random_.choice(["other", "admin", "domain", "stolen", "", None])
-    injected = ['"', '"}', f'",project="{PROJECT}', "\n", "\x00", "' or 1", "%22", "é", "}[5m]"]
-    server = random_.choice([SERVER, SERVER.upper(), SERVER.replace("-", ""), f"{{{SERVER}}}"])
-    server = random_.choice([server, SERVER + random_.choice(injected), f"urn:uuid:{SERVER}"])
-    more = PROJECT + random_.choice(injected)
-    project = random_.choice([PROJECT, more, ".*", None, 7, [PROJECT]])
-    environ = {} if tenant is None else {"HTTP_X_AUTH_TOKEN": tenant}
-    # What the filter sets, claimed by the client.
-    claims = {
-        "HTTP_X_ROLES": "service",
-        "HTTP_X_PROJECT_ID": PROJECT,
-        "HTTP_X_IDENTITY_STATUS": "Confirmed",
-        "HTTP_X_SERVICE_ROLES": "service",
-        "HTTP_X_SERVICE_TOKEN": "nova",
-    }
-    environ |= {k: v for k, v in claims.items() if random_.random() < 0.5}
-    kind = random_.randrange(4)
-    if kind == 0:  # vouches for a server without the role
-        return {"body": nova_request(server, project), **environ}
-    if kind == 1:  # another's server, with a token of its own
-        return {"method": "GET", "path": f"/v1/servers/{server}", **environ}
-    if kind == 2:  # Nova names another project or no server
-        wrong = random_.choice([(SERVER, OTHER_PROJECT), (SERVER, more), (server, ".*")])
-        return {"body": nova_request(*wrong), **environ, "HTTP_X_AUTH_TOKEN": "nova"}
-    raw = random_.choice(  # nonsense
-        [
-            random_.randbytes(random_.randrange(300)),
-            b"[" * random_.randrange(5000),
-            b'{"instance-id": ' * random_.randrange(2000),
-            nova_request(SERVER, PROJECT)[: random_.randrange(60)],
-            json.dumps({"instance-id": {"": SERVER}, "project-id": PROJECT}).encode(),
-        ]
-    )
-    return {"body": raw, **environ, "HTTP_X_AUTH_TOKEN": random_.choice(["nova", "other"])}
 
 
 def test_no_forged_request_gives_anything_about_another_project(fake, caplog):
