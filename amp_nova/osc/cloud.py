@@ -149,19 +149,23 @@ class Cloud:
         session = self._connection.session
         return Prometheus(session, address, authenticated=url is None) if address else None
 
-    def capacity(self, server: str, url: str | None) -> dict[str, Any] | None:
-        """What amp-nova-vendordata at ``url``, or else in the catalogue, tells the server's owner.
+    def capacity(self, server: str, url: str | None) -> dict[str, Any]:
+        """What amp-nova-vendordata tells the owner of a server; if nothing, why is logged.
 
-        ``None`` if there is no such service. The caller's token is sent to either.
+        It is the one at ``url``, or else in the catalogue, if any. It gets the caller's token.
         """
-        if (address := self._address("--url", url, "amp-capacity")) is None:
-            return None
-        path, service = f"{address}/v1/servers/{server}", "amp-nova-vendordata"
+        address, told = self._address("--url", url, "amp-capacity"), {}
+        if address is None:
+            return {}
         try:
+            path = f"{address}/v1/servers/{server}"
             answer = self._connection.session.get(path, timeout=TIMEOUT_S, raise_exc=False)
-        except ClientException as exc:
-            raise CommandError(f"{service} at {address} failed: {exc}") from exc
-        told: dict[str, Any] = _decoded(answer, service)
+            told = _decoded(answer, "amp-nova-vendordata")
+            problem: object = "it has no figures at the moment"
+        except (ClientException, CommandError, ValueError) as exc:
+            problem = exc
+        if not told:
+            LOG.warning("amp-nova-vendordata tells nothing of this server: %s", problem)
         return told
 
     def _address(self, option: str, url: str | None, service_type: str) -> str | None:

@@ -1,10 +1,10 @@
 """``openstack amp server``: what servers book, claim and get."""
 
 import argparse
+import contextlib
 from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
-from osc_lib.exceptions import CommandError
 
 from amp_nova.osc import bookings
 from amp_nova.osc.cloud import Forbidden, by_label
@@ -94,11 +94,14 @@ class ShowServer(ShowOne):
         """Field names and values."""
         server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
         booking = server.flavor.booking
-        told = {} if parsed_args.all_projects else self._told(server.id, parsed_args.url)
+        told = {} if parsed_args.all_projects else self.cloud.capacity(server.id, parsed_args.url)
         if told:  # owners need no Prometheus
             measured = self.cloud.prometheus(parsed_args.prometheus)
         else:
             measured = prometheus(self.cloud, parsed_args, self.log)
+        claimed: dict[str, float] = {}
+        with contextlib.suppress(Forbidden):  # Placement is for administrators
+            claimed = claimed_by(self.cloud, server.id)
         this = f'{{resource="{server.id}"}}'
 
         def value(metric: str, label: str) -> DictColumn:
@@ -114,7 +117,7 @@ class ShowServer(ShowOne):
             "booking": bookings.words(server.flavor),
             "limit": booking.limit if booking and booking.booked else None,
             "core_type": booking.core_type if booking else None,
-            "claimed_refcores": DictColumn(self._claimed(server.id)),
+            "claimed_refcores": DictColumn(claimed),
             "quota_cores_by_vcpu": value(f"amp_vcpu_quota_cores{this}", "vcpu"),
             "delivered_refcores_by_vcpu": value(f"amp_vcpu_delivered_refcores{this}", "vcpu"),
             "delivered_ips_by_vcpu": value(f"amp_vcpu_delivered_ips{this}", "vcpu"),
@@ -128,21 +131,3 @@ class ShowServer(ShowOne):
             **told,
         }
         return tuple(fields), tuple(fields.values())
-
-    def _told(self, server: str, url: str | None) -> dict[str, Any]:
-        """What amp-nova-vendordata tells the owner; empty if it tells nothing."""
-        try:
-            told = self.cloud.capacity(server, url)
-        except CommandError as exc:
-            self.log.warning("%s", exc)
-            return {}
-        if told == {}:
-            self.log.warning("amp-nova-vendordata has no figures of this server at the moment")
-        return told or {}
-
-    def _claimed(self, server: str) -> dict[str, float]:
-        """Its claims; empty if Placement is not for this user, as usually only administrators."""
-        try:
-            return claimed_by(self.cloud, server)
-        except Forbidden:
-            return {}

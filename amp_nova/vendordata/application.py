@@ -22,8 +22,6 @@ NOVA_S = 5.0
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PROJECT = "[0-9A-Za-z_-]{1,64}"
 _SERVER = re.compile(f"/v1/servers/({_UUID})")
-Figures = Callable[[str, str], dict[str, Any]]
-"""What is known of a server of a project."""
 
 
 class _Request(msgspec.Struct):
@@ -42,8 +40,8 @@ class _Refused(Exception):
 class Application:
     """Answers ``POST /v1/vendordata`` of Nova and ``GET /v1/servers/{id}`` of an owner."""
 
-    def __init__(self, conf: Any, figures: Figures) -> None:
-        """``conf``: the options ``[vendordata]``, and ``[keystone_authtoken]`` of the filter."""
+    def __init__(self, conf: Any, figures: Callable[[str, str], dict[str, Any]]) -> None:
+        """``figures``: what is known of a server of a project."""
         self._conf, self._figures, self._session = conf, figures, Session()
 
     def __call__(

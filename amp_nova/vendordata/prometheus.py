@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -21,14 +22,6 @@ ANSWER_BYTES_MAX = 4 << 20
 _PART_BYTES = 65536
 
 
-class _Result(msgspec.Struct):
-    result: list[Series]
-
-
-class _Answer(msgspec.Struct):
-    data: _Result
-
-
 class Prometheus:
     """Figures of servers; ``settings``: the options of ``[vendordata]``."""
 
@@ -41,10 +34,15 @@ class Prometheus:
 
     def figures(self, server: str, project: str) -> dict[str, Any]:
         """Figures with their age and source; empty if there are none, or none in time."""
+        answer, failure = self._answer(server, project), None
         try:
-            known = dict(self._answer(server, project).result(self._settings.timeout_s))
-        except (TimeoutError, CancelledError):
-            return {}
+            failure = answer.exception(self._settings.timeout_s)
+        except (TimeoutError, CancelledError) as exc:
+            failure = exc
+        if failure and not self._failed:
+            LOG.warning("answers are empty: Prometheus failed: %r", failure)
+        self._failed = bool(failure)
+        known = {} if failure else dict(answer.result())
         if known:
             known["age_s"] = round(max(0.0, time.time() - known.pop("measured_s")), 1)
         return known
@@ -63,18 +61,11 @@ class Prometheus:
             return self._asked[key][1]
 
     def _figures(self, server: str, project: str) -> dict[str, Any]:
-        try:
-            samples, coefficients = queries(server, project)
-            found = figures(self._query(samples), self._query(coefficients))
-            if found:
-                at = datetime.fromtimestamp(found["measured_s"], UTC)
-                found |= {"source": "prometheus", "measured_at": at.isoformat(timespec="seconds")}
-        except (OSError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError) as exc:
-            if not self._failed:
-                LOG.warning("answers are empty: Prometheus failed: %s", exc)
-            self._failed = True
-            return {}
-        self._failed = False
+        samples, coefficients = queries(server, project)
+        found = figures(self._query(samples), self._query(coefficients))
+        if found:
+            at = datetime.fromtimestamp(found["measured_s"], UTC).isoformat(timespec="seconds")
+            found |= {"source": "prometheus", "measured_at": at}
         return found
 
     def _query(self, expression: str) -> list[Series]:
@@ -83,9 +74,10 @@ class Prometheus:
         with self._session.get(
             url, params=wanted, timeout=QUERY_S, stream=True, allow_redirects=False
         ) as answer:
-            answer.raise_for_status()
+            if answer.status_code != HTTPStatus.OK:  # requests' own error would show the password
+                raise ValueError(f"it answers with status {answer.status_code}")
             for part in answer.iter_content(_PART_BYTES):
                 body += part
                 if len(body) > ANSWER_BYTES_MAX:
                     raise ValueError(f"it answers with more than {ANSWER_BYTES_MAX} bytes")
-        return msgspec.json.decode(body, type=_Answer).data.result
+        return msgspec.convert(msgspec.json.decode(body)["data"]["result"], list[Series])

@@ -168,9 +168,9 @@ def test_the_service_can_be_named(cloud, caplog):
 @pytest.mark.parametrize(
     ("told", "down", "said"),
     [
-        ({}, True, "amp-nova-vendordata at http://catalogue:9179 failed: connection refused"),
+        ({}, True, "amp-nova-vendordata tells nothing of this server: connection refused"),
         ({}, False, "amp-nova-vendordata refused the request (404)"),
-        ({"web-id": {}}, False, "amp-nova-vendordata has no figures of this server at the moment"),
+        ({"web-id": {}}, False, "tells nothing of this server: it has no figures at the moment"),
     ],
     ids=["down", "unknown", "no figures"],
 )

@@ -174,6 +174,17 @@ def test_no_prometheus_is_logged_once(caplog):
     assert caplog.text.count("answers are empty: Prometheus failed") == 1
 
 
+def test_the_log_shows_no_password(fake, caplog):
+    """Whichever way Prometheus fails, the address in the log is without it."""
+    for respond in (BAD["error"], BAD["closed"], BAD["no JSON"]):
+        fake.respond = respond
+        url = fake.url.replace("//", "//user:secret@")
+        assert Prometheus(settings(url)).figures(SERVER, PROJECT) == {}
+
+    assert caplog.text.count("Prometheus failed") == 3
+    assert "secret" not in caplog.text
+
+
 def test_what_is_not_asked_for_any_more_is_forgotten(fake):
     """However many servers there are."""
     asked = source(fake, cache_s=0.1)
