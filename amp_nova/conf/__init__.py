@@ -1,5 +1,4 @@
-"""Reads ``/etc/amp-nova/amp-nova.conf``, and declares its options but those of ``[agent]``
-and ``[vendordata]``.
+"""Reads ``/etc/amp-nova/amp-nova.conf``, and declares the options of most of its sections.
 
 Configuration is passed as a ``ConfigOpts``; there is no global configuration.
 """

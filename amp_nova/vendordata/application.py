@@ -24,13 +24,11 @@ _PROJECT = "[0-9A-Za-z_-]{1,64}"
 _SERVER = re.compile(f"/v1/servers/({_UUID})")
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, rename={"server": "instance-id", "project": "project-id"}):
     """The part of Nova's request that matters here."""
 
-    server: Annotated[str, msgspec.Meta(pattern=rf"^{_UUID}\Z")] = msgspec.field(name="instance-id")
-    project: Annotated[str, msgspec.Meta(pattern=rf"^{_PROJECT}\Z")] = msgspec.field(
-        name="project-id"
-    )
+    server: Annotated[str, msgspec.Meta(pattern=rf"^{_UUID}\Z")]
+    project: Annotated[str, msgspec.Meta(pattern=rf"^{_PROJECT}\Z")]
 
 
 class _Refused(Exception):

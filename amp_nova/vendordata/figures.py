@@ -59,12 +59,11 @@ def figures(series: Sequence[Series], coefficients: Sequence[Series]) -> dict[st
         return {}
     target = max(found, key=lambda key: found[key][-1][0])[0]
     here = {key[1:]: samples for key, samples in found.items() if key[0] == target}
-    known: dict[str, float] = {}
+    known = _means(found)
     for (name, _), samples in here.items():
         if name.startswith(("instance_booked_", "instance_delivered_")):
             quantity = name.removeprefix("instance_").replace("delivered", "last_delivered")
             known[quantity] = samples[-1][1]
-    known |= _means(found, booked="booked_refcores" in known or "booked_ips" in known)
     core_type = _core_type(here)
     for each in coefficients:
         if (each.metric.get("instance"), each.metric.get("core_type")) == (target, core_type):
@@ -94,7 +93,7 @@ def _steps(samples: Samples) -> Iterator[tuple[float, float]]:
             yield value - before if value >= before else value, at_s - before_s
 
 
-def _means(found: Found, *, booked: bool) -> dict[str, float]:
+def _means(found: Found) -> dict[str, float]:
     """Means over the seconds that were observed, on whichever host."""
     window_s, grown = 0.0, defaultdict[str, float](float)
     for (_, name, label), samples in found.items():
@@ -102,10 +101,9 @@ def _means(found: Found, *, booked: bool) -> dict[str, float]:
         if name == _REFERENCE:
             grown["delivered_refcores"] += amount
             window_s += sum(seconds for _, seconds in _steps(samples))
-        elif name == _SHORTFALL and booked:
-            by_neighbours = label in _NEIGHBOURS
-            grown["missed_refcores_neighbours"] += amount if by_neighbours else 0.0
-            grown["missed_refcores_host"] += 0.0 if by_neighbours else amount
+        elif name == _SHORTFALL:  # there is none without a booking
+            whose = "neighbours" if label in _NEIGHBOURS else "host"
+            grown[f"missed_refcores_{whose}"] += amount
     if not window_s:
         return {}
     means = {name: amount / window_s for name, amount in grown.items()}

@@ -135,7 +135,7 @@ def test_a_booking_in_instructions():
 
 def test_best_effort_has_no_booking():
     """It is told what it got, and on which core type."""
-    known = told([*half()[2:], shortfall("throttle", 0)], [coefficient(2.0, "fast")])
+    known = told(half()[2:], [coefficient(2.0, "fast")])
 
     assert known.keys() == {
         "measured_s",
