@@ -30,6 +30,9 @@ function install_amp_nova {
     if is_service_enabled amp-agent; then
         extras=agent,osc
     fi
+    if is_service_enabled amp-vendordata; then
+        extras+=,vendordata
+    fi
     setup_develop "$AMP_NOVA_DIR" "$extras"
     if is_service_enabled amp-prometheus; then
         install_package prometheus
@@ -118,6 +121,24 @@ function _amp_nova_host_at {
     fi
 }
 
+# The service that tells servers what they get, and Nova's metadata API, which asks it
+function _configure_amp_nova_vendordata {
+    local option
+    sudo install -d -o "$STACK_USER" -m 755 "$AMP_NOVA_CONF_DIR"
+    rm -f "$AMP_NOVA_VENDORDATA_CONF"
+    install -m 640 /dev/null "$AMP_NOVA_VENDORDATA_CONF" # it holds a password
+    iniset "$AMP_NOVA_VENDORDATA_CONF" vendordata prometheus_url \
+        "http://$SERVICE_HOST:$AMP_NOVA_PROMETHEUS_PORT"
+    configure_keystone_authtoken_middleware "$AMP_NOVA_VENDORDATA_CONF" amp-nova
+    iniset "$NOVA_CONF" api vendordata_providers StaticJSON,DynamicJSON
+    iniset "$NOVA_CONF" api vendordata_dynamic_targets amp@http://127.0.0.1:9179/v1/vendordata
+    for option in auth_type=password "auth_url=$KEYSTONE_SERVICE_URI" username=nova \
+        "password=$SERVICE_PASSWORD" "project_name=$SERVICE_PROJECT_NAME" \
+        "user_domain_name=$SERVICE_DOMAIN_NAME" "project_domain_name=$SERVICE_DOMAIN_NAME"; do
+        iniset "$NOVA_CONF" vendordata_dynamic_auth "${option%%=*}" "${option#*=}"
+    done
+}
+
 # What the Tempest plugin needs to know of this cloud
 function _configure_amp_nova_tempest {
     iniset "$TEMPEST_CONFIG" amp_nova claims "$AMP_NOVA_CLAIMS"
@@ -154,6 +175,9 @@ function configure_amp_nova {
     if is_service_enabled amp-prometheus; then
         _configure_amp_nova_prometheus
     fi
+    if is_service_enabled amp-vendordata; then
+        _configure_amp_nova_vendordata
+    fi
     if is_service_enabled grafana; then
         _configure_amp_nova_grafana
     fi
@@ -189,9 +213,14 @@ function start_amp_nova {
 --storage.tsdb.path=$DATA_DIR/amp-nova/prometheus \
 --web.listen-address=$SERVICE_LISTEN_ADDRESS:$AMP_NOVA_PROMETHEUS_PORT"
     fi
+    if is_service_enabled amp-vendordata; then
+        run_process amp-vendordata \
+            "$bin/amp-nova-vendordata --config-file $AMP_NOVA_VENDORDATA_CONF"
+    fi
 }
 
 function stop_amp_nova {
+    stop_process amp-vendordata
     stop_process amp-prometheus
     stop_process amp-agent
 }
@@ -203,6 +232,7 @@ function cleanup_amp_nova {
     sudo rm -f "$AMP_NOVA_GRAFANA_DIR/amp-nova.yaml"
     sudo rm -f "$SYSTEMD_DIR/devstack@amp-agent.service"
     sudo rm -f "$SYSTEMD_DIR/devstack@amp-prometheus.service"
+    sudo rm -f "$SYSTEMD_DIR/devstack@amp-vendordata.service"
 }
 
 if [[ "$1" == "stack" && "$2" == "install" ]]; then

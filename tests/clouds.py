@@ -40,6 +40,12 @@ class FakeCloud:
     """What Prometheus answers, by query."""
     catalogue: str | None = None
     """Address of Prometheus in the service catalogue."""
+    service: str | None = None
+    """Address of amp-nova-vendordata in the service catalogue."""
+    told: dict = field(default_factory=dict)
+    """What amp-nova-vendordata answers, by the id of a server; others it does not know."""
+    admin: bool = True
+    """Whether Placement answers this user."""
     down: bool = False
     refused: str = ""
     """With what words Nova refuses writes."""
@@ -50,7 +56,7 @@ class FakeCloud:
         self.compute = SimpleNamespace(get=self._nova, post=self._set, delete=self._unset)
         self.placement = SimpleNamespace(get=self._placement)
         self.identity = SimpleNamespace(find_domain=self._domain, find_project=self._project)
-        self.session = SimpleNamespace(get=self._prometheus, get_endpoint=self._endpoint)
+        self.session = SimpleNamespace(get=self._measured, get_endpoint=self._endpoint)
         name = lambda service: "x"  # noqa: E731
         self.config = SimpleNamespace(get_interface=name, get_region_name=name)
 
@@ -136,6 +142,8 @@ class FakeCloud:
         return answer(None, 202)
 
     def _placement(self, path, microversion):
+        if not self.admin:
+            return answer({"errors": [{"detail": "Forbidden"}]}, 403)
         words = path.split("/")[1:]
         if words[0] == "allocations":
             return answer({"allocations": self.allocations.get(words[1], {})})
@@ -155,13 +163,16 @@ class FakeCloud:
             }
         )
 
-    def _endpoint(self, **_wanted):
-        return self.catalogue
+    def _endpoint(self, service_type, **_wanted):
+        return {"prometheus": self.catalogue, "amp-capacity": self.service}[service_type]
 
-    def _prometheus(self, url, params, authenticated, **_more):
+    def _measured(self, url, params=None, *, authenticated=True, **_more):
         self.asked.append((url, authenticated))
         if self.down:
             raise ConnectFailure("connection refused")
+        if params is None:  # amp-nova-vendordata
+            server = url.rpartition("/v1/servers/")[2]
+            return answer(self.told[server]) if server in self.told else answer({}, 404)
         found = self.series.get(params["query"], [])
         result = [{"metric": labels, "value": [0, str(value)]} for labels, value in found]
         return answer({"status": "success", "data": {"result": result}})

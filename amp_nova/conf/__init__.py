@@ -1,4 +1,4 @@
-"""Reads ``/etc/amp-nova/amp-nova.conf``, and declares its options but those of ``[agent]``.
+"""Reads ``/etc/amp-nova/amp-nova.conf``, and declares the options of most of its sections.
 
 Configuration is passed as a ``ConfigOpts``; there is no global configuration.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from amp_nova.conf import agent
+from amp_nova.conf import agent, vendordata
 from amp_nova.exceptions import ConfigInvalid
 from amp_nova.private_files import check_private
 
@@ -223,6 +223,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
         ("placement", PLACEMENT),
         ("reports", REPORTS),
         ("topology", TOPOLOGY),
+        (vendordata.GROUP, vendordata.OPTS),
     ]
 
 

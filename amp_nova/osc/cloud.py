@@ -47,6 +47,10 @@ class Server:
     flavor: Flavor
 
 
+class Forbidden(CommandError):
+    """A service refuses to show something to this user."""
+
+
 class Prometheus:
     """Answers instant queries. A failure is logged once, and all later answers are empty."""
 
@@ -141,20 +145,43 @@ class Cloud:
 
         The caller's token is sent only to the one in the catalogue.
         """
-        session, config = self._connection.session, self._connection.config
+        address = self._address("--prometheus", url, "prometheus")
+        session = self._connection.session
+        return Prometheus(session, address, authenticated=url is None) if address else None
+
+    def capacity(self, server: str, url: str | None) -> dict[str, Any]:
+        """What amp-nova-vendordata tells the owner of a server; if nothing, why is logged.
+
+        It is the one at ``url``, or else in the catalogue, if any. It gets the caller's token.
+        """
+        address, told = self._address("--url", url, "amp-capacity"), {}
+        if address is None:
+            return {}
+        try:
+            path = f"{address}/v1/servers/{server}"
+            answer = self._connection.session.get(path, timeout=TIMEOUT_S, raise_exc=False)
+            told = _decoded(answer, "amp-nova-vendordata")
+            problem: object = "it has no figures at the moment"
+        except (ClientException, CommandError, ValueError) as exc:
+            problem = exc
+        if not told:
+            LOG.warning("amp-nova-vendordata tells nothing of this server: %s", problem)
+        return told
+
+    def _address(self, option: str, url: str | None, service_type: str) -> str | None:
+        """The address that the option gives, or else the one in the catalogue, if any."""
         if url is not None:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise ConfigInvalid(
-                    f"--prometheus {url!r} is not an address: write http://HOST:PORT"
-                )
-            return Prometheus(session, url.rstrip("/"), authenticated=False)
-        endpoint = session.get_endpoint(
-            service_type="prometheus",
-            interface=config.get_interface("prometheus"),
-            region_name=config.get_region_name("prometheus"),
+                raise ConfigInvalid(f"{option} {url!r} is not an address: write http://HOST:PORT")
+            return url.rstrip("/")
+        config = self._connection.config
+        found: str | None = self._connection.session.get_endpoint(
+            service_type=service_type,
+            interface=config.get_interface(service_type),
+            region_name=config.get_region_name(service_type),
         )
-        return Prometheus(session, endpoint.rstrip("/"), authenticated=True) if endpoint else None
+        return found.rstrip("/") if found else None
 
     def _nova(self, method: str, path: str, **more: Any) -> Any:
         answer = getattr(self._connection.compute, method)(path, microversion=NOVA_VERSION, **more)
@@ -189,7 +216,8 @@ def _decoded(answer: Any, service: str) -> Any:
         words = words[0]["detail"] if isinstance(words, list) else words["message"]
     except (ValueError, LookupError, AttributeError, TypeError, StopIteration):
         words = answer.text[:200]
-    raise CommandError(f"{service} refused the request ({answer.status_code}): {words}")
+    kind = Forbidden if answer.status_code == 403 else CommandError
+    raise kind(f"{service} refused the request ({answer.status_code}): {words}")
 
 
 def _flavor(data: Mapping[str, Any]) -> Flavor:

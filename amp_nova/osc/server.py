@@ -1,12 +1,13 @@
 """``openstack amp server``: what servers book, claim and get."""
 
 import argparse
+import contextlib
 from typing import Any
 
 from osc_lib.cli.format_columns import DictColumn
 
 from amp_nova.osc import bookings
-from amp_nova.osc.cloud import by_label
+from amp_nova.osc.cloud import Forbidden, by_label
 from amp_nova.osc.command import Lister, ShowOne, add_prometheus, prometheus, rounded
 from amp_nova.osc.host import claimed_by
 
@@ -81,13 +82,26 @@ class ShowServer(ShowOne):
         """Add the arguments of ``server show``."""
         parser.add_argument("server", metavar="SERVER", help="its name or id")
         parser.add_argument("--all-projects", action="store_true", help="of any project (admin)")
+        parser.add_argument(
+            "--url",
+            metavar="URL",
+            help="amp-nova-vendordata, which gets your token and tells owners what a server "
+            "gets (default: the service 'amp-capacity' of the catalogue)",
+        )
         add_prometheus(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         """Field names and values."""
         server = self.cloud.server(parsed_args.server, all_projects=parsed_args.all_projects)
         booking = server.flavor.booking
-        measured = prometheus(self.cloud, parsed_args, self.log)
+        told = {} if parsed_args.all_projects else self.cloud.capacity(server.id, parsed_args.url)
+        if told:  # owners need no Prometheus
+            measured = self.cloud.prometheus(parsed_args.prometheus)
+        else:
+            measured = prometheus(self.cloud, parsed_args, self.log)
+        claimed: dict[str, float] = {}
+        with contextlib.suppress(Forbidden):  # Placement is for administrators
+            claimed = claimed_by(self.cloud, server.id)
         this = f'{{resource="{server.id}"}}'
 
         def value(metric: str, label: str) -> DictColumn:
@@ -103,7 +117,7 @@ class ShowServer(ShowOne):
             "booking": bookings.words(server.flavor),
             "limit": booking.limit if booking and booking.booked else None,
             "core_type": booking.core_type if booking else None,
-            "claimed_refcores": DictColumn(claimed_by(self.cloud, server.id)),
+            "claimed_refcores": DictColumn(claimed),
             "quota_cores_by_vcpu": value(f"amp_vcpu_quota_cores{this}", "vcpu"),
             "delivered_refcores_by_vcpu": value(f"amp_vcpu_delivered_refcores{this}", "vcpu"),
             "delivered_ips_by_vcpu": value(f"amp_vcpu_delivered_ips{this}", "vcpu"),
@@ -114,5 +128,6 @@ class ShowServer(ShowOne):
             "cpu_seconds_last_hour": value(
                 f"increase(amp_instance_cpu_seconds_total{this}[1h])", "core_type"
             ),
+            **told,
         }
         return tuple(fields), tuple(fields.values())

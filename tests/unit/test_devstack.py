@@ -26,8 +26,8 @@ sudo() {
     case $1 in install) mkdir -p "${@: -1}" ;; tee) cat ;; *) echo "sudo $*" ;; esac
 }
 for name in define_plugin echo_summary setup_develop install_package iniset iniset_multiline \
-    iniadd_literal create_service_user get_or_create_service get_or_create_endpoint run_process \
-    stop_process; do
+    iniadd_literal configure_keystone_authtoken_middleware create_service_user \
+    get_or_create_service get_or_create_endpoint run_process stop_process; do
     eval "$name() { echo \"$name \$*\"; }"
 done
 """
@@ -121,9 +121,31 @@ def test_tempest_knows_prometheus_and_whether_flavors_claim(plugin):
     assert f"{section} claims False" in called
 
 
+def test_the_service_for_tenants_is_optional(plugin):
+    """It validates tokens as its own user; Nova asks it as the user nova."""
+    services = f"{ALL},amp-vendordata"
+    called = plugin("stack", "post-config", services=services, HAS="", VALUE="")
+
+    conf = "DIR/etc/vendordata.conf"
+    assert f"configure_keystone_authtoken_middleware {conf} amp-nova" in called
+    assert f"iniset {conf} vendordata prometheus_url http://10.0.0.1:9090" in called
+    target = "amp@http://127.0.0.1:9179/v1/vendordata"
+    assert f"iniset nova.conf api vendordata_dynamic_targets {target}" in called
+    assert "iniset nova.conf vendordata_dynamic_auth username nova" in called
+    assert "iniset nova.conf vendordata_dynamic_auth password secret" in called
+    assert (
+        f"run_process amp-vendordata /venv/bin/amp-nova-vendordata --config-file {conf}"
+    ) in plugin("stack", "extra", services=services)
+    assert "setup_develop DIR/amp-nova agent,osc,vendordata" in plugin(
+        "stack", "install", services=services
+    )
+    assert not any("vendordata" in c for c in plugin("stack", "post-config", HAS="", VALUE=""))
+
+
 def test_unstack_stops_and_clean_removes(plugin):
     """What was started; what was written."""
     assert [c for c in plugin("unstack") if c.startswith("stop")] == [
+        "stop_process amp-vendordata",
         "stop_process amp-prometheus",
         "stop_process amp-agent",
     ]

@@ -69,6 +69,9 @@ ONLY: dict[str, tuple[str, ...]] = {
         "osc_lib",
         "keystoneauth1",
     ),
+    # What a tenant is told is computed from what Prometheus answers, and from nothing else.
+    "vendordata": ("amp_nova.vendordata", VALUES, "requests", "keystoneauth1"),
+    "vendordata/figures.py": (VALUES,),
     # It is part of "openstack amp", which works where there is no agent.
     "cmd/command.py": (EXCEPTIONS, "amp_nova.cmd.arguments", "cliff", "yaml"),
     "cmd/arguments.py": (EXCEPTIONS, "amp_nova.flavor"),
@@ -95,7 +98,10 @@ ONLY_BY = {
     "cliff": ("cmd/cli.py", "cmd/command.py"),
     "libvirt": ("host",),
     "nova": ("nova_plugins",),
-    "keystoneauth1": ("agent/publish/placement.py", "osc"),
+    "amp_nova.vendordata": ("vendordata", "cmd/vendordata.py"),
+    "keystoneauth1": ("agent/publish/placement.py", "osc", "vendordata", "cmd/vendordata.py"),
+    "keystonemiddleware": ("cmd/vendordata.py",),
+    "requests": ("vendordata/prometheus.py",),
     "osc_lib": ("osc",),
     "oslo_messaging": ("nova_plugins", "agent/publish/host_reports.py"),
     "stevedore": ("plugins.py",),
@@ -439,6 +445,8 @@ def tree_of(root: Path, **files: str) -> Path:
         ("nova_plugins__x", "from amp_nova.agent import publish"),
         ("host__x", "from nova import objects"),
         ("cmd__x", "import libvirt"),
+        ("vendordata__x", "from amp_nova.agent.publish import metrics"),
+        ("vendordata__figures", "import requests"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, path, text):

@@ -139,6 +139,62 @@ def test_prometheus_comes_from_the_catalogue_and_only_that_one_gets_the_token(cl
     assert asked["http://prometheus:9090/api/v1/query"] is False
 
 
+def test_an_owner_sees_the_figures_of_his_server_without_more_rights(cloud, caplog):
+    """From the service of the catalogue; neither Placement nor Prometheus answers him."""
+    cloud.admin, cloud.service = False, "http://catalogue:9179/"
+    cloud.server("web", "half", None)
+    cloud.told["web-id"] = {"age_s": 4.2, "booked_refcores": 0.5, "delivered_refcores": 0.498}
+
+    shown = cloud.rows(ShowServer, "web")
+
+    assert (shown["age_s"], shown["delivered_refcores"]) == (4.2, 0.498)
+    assert (shown["booking"], shown["claimed_refcores"]) == ("0.5 refcores", {})
+    assert cloud.asked == [("http://catalogue:9179/v1/servers/web-id", True)]
+    assert caplog.text == ""
+
+
+def test_the_service_can_be_named(cloud, caplog):
+    """``--url`` comes before the catalogue; what is no address is named in a sentence."""
+    cloud.service = "http://catalogue:9179"
+    cloud.server("web", "half", "fast")
+    cloud.told["web-id"] = {"age_s": 4.2}
+
+    assert cloud.rows(ShowServer, "web", "--url", "http://other:9179/")["age_s"] == 4.2
+    assert cloud.asked == [("http://other:9179/v1/servers/web-id", True)]
+    assert cloud.run(ShowServer, "web", "--url", "other:9179")[0] == 2
+    assert "--url 'other:9179' is not an address: write http://HOST:PORT" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("told", "down", "said"),
+    [
+        ({}, True, "amp-nova-vendordata tells nothing of this server: connection refused"),
+        ({}, False, "amp-nova-vendordata refused the request (404)"),
+        ({"web-id": {}}, False, "tells nothing of this server: it has no figures at the moment"),
+    ],
+    ids=["down", "unknown", "no figures"],
+)
+def test_the_booking_is_shown_if_the_service_tells_nothing(cloud, caplog, told, down, said):
+    """The reason is a warning."""
+    cloud.service, cloud.told, cloud.down = "http://catalogue:9179", told, down
+    cloud.server("web", "half", "fast")
+
+    shown = cloud.rows(ShowServer, "web")
+
+    assert shown["booking"] == "0.5 refcores"
+    assert "age_s" not in shown
+    assert said in caplog.text
+
+
+def test_an_administrator_gets_the_figures_of_all_projects_from_prometheus(cloud):
+    """The service answers owners."""
+    cloud.service = "http://catalogue:9179"
+    cloud.server("web", "half", "fast", "p1")
+
+    assert "age_s" not in cloud.rows(ShowServer, "web", "--all-projects", *URL)
+    assert {url for url, _ in cloud.asked} == {"http://prometheus:9090/api/v1/query"}
+
+
 def test_without_prometheus_the_rest_is_shown(cloud, caplog):
     """It fails once, not once per query, and the claims are there."""
     cloud.down = True

@@ -1,0 +1,50 @@
+"""``[vendordata]``: what ``amp-nova-vendordata`` tells servers and their owners."""
+
+from oslo_config import cfg
+
+GROUP = "vendordata"
+
+OPTS: list[cfg.Opt] = [
+    cfg.HostAddressOpt(
+        "address",
+        default="127.0.0.1",
+        help="""
+Address that ``amp-nova-vendordata`` listens on. Requests carry tokens: on any other address, put a
+proxy with TLS in front of it.
+""",
+    ),
+    cfg.PortOpt("port", default=9179, help="Port that ``amp-nova-vendordata`` listens on."),
+    cfg.URIOpt(
+        "prometheus_url",
+        default="http://127.0.0.1:9090",
+        schemes=["http", "https"],
+        secret=True,
+        help="Prometheus that scrapes the agents, such as https://USER:PASSWORD@HOST:PORT.",
+    ),
+    cfg.FloatOpt(
+        "timeout_s",
+        default=0.2,
+        min=0.01,
+        max=4.0,
+        help="""
+Seconds to wait for Prometheus: an answer that is not there by then is empty. Keep it below Nova's
+``[api] vendordata_dynamic_read_timeout``.
+""",
+    ),
+    cfg.FloatOpt(
+        "cache_s",
+        default=3.0,
+        min=1.0,
+        max=60.0,
+        help="Seconds for which the figures of a server are reused.",
+    ),
+    cfg.StrOpt(
+        "role",
+        default="service",
+        regex=r"^[^\s,]+$",
+        help="""
+Role of the user in Nova's ``[vendordata_dynamic_auth]``. Whoever has it can ask about every server,
+so no tenant may have it.
+""",
+    ),
+]

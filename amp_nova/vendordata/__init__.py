@@ -1,0 +1,1 @@
+"""What a server and its owner may know: the capacity that it books and gets, nothing of others."""

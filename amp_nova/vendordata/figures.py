@@ -1,0 +1,130 @@
+"""What a server books and gets, from the samples of its series; pure functions.
+
+Means come from the samples themselves, without the extrapolation of PromQL's ``rate``, so that they
+equal what the host counted.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from msgspec import Struct
+
+WINDOW_S = 300
+GAP_S = 90.0
+"""Nothing is known of what lies between two samples that are further apart."""
+FULL_RATIO = 0.97
+"""A vCPU that gets this much of its booking is at its limit."""
+_REFERENCE = "instance_reference_cpu_seconds_total"
+_CPU = "instance_cpu_seconds_total"
+_SHORTFALL = "instance_shortfall_refcore_seconds_total"
+_GAUGES = "(instance|vcpu)_(booked|delivered)_(refcores|ips)"
+_NEIGHBOURS = ("contention", "smt")
+"""Causes of a shortfall that are neighbours; all others are the host's."""
+
+Samples = Sequence[tuple[float, float]]
+Found = Mapping[tuple[str, str, str], Samples]
+"""By scrape target, metric without its prefix, and the value of the metric's own label."""
+
+
+class Series(Struct):
+    """A series as Prometheus returns it: samples of a range, or one value."""
+
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+    value: tuple[float, str] = (0.0, "NaN")
+
+
+def queries(server: str, project: str) -> tuple[str, str]:
+    """The samples of a server's series, and the coefficients of the host that it is on.
+
+    The identifiers must have been checked: they become part of the expressions.
+    """
+    own = f'resource="{server}",project="{project}"'
+    return (
+        f'{{__name__=~"amp_({_REFERENCE}|{_CPU}|{_SHORTFALL}|{_GAUGES})",{own}}}[{WINDOW_S}s]',
+        f"amp_core_type_coefficient_ratio and on (job, instance) amp_{_CPU}{{{own}}}",
+    )
+
+
+def figures(series: Sequence[Series], coefficients: Sequence[Series]) -> dict[str, Any]:
+    """What is known, by name; ``measured_s`` is the time of the last sample. Empty if nothing is.
+
+    A server that moved has series of two hosts: those of the last sample say what is in force.
+    """
+    found = _found(series)
+    if not found:
+        return {}
+    target = max(found, key=lambda key: found[key][-1][0])[0]
+    here = {key[1:]: samples for key, samples in found.items() if key[0] == target}
+    known = _means(found)
+    for (name, _), samples in here.items():
+        if name.startswith(("instance_booked_", "instance_delivered_")):
+            quantity = name.removeprefix("instance_").replace("delivered", "last_delivered")
+            known[quantity] = samples[-1][1]
+    core_type = _core_type(here)
+    for each in coefficients:
+        if (each.metric.get("instance"), each.metric.get("core_type")) == (target, core_type):
+            known["coefficient"] = float(each.value[1])
+    finite = {name: float(f"{v:.5g}") for name, v in known.items() if math.isfinite(v)}
+    at_s = max(samples[-1][0] for samples in here.values())
+    return {"measured_s": at_s, **finite, **({"current_core_type": core_type} if core_type else {})}
+
+
+def _found(series: Sequence[Series]) -> Found:
+    """Samples that are numbers; of a target that is scraped twice, the longer series."""
+    found: dict[tuple[str, str, str], Samples] = {}
+    for each in series:
+        labels = each.metric
+        own = next((labels[k] for k in ("vcpu", "core_type", "cause") if k in labels), "")
+        key = labels.get("instance", ""), labels.get("__name__", "").removeprefix("amp_"), own
+        samples = [(at_s, v) for at_s, text in each.values if math.isfinite(v := float(text))]
+        if len(samples) > len(found.get(key, ())):
+            found[key] = samples
+    return found
+
+
+def _steps(samples: Samples) -> Iterator[tuple[float, float]]:
+    """Growth of a counter and seconds, from one sample to the next; a restart begins at 0."""
+    for (before_s, before), (at_s, value) in pairwise(samples):
+        if 0.0 < at_s - before_s <= GAP_S:
+            yield value - before if value >= before else value, at_s - before_s
+
+
+def _means(found: Found) -> dict[str, float]:
+    """Means over the seconds that were observed, on whichever host."""
+    window_s, grown = 0.0, defaultdict[str, float](float)
+    for (_, name, label), samples in found.items():
+        amount = sum(amount for amount, _ in _steps(samples))
+        if name == _REFERENCE:
+            grown["delivered_refcores"] += amount
+            window_s += sum(seconds for _, seconds in _steps(samples))
+        elif name == _SHORTFALL:  # there is none without a booking
+            whose = "neighbours" if label in _NEIGHBOURS else "host"
+            grown[f"missed_refcores_{whose}"] += amount
+    if not window_s:
+        return {}
+    means = {name: amount / window_s for name, amount in grown.items()}
+    return {"window_s": window_s, **means, **_at_booking(found)}
+
+
+def _at_booking(found: Found) -> dict[str, float]:
+    """Share of the samples in which it got all that it books: of each vCPU, if they are known."""
+    full = defaultdict[str, list[bool]](list)
+    for (target, name, vcpu), samples in found.items():
+        level, _, unit = name.partition("_delivered_")
+        if booked := found.get((target, f"{level}_booked_{unit}", vcpu)):
+            full[level] += [value >= FULL_RATIO * booked[-1][1] for _, value in samples]
+    measured = full["vcpu"] or full["instance"]
+    return {"at_booking_ratio": sum(measured) / len(measured)} if measured else {}
+
+
+def _core_type(here: Mapping[tuple[str, str], Samples]) -> str | None:
+    """The core type that it used most between the last two samples, or else so far."""
+    used = {}
+    for (name, core_type), samples in here.items():
+        if name == _CPU:
+            used[core_type] = (sum(a for a, _ in _steps(samples[-2:])), samples[-1][1])
+    return max(used, key=lambda name: used[name]) if used else None

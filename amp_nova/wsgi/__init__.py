@@ -1,0 +1,1 @@
+"""WSGI applications, for uWSGI or mod_wsgi."""

@@ -1,0 +1,84 @@
+"""What a server is told, from a real Prometheus that scrapes agents on simulated hosts."""
+
+import time
+
+import pytest
+
+from amp_nova.vendordata.prometheus import Prometheus
+from tests import agents_served
+from tests.integration.test_dashboards import Server
+from tests.lab import until
+from tests.monitoring import program
+from tests.tenant import settings
+
+PROJECT = "5ac0ffee"
+SCRAPED_S = 8.0
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The service's source, once there are samples; ``agents`` are in real time."""
+    program("prometheus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agents_served, "FASTER", 1)
+        with agents_served.two_agents() as agents:
+            folder = tmp_path_factory.mktemp("prometheus")
+            server = Server(folder, [a.port for a in agents])
+            try:
+                server.wait()
+                time.sleep(SCRAPED_S)
+                # A machine that is busy with other tests is slower than 200 ms.
+                made = Prometheus(settings(server.address, timeout_s=3.0, cache_s=0.1))
+                until(lambda: made.figures("db", PROJECT), 15, "figures")
+                made.agents = agents
+                yield made
+            finally:
+                server.stop()
+
+
+def exported(agent, name, resource):
+    """What the agent itself says of an instance now."""
+    return agent.exporter.registry.get_sample_value(
+        f"amp_instance_{name}", {"domain": resource, "resource": resource, "project": PROJECT}
+    )
+
+
+def test_a_booking_that_is_kept(source):
+    """Within 1 % of what the host says, on the core type that it says."""
+    known, agent = source.figures("db", PROJECT), source.agents[1]
+
+    for name in ("booked_refcores", "delivered_refcores"):
+        assert known[name] == pytest.approx(exported(agent, name, "db"), rel=0.01)
+    assert known["at_booking_ratio"] == pytest.approx(1.0, abs=0.2)
+    assert known["coefficient"] == {"slow": 1.0, "fast": 2.0}[known["current_core_type"]]
+    assert known["missed_refcores_neighbours"] == pytest.approx(0, abs=0.005)
+    assert known["age_s"] < 3
+
+
+def test_a_booking_that_is_short(source):
+    """On the over-booked host somebody gets less than he booked, and is told so."""
+    told = [source.figures(f"web-{number}", PROJECT) for number in range(7)]
+
+    missed = sum(t["missed_refcores_neighbours"] + t["missed_refcores_host"] for t in told)
+    delivered = sum(t["delivered_refcores"] for t in told)
+    assert missed > 0.1
+    assert delivered + missed == pytest.approx(7 * 0.9, rel=0.03)
+
+
+def test_a_booking_in_instructions(source):
+    """In its own unit."""
+    assert source.figures("counted", PROJECT)["booked_ips"] == 1e9
+
+
+def test_best_effort(source):
+    """It gets something and misses nothing."""
+    known = source.figures("batch", PROJECT)
+
+    assert known["delivered_refcores"] > 0.5
+    assert not {n for n in known if n.startswith(("booked", "missed", "at_booking"))}
+
+
+@pytest.mark.parametrize(("server", "project"), [("db", "another"), ("nobody", PROJECT)])
+def test_what_is_unknown_is_empty(source, server, project):
+    """Also a server of another project."""
+    assert source.figures(server, project) == {}

@@ -1,0 +1,13 @@
+"""A fake Prometheus over loopback, and the service in front of it."""
+
+import pytest
+
+from tests.tenant import FakePrometheus
+
+
+@pytest.fixture
+def fake():
+    """A fake Prometheus with the series of one busy server; ``url`` is its address."""
+    made = FakePrometheus()
+    with made.serving() as made.url:
+        yield made
