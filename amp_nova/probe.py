@@ -39,7 +39,6 @@ WORK, FACTOR = "products of two integers of 1,998 bits", 3**1260
 GAP_S = 3e-4
 """Shorter gaps are the server's own interrupts."""
 GAPS_MIN, PERIOD_MIN_S, PERIOD_MAX_S = 20, 4.5e-3, 1.1
-SEGMENTS, STEPS = 64, 256
 SLACK_S = 8e-3
 """Two ticks of a host with 250 of them a second; less is lost in rounding."""
 NAMED_RATIO = 0.01
@@ -118,16 +117,20 @@ def find_grid(gaps: "Gaps") -> "Grid | None":
     return None
 
 
+def window(hz: float, total_s: float) -> float:
+    """How long a grid is looked for before it is refined: 32 periods, and at least a second."""
+    return min(total_s, max(1.0, 32 / hz))
+
+
 def peaks(gaps: "Gaps") -> "list[float]":
-    """The frequencies at which gaps end coherently for 32 periods, or for a second."""
+    """The frequencies at which gaps end coherently in a window."""
     ends, spectrum = [end for _, end in gaps], [(0.0, 0.0)]
     total_s = ends[-1] - gaps[0][0]
     hz = 1 / min(PERIOD_MAX_S, total_s / 4)
     while hz < 1 / PERIOD_MIN_S:
-        window_s = min(total_s, max(1.0, 32 / hz))
-        some = gaps[: bisect.bisect(ends, gaps[0][0] + window_s)]
+        some = gaps[: bisect.bisect(ends, gaps[0][0] + window(hz, total_s))]
         spectrum.append((abs(coherence(some, hz)), hz))
-        hz += 0.25 / window_s
+        hz += 0.25 / window(hz, total_s)
     threes = zip(spectrum, spectrum[1:], [*spectrum[2:], (0.0, 0.0)])
     return [b[1] for a, b, c in threes if b[0] > 0.3 and a[0] <= b[0] > c[0]]
 
@@ -135,19 +138,21 @@ def peaks(gaps: "Gaps") -> "list[float]":
 def refined(gaps: "Gaps", hz: float) -> "tuple[float, Grid]":
     """The best grid close to a frequency, and the coherence of all gaps with it."""
     begin_s, total_s = gaps[0][0], gaps[-1][1] - gaps[0][0]
-    sums = [0j] * SEGMENTS
+    count = math.ceil(2 * total_s / window(hz, total_s))
+    sums = [0j] * count
     for start, end in gaps:
-        segment = min(SEGMENTS - 1, int((end - begin_s) / total_s * SEGMENTS))
+        segment = min(count - 1, int((end - begin_s) / total_s * count))
         sums[segment] += (end - start) * cmath.exp(2j * math.pi * hz * (end - begin_s))
 
     def size(step: float) -> float:
-        turn = 2j * math.pi * step / STEPS
+        """The coherence with a frequency that is off by a quarter of a turn for each step."""
+        turn = 2j * math.pi * step / 4 / count
         return abs(sum(each * cmath.exp(turn * at) for at, each in enumerate(sums)))
 
-    step = max(range(-STEPS // 2, STEPS // 2), key=size)
+    step = max(range(-count, count + 1), key=size)
     a, b, c = size(step - 1), size(step), size(step + 1)
-    top = step + (a - c) / (2 * (a - 2 * b + c) or 1.0)  # of the parabola through the three
-    hz += top / STEPS * SEGMENTS / total_s
+    top = (a - c) / (2 * (a - 2 * b + c) or 1.0)  # of the parabola through the three
+    hz += (step + max(-1.0, min(1.0, top))) / 4 / total_s
     mean = coherence(gaps, hz, begin_s)
     return abs(mean), Grid(1 / hz, begin_s + cmath.phase(mean) / (2 * math.pi * hz))
 

@@ -39,7 +39,7 @@ class Thread:
 
 
 class Pcpu:
-    """The pCPU of one vCPU, ``own``, with its neighbours and ``noise_hz`` of the host's own work."""
+    """The pCPU of a vCPU, ``own``, and its neighbours; ``noise_hz``: the host's own work."""
 
     def __init__(
         self, own: Thread, others: list[Thread], seed: int, tick_s: float, noise_hz: float = 10.0
@@ -117,11 +117,7 @@ class Pcpu:
         pick = current is None
         for thread in self.threads:
             if thread.refill_at <= now:
-                thread.refill_at += thread.period_s
-                thread.left_s = min(thread.left_s, 0.0) + thread.quota_s
-                if thread.throttled and thread.left_s > 0.0:
-                    thread.throttled = False
-                    self._place(thread)
+                self._refill(thread)
             if thread.wake_at <= now:
                 thread.wake_at, thread.runnable = math.inf, True
                 self._place(thread)
@@ -129,15 +125,22 @@ class Pcpu:
                     thread.burst_left_s = thread.burst(self.draw)[0]
                 if current and current.vruntime - thread.vruntime > WAKEUP_S / thread.weight:
                     pick = True
-        if current and current.burst and current.burst_left_s <= 1e-9:
-            current.runnable, pick = False, True
-            current.wake_at = self.now + current.burst(self.draw)[1]
         if self.tick_at <= now:
             self.tick_at += self.tick_s
             if current and current.left_s <= 0.0:
                 current.throttled = pick = True
             pick = pick or bool(current and current.picked_s >= SLICE_S)
+        if current and current.burst and current.burst_left_s <= 1e-9:
+            current.runnable, pick = False, True
+            current.wake_at = self.now + current.burst(self.draw)[1]
         if pick:
             self._pick()
         else:
             self._schedule()
+
+    def _refill(self, thread: Thread) -> None:
+        thread.refill_at += thread.period_s
+        thread.left_s = min(thread.left_s, 0.0) + thread.quota_s
+        if thread.throttled and thread.left_s > 0.0:
+            thread.throttled = False
+            self._place(thread)
