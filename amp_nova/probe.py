@@ -264,9 +264,9 @@ def probed(vcpu: Vcpu, begin_s: float, seconds: float) -> "dict[str, Any]":
     if grid is not None:
         grid = grid._replace(origin_s=begin_s + (grid.origin_s - begin_s) % grid.period_s)
         lost = losses(gaps, grid)
-        if is_own(vcpu, grid, lost, begin_s + seconds):
-            limit_s, limit = sum(by[0] for by in lost.values()), limit_cores(lost, grid)
-            period_s = grid.period_s
+        on_grid_s = sum(by[0] for by in lost.values())
+        if on_grid_s > 0.1 * lost_s and is_own(vcpu, grid, lost, begin_s + seconds):
+            limit_s, limit, period_s = on_grid_s, limit_cores(lost, grid), grid.period_s
     pairs = [(a, b) for a, b in zip(marks, marks[1:]) if b[0] - a[0] > 0.5]
     shares = [1 - (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs]
     return {
