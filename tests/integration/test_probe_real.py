@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,7 +103,8 @@ def running(
     finally:
         for folder in reversed(folders):
             for pid in (folder / "cgroup.procs").read_text().split():
-                os.kill(int(pid), 9)
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), 9)
         for process in processes:
             process.communicate()
         for folder in reversed(folders):
@@ -148,7 +149,8 @@ def test_the_probe_says_what_the_kernel_knows(name, capsys):
             )
         assert vcpu["capacity_cores"] == pytest.approx(truth, rel=0.02)
         assert (vcpu["lost_to_limit_ratio"] >= probe.NAMED_RATIO) == (own.cores is not None)
-        assert (vcpu["lost_to_contention_ratio"] >= probe.NAMED_RATIO) == bool(others)
+        contention = vcpu["lost_to_contention_ratio"]  # a little is this machine's own work
+        assert contention > 0.05 if others else contention < 0.03
         if own.cores is not None:
             assert vcpu["limit_cores"] == pytest.approx(own.cores, rel=0.02)
             assert vcpu["period_s"] == pytest.approx(own.period_ms / 1000, rel=0.05)
