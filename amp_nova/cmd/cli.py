@@ -57,6 +57,7 @@ COMMANDS = {
         f"{SIM}.reproduce:Reproduce",
         "the papers' tables and figures, published values beside ours",
     ),
+    "probe": ("amp_nova.cmd.probe:Probe", "judge the vCPUs of the server that it runs in"),
     "demo": (f"{SIM}.demo:Demo", "see bookings kept on fast and slow cores, in half a minute"),
     "help": (f"{__name__}:Help", "explain a command"),
     "complete": (f"{__name__}:Complete", "print a script that completes commands in bash"),

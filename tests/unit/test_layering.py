@@ -47,6 +47,8 @@ SHARED = (*DECISIONS, "amp_nova.ports", "amp_nova.plugins", EXCEPTIONS, VALUES)
 ONLY: dict[str, tuple[str, ...]] = {
     **{folder: (*DECISIONS[: PURE.index(folder) + 1], EXCEPTIONS, VALUES) for folder in PURE},
     "exceptions.py": (),
+    # It is copied into servers, alone.
+    "probe.py": (),
     # The guard has to run when anything else of amp-nova cannot: only values, without msgspec.
     "guard": (
         "amp_nova.guard",
@@ -134,7 +136,7 @@ CALLED_BY = {
     "set_shares": ("host/writer.py", "guard/restore.py"),
     "set_weight": ("host/writer.py",),
     "set_affinity": ("host/writer.py", "host/io_threads.py", "guard/restore.py"),
-    "sched_setaffinity": ("guard/kernel.py", CALIBRATION),
+    "sched_setaffinity": ("guard/kernel.py", "probe.py", CALIBRATION),
     "sched_setscheduler": (),
     "setpriority": (),
     "pinVcpu": (),
@@ -155,6 +157,7 @@ LARGE = {
     "hardware/calibration.py Provenance": "the fields of the calibration file, one for one",
     "host/libvirt/hypervisor.py __init__": "independent settings with defaults",
     "model/observation.py Domain": "what libvirt and Nova say of a domain, one for one",
+    "probe.py": "one file, because tenants copy it into their servers",
     "policies/api.py VcpuView": "the published interface of policies",
     "sim/host.py __init__": "independent settings with defaults",
     "wire/host_report.py HostReport": "the fields of a report, one for one",
@@ -374,7 +377,7 @@ def test_the_package_keeps_the_rules(check):
 def test_exceptions_from_the_sizes_are_needed():
     """An exception whose reason has gone goes too."""
     known = {
-        f"{path} {what}"
+        f"{path} {what}".strip()
         for path, tree, text in sources(ROOT)
         for what, found, most in sizes(tree, text)
         if found > most

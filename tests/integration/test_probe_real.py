@@ -1,0 +1,160 @@
+"""The probe beside the kernel's truth: processes with real CPU limits and neighbours, as guests.
+
+The guests of the lab have no Python. A vCPU is a process in a control group, which the kernel
+limits and schedules as it does a vCPU's thread. ``AMP_NOVA_SECONDS=60 python -m pytest
+tests/integration/test_probe_real.py`` measures as long as a tenant would, in all cases.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from amp_nova import probe
+from tests.lab import LIMITED, measured
+from tests.programs import until
+
+SECONDS = int(os.environ.get("AMP_NOVA_SECONDS", "0"))
+V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+ROOT = Path("/sys/fs/cgroup") if V2 else Path("/sys/fs/cgroup/cpu")
+CPU = 1
+
+
+class Limit(NamedTuple):
+    """A share of a core in each period, ``None`` without a limit; ``weight`` as in cgroup v2."""
+
+    cores: float | None = None
+    period_ms: int = 100
+    weight: int = 100
+
+
+FREE, FIRST = Limit(), 1000
+CASES = {
+    "limit 0.1 of 100 ms": (Limit(0.1), []),
+    "limit 0.1 of 20 ms": (Limit(0.1, 20), []),
+    "limit 0.15 of 50 ms": (Limit(0.15, 50), []),
+    "limit 0.18 of 20 ms": (Limit(0.18, 20), []),
+    "limit 0.22 of 20 ms": (Limit(0.22, 20), []),
+    "limit 0.25 of 100 ms": (Limit(0.25), []),
+    "limit 0.3 of 50 ms": (Limit(0.3, 50), []),
+    "limit 0.5 of 100 ms": (Limit(0.5), []),
+    "limit 0.5 of 20 ms": (Limit(0.5, 20), []),
+    "limit 0.7 of 100 ms": (Limit(0.7), []),
+    "limit 0.85 of 20 ms": (Limit(0.85, 20), []),
+    "no limit": (FREE, []),
+    "beside 1 busy": (FREE, [FREE]),
+    "beside 2 busy": (FREE, [FREE] * 2),
+    "beside 3 busy": (FREE, [FREE] * 3),
+    "beside 6 busy": (FREE, [FREE] * 6),
+    "beside 0.3 of 20 ms": (FREE, [Limit(0.3, 20, FIRST)]),
+    "beside 0.5 of 20 ms": (FREE, [Limit(0.5, 20, FIRST)]),
+    "beside 0.4 and 0.5 of 20 ms": (FREE, [Limit(0.4, 20, FIRST), Limit(0.5, 20, FIRST)]),
+    "limit 0.3 of 100 ms beside 1 busy": (Limit(0.3), [FREE]),
+}
+SHORT = ("limit 0.1 of 20 ms", "limit 0.5 of 100 ms", "beside 2 busy", "beside 0.3 of 20 ms")
+
+
+def group(folder: Path, limit: Limit) -> Path:
+    """A control group of either version."""
+    folder.mkdir()
+    quota, period = round((limit.cores or 0) * limit.period_ms * 1000), limit.period_ms * 1000
+    files = {"cpu.weight" if V2 else "cpu.shares": limit.weight if V2 else limit.weight * 10}
+    if quota and V2:
+        files |= {"cpu.max": f"{quota} {period}"}
+    elif quota:
+        files |= {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota}
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}")
+    return folder
+
+
+def start(folder: Path, words: Sequence[object]) -> subprocess.Popen[str]:
+    """A process on the CPU, in a group."""
+
+    def enter() -> None:
+        (folder / "cgroup.procs").write_text(f"{os.getpid()}")
+        os.sched_setaffinity(0, {CPU})
+
+    command = [sys.executable, "-I", "-S", *(f"{word}" for word in words)]
+    return subprocess.Popen(command, preexec_fn=enter, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def running(
+    own: Limit, others: Sequence[Limit], words: Sequence[object]
+) -> Iterator[subprocess.Popen[str]]:
+    """The probe beside busy neighbours; everything ends with it."""
+    top = ROOT / f"amp-test-{os.getpid()}-probe"
+    folders, processes = [group(top, Limit(weight=100 * LIMITED))], []
+    try:
+        if V2:
+            (top / "cgroup.subtree_control").write_text("+cpu")
+        folders += [group(top / f"{n}", each) for n, each in enumerate([own, *others])]
+        processes += [start(each, ["-c", "while True: pass"]) for each in folders[2:]]
+        processes.append(start(folders[1], words))
+        yield processes[-1]
+    finally:
+        for folder in reversed(folders):
+            for pid in (folder / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), 9)
+        for process in processes:
+            process.communicate()
+        for folder in reversed(folders):
+            until(lambda f=folder: not (f / "cgroup.procs").read_text(), 5, "its processes")
+            folder.rmdir()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def share(process: subprocess.Popen[str], seconds: float) -> float:
+    """The share of the CPU that the probe's process gets while it computes, from the kernel."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until(lambda: children.read_text().split(), 10, "the probe's process")
+    pid = int(children.read_text().split()[0])
+    time.sleep(1.5)
+    before_s, began_s = cpu_s(pid), time.monotonic()
+    time.sleep(0.75 * seconds - 3.0)
+    return (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
+
+
+@pytest.mark.measures
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(os.geteuid() != 0 or (os.cpu_count() or 1) < 2, reason="takes root and 2 CPUs")
+@pytest.mark.parametrize("name", CASES if SECONDS else SHORT)
+def test_the_probe_says_what_the_kernel_knows(name, capsys):
+    """Capacity within 2 %, the period within 5 %, the cause and the verdict."""
+    own, others = CASES[name]
+    seconds = SECONDS or 20
+
+    def agrees():
+        with running(own, others, [probe.__file__, "--json", "--duration", seconds]) as process:
+            truth = share(process, seconds)
+            found = json.loads(process.communicate()[0])
+        (vcpu,) = found["vcpus"]
+        keys = ("capacity_cores", "limit_cores", "period_s", "scs_kept", "notes")
+        with capsys.disabled():
+            print(
+                f"\n{name}: kernel {truth:.4f}", *(f"{k} {vcpu.get(k, found.get(k))}" for k in keys)
+            )
+        assert vcpu["capacity_cores"] == pytest.approx(truth, rel=0.02)
+        assert (vcpu["lost_to_limit_ratio"] >= probe.NAMED_RATIO) == (own.cores is not None)
+        contention = vcpu["lost_to_contention_ratio"]  # a little is this machine's own work
+        assert contention > 0.05 if others else contention < 0.03
+        if own.cores is not None:
+            assert vcpu["limit_cores"] == pytest.approx(own.cores, rel=0.02)
+            assert vcpu["period_s"] == pytest.approx(own.period_ms / 1000, rel=0.05)
+            assert any("of the server itself limits the probe" in note for note in found["notes"])
+        assert found["scs_kept"] == (truth >= 0.2)
+
+    measured(agrees)
