@@ -178,7 +178,7 @@ def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient)
     assert factor * coefficient * clock - NOISE <= found <= coefficient * clock + NOISE
 
 
-def delivered(host, guests, smt="shared", clocks=None, duration_s=180.0, policy="none"):
+def delivered(host, guests, smt="shared", clocks=None, duration_s=100.0, policy="none"):
     """Delivered over booked capacity of each guest, as the simulated hardware gave it."""
     made = Scenario("made", duration_s, host, tuple(guests), policy, machine=Machine(clocks or {}))
     result = run(replace(made, agent=Settings(Terms(smt=smt))))
@@ -191,7 +191,7 @@ def spins_and_sleeps(*spells):
 
 
 spells = st.lists(
-    st.tuples(st.integers(5, 40), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=3
+    st.tuples(st.integers(5, 25), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=3
 )
 
 
@@ -229,7 +229,7 @@ def test_a_booking_is_kept_at_any_clock(phases, booked):
     host = replace(host, core_types=types)
     vm = guest("vm", pref_core=str(booked), core_type="fast")
 
-    found = delivered(host, [vm], clocks={"fast": phases}, duration_s=240.0)
+    found = delivered(host, [vm], clocks={"fast": phases}, duration_s=120.0)
 
     assert found["vm"] == pytest.approx(1.0, abs=0.01)
 

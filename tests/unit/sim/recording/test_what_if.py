@@ -17,7 +17,7 @@ from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, scenario
 from tests.unit.sim.recording.test_recording import loaded, recorded
 
-CASES = int(os.environ.get("AMP_NOVA_CASES", "3"))
+CASES = int(os.environ.get("AMP_NOVA_CASES", "2"))
 POLICIES = ("acfs", "hsp", "rr", "amp-fair", "prop-sp", "credit", "none")
 """``credit`` and ``none`` place at random."""
 RECORDED = ("acfs", "hsp", "rr", "amp-fair")
