@@ -295,6 +295,8 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         yield "SIGCONT to the agent", s._replace(agent=a._replace(stopped=False))
     if g.stopped:
         yield "SIGCONT to the guard", s._replace(guard=g._replace(stopped=False))
+    if s.events == most:
+        return
     here, dead = s.domain != GONE, a.at == "dead"
     free = {who: "" if s.lock == who else s.lock for who in ("agent", "guard")}
     able: dict[str, Callable[[], State] | None] = {
@@ -318,10 +320,9 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         "release": None if s.lock or not s.touched else lambda: s._replace(
             release="pause", lock="release"),
     }  # fmt: skip
-    if s.events < most:
-        for name, make in able.items():
-            if make is not None and name in happens:
-                yield name, make()._replace(events=s.events + 1)
+    for name, make in able.items():
+        if make is not None and name in happens:
+            yield name, make()._replace(events=s.events + 1)
 
 
 EVERYTHING = frozenset({
