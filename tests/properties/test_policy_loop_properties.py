@@ -49,10 +49,10 @@ def phases(chance, topology):
 
 
 def host_of(seed):
-    """0.1 to 4 vCPUs for each pCPU; at most half of it is booked, and that fits."""
+    """0.1 to 3 vCPUs for each pCPU; at most half of it is booked, and that fits."""
     chance = random.Random(seed)
     topology = topology_of(chance)
-    count = max(1, round(chance.uniform(0.1, 4.0) * len(topology.pcpus)))
+    count = max(1, round(chance.uniform(0.1, 3.0) * len(topology.pcpus)))
     room_refcores = sum(topology.type_of(p.id).coefficient for p in topology.pcpus) / 2
     guests = []
     while count > 0:

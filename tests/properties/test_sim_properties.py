@@ -186,7 +186,7 @@ def test_bookings_that_fit_are_delivered(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 def test_a_run_can_be_repeated(made):
     """Equal scenarios give equal bytes."""
     assert as_json(report.rounded(run(made))) == as_json(report.rounded(run(made)))

@@ -95,29 +95,23 @@ def feasible(host, smt, reserve_ratio, wanted):
     return place_from(0, {})
 
 
-@given(cases())
-def test_every_packing_is_kept_in_the_worst_case(case):
-    """Whoever runs on the other threads, each pCPU is worth what is booked on it."""
+@given(cases(most=5))
+def test_every_packing_is_kept_in_the_worst_case_and_found_if_there_is_one(case):
+    """Whoever runs on the other threads, each pCPU is worth what is booked on it.
+
+    ``pack`` succeeds if and only if exhaustive search does.
+    """
     host, smt, wanted, reserve_ratio = case
 
     packing = pack(wanted, for_admission(host, smt), reserve_ratio)
 
     kept = [d for d in wanted if d.key in packing.placed]
     assert fits(host, smt, reserve_ratio, packing.placed, kept)
+    order = sorted(wanted, key=lambda d: -d.refcores)
+    assert packing.complete == feasible(host, smt, reserve_ratio, order)
     for pcpu in packing.whole:
         assert not set(host.siblings_of(pcpu)) & set(packing.placed.values())
         assert all(packing.free_cores[s] == 0.0 for s in host.siblings_of(pcpu))
-
-
-@given(cases(most=5))
-def test_a_host_with_siblings_is_packed_if_it_can_be(case):
-    """``pack`` succeeds if and only if exhaustive search does."""
-    host, smt, wanted, reserve_ratio = case
-
-    packing = pack(wanted, for_admission(host, smt), reserve_ratio)
-
-    order = sorted(wanted, key=lambda d: -d.refcores)
-    assert packing.complete == feasible(host, smt, reserve_ratio, order)
 
 
 @given(cases())
