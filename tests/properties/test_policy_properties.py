@@ -195,7 +195,7 @@ def scenarios(draw, policy, pcpus_max=6):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(data=st.data())
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 def test_no_vcpu_starves(policy, data):
     """With all vCPUs always busy, each gets at least half of an equal share in 20 intervals."""
     made = data.draw(scenarios(policy))
