@@ -372,8 +372,10 @@ class Explored:
         return lines[::-1]
 
 
-def explore(p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3) -> Explored:
-    """Breadth-first over every interleaving."""
+def explore(
+    p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3, until: str = ""
+) -> Explored:
+    """Breadth-first over every interleaving, or ``until`` this promise is broken."""
     first = State()
     found = Explored({first: None}, {})
     back: dict[State, list[State]] = {}
@@ -390,6 +392,8 @@ def explore(p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3) ->
                 queue.append(after)
             if fault := broken(s, name, after):
                 found.faults.setdefault(fault, after)
+                if fault == until:
+                    return found
     stays = closed(set(found.came), back)
     reaches = backwards(stays, back)
     for s in found.came:  # in the order in which they were found
