@@ -77,9 +77,9 @@ def test_a_vcpu_that_is_repinned_before_the_guard_writes_kept_the_other_limit():
     [
         ("check", STOPPED, TWO_WRITERS),
         ("adopt", STOPPED, STALE),
-        ("repair", STOPPED | REPINNED, LOST),
+        ("repair", REPINNED, LOST),
         ("keep", RETURNED, UNRECORDED),
-        ("ask", RELEASED, LOST),
+        ("ask", RELEASED - {"the agent is slow"}, LOST),
     ],
 )
 def test_each_part_of_the_protocol_is_needed(part, happens, fault):

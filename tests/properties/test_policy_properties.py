@@ -100,7 +100,7 @@ def counts(view, places):
 
 @pytest.mark.parametrize("policy", [*POLICIES, "credit", "pinned"])
 @given(view=views())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(30))
 def test_places_are_valid_and_complete(policy, view):
     """They pass the check, and every vCPU that is awake has a place, with and without memory."""
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_the_order_of_instances_does_not_matter(policy, view, chance):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(restricted=False))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(30))
 def test_no_pcpu_idles_while_a_vcpu_waits_and_fast_ones_are_filled_first(policy, view):
     """A core type has more vCPUs than pCPUs only if none has fewer; a pCPU is empty only if no
     slower core type has a vCPU (fast-core conservation, which is not an aim of ``integrated``)."""

@@ -128,7 +128,7 @@ def test_best_effort_keeps_a_hundredth_and_a_booking_its_limit_up_to_the_reserve
 
 
 @given(scenarios())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_cpu_time_is_conserved_and_a_hard_booking_never_exceeded(made):
     """In any second, on any core type, under any policy."""
     host = SimHost(made.topology, made.guests, made.seed)
@@ -151,7 +151,7 @@ def test_cpu_time_is_conserved_and_a_hard_booking_never_exceeded(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_no_pcpu_idles_while_a_vcpu_waits(made):
     """With constant demand and no limits, all time is used."""
     always = tuple(
@@ -168,7 +168,7 @@ def test_no_pcpu_idles_while_a_vcpu_waits(made):
 
 
 @given(scenarios(least=1))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_bookings_that_fit_are_delivered(made):
     """If all are packed and nobody else runs, in whatever order they started."""
     booked = tuple(g for g in made.guests if g.booking.booked and g.booking.limit == "hard")

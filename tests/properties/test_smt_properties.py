@@ -189,7 +189,7 @@ spells = st.lists(
 )
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(15))
 @given(st.sampled_from([0.5, 0.62, 0.83]), st.sampled_from([0.25, 0.6, 1.0, 1.6]), spells)
 def test_a_booking_is_kept_whatever_its_sibling_does(factor, booked, spell):
     """Within 1 % on average, beside guests that spin, sleep and share the core as they may."""
