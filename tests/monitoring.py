@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,19 +24,25 @@ def program(name):
     return found
 
 
+@cache
 def rules(name):
     """All rules in one of the files."""
     groups = yaml.safe_load((PROMETHEUS / name).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
+@cache
+def known():
+    """The agent's metrics, and those that a rule records."""
+    kinds = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+    own = {row.name + suffix for row in metrics.rows() for suffix in kinds.get(row.kind, ("",))}
+    return own | {rule["record"] for rule in rules("rules.yaml")}
+
+
 def unknown(expression):
     """The metrics in an expression that are neither the agent's nor recorded by a rule."""
-    kinds = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
-    known = {row.name + suffix for row in metrics.rows() for suffix in kinds.get(row.kind, ("",))}
-    known |= {rule["record"] for rule in rules("rules.yaml")}
     plain = re.sub(r"\{[^}]*\}", "", expression)
     return {
         *re.findall(r"(?<![\w:])amp_[a-z_]+", plain),
         *re.findall(r"\w+:\w+:\w+", plain),
-    } - known
+    } - known()

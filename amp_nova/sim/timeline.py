@@ -62,6 +62,9 @@ class PCpuSpeeds:
 
     def rates(self, shares: Mapping[int, float]) -> tuple[Rate, ...]:
         """A vCPU's shares of pCPUs, by core type."""
+        if len(shares) == 1 and not self.vary:  # the common case, without the arithmetic
+            ((pcpu, cores),) = shares.items()
+            return (Rate(self._type_of[pcpu], cores),)
         by_type: dict[int, list[float]] = {}
         for pcpu, cores in shares.items():
             at = self._type_of[pcpu]

@@ -295,6 +295,8 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         yield "SIGCONT to the agent", s._replace(agent=a._replace(stopped=False))
     if g.stopped:
         yield "SIGCONT to the guard", s._replace(guard=g._replace(stopped=False))
+    if s.events == most:
+        return
     here, dead = s.domain != GONE, a.at == "dead"
     free = {who: "" if s.lock == who else s.lock for who in ("agent", "guard")}
     able: dict[str, Callable[[], State] | None] = {
@@ -318,10 +320,9 @@ def environment(s: State, happens: frozenset[str], most: int) -> Iterator[Step]:
         "release": None if s.lock or not s.touched else lambda: s._replace(
             release="pause", lock="release"),
     }  # fmt: skip
-    if s.events < most:
-        for name, make in able.items():
-            if make is not None and name in happens:
-                yield name, make()._replace(events=s.events + 1)
+    for name, make in able.items():
+        if make is not None and name in happens:
+            yield name, make()._replace(events=s.events + 1)
 
 
 EVERYTHING = frozenset({
@@ -371,8 +372,10 @@ class Explored:
         return lines[::-1]
 
 
-def explore(p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3) -> Explored:
-    """Breadth-first over every interleaving."""
+def explore(
+    p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3, until: str = ""
+) -> Explored:
+    """Breadth-first over every interleaving, or ``until`` this promise is broken."""
     first = State()
     found = Explored({first: None}, {})
     back: dict[State, list[State]] = {}
@@ -389,6 +392,8 @@ def explore(p: Protocol, happens: frozenset[str] = EVERYTHING, most: int = 3) ->
                 queue.append(after)
             if fault := broken(s, name, after):
                 found.faults.setdefault(fault, after)
+                if fault == until:
+                    return found
     stays = closed(set(found.came), back)
     reaches = backwards(stays, back)
     for s in found.came:  # in the order in which they were found

@@ -3,8 +3,8 @@
 import os
 
 FAST = os.environ.get("AMP_NOVA_FAST") == "1"
-DEFAULT = 100
-"""What Hypothesis tries if a test does not say."""
+DEFAULT = 60
+"""For properties that do not say; most of their time is spent on making up examples."""
 
 
 def examples(number: int) -> int:

@@ -37,7 +37,7 @@ SHARING = (
 )
 RANKING = ("amp-vm", "amp-vcpu", "hsp", "amp-adaptive-fair")
 POLICIES = (*SHARING, *RANKING, "integrated")
-COUNTS = st.sampled_from([1, 1, 2, 3, 4, 8, 16])
+COUNTS = st.sampled_from([1, 1, 2, 3, 4, 8])
 
 
 @st.composite
@@ -100,7 +100,7 @@ def counts(view, places):
 
 @pytest.mark.parametrize("policy", [*POLICIES, "credit", "pinned"])
 @given(view=views())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(30))
 def test_places_are_valid_and_complete(policy, view):
     """They pass the check, and every vCPU that is awake has a place, with and without memory."""
     for _ in range(3):
@@ -128,22 +128,14 @@ def test_the_order_of_instances_does_not_matter(policy, view, chance):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(view=views(restricted=False))
-@settings(max_examples=examples(40))
-def test_no_pcpu_idles_while_a_vcpu_waits(policy, view):
-    """Work conserving: a core type has more vCPUs than pCPUs only if none has fewer."""
+@settings(max_examples=examples(30))
+def test_no_pcpu_idles_while_a_vcpu_waits_and_fast_ones_are_filled_first(policy, view):
+    """A core type has more vCPUs than pCPUs only if none has fewer; a pCPU is empty only if no
+    slower core type has a vCPU (fast-core conservation, which is not an aim of ``integrated``)."""
     found = counts(view, decide(policy, view).places)
 
     assert all(n <= pcpus for n, pcpus in found) or all(n >= pcpus for n, pcpus in found)
-
-
-@pytest.mark.parametrize("policy", [*SHARING, *RANKING])
-@given(view=views(restricted=False))
-@settings(max_examples=examples(40))
-def test_fast_cores_are_filled_first(policy, view):
-    """Fast-core conservation: a pCPU is empty only if no slower core type has a vCPU."""
-    found = counts(view, decide(policy, view).places)
-
-    for at, (vcpus, pcpus) in enumerate(found):
+    for at, (vcpus, pcpus) in enumerate(found if policy != "integrated" else ()):
         assert vcpus >= pcpus or not any(n for n, _ in found[:at])
 
 
@@ -198,14 +190,14 @@ def scenarios(draw, policy, pcpus_max=6):
         count -= vcpus
         speeds = (1.0, *sorted(chance.uniform(1.0, 4.0) for _ in topology.core_types[1:]))
         guests.append(Guest(f"vm{count}", parse({}, vcpus), Workload((Phase(speeds),)), {}))
-    return Scenario("made", 100.0, topology, tuple(guests), policy)
+    return Scenario("made", 50.0, topology, tuple(guests), policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(data=st.data())
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 def test_no_vcpu_starves(policy, data):
-    """With all vCPUs always busy, each gets at least half of an equal share in 40 intervals."""
+    """With all vCPUs always busy, each gets at least half of an equal share in 20 intervals."""
     made = data.draw(scenarios(policy))
     result = run(made)
 
@@ -239,7 +231,7 @@ def test_acfs_is_as_fair_as_can_be(mix, factor):
         Guest(f"vm{i}", parse({}, n), Workload((Phase((1.0, s)),)), {})
         for i, (s, n) in enumerate(programs)
     )
-    made = Scenario("made", 600.0, Topology(types, pcpus, "slow", "test"), guests)
+    made = Scenario("made", 240.0, Topology(types, pcpus, "slow", "test"), guests)
 
     result = run(made, load_policy("acfs", unfairness_factor=factor))
 

@@ -55,7 +55,7 @@ def name(vcpu):
     return vcpu.guest.guest.name
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(scenarios(), st.sampled_from(POLICIES))
 def test_every_vcpu_is_in_one_place_and_no_core_idles_while_one_waits(made, policy):
     """Except that integrated keeps siblings apart and lets parallel instances wait."""
@@ -70,7 +70,7 @@ def test_every_vcpu_is_in_one_place_and_no_core_idles_while_one_waits(made, poli
     watch(made, policy, check)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(scenarios())
 def test_two_vcpus_of_an_instance_are_never_on_one_core(made):
     """Running, waiting or asleep (principle 1)."""
@@ -82,7 +82,7 @@ def test_two_vcpus_of_an_instance_are_never_on_one_core(made):
     watch(made, "integrated", check)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(scenarios(utilization=False))
 def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
     """Principle 2. A core idles only if all that wait are parallel or have a sibling there."""
@@ -100,7 +100,7 @@ def test_a_parallel_instance_runs_on_all_its_cores_or_on_none(made):
     watch(made, "integrated", check)
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(scenarios(), st.sampled_from(POLICIES))
 def test_the_same_seed_gives_the_same_bytes(made, policy):
     """Nothing depends on the order of sets or on time."""
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_bytes(made, policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(made=scenarios())
 def test_work_is_bounded_by_the_cores(policy, made):
     """By their time and speed."""

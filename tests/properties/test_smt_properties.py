@@ -95,29 +95,23 @@ def feasible(host, smt, reserve_ratio, wanted):
     return place_from(0, {})
 
 
-@given(cases())
-def test_every_packing_is_kept_in_the_worst_case(case):
-    """Whoever runs on the other threads, each pCPU is worth what is booked on it."""
+@given(cases(most=5))
+def test_every_packing_is_kept_in_the_worst_case_and_found_if_there_is_one(case):
+    """Whoever runs on the other threads, each pCPU is worth what is booked on it.
+
+    ``pack`` succeeds if and only if exhaustive search does.
+    """
     host, smt, wanted, reserve_ratio = case
 
     packing = pack(wanted, for_admission(host, smt), reserve_ratio)
 
     kept = [d for d in wanted if d.key in packing.placed]
     assert fits(host, smt, reserve_ratio, packing.placed, kept)
+    order = sorted(wanted, key=lambda d: -d.refcores)
+    assert packing.complete == feasible(host, smt, reserve_ratio, order)
     for pcpu in packing.whole:
         assert not set(host.siblings_of(pcpu)) & set(packing.placed.values())
         assert all(packing.free_cores[s] == 0.0 for s in host.siblings_of(pcpu))
-
-
-@given(cases(most=5))
-def test_a_host_with_siblings_is_packed_if_it_can_be(case):
-    """``pack`` succeeds if and only if exhaustive search does."""
-    host, smt, wanted, reserve_ratio = case
-
-    packing = pack(wanted, for_admission(host, smt), reserve_ratio)
-
-    order = sorted(wanted, key=lambda d: -d.refcores)
-    assert packing.complete == feasible(host, smt, reserve_ratio, order)
 
 
 @given(cases())
@@ -178,7 +172,7 @@ def test_a_pcpu_is_worth_what_the_formula_says(busy, factor, clock, coefficient)
     assert factor * coefficient * clock - NOISE <= found <= coefficient * clock + NOISE
 
 
-def delivered(host, guests, smt="shared", clocks=None, duration_s=180.0, policy="none"):
+def delivered(host, guests, smt="shared", clocks=None, duration_s=100.0, policy="none"):
     """Delivered over booked capacity of each guest, as the simulated hardware gave it."""
     made = Scenario("made", duration_s, host, tuple(guests), policy, machine=Machine(clocks or {}))
     result = run(replace(made, agent=Settings(Terms(smt=smt))))
@@ -191,11 +185,11 @@ def spins_and_sleeps(*spells):
 
 
 spells = st.lists(
-    st.tuples(st.integers(5, 40), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=3
+    st.tuples(st.integers(5, 25), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=3
 )
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(15))
 @given(st.sampled_from([0.5, 0.62, 0.83]), st.sampled_from([0.25, 0.6, 1.0, 1.6]), spells)
 def test_a_booking_is_kept_whatever_its_sibling_does(factor, booked, spell):
     """Within 1 % on average, beside guests that spin, sleep and share the core as they may."""
@@ -229,7 +223,7 @@ def test_a_booking_is_kept_at_any_clock(phases, booked):
     host = replace(host, core_types=types)
     vm = guest("vm", pref_core=str(booked), core_type="fast")
 
-    found = delivered(host, [vm], clocks={"fast": phases}, duration_s=240.0)
+    found = delivered(host, [vm], clocks={"fast": phases}, duration_s=120.0)
 
     assert found["vm"] == pytest.approx(1.0, abs=0.01)
 

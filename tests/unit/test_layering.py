@@ -181,19 +181,19 @@ def within(name: str, prefixes: tuple[str, ...], separator: str) -> bool:
 
 
 @cache
-def sources(root: Path) -> tuple[tuple[str, ast.Module, str], ...]:
-    """Path within the package, syntax tree and text of every file."""
+def sources(root: Path) -> tuple[tuple[str, tuple[ast.AST, ...], str], ...]:
+    """Path within the package, nodes of the syntax tree and text of every file."""
     package = root / "amp_nova"
     texts = {path: path.read_text() for path in sorted(package.rglob("*.py"))}
     return tuple(
-        (path.relative_to(package).as_posix(), ast.parse(text), text)
+        (path.relative_to(package).as_posix(), tuple(ast.walk(ast.parse(text))), text)
         for path, text in texts.items()
     )
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+def imports(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """Dotted names of the modules that a file imports, wherever in the file."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -209,8 +209,8 @@ def is_stdlib(module: str) -> bool:
 def import_faults(root: Path) -> list[str]:
     return [
         f"{path} may not import {module}"
-        for path, tree, _ in sources(root)
-        for module in dict.fromkeys(imports(tree))
+        for path, nodes, _ in sources(root)
+        for module in dict.fromkeys(imports(nodes))
         if not may_import(path, module)
     ]
 
@@ -238,7 +238,7 @@ def running(node: ast.AST) -> Iterator[ast.AST]:
 
 def cycle_faults(root: Path) -> list[str]:
     """Files that import each other in a circle."""
-    files = {path: tree for path, tree, _ in sources(root)}
+    files = {path: nodes[0] for path, nodes, _ in sources(root)}
     module = {f"amp_nova.{p[:-3].replace('/', '.')}": p for p in files}
     uses: dict[str, set[str]] = {}
     for path, tree in files.items():
@@ -269,8 +269,8 @@ def cycle_faults(root: Path) -> list[str]:
 def decider_faults(root: Path) -> list[str]:
     """Values that are made, or calls that are made, where they should not be."""
     faults = []
-    for path, tree, _ in sources(root):
-        for node in ast.walk(tree):
+    for path, nodes, _ in sources(root):
+        for node in nodes:
             if not isinstance(node, ast.Call):
                 continue
             function = node.func
@@ -313,20 +313,24 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def size_faults(root: Path) -> list[str]:
+    return [fault for fault in too_large(root) if fault not in LARGE]
+
+
+@cache
+def too_large(root: Path) -> list[str]:
     return [
-        fault
-        for path, tree, text in sources(root)
-        for what, found, most in sizes(tree, text)
-        for fault in [f"{path} {what}".strip()]
-        if found > most and fault not in LARGE
+        f"{path} {what}".strip()
+        for path, nodes, text in sources(root)
+        for what, found, most in sizes(nodes, text)
+        if found > most
     ]
 
 
-def sizes(tree: ast.Module, text: str) -> Iterator[tuple[str, int, int]]:
+def sizes(nodes: Sequence[ast.AST], text: str) -> Iterator[tuple[str, int, int]]:
     """What is measured, its size, and the most that it may be."""
     split = text.splitlines()
     yield "", lines(split), MODULE_LINES_MAX
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             yield node.name, lines(split, node), CLASS_LINES_MAX
             yield node.name, attributes(node), ATTRIBUTES_MAX
@@ -340,9 +344,9 @@ def sizes(tree: ast.Module, text: str) -> Iterator[tuple[str, int, int]]:
 
 def word_faults(root: Path) -> list[str]:
     faults = []
-    for path, tree, _ in sources(root):
+    for path, nodes, _ in sources(root):
         names = [part.removesuffix(".py") for part in path.split("/")]
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 names += [] if node.name.startswith("_") else [node.name]
         faults += [f"{path}: {name}" for name in names if words(name) & WORDS or name == "core"]
@@ -376,13 +380,7 @@ def test_the_package_keeps_the_rules(check):
 
 def test_exceptions_from_the_sizes_are_needed():
     """An exception whose reason has gone goes too."""
-    known = {
-        f"{path} {what}".strip()
-        for path, tree, text in sources(ROOT)
-        for what, found, most in sizes(tree, text)
-        if found > most
-    }
-    assert set(LARGE) <= known
+    assert set(LARGE) <= set(too_large(ROOT))
 
 
 @pytest.mark.parametrize(

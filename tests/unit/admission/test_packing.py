@@ -142,16 +142,6 @@ class TestStay:
         assert packing.placed["new"] == 3
         assert packing.placed["a"] == 2
 
-    def test_nothing_moves_for_a_newcomer_that_does_not_fit(self):
-        """Moves that do not help are not made."""
-        types = ["fast", "fast", "slow", "slow"]
-        old = [demand(i, 1.0, current=t, admitted=True) for i, t in enumerate(types)]
-
-        packing = pack([*old, demand("new", 1.0, {0})], topology())
-
-        assert packing.unplaced.keys() == {"new"}
-        assert [packing.placed[i] for i in range(2)] == [2, 2]
-
     def test_an_admitted_vcpu_keeps_a_place(self):
         """A larger newcomer with fewer options does not take it; nor do two together."""
         old = demand("z", 1.0, current="slow", admitted=True)
@@ -168,12 +158,3 @@ class TestStay:
 
         assert pack([grown], topology()).placed == {"a": 2}
         assert pack([moved], topology()).placed["b"] in SLOW
-
-    def test_a_pcpu_is_kept(self):
-        """A newcomer does not move vCPUs that are pinned to one pCPU each."""
-        old = [demand(i, 0.2, current="slow", pcpu=1 - i) for i in range(2)]
-
-        packing = pack([*old, demand("new", 0.7, SLOW)], topology())
-
-        assert packing.complete
-        assert (packing.placed[0], packing.placed[1]) == (1, 0)

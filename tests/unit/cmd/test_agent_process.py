@@ -223,8 +223,6 @@ def test_a_libvirtd_that_hangs_leaves_the_agent_alive(agent):
 @pytest.mark.parametrize(
     "setting",
     [
-        "cycle_s = soon",
-        "policy = amp-most",
         "[exporter]\nweb_config_file = /etc/amp-nova/web.yml",
         "[exporter]\ncert_file = /no/such.pem\nkey_file = /no/such.pem",
     ],

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -145,12 +146,15 @@ def test_a_reader_that_quits_is_no_error():
         ("flavor check amp:pref_core=0.5", "vCPU,Kind,Refcores,Ips,Limit,Core Type"),
         (f"simulate {RECORDING}", "VM,Booked,Delivered,Least,Most,Progress"),
         (f"compare {RECORDING} --policy credit", "Scenario,Policy,Throughput,ASP,Unfairness"),
-        ("reproduce kumar2009", "Paper,Figure,Quantity,Published,Ours,Interval,Difference,Verdict"),
+        (
+            "reproduce kumar2009 --figure 'figures 5 to 7'",
+            "Paper,Figure,Quantity,Published,Ours,Interval,Difference,Verdict",
+        ),
     ],
 )
 def test_every_table_as_csv(words, columns, amp):
     """A heading of names, and as many values in every row."""
-    status, out, _ = amp(*words.split(), "-f", "csv")
+    status, out, _ = amp(*shlex.split(words), "-f", "csv")
 
     rows = list(csv.reader(io.StringIO(out)))
     assert status == 0

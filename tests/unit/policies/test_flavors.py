@@ -75,9 +75,9 @@ def test_a_measurement_overrides_a_hint(policy):
     plain = guest("a", speed=2.0), guest("b", speed=1.1)
     wrong = guest("a", speed=2.0, efficiency="low"), guest("b", speed=1.1, efficiency="3")
 
-    found = fast_shares(policy, *wrong, seconds=1200)
+    found = fast_shares(policy, *wrong, seconds=600)
 
-    assert found == pytest.approx(fast_shares(policy, *plain, seconds=1200), abs=0.12)
+    assert found == pytest.approx(fast_shares(policy, *plain, seconds=600), abs=0.12)
 
 
 @pytest.mark.parametrize("policy", ["amp-vm", "amp-vcpu", "amp-r-fair"])

@@ -14,7 +14,7 @@ def progress(policy, vcpus, others, **specs):
     guests = [guest("parallel", vcpus, GAIN, barrier=MEETS_S, **specs)]
     guests += [guest(f"g{i}", speed=GAIN) for i in range(others)]
     host = {"fast": 2, "slow": 6, "coefficient": GAIN}
-    found = dict(run(scenario(*guests, duration_s=300.0, policy=policy, **host)).vms)
+    found = dict(run(scenario(*guests, duration_s=100.0, policy=policy, **host)).vms)
     own = found.pop("parallel").progress_refcores
     return own, sum(g.progress_refcores for g in found.values()) / others
 

@@ -88,7 +88,7 @@ def test_a_lock_that_is_free_costs_nothing_in_the_long_run():
 
 def test_spinning_takes_the_time_of_the_holder():
     """On one core the holder gets half of it, and the one that spins the other half."""
-    found = outcome(doing(2, lock=Lock(0.0, 0.1)), 1000.0, slow=1)
+    found = outcome(doing(2, lock=Lock(0.0, 0.1)), 300.0, slow=1)
 
     assert found.speed == pytest.approx(0.5 / 2, rel=1e-3)
 
@@ -172,19 +172,21 @@ def test_what_a_policy_pays_for_moving():
     assert 2 * 600.0 * (free.throughput - paid.throughput) == pytest.approx(lost_ref_s, rel=0.02)
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
 def test_time_per_byte(overlap, computing):
     """``max(a, b) + (1 - o) min(a, b)`` for a line of 1 GB/s."""
-    found = on_slow(doing(io=Io(computing, 1e9, overlap)), 200.0)
+    found = on_slow(doing(io=Io(computing, 1e9, overlap)), 60.0)
 
     byte_s = max(1e-9, computing) + (1.0 - overlap) * min(1e-9, computing)
     assert found.io_bytes_s == pytest.approx(1.0 / byte_s, rel=2e-3)
     assert found.combined_usage_ratio == pytest.approx((computing + 1e-9) / byte_s, rel=2e-3)
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("computing", [0.2e-9, 1e-9, 3e-9])
+@pytest.mark.parametrize(
+    ("overlap", "computing"),
+    [(0.0, 0.2e-9), (0.0, 3e-9), (0.5, 0.2e-9), (0.5, 1e-9), (1.0, 1e-9), (1.0, 3e-9)],
+)
 def test_slow_cores_keep_at_least_what_the_agent_says(overlap, computing):
     """What it says from the CPU time on a fast core; without overlap it is exactly that."""
     made = doing(io=Io(computing, 1e9, overlap))
@@ -230,15 +232,15 @@ def test_a_queue_with_one_server_is_m_m_1(per_s):
 
 def test_two_servers_are_m_m_2():
     """Half of the time both are busy: the mean is service / (1 - u^2)."""
-    found = outcome(doing(2, requests=Requests(10.0, 0.1)), 3000.0).latencies_s
+    found = outcome(doing(2, requests=Requests(10.0, 0.1)), 1000.0).latencies_s
 
     assert sum(found) / len(found) == pytest.approx(0.1 / (1.0 - 0.5**2), rel=0.03)
 
 
 def test_a_booking_that_halves_the_speed_shows_in_the_tail():
     """The same arrivals: at half the speed M/M/1 has 10 - 2 and 5 - 2 to spare, 8 / 3 as slow."""
-    whole = on_slow(doing(requests=Requests(2.0, 0.1)), 3000.0)
-    half = on_slow(doing(requests=Requests(2.0, 0.1), specs={"pref_core": "0.5"}), 3000.0)
+    whole = on_slow(doing(requests=Requests(2.0, 0.1)), 1500.0)
+    half = on_slow(doing(requests=Requests(2.0, 0.1), specs={"pref_core": "0.5"}), 1500.0)
 
     assert abs(half.requests_completed - whole.requests_completed) < 3
     assert half.latency_p99_s / whole.latency_p99_s == pytest.approx(8 / 3, rel=0.15)

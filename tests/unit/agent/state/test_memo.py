@@ -1,6 +1,7 @@
 """The loop's one cache: keyed by value, and without effect on what is written."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from msgspec import structs
@@ -76,6 +77,7 @@ def simulated():
     return SimHost(topology(fast=2, slow=2), guests, reference_ips=2e9)
 
 
+@cache  # tests compare with the same writes
 def written(*, memoize=True, copies=False, accounts=True):
     """All writes of two minutes, with a guest that stops and one that starts."""
     host = simulated()

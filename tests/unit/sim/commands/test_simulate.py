@@ -96,7 +96,7 @@ def test_the_controller_of_ips_can_be_set(simulate):
     path = ROOT / "tests/scenarios/ips.yaml"
     found = {}
     for name in ("default", "printed", "printed-decay"):
-        setting = ("--set", f"ips_controller={name}", "--format", "json")
+        setting = ("--set", f"ips_controller={name}", "--set", "duration_s=15", "--format", "json")
         _, text, _ = simulate(path, *setting)
         ratios = (vm["delivered_ratio"] for vm in json.loads(text)["vms"].values())
         found[name] = max(abs(ratio - 1.0) for ratio in ratios if ratio is not None)
@@ -167,9 +167,9 @@ def test_characters_that_the_terminal_lacks_are_escaped(tmp_path):
 
 def test_the_bytes_do_not_depend_on_the_process():
     """Results do not depend on hash seeds or addresses."""
-    arguments = (CREDIT, "--set", "duration_s=60", "--format", "json")
+    arguments = (CREDIT, "--set", "duration_s=30", "--format", "json")
 
-    texts = {run_in_process(*arguments, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "77")}
+    texts = {run_in_process(*arguments, PYTHONHASHSEED=seed).stdout for seed in ("0", "77")}
 
     assert len(texts) == 1
     assert json.loads(texts.pop())["migrations"] > 0

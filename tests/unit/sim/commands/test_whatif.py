@@ -29,6 +29,7 @@ recorded:
     waits: {progress_refcores: 0.8, slowdown: 1.5, vcpus: [{speedup: 1.2, speedup_error: null}]}
 """)
 PLAIN = {key: value for key, value in RECORDING.items() if key != "recorded"}
+SHORT = {**PLAIN, "duration_s": 5.0}
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_several_policies_each_have_rows(ask):
     assert changes == ["policy rr"] * 3 + ["policy acfs:unfairness_factor=1.2"] * 3
     assert ".." in out
     assert "speedups of waits were never measured" in out
-    rows = answer(ask, "--policy", "rr", "-c", "vm", "-c", "then")
+    rows = answer(ask, "--policy", "rr", "-c", "vm", "-c", "then", document=SHORT)
     assert [row["VM"] for row in rows] == ["web", "gains", "waits"]
 
 
@@ -124,11 +125,11 @@ def test_a_policy_that_places_at_random_has_a_wide_interval(ask):
 
 def test_without_a_recording_the_error_of_the_model_is_not_known(ask):
     """Said, and null for programs."""
-    status, out, _ = ask("--policy", "rr", document=PLAIN)
+    status, out, _ = ask("--policy", "rr", document=SHORT)
     assert status == 0
     assert "the scenario is not a recording" in out
 
-    found = answer(ask, "--policy", "rr", document=PLAIN)
+    found = answer(ask, "--policy", "rr", document=SHORT)
     assert found["recorded"] is None
     assert found["model_error_ratio"] is None
 

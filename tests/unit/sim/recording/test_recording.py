@@ -1,6 +1,7 @@
 """What a recording says of a host; the simulated host stands in for a real one."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import yaml
@@ -78,10 +79,16 @@ def replayed(tmp_path, text):
     return replace(loaded(tmp_path, text), seed=3)
 
 
-def test_a_replay_is_what_was_recorded(tmp_path):
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """What is recorded of ``MIXED`` under a policy, and what its guests do."""
+    made = loaded(tmp_path_factory.mktemp("mixed"), MIXED)
+    return cache(lambda p: (recorded(made, policy=p), simulation.run(made, read_policy(p))))
+
+
+def test_a_replay_is_what_was_recorded(tmp_path, mixed):
     """Bookings, several vCPUs, phases and instructions: the file alone gives the same numbers."""
-    made = loaded(tmp_path, MIXED)
-    recording, truth = recorded(made), simulation.run(made)
+    recording, truth = mixed("acfs")
 
     again = simulation.run(replayed(tmp_path, file.text(recording, Surroundings("x", "acfs"))))
 
@@ -114,14 +121,13 @@ def test_vcpus_that_are_added_meanwhile_are_left_out():
 
 
 @pytest.mark.parametrize(("taken", "other"), [("acfs", "hsp"), ("hsp", "acfs")])
-def test_another_policy_is_predicted_within_a_tenth(tmp_path, taken, other):
+def test_another_policy_is_predicted_within_a_tenth(tmp_path, mixed, taken, other):
     """From a recording alone; the truth is what the recorded guests do under that policy."""
-    made = loaded(tmp_path, MIXED)
-    text = file.text(recorded(made, policy=taken), replace(AROUND, policy=taken))
+    text = file.text(mixed(taken)[0], replace(AROUND, policy=taken))
 
     predicted = simulation.run(replayed(tmp_path, text), read_policy(other))
 
-    for name, true in simulation.run(made, read_policy(other)).vms.items():
+    for name, true in mixed(other)[1].vms.items():
         found = predicted.vms[name]
         assert found.progress_refcores == pytest.approx(true.progress_refcores, rel=0.1)
         assert found.delivered_ratio == pytest.approx(true.delivered_ratio, abs=0.01)

@@ -1,6 +1,6 @@
 """How often the truth is in the interval of an answer, on simulated hosts.
 
-A few cases by default; ``AMP_NOVA_CASES=24 pytest tests/unit/sim/recording/test_what_if.py`` shows
+One case by default; ``AMP_NOVA_CASES=24 pytest tests/unit/sim/recording/test_what_if.py`` shows
 the figure of ``doc/source/user/record-and-replay.rst``.
 """
 
@@ -17,7 +17,7 @@ from amp_nova.sim.scenarios.workload import Phase
 from tests.unit.sim.builders import guest, scenario
 from tests.unit.sim.recording.test_recording import loaded, recorded
 
-CASES = int(os.environ.get("AMP_NOVA_CASES", "3"))
+CASES = int(os.environ.get("AMP_NOVA_CASES", "1"))
 POLICIES = ("acfs", "hsp", "rr", "amp-fair", "prop-sp", "credit", "none")
 """``credit`` and ``none`` place at random."""
 RECORDED = ("acfs", "hsp", "rr", "amp-fair")

@@ -105,28 +105,21 @@ def test_aash_shares_by_weight_or_as_printed_by_vcpu(params, share):
     assert result.vms["a"].progress_refcores == pytest.approx(1 + share, rel=0.03)
 
 
-def test_spinning_at_barriers_is_lost_under_credit_and_not_when_all_run_at_once():
-    """Eight parallel vCPUs among eighteen on eight cores, with a barrier every 20 ms."""
+def parallel_speed(policy, **specs):
+    """Of eight parallel vCPUs with a barrier every 20 ms, among eighteen on eight cores."""
     guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]
-    made = scenario(*guests, guest("parallel", 8, speed=1.8, barrier=0.02), **PAPER)
-
-    at_once = run.run(made, load_policy("integrated")).vms["parallel"].progress_refcores
-    apart = run.run(made, load_policy("credit")).vms["parallel"].progress_refcores
-
-    assert at_once > 1.4 * apart
+    program = guest("parallel", 8, speed=1.8, barrier=0.02, **specs)
+    result = run.run(scenario(*guests, program, duration_s=10.0, **PAPER), load_policy(policy))
+    return result.vms["parallel"].progress_refcores
 
 
-def test_the_flavor_says_what_is_parallel():
-    """With ``amp:parallel=false`` the vCPUs of the same program are scheduled one by one."""
-    guests = [guest(f"vm{i}", n, speed=1.8) for i, n in enumerate((2, 2, 6))]
+def test_spinning_at_barriers_is_lost_unless_all_run_at_once():
+    """It is under credit; with ``amp:parallel=false`` vCPUs are scheduled one by one as well."""
+    at_once = parallel_speed("integrated")
 
-    def speed(**specs):
-        program = guest("parallel", 8, speed=1.8, barrier=0.02, **specs)
-        result = run.run(scenario(*guests, program, **PAPER), load_policy("integrated"))
-        return result.vms["parallel"].progress_refcores
-
-    assert speed(parallel="true") == speed()
-    assert speed(parallel="false") < 0.9 * speed()
+    assert at_once > 1.4 * parallel_speed("credit")
+    assert parallel_speed("integrated", parallel="true") == at_once
+    assert parallel_speed("integrated", parallel="false") < 0.9 * at_once
 
 
 def test_finished_work_leaves_its_cores_to_others():
