@@ -5,6 +5,7 @@ of each; a booking per instance, which amp-nova does not offer, is one limit of 
 """
 
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,9 +17,11 @@ from amp_nova.sim.host import SimHost
 from amp_nova.sim.run import run
 from amp_nova.sim.scenarios.programs import Threads
 from amp_nova.sim.scenarios.workload import Phase, Workload
+from tests.documented import ROOT
 from tests.unit.sim.builders import guest, scenario, topology
 
 GOVERNOR = {"steal_high_ratio": 0.05}
+COLUMNS = ({}, GOVERNOR, {"steal_high_ratio": 0.9999})
 SETTLED_S, END_S = 10, 70
 
 
@@ -64,6 +67,19 @@ def delivered(host):
 def used(host, last_s, first_s=0):
     """How many vCPUs ran in each second."""
     return [sum(cores > 0.0 for cores in second) for second in windows(host, first_s, last_s)]
+
+
+def test_the_tenants_table_is_what_is_delivered():
+    """4 vCPUs of 0.25 by busy threads: no governor, the governor, and with its threshold raised."""
+    page = (ROOT / "doc/source/user/tenants.rst").read_text()
+    rows = re.findall(r"^(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d)$", page, re.MULTILINE)
+
+    found = [
+        (f"{busy}", *(f"{delivered(alone(threads(busy, **each), 0.25)):.2f}" for each in COLUMNS))
+        for busy in (1, 2, 3, 4)
+    ]
+
+    assert rows == found
 
 
 @pytest.mark.parametrize("busy", [1, 2, 3, 4])
