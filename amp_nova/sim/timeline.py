@@ -258,7 +258,8 @@ class Timeline:
         for guest in dict.fromkeys(v.guest for v in (*sleeping, *waking)):
             for vcpu in guest.vcpus:
                 if vcpu.counters.runnable:
-                    vcpu.set_limit()
+                    if guest.guest.limit_cores is not None:
+                        vcpu.set_limit()
                     self.scheduler.changed(vcpu)
 
     def _forecast(self, vcpu: SimVcpu) -> None:
