@@ -175,7 +175,7 @@ class SimHost:
             vcpu.pcpus = step.pcpus
         else:
             vcpu.bandwidth = step.bandwidth
-            vcpu.limit_cores = 1.0 if step.bandwidth is None else min(1.0, step.bandwidth.cores)
+            vcpu.set_limit()
 
     def _notify(self, vcpu: SimVcpu) -> None:
         if vcpu.counters.runnable:

@@ -1,5 +1,7 @@
 """What the programs inside guests wait for, besides pCPUs: barriers, a lock, I/O and requests.
 
+Also which vCPUs have no thread to run, because there are few threads or a guest folds.
+
 A program decides when its vCPUs wait and how much work they do next; it knows neither pCPUs nor
 core types.
 """
@@ -10,9 +12,12 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests
+from amp_nova.sim.scenarios.programs import Io, Lock, Requests, Threads
 from amp_nova.sim.scenarios.workload import CYCLE_S, Workload
 from amp_nova.sim.vcpu import Program, SimVcpu
+
+GOVERNOR_S = 1.0
+"""How often a guest's steal governor decides."""
 
 
 def target_ref_s(workload: Workload, barriers: int) -> float:
@@ -121,6 +126,39 @@ class Locking:
         least = vcpu.work.behaviour.workload.work_ref_s
         target = vcpu.work.progress_ref_s + work_ref_s
         vcpu.work.target_ref_s = target if least is None else min(target, least)
+
+
+class Spread(Barriers):
+    """Threads that never wait, spread over the vCPUs of one guest by the guest's own scheduler.
+
+    Linux 7.4 and later can load a steal governor. It divides the steal of all vCPUs by the time
+    that passed and the number of vCPUs, used or not. Above the high threshold the scheduler gives
+    up the last vCPU that it uses; at or below the low one it takes one back. One always stays.
+    """
+
+    together = False
+
+    def __init__(self, threads: Threads, vcpus: Sequence[SimVcpu]) -> None:
+        super().__init__(vcpus, spins=False)
+        self.vcpus = vcpus
+        self._threads, self._used, self._steal_s = threads, len(vcpus), 0.0
+        self._spread()
+
+    def step(self) -> None:
+        """Let the governor decide; the vCPUs' counters must be up to date."""
+        before_s, vcpus = self._steal_s, len(self.vcpus)
+        self._steal_s = sum(v.counters.wait_s for v in self.vcpus)
+        ratio = (self._steal_s - before_s) / (GOVERNOR_S * vcpus)
+        if ratio > self._threads.steal_high_ratio:
+            self._used = max(1, self._used - 1)
+        elif ratio <= self._threads.steal_low_ratio:
+            self._used = min(vcpus, self._used + 1)
+        self._spread()
+
+    def _spread(self) -> None:
+        for index, vcpu in enumerate(self.vcpus):
+            runs = index < min(self._used, self._threads.count)
+            vcpu.work.waits_until_s = None if runs else math.inf
 
 
 class Transfers:
@@ -237,7 +275,9 @@ def begin(vcpus: Sequence[SimVcpu], whole: Workload, chance: random.Random, now_
             vcpu.work.program = program
             program.begin(vcpu, now_s)
     shared: Program = Barriers(others, spins=whole.spins)
-    if whole.lock is not None:
-        shared = Locking(whole.lock, others)
+    if isinstance(whole.shared, Lock):
+        shared = Locking(whole.shared, others)
+    elif isinstance(whole.shared, Threads):
+        shared = Spread(whole.shared, others)
     for vcpu in others:
         vcpu.work.program = shared

@@ -165,6 +165,12 @@ class SimVcpu:
         speeds = self.work.behaviour.turn.speeds
         return sum(r.cores * r.kept_ratio * speeds[r.position] for r in self.counters.rates)
 
+    def set_limit(self) -> None:
+        """Take its bandwidth and its even part of the guest's limit into account."""
+        self.limit_cores = 1.0 if self.bandwidth is None else min(1.0, self.bandwidth.cores)
+        if (whole := self.guest.guest.limit_cores) is not None:
+            self.limit_cores = min(self.limit_cores, whole / max(1, self.guest.runnable))
+
     def accrue(self, now_s: float) -> None:
         """Bring the counters up to date, at the rates since the last time."""
         counters = self.counters

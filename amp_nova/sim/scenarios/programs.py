@@ -1,8 +1,9 @@
-"""What a workload waits for besides pCPUs: I/O, requests and locks.
+"""What a workload waits for besides pCPUs: I/O, requests and locks; and threads that never wait.
 
 Work is counted in seconds alone on the slowest core type.
 """
 
+import math
 from dataclasses import dataclass
 
 from amp_nova.sim.scenarios.document import Value
@@ -12,6 +13,7 @@ BYTES_MOST = 1e12
 REQUESTS_MOST = 1e4
 ARRIVALS = ("poisson", "regular")
 SERVICES = ("exponential", "fixed")
+THREADS_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class Lock:
     hold_ref_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Busy threads that a guest's scheduler spreads over the vCPUs that it uses.
+
+    It uses one less above ``steal_high_ratio``, and one more at or below ``steal_low_ratio``.
+    """
+
+    count: int
+    steal_high_ratio: float = math.inf
+    steal_low_ratio: float = 0.02
+
+
 def io(value: Value) -> Io:
     """What a vCPU transfers."""
     required = ("cpu_s_per_byte", "line_bytes_s")
@@ -77,3 +91,16 @@ def lock(value: Value) -> Lock:
     required = ("after_s", "hold_s")
     keys = value.fields(required, required)
     return Lock(keys["after_s"].number(0), keys["hold_s"].number(STEP_MIN_S))
+
+
+def threads(value: Value) -> Threads:
+    """The busy threads of a guest, and when it folds."""
+    keys = value.fields(("count", "steal_high", "steal_low"), ("count",))
+    ratios = {f"{k}_ratio": keys[k].number(0, 1) for k in ("steal_high", "steal_low") if k in keys}
+    found = Threads(keys["count"].whole(1, THREADS_MOST), **ratios)
+    if found.steal_low_ratio >= found.steal_high_ratio:
+        raise value.wrong(
+            f"{value.path} has steal_low {found.steal_low_ratio:g} and steal_high "
+            f"{found.steal_high_ratio:g}: give a steal_low below steal_high"
+        )
+    return found

@@ -31,13 +31,14 @@ SETTINGS: Mapping[str, Callable[[Value], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """One virtual machine of a scenario."""
+    """One virtual machine of a scenario. ``limit_cores``: of all its vCPUs together."""
 
     name: str
     booking: Booking
     workload: Workload
     specs: Mapping[str, str]
     start_on: str | None = None
+    limit_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def read_booking(
 
 
 def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left: int) -> Guest:
-    keys = value.fields(("name", "vcpus", "extra_specs", "workload", "start_on"), ("name",))
+    known = ("name", "vcpus", "extra_specs", "workload", "start_on", "limit_cores")
+    keys = value.fields(known, ("name",))
     name = keys["name"].text()
     if name in taken:
         raise keys["name"].wrong(f"there are two VMs called '{name}': rename one")
@@ -134,4 +136,5 @@ def _guest(value: Value, topology: Topology, taken: Collection[str], vcpus_left:
         workload = workloads.read(keys["workload"], topology, vcpus)
     else:
         workload = workloads.usual(topology)
-    return Guest(name, booking, workload, specs, start_on)
+    limit_cores = keys["limit_cores"].number(0, above=True) if "limit_cores" in keys else None
+    return Guest(name, booking, workload, specs, start_on, limit_cores)

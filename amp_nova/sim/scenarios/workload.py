@@ -8,7 +8,7 @@ from amp_nova.model.topology import Topology
 from amp_nova.sim.scenarios import programs
 from amp_nova.sim.scenarios.document import Value
 from amp_nova.sim.scenarios.hosts import RATE_LEAST, RATE_MOST, STEP_MIN_S
-from amp_nova.sim.scenarios.programs import Io, Lock, Requests
+from amp_nova.sim.scenarios.programs import Io, Lock, Requests, Threads
 
 KEYS = (
     "speedup",
@@ -23,7 +23,7 @@ KEYS = (
 )
 """Keys for what one vCPU does."""
 FOLLOW = ("work", "clock")
-SHARED = ("requests", "lock", "barrier_wait")
+SHARED = ("requests", "lock", "threads", "barrier_wait")
 """Keys for what the vCPUs of a VM share."""
 
 
@@ -60,9 +60,9 @@ class Workload:
     ``None`` if endless. ``barrier_ref_s``: the vCPUs wait for each other after this much work;
     several values apply in turn, again and again. ``ipc``: instructions per cycle by core type, if
     given. ``vcpus``: what vCPU 0, 1, ... does instead; the last one applies to all vCPUs after it.
-    ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``lock``: the
-    lock that they share. ``spins``: whether they wait busily at barriers. ``working_set_bytes``: a
-    vCPU loads them again after a move to another cache.
+    ``io`` or ``requests`` decide when a vCPU wants a pCPU and how much it does then. ``shared``: a
+    lock, or threads that are spread over them. ``spins``: whether they wait busily at barriers.
+    ``working_set_bytes``: a vCPU loads them again after a move to another cache.
     """
 
     phases: tuple[Phase, ...]
@@ -72,7 +72,7 @@ class Workload:
     vcpus: "tuple[Workload, ...]" = ()
     io: Io | None = None
     requests: Requests | None = None
-    lock: Lock | None = None
+    shared: Lock | Threads | None = None
     spins: bool = False
     working_set_bytes: float = 0.0
 
@@ -102,7 +102,7 @@ class Workload:
     def parallel(self) -> bool:
         """Whether vCPUs wait for each other."""
         barriers = any(w.barrier_ref_s is not None for w in (self, *self.vcpus))
-        return barriers or self.lock is not None
+        return barriers or isinstance(self.shared, Lock)
 
 
 def usual(topology: Topology) -> Workload:
@@ -114,13 +114,15 @@ def read(value: Value, topology: Topology, vcpus: int) -> Workload:
     """The workload of a VM with ``vcpus`` vCPUs."""
     keys = value.fields((*KEYS, "vcpus", *SHARED))
     own = keys.pop("vcpus", None)
-    queue, lock, wait = (keys.pop(key, None) for key in SHARED)
+    queue, lock, threads, wait = (keys.pop(key, None) for key in SHARED)
     whole = replace(
         _read(keys, topology),
         requests=programs.requests(queue) if queue else None,
-        lock=programs.lock(lock) if lock else None,
+        shared=programs.threads(threads) if threads else programs.lock(lock) if lock else None,
         spins=wait is not None and wait.one_of(("sleep", "spin"), "how to wait") == "spin",
     )
+    if lock and threads:
+        raise value.wrong(f"{value.path} gives threads and lock: remove one")
     if own is not None:
         whole = replace(whole, vcpus=_each(own, keys, topology, vcpus))
     for one in whole.different(vcpus):
@@ -141,18 +143,19 @@ def _each(
 
 def _check(value: Value, one: Workload, whole: Workload) -> None:
     """Refuse a workload in which two keys decide when a vCPU wants a pCPU or what it waits for."""
-    if whole.lock is not None and one.barrier_ref_s is not None:
+    if isinstance(whole.shared, Lock) and one.barrier_ref_s is not None:
         raise value.wrong(f"{value.path} gives lock and barrier_s: remove one")
     given = {
         "requests": whole.requests is not None,
+        "threads": isinstance(whole.shared, Threads),
         "io": one.io is not None,
         "work_refcore_s": one.work_ref_s is not None,
         "barrier_s": one.barrier_ref_s is not None,
-        "lock": whole.lock is not None,
+        "lock": isinstance(whole.shared, Lock),
         "utilization": any(p.utilization_ratio < 1.0 for p in one.phases),
     }
     names = [name for name, present in given.items() if present]
-    if len(names) > 1 and names[0] in ("requests", "io"):
+    if len(names) > 1 and names[0] in ("requests", "threads", "io"):
         raise value.wrong(
             f"{value.path} gives {names[0]} and {names[1]}, but either of them decides when a vCPU "
             "wants a CPU: remove one"

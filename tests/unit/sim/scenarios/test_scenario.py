@@ -1,11 +1,13 @@
 """Reading scenarios: an error names the file, line, value and remedy in one sentence."""
 
+import math
 import re
 
 import pytest
 
 from amp_nova.exceptions import ScenarioInvalid
 from amp_nova.sim.commands import inputs
+from amp_nova.sim.scenarios.programs import Threads
 
 HOST = """\
 duration_s: 10
@@ -229,6 +231,27 @@ FAULTS = {
         WORKLOAD + "{lock: {after_s: 1, hold_s: 1}, barrier_s: 1}\n",
         "line 9: .* gives lock and barrier_s: remove one",
     ),
+    "threads and a lock": (
+        WORKLOAD + "{threads: {count: 1}, lock: {after_s: 1, hold_s: 1}}\n",
+        "line 9: .* gives threads and lock: remove one",
+    ),
+    "busy threads that sleep": (
+        WORKLOAD + "{threads: {count: 1}, utilization: 0.5}\n",
+        "gives threads and utilization, but either of them decides .*: remove one",
+    ),
+    "no thread": (WORKLOAD + "{threads: {count: 0}}\n", "give a whole number from 1 to 10000"),
+    "thresholds that meet": (
+        WORKLOAD + "{threads: {count: 1, steal_high: 0.02}}\n",
+        "has steal_low 0.02 and steal_high 0.02: give a steal_low below steal_high",
+    ),
+    "steal in percent": (
+        WORKLOAD + "{threads: {count: 1, steal_high: 5}}\n",
+        "steal_high is '5': give a number of at least 0 and at most 1",
+    ),
+    "no limit of a VM": (
+        ONE_VM + "    limit_cores: 0\n",
+        "limit_cores is '0': give a number above 0",
+    ),
     "tiny work before a barrier": (
         WORKLOAD + "{barrier_s: [1, 1e-9]}\n",
         "0, or a number of at least",
@@ -240,6 +263,19 @@ FAULTS = {
     "speed is one number": (WORKLOAD + "{speedup: 2}\n", "a mapping of core types to numbers"),
     "no phases": (WORKLOAD + "{phases: []}\n", "phases is empty"),
 }
+
+
+def test_a_guest_that_folds_and_its_limit(tmp_path):
+    """Without ``steal_high`` a guest never folds; ``steal_low`` is the kernel's."""
+    folds = load(
+        tmp_path, WORKLOAD + "{threads: {count: 3, steal_high: 0.05}}\n    limit_cores: 1.5\n"
+    )
+    stays = load(tmp_path, WORKLOAD + "{threads: {count: 3}}\n")
+
+    assert folds.guests[0].workload.shared == Threads(3, 0.05, 0.02)
+    assert folds.guests[0].limit_cores == 1.5
+    assert stays.guests[0].workload.shared == Threads(3, math.inf, 0.02)
+    assert stays.guests[0].limit_cores is None
 
 
 @pytest.mark.parametrize("fault", FAULTS)
