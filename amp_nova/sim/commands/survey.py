@@ -28,9 +28,9 @@ COLUMNS = {
 }
 FELT_RATIO, PANELS_MAX, PANEL_IN = 0.01, 6, 3.6
 LEGEND = """\
-median, 95 %, max: pCPUs that the busiest vCPU used (the mean of all, if an exporter does not count
-each), in means over {0} s. over: share of the time with more use than booked; most: if all of it was
-on the fastest core type. throttled: least and most share of the time spent waiting for the limit."""
+median, 95 %, max: pCPUs that the busiest vCPU used (or all, if an exporter does not count each), as
+means over {0} s. over: share of the time with more use than booked; most: if it was on the fastest
+core type. throttled: least and most share of the time spent waiting for the limit."""
 CURVES = (  # colours that everybody can tell apart, and styles of lines for those who print in grey
     ("median_cores", "median", "#0072B2", "solid"),
     ("p95_cores", "95th percentile", "#E69F00", "dashed"),
