@@ -56,7 +56,7 @@ class Survey(Report):
         add("--coefficient", type=number(1, 100), default=1.0, metavar="C", help=text)
         add("--days", type=number(0.01, 31), default=7.0, metavar="D", help="default 7")
         add("--step", type=whole(10, 3600), default=300, metavar="S", help="seconds; default 300")
-        add("--rows", type=whole(1, 10**6), default=20, metavar="N", help="at most; default 20")
+        add("--rows", type=whole(1, 10**6), default=20, metavar="N", help="most rows; default 20")
         add("--plot", metavar="FILE", help="plot how much instances use (needs matplotlib)")
 
     def answer(self, args: argparse.Namespace) -> Answer:

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from amp_nova.sim.commands import cpu_use
-from tests.lab import until
 from tests.monitoring import program
+from tests.programs import until
 from tests.unit.sim.commands.refusals import refused
 
 BOOKING = "m1.*=amp:pref_core=0.5"
@@ -52,8 +52,8 @@ class Fake:
         self.infos = [info("web")]
         self.vcpus = 4
         self.used = {cpu_use.VCPU_TIME: USED, cpu_use.DOMAIN_TIME: [u / 2 for u in USED]}
-        self.raw = None
-        """Status and body of every answer, in place of the right one."""
+        self.raw, self.location = None, ""
+        """Status and body of every answer, in place of the right one, and where else it is."""
         self.asked, self.headers, self.form = deque(), {}, {}
         fake = self
 
@@ -66,8 +66,14 @@ class Fake:
                 fake.headers = dict(self.headers)
                 status, answer = fake.raw or (200, fake.answer(query))
                 self.send_response(status)
+                if fake.location:
+                    self.send_header("Location", fake.location)
                 self.end_headers()
                 self.wfile.write(answer if isinstance(answer, bytes) else answer.encode())
+
+            def do_GET(self):
+                fake.headers = dict(self.headers)
+                self.send_error(404)
 
             def log_message(self, *_):
                 pass
@@ -434,6 +440,23 @@ def test_a_password_from_netrc(survey, fake, tmp_path, monkeypatch):
 
     (tmp_path / ".netrc").write_text("nonsense\n")
     assert "~/.netrc is not valid" in refused(survey())
+
+
+def test_a_password_is_for_one_host(survey, fake, tmp_path, monkeypatch):
+    """An answer that leads elsewhere does not take it there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    elsewhere = Fake()
+    fake.raw, fake.location = (302, ""), elsewhere.url
+
+    said = refused(survey())
+    elsewhere.close()
+
+    assert "answered 404: Not Found" in said
+    assert "Authorization" in fake.headers
+    assert "Host" in elsewhere.headers
+    assert "Authorization" not in elsewhere.headers
 
 
 def test_many_instances_are_asked_for_in_parts(document, fake, monkeypatch):
