@@ -43,6 +43,7 @@ COMMANDS = {
         "undo what the agent changed, and stop managing instances",
     ),
     "flavor check": ("amp_nova.cmd.flavor:CheckFlavor", "check the extra specs of a flavor"),
+    "survey": (f"{SIM}.survey:Survey", "whom a booking would limit, as Prometheus knows them"),
     "record": (f"{SIM}.record:Record", "record this host's instances as a scenario"),
     "simulate": (
         f"{SIM}.simulate:Simulate",

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "topology": "test_topology.py, before the first calibration",
     "status": "test_status.py, on an empty host",
     "explain": "test_status.py",
+    "survey": "test_survey.py, without Prometheus, an exporter or such a flavor",
     "calibrate": "what the others name; a busy host: test_calibrate.py",
 }
 """Commands with a situation that a test of their own creates."""

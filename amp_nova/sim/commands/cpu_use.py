@@ -1,0 +1,168 @@
+"""The CPU time that instances used, from a Prometheus that scrapes libvirt exporters.
+
+It computes each mean once; figures are made of them here, because it would not share them.
+"""
+
+import base64
+import json
+import netrc
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from http.client import HTTPException, responses
+from typing import Any, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from amp_nova.exceptions import AmpError, ConfigInvalid
+
+INFO = ("libvirt_domain_info_meta", "libvirt_domain_openstack_info")
+"""Nova's names of a domain, in labels that are called differently."""
+VCPUS = "libvirt_domain_info_virtual_cpus"
+VCPU_TIME = "libvirt_domain_vcpu_time_seconds_total"
+DOMAIN_TIME = "libvirt_domain_info_cpu_time_seconds_total"
+INSTALL = """install prometheus-libvirt-exporter or Tinkoff's libvirt-exporter on the compute nodes
+(enable_prometheus_libvirt_exporter in kolla-ansible), and scrape it"""
+TIMEOUT_S, BYTES_MAX, QUERIES_AT_ONCE, NAME_MAX, VCPUS_MAX = 60, 64 << 20, 4, 64, 4096
+MEANS_MAX, POINTS_MAX = 1_000_000, 11_000
+"""Means that Prometheus computes for a query, and its own limit of those in a series."""
+VCPU_CORES_MAX = 2.0
+"""No vCPU uses so many cores: some exporters count its time in nanoseconds."""
+
+T = TypeVar("T")
+Series = tuple[Mapping[str, str], list[float]]
+Key = tuple[str, str]  # a host and a domain, as labels have them
+Row = dict[str, Any]  # an instance or a flavor, as in the document that -f json prints
+
+
+class Prometheus:
+    """Answers queries about now, and about ``points`` in time that are ``step_s`` apart."""
+
+    def __init__(self, url: str, days: float, step_s: int) -> None:
+        try:
+            parts = urlsplit(url)
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            found = netrc.netrc().authenticators(parts.hostname or "")
+        except (ValueError, OSError) as exc:
+            valid, found = isinstance(exc, OSError) and valid, None  # there may be no ~/.netrc
+        except netrc.NetrcParseError as exc:
+            raise ConfigInvalid(f"~/.netrc is not valid: {exc}; correct it") from exc
+        if not valid or "@" in url or re.search("[^!-~]", url):
+            remedy = "write http://HOST:PORT, and user and password in ~/.netrc"
+            raise ConfigInvalid(f"{url!r} is not the address of a Prometheus: {remedy}")
+        pair = f"{found[0]}:{found[2]}" if found else ""
+        self._authorization = pair and f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self.url, self.step_s, self.points = url.rstrip("/"), step_s, round(days * 86400 / step_s)
+        self._now = round(time.time(), 3)
+        if not 1 <= self.points <= POINTS_MAX:
+            raise ConfigInvalid(f"{days:g} days are not 1 to {POINTS_MAX} steps of {step_s} s")
+
+    def series(self, expression: str, points: int = 1) -> list[Series]:
+        """Labels and values of every series at so many points until now; raises ``AmpError``."""
+        start, end = self._now - (points - 1) * self.step_s, self._now
+        wanted = {"query": expression, "start": start, "end": end, "step": self.step_s}
+        form = urlencode({**wanted, "timeout": f"{TIMEOUT_S}s"}, errors="replace").encode()
+        request = Request(f"{self.url}/api/v1/query_range", form)
+        if self._authorization:  # not for where the answer may redirect to
+            request.add_unredirected_header("Authorization", self._authorization)
+        try:
+            status, body = _read(request)
+        except (OSError, HTTPException) as exc:
+            why = str(getattr(exc, "reason", exc))
+            raise AmpError(f"{self.url} does not answer: {why}; check the address") from exc
+        if status != 200:
+            said = re.search(rb'"error":"([^"]+)', body)
+            why = said[1].decode(errors="replace") if said else responses.get(status, "")
+            remedy = "; ask for less with --days or a longer --step" * (status in (422, 503))
+            raise AmpError(f"{self.url} answered {status}: {why}{remedy}")
+        try:
+            return [
+                ({k: str(v) for k, v in s["metric"].items()}, [float(v) for _, v in s["values"]])
+                for s in json.loads(body)["data"]["result"]
+            ]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as exc:
+            raise AmpError(f"{self.url} is not Prometheus: give its address") from exc
+
+
+def _read(request: Request) -> tuple[int, bytes]:
+    """Status and body of the answer, within bounds of size and time."""
+    body, end = bytearray(), time.monotonic() + TIMEOUT_S
+    try:
+        answer: Any = urlopen(request, timeout=TIMEOUT_S)
+    except HTTPError as exc:
+        answer = exc
+    with answer:
+        while chunk := answer.read1(1 << 20):
+            body += chunk
+            if len(body) > BYTES_MAX or time.monotonic() > end:
+                raise OSError(f"more than {BYTES_MAX >> 20} MiB or {TIMEOUT_S} s")
+        return answer.status, bytes(body)
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return labels.get("instance", ""), labels.get("domain", "")
+
+
+def _shown(text: str) -> str:
+    """A label for people: short, and without characters that a terminal obeys."""
+    return "".join(c if c.isprintable() else "?" for c in text[:NAME_MAX])
+
+
+def instances(prometheus: Prometheus, bookings: Mapping[str, float]) -> dict[Key, Row]:
+    """What is known of the instances that run now, if a pattern of ``bookings`` has the flavor."""
+    found = prometheus.series(f'{{__name__=~"{"|".join(INFO)}"}}')
+    if not found:
+        raise AmpError(f"{prometheus.url} has no {' and no '.join(INFO)}: {INSTALL}")
+    vcpus = {_key(labels): counts[0] for labels, counts in prometheus.series(VCPUS) if counts}
+    known, flavors = dict[Key, Row](), set[str]()
+    for labels, _ in found:
+        flavor = labels.get("flavor") or labels.get("flavor_name", "")
+        key, uuid = _key(labels), labels.get("uuid") or labels.get("instance_id", "")
+        flavors.add(_shown(flavor))
+        refcores = next((c for p, c in bookings.items() if fnmatchcase(flavor, p)), None)
+        if flavor and refcores is not None and 1.0 <= vcpus.get(key, 0.0) <= VCPUS_MAX:
+            name, project = labels.get("instance_name") or key[1], labels.get("project_name", "")
+            row = {"flavor": flavor, "instance": name, "uuid": uuid, "project": project}
+            known[key] = {n: _shown(text) for n, text in (row | {"host": key[0]}).items()}
+            known[key] |= {"vcpus": int(vcpus[key]), "refcores": refcores}
+    if not known:
+        names = ", ".join(sorted(flavors - {""})[:20])
+        raise AmpError(f"no instance has a flavor of --booking: the flavors are {names or 'none'}")
+    return dict(sorted(known.items()))
+
+
+def summaries(
+    prometheus: Prometheus, vcpus: Mapping[Key, int], summary: Callable[[list[float]], T]
+) -> dict[Key, T]:
+    """A summary, for each instance, of the cores that its busiest vCPU used in every step.
+
+    Where an exporter does not count each vCPU, all of them count as equally busy."""
+    done: dict[Key, T] = {}
+    by, step = "max by (instance, domain)", f"[{prometheus.step_s}s]"
+
+    def run(expression: str) -> None:
+        for labels, used in prometheus.series(expression, prometheus.points):
+            if used and (key := _key(labels)) in vcpus:
+                done[key] = summary(used)  # the means themselves are too many to keep
+
+    for counter in (VCPU_TIME, DOMAIN_TIME):
+        keys, expressions = [key for key in vcpus if key not in done], []
+        size = max(1, MEANS_MAX // prometheus.points * len(vcpus) // sum(vcpus.values()))
+        for batch in (keys[n : n + size] for n in range(0, len(keys), size)):
+            hosts, domains = (_any_of(values) for values in zip(*batch, strict=True))
+            these = f"{{instance=~{hosts},domain=~{domains}}}"
+            use = f"{by} (rate({counter}{these}{step}))"
+            if counter == DOMAIN_TIME:
+                use = f"{use} / {by} ({VCPUS}{these})"
+            expressions.append(f"round({use}, 0.0001) < {VCPU_CORES_MAX}")
+        with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
+            list(pool.map(run, expressions))
+    return done
+
+
+def _any_of(values: Iterable[str]) -> str:
+    """A quoted regular expression that matches one of these values exactly."""
+    return json.dumps("|".join(map(re.escape, sorted(set(values)))), ensure_ascii=False)
