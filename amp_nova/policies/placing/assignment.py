@@ -189,9 +189,9 @@ def _use_spare_time(
             source, cores = position[unit[0]], sum([demand[k] for k in unit])
             saved_cores = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
-            waits = crowded and count[source] > free_cores[source]
-            room = waits and excess[at] + cores <= 0.0
-            if (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(len(unit)):
+            room = crowded and excess[at] + cores <= 0.0
+            waits = count[source] - len(unit) + 1 > free_cores[source]  # or else a core idles there
+            if waits and (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(len(unit)):
                 position |= dict.fromkeys(unit, at)
                 count.update({source: -len(unit), at: len(unit)})
                 excess[source] -= cores
