@@ -312,6 +312,7 @@ def _history(state: State, key: VcpuKey) -> VcpuHistory:
         profile.sampled is not None,
         booking.efficiency,
         booking.weight,
+        booking.parallel is True,
     )
 
 

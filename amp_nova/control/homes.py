@@ -280,8 +280,9 @@ def parallel_places(
 
     The threads of such a program (``amp:parallel``) wait for each other, so a fast core adds
     nothing while the others run on slow ones. The vCPUs of an instance therefore stay on core types
-    that have a pCPU for each of them (chen2014 section 2.2, principle 1). Instances that may use
-    all pCPUs are left out. Empty if these pCPUs are too few for all vCPUs of these instances: a
+    that have a pCPU for each of them (chen2014 section 2.2, principle 1). Policies give these to
+    all or none of them, and owe the instance nothing on the other types. Instances that may use all
+    pCPUs are left out. Empty if these pCPUs are too few for all vCPUs of these instances: a
     pCPU that two of them share would cost more than a fast core for one of them wastes.
     """
     pcpus = [topology.pcpus_of(t.name) for t in topology.core_types]

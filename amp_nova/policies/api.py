@@ -63,6 +63,9 @@ class VcpuView(Struct, frozen=True):
     cpu_s: tuple[float, ...] = ()
     """CPU seconds in the last interval on each core type, in the order of ``Topology.core_types``;
     empty: unknown."""
+    parallel: bool = False
+    """Whether the vCPUs of its instance run one program, whose threads wait for each other
+    (``amp:parallel``): a faster core type is of use only to all of them together."""
 
 
 @dataclass(frozen=True, slots=True)

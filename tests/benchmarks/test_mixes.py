@@ -65,7 +65,8 @@ def workload(chance, kind, speeds, vcpus):
 def mix(kind, counts, seed):
     """A host and its guests of 1 to 4 vCPUs, as many as pCPUs.
 
-    There are more if the kind is crowded or sleeping, and fewer if it is spare.
+    There are more if the kind is crowded or sleeping, and fewer if it is spare. Flavors say which
+    guests run parallel programs.
     """
     chance = random.Random(f"{kind} {counts} {seed}")
     pcpus = sum(counts)
@@ -75,7 +76,8 @@ def mix(kind, counts, seed):
     while left:
         vcpus = min(left, chance.choice((1, 1, 2, 4)))
         done = workload(chance, kind, SPEEDS[len(counts)], vcpus)
-        guests.append(Guest(f"vm{len(guests)}", parse({}, vcpus), done, {}))
+        specs = {} if done.barrier_ref_s is None else {"amp:parallel": "true"}
+        guests.append(Guest(f"vm{len(guests)}", parse(specs, vcpus), done, specs))
         left -= vcpus
     return Scenario(f"{kind} {counts}", DURATION_S, topology(counts), tuple(guests), seed=seed)
 

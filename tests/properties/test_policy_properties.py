@@ -58,10 +58,10 @@ def views(draw, least=2, restricted=True):
     count = max(1, round(draw(st.floats(0.1, 4.0)) * len(everywhere)))
     chance = random.Random(draw(st.integers(0, 2**32)))
     knows = draw(st.sampled_from([0.0, 0.5, 1.0]))
-    vcpus, vm, index = [], 0, 0
+    vcpus, vm, index, parallel = [], 0, 0, False
     for _ in range(count):
         if chance.random() < 0.6:
-            vm, index = vm + 1, 0
+            vm, index, parallel = vm + 1, 0, chance.random() < 0.3
         index += 1
         allowed = everywhere
         if restricted and chance.random() < 0.15:
@@ -81,6 +81,7 @@ def views(draw, least=2, restricted=True):
                 hint=chance.choice([None, None, 1.0, 1.8, 100.0]),
                 asleep=restricted and chance.random() < 0.1,
                 cpu_s=tuple(chance.uniform(0.0, 1.0) for _ in topology.core_types) if known else (),
+                parallel=parallel,
             )
         )
     free = {p: chance.choice([1.0, 1.0, 1.0, 0.4]) if restricted else 1.0 for p in everywhere}
@@ -137,6 +138,19 @@ def test_no_pcpu_idles_while_a_vcpu_waits_and_fast_ones_are_filled_first(policy,
     assert all(n <= pcpus for n, pcpus in found) or all(n >= pcpus for n, pcpus in found)
     for at, (vcpus, pcpus) in enumerate(found if policy != "integrated" else ()):
         assert vcpus >= pcpus or not any(n for n, _ in found[:at])
+
+
+@pytest.mark.parametrize("policy", [*SHARING, *RANKING])
+@given(view=views(restricted=False))
+@settings(max_examples=examples(40))
+def test_a_parallel_instance_is_split_only_if_no_single_vcpu_is_slower(policy, view):
+    """With a part of an instance on a faster type than the rest, only parallel ones are left."""
+    at = {k: view.topology.position(p) for k, p in decide(policy, view).places.items()}
+    parallel = {v.key[0] for v in view.vcpus if v.parallel}
+    others = [at[k] for k in at if k[0] not in parallel and at[k] is not None]
+    for name in parallel:
+        types = {at[k] for k in at if k[0] == name}
+        assert None in types or len(types) == 1 or min(others, default=max(types)) >= max(types)
 
 
 @given(view=views(restricted=False))

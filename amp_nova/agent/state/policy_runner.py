@@ -48,7 +48,8 @@ class PolicySettings:
 class VcpuHistory(Struct, frozen=True):
     """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
 
-    ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``.
+    ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``;
+    ``parallel``: ``amp:parallel``.
     """
 
     ipc: float | None = None
@@ -57,6 +58,7 @@ class VcpuHistory(Struct, frozen=True):
     sampled: bool = False
     hint: float | str | None = None
     weight: float = 1.0
+    parallel: bool = False
 
 
 class _Now(Struct, frozen=True):
@@ -299,6 +301,7 @@ def _vcpu(
         hinted_speedup(fact.hint, now.topology),
         state.demand.asleep(key),
         _since(state.last.cpu_s.get(key, ()), fact.cpu_s),
+        fact.parallel,
     )
 
 

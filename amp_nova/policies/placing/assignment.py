@@ -5,7 +5,8 @@ A policy says how strongly each vCPU claims each core type. This module turns cl
 1. A core type takes as many vCPUs as ``places`` says. From the fastest type down, the strongest
    claims win; a vCPU that loses on all others is on the slowest type that it may use. An incumbent,
    a vCPU that is on the type already, loses only to a claim that is stronger by more than a
-   threshold of its own, and only while the view's ``moves_max`` allows it.
+   threshold of its own, and only while the view's ``moves_max`` allows it. The vCPUs of a parallel
+   instance win together or not at all, unless nobody else is left to take the places.
 2. Where vCPUs sleep part of the time, a faster type with time to spare takes more of them from a
    crowded slower one.
 3. Where vCPUs outnumber the cores but use little of their time, those that sleep may use every
@@ -19,8 +20,9 @@ Cost: ``N log N`` for N vCPUs.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from types import MappingProxyType
 
 from amp_nova.model.observation import VcpuKey
@@ -37,6 +39,10 @@ random arrivals (M/M/1) they then wait twice as long as they run."""
 SLEEPS_RATIO = 0.9
 """A vCPU that wants less than this share of the time sleeps between pieces of work."""
 _NOISE = 1e-9
+Claim = Mapping[VcpuKey, float]
+Unit = list[VcpuKey]
+"""vCPUs that are placed together."""
+Ranked = tuple[float, Unit]
 
 
 @dataclass(slots=True)
@@ -73,15 +79,17 @@ def assign(
         stay = [k for k in able if at == min(usable[k])]
         others = {k: claims[k][at] for k in able if at != min(usable[k])}
         places = sum([shared.places[p] for p in pcpus[at]]) - len(stay)
-        incumbents = {k for k in others if now[k] == at}
-        won = _winners(others, incumbents, max(0, places), thresholds, allowance)
+        held = {k: max(thresholds.get(k, 0.0), _NOISE) for k in others if now[k] == at}
+        won = _winners(_units(others, shared), others, held, max(0, places), allowance)
         position |= dict.fromkeys((*stay, *won), at)
     free = [sum([max(0.0, view.free_cores.get(p, 0.0)) for p in ids]) for ids in pcpus]
     _use_spare_time(position, shared, claims, free, allowance)
-    anywhere = frozenset().union(*pcpus) if _spare(shared, free) else None
+    sleepers, anywhere = set[VcpuKey](), frozenset[int]().union(*pcpus)
+    if _spare(shared, free):
+        asleep = {v.key for v in shared.vcpus if _demand(v) < SLEEPS_RATIO}
+        sleepers = {k for unit in _units(now, shared) if asleep.issuperset(unit) for k in unit}
     return {
-        v.key: v.allowed
-        & (anywhere if anywhere and _demand(v) < SLEEPS_RATIO else pcpus[position[v.key]])
+        v.key: v.allowed & (anywhere if v.key in sleepers else pcpus[position[v.key]])
         for v in shared.vcpus
     }
 
@@ -98,34 +106,64 @@ def _demand(vcpu: VcpuView) -> float:
     return 1.0 if vcpu.demand_ratio is None else vcpu.demand_ratio
 
 
-def _winners(
-    claims: Mapping[VcpuKey, float],
-    incumbents: Collection[VcpuKey],
-    count: int,
-    thresholds: Mapping[VcpuKey, float],
-    allowance: MoveAllowance,
-) -> list[VcpuKey]:
-    """The ``count`` strongest claims, where an incumbent's is stronger by its threshold.
+def _units(keys: Iterable[VcpuKey], shared: SharedCapacity) -> list[Unit]:
+    """vCPUs that are placed together: all of a parallel instance, the others one by one."""
+    parallel = {v.key[0] for v in shared.vcpus if v.parallel}
+    units: dict[str | VcpuKey, Unit] = {}
+    for key in keys:
+        units.setdefault(key[0] if key[0] in parallel else key, []).append(key)
+    return list(units.values())
 
-    ``claims`` in the order of keys: of equal ones the first wins. Replacing an incumbent takes two
-    moves: it leaves the core type and the challenger enters it.
+
+def _ranked(units: Iterable[Unit], claims: Claim, held: Claim) -> list[Ranked]:
+    """The units with their claims, strongest first: the mean of their vCPUs', plus thresholds."""
+    ranked = [
+        (sum([claims[k] for k in u]) / len(u) + sum([held.get(k, 0.0) for k in u]), u)
+        for u in units
+    ]
+    return sorted(ranked, key=itemgetter(0), reverse=True)
+
+
+def _winners(
+    units: Collection[Unit], claims: Claim, held: Claim, count: int, allowance: MoveAllowance
+) -> list[VcpuKey]:
+    """The ``count`` vCPUs with the strongest claims, where incumbents' thresholds add to theirs.
+
+    ``units`` in the order of keys: of equal ones the first wins. ``held``: incumbents' thresholds.
+    Replacing incumbents takes moves: they leave the core type and the challenger enters it.
     """
     if len(claims) <= count:
         return list(claims)
-    held = {k: claims[k] + max(thresholds.get(k, 0.0), _NOISE) for k in claims if k in incumbents}
-    inside = sorted(held, key=held.__getitem__, reverse=True)[:count]
-    outside = [k for k in claims if k not in incumbents]
-    outside.sort(key=claims.__getitem__, reverse=True)
-    free = count - len(inside)
-    won, challengers = outside[:free], outside[free:]
-    for challenger in challengers:
-        if not inside or claims[challenger] <= held[inside[-1]]:
-            break
-        if not allowance.take(2):
-            break
-        inside.pop()
-        won.append(challenger)
-    return inside + won
+    incumbents = _ranked([u for u in units if held.keys() >= set(u)], claims, held)
+    outside = _ranked([u for u in units if not held.keys() >= set(u)], claims, {})
+    inside, won, free = list[Ranked](), list[VcpuKey](), count
+    for claim, unit in incumbents:
+        if len(unit) <= free:
+            inside.append((claim, unit))
+            free -= len(unit)
+    for claim, unit in outside:
+        room, kept = free, len(inside)
+        while room < len(unit) and kept and claim > inside[kept - 1][0]:
+            kept -= 1
+            room += len(inside[kept][1])
+        if room >= len(unit) and (room == free or allowance.take(len(unit) + room - free)):
+            del inside[kept:]
+            won += unit
+            free = room - len(unit)
+    won = [k for _, unit in inside for k in unit] + won
+    return won + _fillers(incumbents + outside, set(won), held, free) if free else won
+
+
+def _fillers(
+    ranked: Iterable[Ranked], won: Collection[VcpuKey], held: Claim, free: int
+) -> list[VcpuKey]:
+    """vCPUs for places that are left: units that fit, then parts of others, lest a core idle."""
+    whole, parts = list[VcpuKey](), list[VcpuKey]()
+    for _, unit in sorted(ranked, key=itemgetter(0), reverse=True):
+        if unit[0] not in won:
+            some = whole if len(unit) <= free - len(whole) else parts
+            some += unit
+    return (whole + sorted(parts, key=lambda k: k not in held))[:free]
 
 
 def _use_spare_time(
@@ -145,14 +183,16 @@ def _use_spare_time(
         excess[at] += demand[key]
     for at in reversed(range(1, len(excess))):
         slower = [k for k, now in position.items() if now < at and at in shared.types[k]]
-        for key in sorted(slower, key=lambda k: -claims[k][at]) if excess[at] < 0.0 else ():
-            source, cores = position[key], demand[key]
+        at_source = [[k for k in slower if position[k] == now] for now in reversed(range(at))]
+        units = [u for keys in at_source for u in _units(keys, shared)] if excess[at] < 0 else []
+        for unit in sorted(units, key=lambda u: -sum([claims[k][at] for k in u]) / len(u)):
+            source, cores = position[unit[0]], sum([demand[k] for k in unit])
             saved_cores = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)
             crowded = excess[source] > (CROWDED_RATIO - 1.0) * free_cores[source]
-            waits = crowded and count[source] > free_cores[source]
-            room = waits and excess[at] + cores <= 0.0
-            if (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(1):
-                position[key] = at
-                count.update({source: -1, at: 1})
+            room = crowded and excess[at] + cores <= 0.0
+            waits = count[source] - len(unit) + 1 > free_cores[source]  # or else a core idles there
+            if waits and (room or saved_cores >= GAIN_MIN_CORES) and allowance.take(len(unit)):
+                position |= dict.fromkeys(unit, at)
+                count.update({source: -len(unit), at: len(unit)})
                 excess[source] -= cores
                 excess[at] += cores

@@ -61,7 +61,8 @@ def take_turns(
     """The places of each instance, given to those of its vCPUs whose turn it is.
 
     Two vCPUs change places once the one on the faster core type recently had ``TURN_RATIO`` more of
-    it. An instance whose vCPUs would exceed the view's ``moves_max`` takes no turns.
+    it. An instance whose vCPUs would exceed the view's ``moves_max`` takes no turns, nor does a
+    parallel one.
     """
     position = view.topology.position
     now = {v.key: position(v.pcpus) for v in view.vcpus if v.key in places}
@@ -70,7 +71,7 @@ def take_turns(
     turns, last = dict(places), len(view.topology.core_types) - 1
     for instance in instances.values():
         vcpus = [v for v in instance.vcpus if v.key in places]
-        if len(vcpus) < 2 or len({v.allowed for v in vcpus}) > 1:
+        if len(vcpus) < 2 or vcpus[0].parallel or len({v.allowed for v in vcpus}) > 1:
             continue
         had = {
             v.key: accounts[v.key].turn_ratio - TURN_RATIO * (now[v.key] or 0) / last for v in vcpus

@@ -22,10 +22,13 @@ def at_full_demand(view: HostView, vcpus: Sequence[VcpuView]) -> list[float] | N
     """Mean CPU seconds of vCPUs by core type, as if they always wanted to run; ``None``: unknown.
 
     A vCPU that wants half the time and gets it has come as far as one that wants and gets all of
-    it: compared with running alone, neither was slowed down. vCPUs that sleep are not counted.
+    it: compared with running alone, neither was slowed down. vCPUs that sleep are not counted. A
+    parallel program has come as far as the vCPU that waits least for the others.
     """
     types = len(view.topology.core_types)
     counted = [v for v in vcpus if len(v.cpu_s) == types and wanted_to_run(v.demand_ratio)]
+    if counted and counted[0].parallel:
+        counted = [max(counted, key=lambda v: 1.0 if v.demand_ratio is None else v.demand_ratio)]
     ran_s = [math.fsum([v.cpu_s[at] for v in counted]) for at in range(types)]
     # Never below what they ran: the counters are not read at the same instant.
     wanted = math.fsum([1.0 if v.demand_ratio is None else v.demand_ratio for v in counted])

@@ -29,3 +29,12 @@ def test_others_gain_and_the_program_loses_nothing(policy, vcpus, others, not_st
 
     assert before == pytest.approx((1.0, not_stated), abs=0.015)
     assert after == pytest.approx((1.0, stated), abs=0.015)
+
+
+def test_a_program_that_fits_has_fast_cores_for_all_its_vcpus():
+    """One by one they are on fast cores for as long, but hardly ever at the same time."""
+    before = progress("acfs", 2, 6)
+    after = progress("acfs", 2, 6, parallel="true")
+
+    assert before == pytest.approx((1.06, 1.19), abs=0.015)
+    assert after == pytest.approx((1.19, 1.20), abs=0.015)
