@@ -106,7 +106,7 @@ def running(
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), 9)
         for process in processes:
-            process.communicate()
+            process.wait()
         for folder in reversed(folders):
             until(lambda f=folder: not (f / "cgroup.procs").read_text(), 5, "its processes")
             folder.rmdir()
