@@ -43,6 +43,8 @@ def throttled_s(used: Usage, limit_cores: float, speed_ratio: float = 1.0) -> tu
         return 0.0, 0.0
     wanted = used.demand_s / used.wall_s
     wanted = 1.0 if wanted >= SATURATED_RATIO else min(1.0, wanted * speed_ratio)
+    if wanted <= 0.0:  # less than a number can hold
+        return 0.0, 0.0
     least = max(0.0, 1.0 - limit_cores / wanted)
     most = wanted * (1.0 - limit_cores) / (wanted + limit_cores * (1.0 - wanted))
     return least * used.wall_s, most * used.wall_s

@@ -102,6 +102,7 @@ COMMANDS = [
     (f"amp-nova compare {ROOT}/doc/source/user/two-vms.yaml --policy credit", 0, "unfairness"),
     (f"amp-nova whatif {ROOT}/doc/source/user/two-vms.yaml --policy hsp", 0, "unfairness"),
     ("amp-nova survey http://127.0.0.1:9 --booking x=amp:pref_core=1", 2, "does not answer"),
+    ("amp-nova probe --duration 1", 2, "from 10 to 600"),
     ("amp-nova record --duration 2s -o host.yaml", 2, "libvirt"),
     ("amp-nova reproduce kumar2009", 0, "Published"),
     ("amp-nova demo --fast --duration 4", 0, "delivered"),

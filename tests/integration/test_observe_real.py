@@ -24,7 +24,7 @@ from tests.lab import (
 
 HALF = {"amp:pref_core": "0.5"}
 WATCHED_S = 10.0
-SAME_RATIO = 0.05
+SAME_RATIO, DRIFT_RATIO = 0.05, 0.1
 CALLS = "openat,write,pwrite64,writev,pwritev,sched_setaffinity,setpriority,sched_setattr"
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -109,7 +109,7 @@ def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, age
     Each on a core of its own: while one waits for the other it is not throttled.
     """
     busy = guests.guest("busy", HALF, cpuset=str(FAST))
-    naps = guests.guest("naps", {"amp:pref_core": "0.3"}, cpuset=str(SLOW))
+    naps = guests.guest("naps", {"amp:pref_core": "0.15"}, cpuset=str(SLOW))
     naps.nap(2_000_000)
     watching.start()
     watching.next_cycle(3)
@@ -140,8 +140,9 @@ def test_predicted_throttling_is_what_the_kernel_then_does(guests, watching, age
         real = {g: (throttled_s(g) - before[g]) / lasts_s for g in before}
         print({g.spec.name: (real[g], bounds[g, "least"], bounds[g, "most"]) for g in real})
         assert real[busy] == pytest.approx(bounds[busy, "least"], rel=SAME_RATIO)
-        assert bounds[naps, "least"] - SAME_RATIO <= real[naps]
-        assert real[naps] <= bounds[naps, "most"] + SAME_RATIO
+        # How much of the time it wants to run depends on how fast this machine is at that time.
+        assert bounds[naps, "least"] - DRIFT_RATIO <= real[naps]
+        assert real[naps] <= bounds[naps, "most"] + DRIFT_RATIO
 
     with undisturbed(busy, LIMITED):
         measured(seen)

@@ -182,9 +182,10 @@ def _use_spare_time(
     for key, at in position.items():
         excess[at] += demand[key]
     for at in reversed(range(1, len(excess))):
-        slower = [k for k, now in position.items() if now < at and at in shared.types[k]]
-        at_source = [[k for k in slower if position[k] == now] for now in reversed(range(at))]
-        units = [u for keys in at_source for u in _units(keys, shared)] if excess[at] < 0 else []
+        slower = {k for k, now in position.items() if now < at and at in shared.types[k]}
+        units = _units(position, shared) if excess[at] < 0.0 else []
+        units = [u for u in units if slower.issuperset(u) and len({position[k] for k in u}) == 1]
+        units.sort(key=lambda u: -position[u[0]])
         for unit in sorted(units, key=lambda u: -sum([claims[k][at] for k in u]) / len(u)):
             source, cores = position[unit[0]], sum([demand[k] for k in unit])
             saved_cores = min(cores, max(0.0, excess[source])) - max(0.0, excess[at] + cores)

@@ -49,6 +49,7 @@ ANYWHERE = {
     "demo",
     "help",
     "complete",
+    "probe",
 }
 """They work on arguments and files alone."""
 
