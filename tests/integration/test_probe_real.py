@@ -58,7 +58,7 @@ CASES = {
     "beside 0.4 and 0.5 of 20 ms": (FREE, [Limit(0.4, 20, FIRST), Limit(0.5, 20, FIRST)]),
     "limit 0.3 of 100 ms beside 1 busy": (Limit(0.3), [FREE]),
 }
-SHORT = ("limit 0.5 of 100 ms", "beside 2 busy")
+SHORT = ("limit 0.5 of 100 ms",)
 
 
 def group(folder: Path, limit: Limit) -> Path:
