@@ -65,6 +65,10 @@ class Node:
         self.sh("systemctl restart libvirtd virtlogd")
         until(lambda: self.sh("virsh uri 2>&1 || true").startswith("qemu:"), 60, "libvirt")
 
+    def sh(self, command: str) -> str:
+        """Run a shell command in it; its output."""
+        return self.run("sh", "-c", command)
+
     def files(self) -> dict[str, str]:
         """Files, directories and links with their mode and owner, users and packages."""
         found = self.sh(f"find {SEEN} -printf '%p\\t%M %U %G %l\\n' 2>/dev/null || true")
