@@ -93,14 +93,21 @@ class FakePrometheus:
             def log_message(self, *_):
                 pass
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            server.server_close()
+        with served(Handler) as url:
+            yield url
+
+
+@contextmanager
+def served(handler):
+    """The address at which a handler answers."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def reply(handler, body, status=200, **headers):
@@ -177,14 +184,8 @@ def nova(answer=None):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v2.1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield f"{url}/v2.1"
 
 
 def forged(random_):
