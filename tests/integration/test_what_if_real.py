@@ -13,7 +13,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import pytest
 import yaml
@@ -29,35 +28,22 @@ REAL_TIME = ("chrt", "--rr", "1")
 BOTH, FULL = f"{FAST},{SLOW}", "AMP_NOVA_SECONDS" in os.environ
 
 
-class Vm(NamedTuple):
-    """A guest: its booking, and whether its instructions are counted and it sleeps."""
-
-    books: str | None = None
-    vcpus: int = 1
-    counts: bool = True
-    naps: bool = False
-
-    @property
-    def specs(self):
-        """Its extra specs; what the flavor states stands in for what nobody can measure."""
-        specs = {} if self.counts else {"amp:efficiency": "1.2"}
-        return specs if self.books is None else {**specs, "amp:pref_core": self.books}
-
-
-SMALL, WORKS, STATES = Vm("0.25"), Vm(), Vm(counts=False)
+WORKS, TWO = {"counter": True}, {"counter": True, "vcpus": 2}
+BOOKS = {"counter": True, "specs": {"amp:pref_core": "0.25"}}
+STATES = {"specs": {"amp:efficiency": "1.2"}}  # as nobody can measure its speedup
 MIXES = [
-    ("acfs", {"books": SMALL, "works": WORKS, "states": STATES}, [
+    ("acfs", {"books": BOOKS, "works": WORKS, "states": STATES}, [
         "--core-type fast=-1", "--book books=0.5", "--book books=0",
         "--policy hsp", "--policy amp-fair", "--policy credit",
     ]),
-    ("amp-fair", {"books": SMALL, "two": Vm(vcpus=2), "naps": Vm(naps=True)}, [
+    ("amp-fair", {"books": BOOKS, "two": TWO, "naps": WORKS}, [
         "--policy acfs", "--policy none", "--book books=1.2",
     ]),
     ("rr", {"one": WORKS, "two": WORKS, "three": WORKS}, [
         "--policy acfs", "--policy prop-sp", "--policy none",
     ]),
 ]  # fmt: skip
-"""Policy that is recorded, its guests, and the questions; the first does not need a long time."""
+"""Policy that is recorded, its guests, and the questions; the first needs no long time."""
 
 
 def changed(policy, vms, question):
@@ -66,8 +52,8 @@ def changed(policy, vms, question):
     if option != "--book":
         return (value, vms, BOTH) if option == "--policy" else (policy, vms, str(SLOW))
     name, _, refcores = value.partition("=")
-    books = None if refcores == "0" else refcores
-    return policy, {**vms, name: vms[name]._replace(books=books)}, BOTH
+    specs = {} if refcores == "0" else {"amp:pref_core": refcores}
+    return policy, {**vms, name: {**vms[name], "specs": specs}}, BOTH
 
 
 def amp_nova(*words, prefix=()):
@@ -76,12 +62,6 @@ def amp_nova(*words, prefix=()):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def asked(path, question, prefix=""):
-    """The answer to a question about a recording."""
-    words = question.replace("--book ", f"--book {prefix}").split()
-    return json.loads(amp_nova("whatif", path, *words, "--format", "json"))
 
 
 def compared(found, recording, used, prefix=""):
@@ -106,11 +86,11 @@ def compared(found, recording, used, prefix=""):
     return verdicts
 
 
-def calm(measure):
+def calm(measure, *given):
     """What it returns, once this machine's own host has left its CPUs alone meanwhile."""
     for _ in range(MEASURED_TIMES):
         began_s, before_s = time.monotonic(), stolen_s()
-        found = measure()
+        found = measure(*given)
         stolen = (stolen_s() - before_s) / 2 / (time.monotonic() - began_s)
         if stolen <= STOLEN_MOST_RATIO:
             break
@@ -124,10 +104,9 @@ def running(guests, folder, policy, vms, cpuset):
     agent = Agent(folder, COEFFICIENT, policy=policy)
     made = {}
     try:
-        for name, vm in vms.items():
-            more = {"vcpus": vm.vcpus, "counter": vm.counts}
-            made[name] = guests.guest(name, vm.specs, cpuset=cpuset, **more)
-            made[name].nap(NAP_NS * vm.naps)
+        for name, more in vms.items():
+            made[name] = guests.guest(name, cpuset=cpuset, **more)
+            made[name].nap(NAP_NS if name == "naps" else 0)
         with undisturbed(made[name]):
             agent.start(*REAL_TIME)
             agent.next_cycle(1)
@@ -137,12 +116,13 @@ def running(guests, folder, policy, vms, cpuset):
         guests.clear()
 
 
-def recorded(agent, path):
+def recorded(agent, policy, path):
     """What ``amp-nova record`` writes beside the scenario."""
     words = ["record", "--duration", f"{SECONDS:g}s", "--force", "-o", path]
     amp_nova(*words, "--config-file", agent.config, prefix=REAL_TIME)
     whole = yaml.safe_load(path.read_text())
     print(f"\nrecorded: {whole['vms']}, {whole['recorded']['other_cores']} other cores")
+    assert whole["policy"] == policy, "the agent did not answer"
     return whole["recorded"]
 
 
@@ -174,11 +154,13 @@ def test_answers_are_near_the_truth_or_their_intervals_contain_it(guests, tmp_pa
         for number, (policy, vms, questions) in enumerate(MIXES if FULL else MIXES[:1]):
             path = tmp_path / f"{number}.yaml"
             with running(guests, tmp_path / f"{number}", policy, vms, BOTH) as (agent, _):
-                recording = calm(lambda a=agent, p=path: recorded(a, p))
+                recording = calm(recorded, agent, policy, path)
             for question in questions if FULL else questions[:1]:
-                found, folder = asked(path, question, prefix), tmp_path / f"{len(verdicts)} then"
+                words = question.replace("--book ", f"--book {prefix}").split()
+                found = json.loads(amp_nova("whatif", path, *words, "--format", "json"))
+                folder = tmp_path / f"then{len(verdicts)}"
                 with running(guests, folder, *changed(policy, vms, question)) as (_, made):
-                    used = calm(lambda m=made: watched(m))
+                    used = calm(watched, made)
                 verdicts += compared(found, recording, used, prefix)
         near, inside = (sum(column) for column in zip(*verdicts, strict=True))
         count = len(verdicts)

@@ -91,20 +91,18 @@ def _vm(value: Value, lasted_s: float) -> RecordedVm:
     keys = value.fields(("instance", *MEASURES, "vcpus"))
     vcpus = keys["vcpus"].items("a list of vCPUs") if "vcpus" in keys else []
     measures = {m: keys[m].number(0) if m in keys else None for m in MEASURES}
-    cores = tuple(_cores(vcpu, lasted_s) for vcpu in vcpus)
-    return RecordedVm(measures, tuple(_speedup_error(vcpu) for vcpu in vcpus), cores)
+    known = [_vcpu(vcpu, lasted_s) for vcpu in vcpus]
+    return RecordedVm(measures, tuple(e for e, _ in known), tuple(cores for _, cores in known))
 
 
-def _cores(value: Value, lasted_s: float) -> Mapping[str, float]:
-    cpu_s = value.entries().get("cpu_s")
-    return {} if cpu_s is None else {n: s.number(0) / lasted_s for n, s in cpu_s.entries().items()}
-
-
-def _speedup_error(value: Value) -> float | None:
+def _vcpu(value: Value, lasted_s: float) -> tuple[float | None, Mapping[str, float]]:
+    """The standard error of a vCPU's speedup, and the cores that it used by core type."""
     keys = value.fields(("cpu_s", "speedup", "speedup_error", "speedup_source"))
     if "speedup" in keys:
         keys["speedup"].number(0, above=True)
-    return keys["speedup_error"].number(0) if "speedup_error" in keys else None
+    cpu_s = keys["cpu_s"].entries() if "cpu_s" in keys else {}
+    cores = {name: min(1.0, used.number(0) / lasted_s) for name, used in cpu_s.items()}
+    return keys["speedup_error"].number(0) if "speedup_error" in keys else None, cores
 
 
 def with_cores(made: Scenario, name: str, more: int) -> Scenario:
