@@ -3,10 +3,11 @@
 An answer is repeated with other seeds, which decide where guests start and what policies that place
 at random do; with each guest in another of its phases; with guests that sleep as long as recorded
 after the same work, or for the same share of time; with between none and twice as much of the other
-processes that were recorded; and with speedups that differ by their standard errors. Another run of
-that kind is within the least and the greatest of ``REPEATS`` with a probability of ``(REPEATS - 1)
-/ (REPEATS + 1)``, whatever the distribution. The interval is that range, widened by the relative
-difference between the recording and its simulation without changes, and by ``KEPT_RATIO``.
+processes that were recorded; with another end, within an interval of the policy; and with speedups
+that differ by their standard errors. Another run of that kind is within the least and the greatest
+of ``REPEATS`` with a probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution.
+The interval is that range, widened by the relative difference between the recording and its
+simulation without changes, and by ``KEPT_RATIO``.
 """
 
 import math
@@ -204,7 +205,10 @@ def varied(made: Scenario, recorded: Recorded, seed: int) -> Scenario:
     guests = tuple(other(guest) for guest in made.guests)
     ratio = min(OTHER_MOST_RATIO, made.machine.other_ratio * chance.uniform(0.0, 2.0))
     machine = replace(made.machine, other_ratio=ratio)
-    return replace(made, guests=guests, machine=machine, seed=chance.getrandbits(32))
+    interval_s = min(made.agent.policy.interval_s, made.duration_s / 2.0)
+    lasts_s = made.duration_s + chance.uniform(-interval_s, interval_s)
+    seed = chance.getrandbits(32)
+    return replace(made, guests=guests, machine=machine, seed=seed, duration_s=lasts_s)
 
 
 def _varied(
