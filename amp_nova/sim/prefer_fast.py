@@ -38,10 +38,11 @@ class PreferFast(Cores):
         preference: Sequence[int],
         speeds: Mapping[int, float],
         siblings: Mapping[int, Sequence[int]],
+        for_vcpus: float = 1.0,
     ) -> None:
         """``speeds``: of each pCPU; ``siblings``: the other hardware threads of its core."""
         self._fastest_first = sorted(preference, key=lambda p: -speeds[p])
-        super().__init__(llc, self._fastest_first)
+        super().__init__(llc, self._fastest_first, for_vcpus)
         self._speeds, self._siblings = speeds, siblings
 
     def _balance(self) -> None:

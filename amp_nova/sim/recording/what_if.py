@@ -1,10 +1,13 @@
 """What a scenario would be with another policy, machine or booking, and how sure that is.
 
 An answer is repeated with other seeds, which decide where guests start and what policies that place
-at random do; with each guest in another of its phases; and with speedups that differ by their
-standard errors. Another run of that kind is within the least and the greatest of ``REPEATS`` with a
-probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution. The interval is that
-range, widened by the relative difference between the recording and its simulation without changes.
+at random do; with each guest in another of its phases; with guests that sleep as long as recorded
+after the same work, or for the same share of time; with between none and twice as much of the other
+processes that were recorded; with another end, within an interval of the policy; and with speedups
+that differ by their standard errors. Another run of that kind is within the least and the greatest
+of ``REPEATS`` with a probability of ``(REPEATS - 1) / (REPEATS + 1)``, whatever the distribution.
+The interval is that range, widened by the relative difference between the recording and its
+simulation without changes, and by ``KEPT_RATIO``.
 """
 
 import math
@@ -19,6 +22,7 @@ from amp_nova.sim import run as simulation
 from amp_nova.sim.report import Result
 from amp_nova.sim.scenarios import hosts
 from amp_nova.sim.scenarios.document import Value, nearest
+from amp_nova.sim.scenarios.programs import Io
 from amp_nova.sim.scenarios.scenario import Guest, Scenario
 from amp_nova.sim.scenarios.workload import Workload, usual
 
@@ -32,10 +36,16 @@ MEASURES = (
 )
 """Numbers of the result that are recorded of every VM."""
 TOTALS = ("throughput", "unfairness")
+OTHER_MOST_RATIO = 0.95
+"""Processes other than vCPUs use no more of the pCPUs."""
+KEPT_RATIO = 0.01
+"""A host keeps a booking as exactly as this, as tenants are told."""
 REPEATS = 19
 """Runs of an answer, for intervals that contain 9 of 10."""
 Numbers = Mapping[tuple[str, str], float | None]
 """Numbers of a result or their errors, by VM (empty: the host) and name; ``None``: not known."""
+Distribution = Mapping[tuple[str, str], Sequence[float]]
+"""Each number in all runs of an answer, in ascending order; empty if it is not known."""
 Intervals = Mapping[tuple[str, str], tuple[float, float] | None]
 """In what interval each number is, 9 times of 10."""
 
@@ -49,6 +59,8 @@ class RecordedVm:
 
     measures: Mapping[str, float | None]
     errors: tuple[float | None, ...]
+    cores: tuple[Mapping[str, float], ...] = ()
+    """What each vCPU used, by core type."""
 
 
 Recorded = Mapping[str, RecordedVm]
@@ -63,21 +75,35 @@ def recorded(whole: Value) -> Recorded | None:
     if value is None or value.is_null:
         return None
     keys = value.fields(("lasted_s", "other_cores", "vms"), ("vms",))
-    return {name: _vm(vm) for name, vm in keys["vms"].entries("a mapping of VMs").items()}
+    lasted_s = keys["lasted_s"].number(0, above=True) if "lasted_s" in keys else math.inf
+    return {n: _vm(vm, lasted_s) for n, vm in keys["vms"].entries("a mapping of VMs").items()}
 
 
-def _vm(value: Value) -> RecordedVm:
+def beside_others(made: Scenario, whole: Value) -> Scenario:
+    """The scenario with the processes that a recording found beside vCPUs."""
+    value = whole.entries().get("recorded")
+    other = None if value is None or value.is_null else value.entries().get("other_cores")
+    cores = 0.0 if other is None or other.is_null else other.number(0)
+    ratio = min(OTHER_MOST_RATIO, cores / len(made.topology.pcpus))
+    return replace(made, machine=replace(made.machine, other_ratio=ratio))
+
+
+def _vm(value: Value, lasted_s: float) -> RecordedVm:
     keys = value.fields(("instance", *MEASURES, "vcpus"))
     vcpus = keys["vcpus"].items("a list of vCPUs") if "vcpus" in keys else []
     measures = {m: keys[m].number(0) if m in keys else None for m in MEASURES}
-    return RecordedVm(measures, tuple(_speedup_error(vcpu) for vcpu in vcpus))
+    known = [_vcpu(vcpu, lasted_s) for vcpu in vcpus]
+    return RecordedVm(measures, tuple(e for e, _ in known), tuple(cores for _, cores in known))
 
 
-def _speedup_error(value: Value) -> float | None:
+def _vcpu(value: Value, lasted_s: float) -> tuple[float | None, Mapping[str, float]]:
+    """The standard error of a vCPU's speedup, and the cores that it used by core type."""
     keys = value.fields(("cpu_s", "speedup", "speedup_error", "speedup_source"))
     if "speedup" in keys:
         keys["speedup"].number(0, above=True)
-    return keys["speedup_error"].number(0) if "speedup_error" in keys else None
+    cpu_s = keys["cpu_s"].entries() if "cpu_s" in keys else {}
+    cores = {name: min(1.0, used.number(0) / lasted_s) for name, used in cpu_s.items()}
+    return keys["speedup_error"].number(0) if "speedup_error" in keys else None, cores
 
 
 def with_cores(made: Scenario, name: str, more: int) -> Scenario:
@@ -171,10 +197,18 @@ def varied(made: Scenario, recorded: Recorded, seed: int) -> Scenario:
         errors = recorded[guest.name].errors if guest.name in recorded else (0.0,)
         start_on = guest.start_on if guest.booking.booked else None
         workload = _varied(guest.workload, errors, coefficients, chance, chance.random())
+        if guest.name in recorded and chance.random() < 0.5:
+            types = [t.name for t in made.topology.core_types]
+            workload = _by_work(workload, types, recorded[guest.name].cores)
         return replace(guest, workload=workload, start_on=start_on)
 
     guests = tuple(other(guest) for guest in made.guests)
-    return replace(made, guests=guests, seed=chance.getrandbits(32))
+    ratio = min(OTHER_MOST_RATIO, made.machine.other_ratio * chance.uniform(0.0, 2.0))
+    machine = replace(made.machine, other_ratio=ratio)
+    interval_s = min(made.agent.policy.interval_s, made.duration_s / 2.0)
+    lasts_s = made.duration_s + chance.uniform(-interval_s, interval_s)
+    seed = chance.getrandbits(32)
+    return replace(made, guests=guests, machine=machine, seed=seed, duration_s=lasts_s)
 
 
 def _varied(
@@ -198,6 +232,31 @@ def _varied(
         for index, own in enumerate(workload.vcpus)
     )
     return replace(workload, phases=phases, vcpus=vcpus)
+
+
+def _by_work(
+    workload: Workload, types: Sequence[str], cores: Sequence[Mapping[str, float]]
+) -> Workload:
+    """It sleeps as long as in the recording, after the same work, however fast it is."""
+    if workload.vcpus:
+        own = [
+            _by_work(one, types, cores[min(index, len(cores) - 1) :])
+            for index, one in enumerate(workload.vcpus)
+        ]
+        return replace(workload, vcpus=tuple(own))
+    phase, *others = workload.phases
+    speeds = dict(zip(types, phase.speeds, strict=True))
+    used = cores[0].items() if cores else ()
+    work_ref_s = sum(share * speeds.get(name, 1.0) for name, share in used)
+    asleep = 1.0 - phase.utilization_ratio
+    waits = workload != Workload(workload.phases, ipc=workload.ipc)  # for something else
+    if others or waits or not (work_ref_s and asleep):
+        return workload
+    return replace(
+        workload,
+        phases=(replace(phase, utilization_ratio=1.0),),
+        io=Io(work_ref_s, 1.0 / asleep, overlap_ratio=0.0),
+    )
 
 
 def _speeds(
@@ -255,20 +314,16 @@ def _relative(simulated: float | None, recorded: float | None) -> float | None:
 
 def predict(
     made: Scenario, policy: Policy, recorded: Recorded | None, model: Numbers | None
-) -> tuple[Result, Intervals]:
-    """The result of a scenario, and its intervals; ``model``: the simulation's errors, if known."""
+) -> tuple[Result, Distribution, Intervals]:
+    """The result of a scenario, and how it may differ; ``model``: the errors of the simulation."""
     result = simulation.run(made, policy)
     repeats = (varied(made, recorded or {}, number) for number in range(REPEATS))
-    others = [_numbers(simulation.run(other, policy)) for other in repeats]
-    return result, {
-        key: _interval([found, *(other[key] for other in others)], (model or {}).get(key))
-        for key, found in _numbers(result).items()
-    }
+    all_ = [_numbers(result), *(_numbers(simulation.run(other, policy)) for other in repeats)]
+    found = {k: sorted(v for run in all_ if (v := run[k]) is not None) for k in all_[0]}
+    by = {k: 0.0 if model is None else (model.get(k) or 0.0) + KEPT_RATIO for k in found}
+    return result, found, {k: _interval(v, by[k]) for k, v in found.items()}
 
 
-def _interval(
-    values: Sequence[float | None], model_ratio: float | None
-) -> tuple[float, float] | None:
-    """The range of these values, widened by the error of the model if that is known."""
-    known, by = [v for v in values if v is not None], model_ratio or 0.0
-    return (min(known) * (1.0 - min(by, 1.0)), max(known) * (1.0 + by)) if known else None
+def _interval(values: Sequence[float], by: float) -> tuple[float, float] | None:
+    """The range of these values, widened by the error of the model."""
+    return (values[0] * (1.0 - min(by, 1.0)), values[-1] * (1.0 + by)) if values else None

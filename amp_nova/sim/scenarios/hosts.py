@@ -51,6 +51,8 @@ class Machine:
     """Rate at which a vCPU that moved fills the cache."""
     kernel: str = "blind"
     """One of ``KERNELS``."""
+    other_ratio: float = 0.0
+    """Share of each pCPU that processes other than vCPUs use."""
 
 
 def read(host: Mapping[str, Value], reference_ips: float | None) -> tuple[Topology, Machine]:
