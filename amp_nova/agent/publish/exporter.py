@@ -1,12 +1,11 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
+import gzip
 import logging
 import platform
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from importlib.metadata import version
 
@@ -14,7 +13,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
@@ -22,13 +20,10 @@ from amp_nova.agent.publish import history, page
 from amp_nova.agent.publish.history import History
 from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.metrics import Series
-from amp_nova.agent.publish.web_server import Page, Route, Settings, WebServer
-from amp_nova.exceptions import ConfigInvalid
+from amp_nova.agent.publish.web_server import Page, Route
 
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-_END = b"# EOF\n"
-"""The last line of OpenMetrics."""
 
 LOG = logging.getLogger(__name__)
 
@@ -110,27 +105,6 @@ class Exporter:
                 rendered[key] = now_s, made
             return made
 
-    def start_http(self, address: str, port: int) -> tuple[str, int]:
-        """Serve from a daemon thread; returns the address and port in use.
-
-        Raises:
-            ConfigInvalid: the address cannot be bound.
-        """
-        web = WebServer(self.routes, Settings(address, port))
-        bound: Future[int] = Future()
-
-        def serve() -> None:  # binds here, because only a daemon's threads are daemons
-            try:
-                server = web.bind()
-            except ConfigInvalid as exc:
-                bound.set_exception(exc)
-                return
-            bound.set_result(server.bind_addr[1])
-            web.run(server, lambda: True)
-
-        threading.Thread(target=serve, name="exporter", daemon=True).start()
-        return address, bound.result()
-
     def collect(self) -> Iterator[Metric]:
         """Every metric (prometheus_client's ``Collector``)."""
         return self._series.families(self.agent, self._cycle, self.io, self.admits)
@@ -149,22 +123,6 @@ class Exporter:
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
     def _render(self, *, as_openmetrics: bool) -> Page:
-        """Compressed family by family: as a whole, those of a large host take several MiB."""
-        generate = openmetrics.generate_latest if as_openmetrics else generate_latest
-        out = zlib.compressobj(wbits=31)  # the format of gzip
-        families = self.registry.collect()
-        parts = [out.compress(generate(_OneFamily(f)).removesuffix(_END)) for f in families]
-        parts += [out.compress(_END if as_openmetrics else b""), out.flush()]
         content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
-        return Page(b"".join(parts), content_type, gzipped=True)
-
-
-class _OneFamily(Collector):
-    """One metric family, to be rendered by itself."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        """It alone."""
-        yield self._family
+        generate = openmetrics.generate_latest if as_openmetrics else generate_latest
+        return Page(gzip.compress(generate(self.registry)), content_type, gzipped=True)

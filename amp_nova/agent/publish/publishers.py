@@ -114,10 +114,7 @@ class Publishers:
             heartbeat.success()
             return heartbeat.beat()
 
-        try:
-            self._web.run(server, beat)
-        finally:
-            server.stop()
+        self._web.run(server, beat)
 
     def publish(
         self,

@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -87,7 +88,7 @@ class WebServer:
         return "https" if self._tls else "http"
 
     def bind(self) -> "Server":
-        """A server that listens. Its threads are daemons if the calling thread is one.
+        """A server that accepts connections, in threads that end with the process.
 
         Raises:
             ConfigInvalid: the address cannot be bound.
@@ -99,7 +100,8 @@ class WebServer:
         server = Server((address, port), self._answer, numthreads=CONNECTIONS_MAX)
         server.ssl_adapter = self._tls
         try:
-            server.prepare()
+            server.accepting.start()
+            server.bound.result()
         except OSError as exc:
             reason = str(exc).rpartition("] ")[2].rstrip(")")  # cheroot wraps it in a text
             raise ConfigInvalid(
@@ -109,15 +111,16 @@ class WebServer:
         return server
 
     def run(self, server: "Server", beat: Callable[[], bool]) -> None:
-        """Serve until ``beat``, which is called about every second, returns ``False``."""
-        accepting = threading.Thread(target=server.serve, name="exporter-accept", daemon=True)
-        accepting.start()
+        """Watch over connections and certificates until ``beat`` returns ``False``, then stop.
+
+        ``beat`` is called about every second.
+        """
         try:
-            while beat() and accepting.is_alive():
+            while beat() and server.accepting.is_alive():
                 server.close_older(CONNECTION_S - BEAT_S)
                 if self._tls:
                     self._tls.renew()
-                accepting.join(BEAT_S)
+                server.accepting.join(BEAT_S)
         finally:
             server.close_older(0.0)
             server.stop()
@@ -251,6 +254,19 @@ class Server(wsgi.Server):
         )
         self.opened: dict[_Connection, float] = {}
         """Connections, oldest first, and since when they have been open."""
+        self.accepting = threading.Thread(target=self._accept, name="exporter-accept", daemon=True)
+        self.bound: Future[None] = Future()
+        """Ends once the address is bound, or could not be."""
+
+    def _accept(self) -> None:
+        """Workers are started here, because only a daemon's threads are daemons."""
+        try:
+            self.prepare()
+        except OSError as exc:
+            self.bound.set_exception(exc)
+            return
+        self.bound.set_result(None)
+        self.serve()
 
     def process_conn(self, conn: _Connection) -> None:
         """Pass a connection that has sent something to a worker; wait for that if it is new."""

@@ -1,8 +1,6 @@
 """The agent's metrics as Prometheus reads them."""
 
-import gzip
 import re
-import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,6 @@ from amp_nova.agent.loop import Loop
 from amp_nova.agent.publish import host_info, metrics
 from amp_nova.agent.publish.exporter import Exporter
 from amp_nova.agent.publish.host_info import HostInfo
-from amp_nova.exceptions import ConfigInvalid
 from amp_nova.model.observation import Counts
 from amp_nova.nova_plugins import options
 from amp_nova.nova_plugins.host_states import HostStates
@@ -307,20 +304,6 @@ def test_any_instance_name_is_exported_unchanged(text):
     assert families["amp_instance"].samples[0].labels["name"] == text
 
 
-@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
-def test_what_is_served_is_what_the_library_makes_of_all_families(full, accept):
-    """Although it is rendered family by family; but for the metrics of this process."""
-    served = gzip.decompress(full.exporter.metrics(accept).body)
-    generate = openmetrics.generate_latest if accept else generate_latest
-
-    found, aim = (
-        [line for line in text.decode().splitlines() if not line.startswith("process_")]
-        for text in (served, generate(full.exporter.registry))
-    )
-
-    assert found == aim
-
-
 def test_scraping_during_updates_is_safe(full):
     """Cycles run while another thread scrapes."""
     stop = threading.Event()
@@ -344,22 +327,6 @@ def test_scraping_during_updates_is_safe(full):
     thread.join()
 
     assert errors == []
-
-
-def test_an_address_that_cannot_be_bound_is_one_sentence():
-    """It names the address, the reason and the remedy."""
-    with pytest.raises(ConfigInvalid, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
-        Scrape().exporter.start_http("192.0.2.1", 0)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-
-        with pytest.raises(ConfigInvalid) as caught:
-            Scrape().exporter.start_http("127.0.0.1", port)
-
-    assert str(caught.value) == (
-        f"cannot serve metrics on 127.0.0.1:{port} (Address already in use): set another "
-        "[exporter] address or port"
-    )
 
 
 def test_estimates_are_exported():

@@ -312,6 +312,22 @@ def test_a_wrong_certificate_is_one_sentence(certificate, changed, said):
     assert "\n" not in str(caught.value)
 
 
+def test_an_address_that_cannot_be_bound_is_one_sentence():
+    """It names the address, the reason and the remedy."""
+    with pytest.raises(ConfigInvalid, match=r"cannot serve metrics on 192\.0\.2\.1:0"):
+        WebServer({}, Settings("192.0.2.1")).bind()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(ConfigInvalid) as caught:
+            WebServer({}, Settings("127.0.0.1", port)).bind()
+
+    assert str(caught.value) == (
+        f"cannot serve metrics on 127.0.0.1:{port} (Address already in use): set another "
+        "[exporter] address or port"
+    )
+
+
 def test_only_known_host_names_are_served():
     """A web site whose name resolves to this host reads nothing (DNS rebinding)."""
     own = ["127.0.0.1:9178", "[::1]:9178", "192.0.2.7", "localhost", "LOCALHOST.:80"]
