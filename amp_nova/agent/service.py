@@ -62,7 +62,7 @@ class Service:
         self.io = self._make_io_work()
         self.publishers = Publishers(
             conf,
-            self.sensor.hypervisor,
+            self.sensor.hypervisor.hostname,
             functools.partial(wiring.calibrated, conf),
             wiring.expected_source(conf),
         )
@@ -239,7 +239,11 @@ class Service:
         lines = self._try_io()
         failure = "a cycle could not be published; trying again after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
-            self.publishers.publish(cycle, self.sensor.counting(), self.io.report, late_s)
+            agent, hypervisor = self.publishers.exporter.agent, self.sensor.hypervisor
+            agent.hypervisor_up, agent.libvirt_calls = hypervisor.available, hypervisor.calls
+            if late_s is not None:
+                agent.lateness_s = late_s
+            self.publishers.publish(cycle, self.sensor.counting(), self.io.report)
         wanted = status.describe(cycle)
         if cycle.outcome.observing:  # in every cycle the same
             lines += [f"not made: {line}" for line in wanted if line not in self._not_made]

@@ -99,7 +99,7 @@ AGENT: tuple[Row[AgentStatus], ...] = (
         lambda a: a.libvirt_calls),
     Row("info", "amp_counters_info", "What counts the instructions of vCPUs, a series per source.",
         lambda a: {source: 1 for source, _ in a.counters}, ("source",)),
-    Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended or hung.",
+    Row("counter", "amp_thread_restarts_total", "Restarts of a helper thread that ended.",
         lambda a: {t.name: t.restarts for t in a.threads}, ("thread",)),
     Row("gauge", "amp_thread_last_success_timestamp_seconds",
         "When a helper thread last did its work: sent a report, updated Placement, served.",

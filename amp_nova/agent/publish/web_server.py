@@ -6,14 +6,13 @@ the next, so that idle connections cannot block a scrape.
 
 import contextlib
 import gzip
-import io
 import ipaddress
 import logging
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -62,7 +61,7 @@ Route = Callable[[str], Page]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where and to whom to serve; the options of ``[exporter]`` with the same names."""
+    """Where and to whom to serve, as the options of ``[exporter]`` with the same names."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -130,16 +129,15 @@ class WebServer:
     ) -> Iterable[bytes]:
         """The WSGI application."""
         page = self._page(request)
-        unzip = page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower()
-        size = len(page.body)
-        if unzip:
-            size = int.from_bytes(page.body[-4:], "little")  # before compression (RFC 1952)
+        body, unzip = page.body, False
+        if page.gzipped and "gzip" not in request.get("HTTP_ACCEPT_ENCODING", "").lower():
+            body, unzip = gzip.decompress(body), True
         fields = {
             "Content-Type": page.content_type,
             **page.headers,
             **({"Vary": "Accept-Encoding"} if page.gzipped else {}),
             **({"Content-Encoding": "gzip"} if page.gzipped and not unzip else {}),
-            "Content-Length": str(size),
+            "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
             "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
@@ -147,7 +145,8 @@ class WebServer:
         start(f"{page.status.value} {page.status.phrase}", [*fields.items()])
         if request["REQUEST_METHOD"] == "HEAD":
             return ()
-        return _parts(page.body, unzip=unzip)
+        # In parts, because cheroot copies each several times.
+        return (body[at : at + _PART_BYTES] for at in range(0, len(body), _PART_BYTES))
 
     def _page(self, request: Mapping[str, Any]) -> Page:
         if request["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -191,14 +190,6 @@ def _is_allowed(host: str, names: Collection[str]) -> bool:
 
 def _plain(status: HTTPStatus, text: str, **headers: str) -> Page:
     return Page(f"{text}\n".encode(), status=status, headers=headers)
-
-
-def _parts(body: bytes, *, unzip: bool) -> Iterator[bytes]:
-    """A body in parts: cheroot copies each several times, and decompressed it is large."""
-    file = io.BytesIO(body)
-    with gzip.GzipFile(fileobj=file) if unzip else file as opened:
-        while part := opened.read(_PART_BYTES):
-            yield part
 
 
 class _Request(HTTPRequest):
