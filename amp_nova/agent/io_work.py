@@ -27,10 +27,9 @@ FOREIGN = "something else sets the affinity of its I/O threads"
 
 @dataclass(frozen=True, slots=True)
 class IoSettings:
-    """How I/O work is handled; see the options ``io_work`` and ``io_sensitive``."""
+    """How I/O work is handled; see the option ``io_work``."""
 
     work: str = "report"
-    sensitive_fast: bool = False
     interval_s: float = IO_CYCLES
     rule: Rule = field(default_factory=Rule)
     repairs_max: int = 3
@@ -57,7 +56,7 @@ class IoDomain(NamedTuple):
 class IoReport(NamedTuple):
     """The domains after the last interval, and counts since the agent started.
 
-    ``moves``: moves of domains, by destination (``slow``, ``fast`` or ``home``); ``failures``:
+    ``moves``: moves of domains, by destination (``slow`` or ``home``); ``failures``:
     failed moves by reason; ``drift``: how often something else changed a domain's affinities.
     """
 
@@ -203,11 +202,9 @@ class IoWork:
         self, state: _State, reading: IoReading, topology: Topology, lines: list[str]
     ) -> str | None:
         """Set the affinities of a domain's threads; returns the error message if that fails."""
-        fast = self._settings.sensitive_fast
         if self._settings.work == "slow":
             state.expected = {
-                t.tid: io_overlap.wanted(t, topology, state.case, sensitive_fast=fast)
-                for t in reading.threads
+                t.tid: io_overlap.wanted(t, topology, state.case) for t in reading.threads
             }
         elif self._restoring:
             state.expected = {t.tid: t.home for t in reading.threads}
@@ -230,7 +227,7 @@ class IoWork:
             return failure.message
         # Threads that started since the last reading are moved without a log line.
         if state.reading is None or moved.keys() & {t.tid for t in state.reading.threads}:
-            self._moves["slow" if state.case.insensitive else "fast" if fast else "home"] += 1
+            self._moves["slow" if state.case.insensitive else "home"] += 1
             lines.append(_line(reading, moved, state.case))
         return None
 

@@ -131,7 +131,6 @@ def make_io_work(
         )
     how = IoSettings(
         conf.agent.io_work,
-        conf.agent.io_sensitive == "fast",
         IO_CYCLES * conf.agent.cycle_s,
         repairs_max=conf.agent.drift_repairs_max,
         dry_run=dry_run,

@@ -253,15 +253,6 @@ some throughput; one that loses more than a quarter is moved back. Before you se
 ``report`` and restart the agent.
 """,
     ),
-    cfg.StrOpt(
-        "io_sensitive",
-        default="as_defined",
-        choices=[
-            ("as_defined", "all pCPUs that the domain's definition allows"),
-            ("fast", "the fast cores among those"),
-        ],
-        help="With ``io_work = slow``: where the I/O threads of all other domains run.",
-    ),
     cfg.IntOpt(
         "io_line_rate_mbps",
         default=0,

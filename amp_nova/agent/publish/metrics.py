@@ -244,7 +244,7 @@ VCPUS: tuple[Row[VcpuRecord], ...] = (
 )
 IO: tuple[Row[IoReport], ...] = (
     Row("counter", "amp_io_moves_total", "Moves of instances' I/O threads by destination.",
-        lambda r: {"slow": 0, "fast": 0, "home": 0, **r.moves}, ("to",)),
+        lambda r: {"slow": 0, "home": 0, **r.moves}, ("to",)),
     Row("counter", "amp_io_move_failures_total", "Moves of I/O threads that failed.",
         lambda r: {"read_only": 0, "refused": 0, **r.failures}, ("reason",)),
     Row("counter", "amp_io_drift_total", "Affinities of I/O threads changed by something else.",

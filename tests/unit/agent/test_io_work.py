@@ -11,7 +11,7 @@ from amp_nova.profiling.io_overlap import Interface, IoReading, IoThread
 from tests import reports
 from tests.fakehost import topology
 
-HOME, SLOW, FAST = frozenset(range(4)), frozenset({0, 1}), frozenset({2, 3})
+HOME, SLOW = frozenset(range(4)), frozenset({0, 1})
 LINE = 1e9
 TID = ord("a")
 """The one I/O thread of the domain ``a``."""
@@ -127,14 +127,6 @@ def test_insensitive_io_goes_to_slow_cores_and_comes_back(work):
     work.host.use["a"] = (0.1, 0.1)
     assert work.run(8) == ["name-a: I/O threads to pCPUs 0-3 (sensitive to core speed)"]
     assert work.on("a") == HOME
-
-
-def test_sensitive_io_can_be_kept_on_fast_cores():
-    """``io_sensitive = fast``: sensitive I/O stays off slow cores."""
-    work = Work(sensitive_fast=True)
-    work.host.use["a"] = SENSITIVE
-    work.run(2)
-    assert work.on() == FAST
 
 
 @pytest.mark.parametrize("settings", [{"work": "report"}, {"dry_run": True}])
