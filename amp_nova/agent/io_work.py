@@ -7,7 +7,7 @@ These are read back every time, and an affinity that something else has set is l
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +31,7 @@ class IoSettings:
 
     work: str = "report"
     interval_s: float = IO_CYCLES
-    rule: Rule = field(default_factory=Rule)
     repairs_max: int = 3
-    dry_run: bool = False
 
 
 class IoDomain(NamedTuple):
@@ -104,8 +102,7 @@ class IoWork:
         self._moves: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._drift = 0
-        stay = settings.work == "slow" and not settings.dry_run
-        self._restoring = not stay and marker is not None and marker.exists()
+        self._restoring = settings.work != "slow" and marker is not None and marker.exists()
 
     def due(self, now_s: float) -> bool:
         """Whether ``step`` would do anything."""
@@ -132,7 +129,7 @@ class IoWork:
         self._states = {r: s for r, s in self._states.items() if r in present}
         lines: list[str] = []
         domains = tuple([self._domain(r, cores, paused, now_s, lines) for r in readings])
-        if self._restoring and not self._settings.dry_run and self._marker is not None:
+        if self._restoring and self._marker is not None:
             self._marker.unlink(missing_ok=True)
             self._restoring = False
         if self._settings.work != "off":
@@ -159,8 +156,8 @@ class IoWork:
             used = io_overlap.use(before, reading)
             state.freed_s += io_overlap.freed_s(before, reading, slow_pcpus, speed) or 0.0
         note = reading.failure or self._excluded(state, reading, topology, paused, now_s)
-        moves = note is None and self._settings.work == "slow" and not self._settings.dry_run
-        state.case = io_overlap.judge(state.case, used, self._settings.rule, now_s, moves=moves)
+        moves = note is None and self._settings.work == "slow"
+        state.case = io_overlap.judge(state.case, used, Rule(), now_s, moves=moves)
         if note is None:
             note = self._move(state, reading, topology, lines)
         if note != state.note and note not in (None, *paused.values()):
@@ -213,10 +210,6 @@ class IoWork:
         wanted = state.expected
         moved = {t.tid: wanted[t.tid] for t in reading.threads if t.pcpus != wanted[t.tid]}
         if not moved:
-            return None
-        if self._settings.dry_run:
-            lines.append(_line(reading, moved, state.case))
-            state.expected = None
             return None
         if self._marker is not None and not self._restoring:
             self._marker.touch()

@@ -15,7 +15,7 @@ from amp_nova.agent import settings as settings_
 from amp_nova.agent import wiring
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.guarding import Guarding
-from amp_nova.agent.io_work import IoWork, because
+from amp_nova.agent.io_work import because
 from amp_nova.agent.loop import Loop
 from amp_nova.agent.operator import control_socket, release, status
 from amp_nova.agent.operator.instances import resolve
@@ -54,12 +54,11 @@ class Service:
         self.sensor = wiring.make_sensor(conf, self._wake)
         settings = settings_.read(conf, dry_run=dry_run)
         self._guarding: Guarding | None = None
-        self._dry_run = dry_run
         self._pauses = Pauses(Path(conf.agent.state_path))
         self._writer = wiring.make_writer(conf, self.sensor, self._lost)
         self.loop = Loop(self, self._writer, settings, wiring.policy(conf))
         self._observing = conf.agent.mode == "observe"
-        self.io = self._make_io_work()
+        self.io = wiring.make_io_work(conf, self.sensor, observe=self._observing)
         self.publishers = Publishers(
             conf,
             self.sensor.hypervisor.hostname,
@@ -72,10 +71,6 @@ class Service:
         """When the fast loop last ran."""
         self._not_made: list[str] = []
         """The changes that the last cycle would have made if it did not only observe."""
-
-    def _make_io_work(self) -> IoWork:
-        dry_run, observe = self._dry_run, self._observing
-        return wiring.make_io_work(self._conf, self.sensor, dry_run=dry_run, observe=observe)
 
     def observe(self) -> Observation:
         """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
@@ -122,24 +117,12 @@ class Service:
         cycle, lines, state_path = self.last, [], Path(self._conf.agent.state_path)
         if cycle is not None and self.io.due(cycle.time_ns / 1e9):
             with locks.locked(state_path, locks.CYCLE, wait_s=1.0):
-                if self._lost() and not self._dry_run:
+                if self._lost():
                     return []
                 # Read under the lock: an instance may have been paused since it was observed.
                 paused = self._pauses.current()
                 lines = self.io.step(cycle.topology, paused, cycle.time_ns / 1e9)
         return lines
-
-    def poll_io_twice(self, between_s: float = 1.0) -> list[str]:
-        """The I/O threads that a dry run would move, one line per domain.
-
-        Takes two readings ``between_s`` apart, because usage is their difference.
-        """
-        if self._conf.agent.io_work != "slow":
-            return []
-        self.poll_io()
-        time.sleep(between_s)
-        self.once()
-        return self.poll_io()
 
     def run(self) -> None:
         """Run until a signal stops it; limits stay in force and are right without the agent."""
@@ -257,7 +240,7 @@ class Service:
         why, service, agent = cycle.outcome.observing, cycle.totals.service, self._conf.agent
         if self._observing != (why is not None):
             self._observing = why is not None
-            self.io = self._make_io_work()
+            self.io = wiring.make_io_work(self._conf, self.sensor, observe=self._observing)
             LOG.warning("bookings are %s", f"only observed: {why.message}" if why else "enforced")
         records, paused = self._writer.records, cycle.observation.paused
         recorded = {u: d for u, d in records.domains.items() if u not in paused}
