@@ -1,7 +1,6 @@
 """Serves the metrics of ``agent.publish.metrics`` to Prometheus, and the agent's page to people."""
 
 import gzip
-import logging
 import platform
 import threading
 import time
@@ -24,8 +23,6 @@ from amp_nova.agent.publish.web_server import Page, Route
 
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-
-LOG = logging.getLogger(__name__)
 
 
 class Exporter:
@@ -70,16 +67,8 @@ class Exporter:
         self.agent.stages = stages
         self.agent.last_success_s = self.agent.clock()
         self._cycle = cycle
-        self._advance(cycle)
         self.changed()
-
-    def _advance(self, cycle: Cycle) -> None:
-        """Add a cycle to the page's history; after a failure, a new history begins."""
-        try:
-            self._history = history.advance(self._history, cycle, self.agent.clock())
-        except Exception:  # control does not depend on what the page shows
-            LOG.exception("the page's charts begin again")
-            self._history = History()
+        self._history = history.advance(self._history, cycle, self.agent.clock())
 
     def changed(self) -> None:
         """Discard what was rendered, so that the next request renders it again."""

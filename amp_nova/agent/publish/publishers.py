@@ -116,9 +116,9 @@ class Publishers:
             sources = sorted({source for source, _ in counting} - {NOT_COUNTED})
             self._source = "+".join(sources) or None
         agent.counters = counting
+        self.outbound.publish(cycle, self._source)
         self.exporter.io = io
         self.exporter.update(cycle)
-        self.outbound.publish(cycle, self._source)
 
 
 class Outbound:

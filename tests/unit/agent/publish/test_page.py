@@ -284,18 +284,3 @@ class TestServed:
 
         assert b"first" in first
         assert b"second" in exporter.front("").body
-
-    def test_a_history_that_fails_begins_again(self, exporter, monkeypatch, caplog):
-        """Cycles, metrics and the page go on, and the next cycles have charts."""
-        with monkeypatch.context() as broken:
-            broken.setattr(history, "advance", lambda *_: 1 / 0)
-            exporter.update(reports.cycle(instance(booked())))
-
-        assert "the page's charts begin again" in caplog.text
-        assert b"my instance-00000001" in exporter.front("").body
-        instants_s = iter((NOW_S + 1.0, NOW_S + 2.0))
-        exporter.agent.clock = lambda: next(instants_s, NOW_S + 3.0)
-        assert b'Z"/>' not in exporter.front("").body
-        for _ in range(2):
-            exporter.update(reports.cycle(instance(booked())))
-        assert b'Z"/>' in exporter.front("").body
