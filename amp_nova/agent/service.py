@@ -133,7 +133,6 @@ class Service:
                 self.sensor.hypervisor.limit_wait(LIBVIRT_SHARE * self._conf.agent.cycle_s)
                 self.publishers.serve()
                 with self._wake.signals():
-                    self._systemd.begin(self._conf.agent.cycle_s)
                     gc.freeze()  # what has been imported stays: do not examine it again and again
                     gc.set_threshold(COLLECT_EVERY)
                     self._cycles(guarding)

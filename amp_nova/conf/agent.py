@@ -9,7 +9,7 @@ _LOOP: list[cfg.Opt] = [
         "cycle_s",
         default=1.0,
         min=0.05,
-        max=3600.0,
+        max=10.0,  # the unit's WatchdogSec= is six times as long
         help="""
 Seconds between two control cycles. Each cycle samples every vCPU and corrects its limits;
 life-cycle events start an extra cycle at once. Raise it on hosts with hundreds of vCPUs if the

@@ -49,7 +49,7 @@ def works(tmp_path, monkeypatch):
 
 def test_limits_follow_the_counters_between_two_cycles(works):
     """Two instructions a nanosecond and 100 M booked: 5 % of a core, long before the next cycle."""
-    running = Service(works.conf(cycle_s=60))
+    running = Service(works.conf(cycle_s=10))
     last = time.monotonic()
 
     def condition():
@@ -67,7 +67,7 @@ def test_limits_follow_the_counters_between_two_cycles(works):
 
 def test_the_fast_loop_does_not_undo_a_release(works):
     """Not even before the next cycle observes that the instance is paused."""
-    running = Service(works.conf(cycle_s=60))
+    running = Service(works.conf(cycle_s=10))
     works.run(1000)
     running.once()
     assert running.loop.fast.active

@@ -41,11 +41,7 @@ class Agent:
         (self.folder / "amp-nova.conf").write_text(f"{text}\nroot = {self.machine}\n")
 
     def start(self, code=CODE):
-        environ = {
-            **os.environ,
-            "NOTIFY_SOCKET": str(self.folder / "notify"),
-            "WATCHDOG_USEC": "60000000",
-        }
+        environ = {**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "--config-file", str(self.folder / "amp-nova.conf")],
             env=environ,
