@@ -76,19 +76,6 @@ def test_a_paused_instance_keeps_its_weight():
     assert weights(host) == {"paused": 100, "mixed": 1000}
 
 
-def test_when_the_last_booking_goes_best_effort_has_the_default_again():
-    """What was set for bookings ends with them."""
-    host = host_with(booked=HALF, free=None)
-    loop = Loop(host, host)
-    loop.cycle()
-    del host.domains["booked"]
-    host.wait()
-
-    loop.cycle()
-
-    assert weights(host) == {"free": 100}
-
-
 def test_dedicated_instances_are_left_alone():
     """Nova gave them pCPUs that no booking may use; one that shares a single pCPU competes."""
     host = FakeHost()

@@ -146,14 +146,6 @@ def test_off_and_a_single_core_type_cost_nothing():
         assert (work.host.reads, work.work.report) == (0, None)
 
 
-def test_domains_are_read_once_per_interval(work):
-    """Cycles in between read nothing."""
-    for _ in range(10):
-        work.work.step(work.of, {}, work.host.now_s)
-        work.host.now_s += 0.5
-    assert work.host.reads == 2
-
-
 def test_paused_instance_is_not_moved(work):
     """It keeps its affinity and is still measured."""
     work.paused["a"] = "paused by an operator"

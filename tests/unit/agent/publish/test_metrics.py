@@ -9,8 +9,6 @@ import pytest
 from msgspec import structs
 from oslo_config import cfg
 from prometheus_client import CollectorRegistry, generate_latest, parser
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from amp_nova.accounting.delivery import RATIO_BUCKETS, Last
 from amp_nova.agent.io_work import IoReport
@@ -289,19 +287,6 @@ def test_the_sums_of_a_host_never_fall():
         assert cpu_s(scrape) == 30.0
     scrape.exporter.update(reports.cycle(unread))
     assert scrape.samples("amp_instance_cpu_seconds_total") == []
-
-
-@pytest.mark.parametrize("text", ['a "quoted" \\ name', "two\nlines", "ünïcode", ""])
-def test_any_instance_name_is_exported_unchanged(text):
-    """In the Prometheus and in the OpenMetrics format."""
-    scrape = Scrape(reports.cycle(instance(booked(), display_name=text, problem=text or None)))
-
-    ((labels, _),) = scrape.samples("amp_instance_info")
-    served = openmetrics.generate_latest(scrape.exporter.registry).decode()
-    families = {f.name: f for f in text_string_to_metric_families(served)}
-
-    assert labels["name"] == text
-    assert families["amp_instance"].samples[0].labels["name"] == text
 
 
 def test_scraping_during_updates_is_safe(full):
