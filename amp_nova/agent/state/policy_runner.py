@@ -21,7 +21,6 @@ from amp_nova.model.observation import Observation, VcpuKey
 from amp_nova.model.topology import Topology
 from amp_nova.policies.api import Decision, HostView, Policy, VcpuView, check
 from amp_nova.policies.none import NonePolicy
-from amp_nova.profiling.speedup import hinted_speedup
 
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
@@ -45,20 +44,8 @@ class PolicySettings:
     seed: int = 0
 
 
-class VcpuHistory(Struct, frozen=True):
-    """What is known of a vCPU, as in ``VcpuView``, except that ``cpu_s`` is a total.
-
-    ``hint``: its flavor's ``amp:efficiency``; ``weight``: its flavor's ``amp:weight``;
-    ``parallel``: ``amp:parallel``.
-    """
-
-    ipc: float | None = None
-    speedup: float | None = None
-    cpu_s: tuple[float, ...] = ()
-    sampled: bool = False
-    hint: float | str | None = None
-    weight: float = 1.0
-    parallel: bool = False
+History = Callable[[VcpuKey, Topology], VcpuView]
+"""What is known of a vCPU: its view, with its total CPU time, and without what this module adds."""
 
 
 class _Now(Struct, frozen=True):
@@ -67,7 +54,7 @@ class _Now(Struct, frozen=True):
     time_ns: int
     topology: Topology
     readings: Readings
-    history: Mapping[VcpuKey, VcpuHistory]
+    history: Mapping[VcpuKey, VcpuView]
 
 
 class LastDecision(Struct, frozen=True):
@@ -119,7 +106,7 @@ def decide(
     settings: PolicySettings,
     seen: Observation,
     entitlements: Entitlements,
-    history: Callable[[VcpuKey], VcpuHistory],
+    history: History,
 ) -> PolicyState:
     """Ask the policy if an interval is over, or if demand has changed since its last answer."""
     last, interval_ns = state.last, settings.interval_s * 1e9
@@ -138,7 +125,8 @@ def decide(
         if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
         state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
-    now = _Now(seen.time_ns, seen.topology, readings, {key: history(key) for key in readings})
+    known = {key: history(key, seen.topology) for key in readings}
+    now = _Now(seen.time_ns, seen.topology, readings, known)
     return _ask(state, settings, now, entitlements)
 
 
@@ -164,7 +152,7 @@ def _ask(
         time_ns=now.time_ns,
         number=state.last.number + 1,
         readings=now.readings,
-        cpu_s={key: fact.cpu_s for key, fact in now.history.items()},
+        cpu_s={key: view.cpu_s for key, view in now.history.items()},
     )
     state = structs.replace(state, last=last)
     return (
@@ -285,23 +273,17 @@ def _vcpu(
     ratios: tuple[float, float] | None,
 ) -> VcpuView:
     key = entitlement.key
-    reading, fact = now.readings[key], now.history[key]
+    reading, view = now.readings[key], now.history[key]
     ran, wanted = ratios or (None, None)
-    return VcpuView(
-        key,
-        reading.pcpus,
-        entitlement.allowed,
-        fact.weight,
-        ran,
-        wanted,
-        reading.last_pcpu,
-        fact.ipc,
-        fact.speedup,
-        fact.sampled,
-        hinted_speedup(fact.hint, now.topology),
-        state.demand.asleep(key),
-        _since(state.last.cpu_s.get(key, ()), fact.cpu_s),
-        fact.parallel,
+    return structs.replace(
+        view,
+        pcpus=reading.pcpus,
+        allowed=entitlement.allowed,
+        utilization_ratio=ran,
+        demand_ratio=wanted,
+        last_pcpu=reading.last_pcpu,
+        asleep=state.demand.asleep(key),
+        cpu_s=_since(state.last.cpu_s.get(key, ()), view.cpu_s),
     )
 
 
