@@ -160,20 +160,6 @@ def test_what_would_be_defended_is_exported_by_cause(setup, clock):
     assert lost == pytest.approx({"": 0.3 * 3 * CYCLE_S}, rel=0.05)
 
 
-def test_an_agent_that_enforces_exports_none_of_it(setup, clock):
-    """What is not known has no sample."""
-    setup.node.start(specs=HALF)
-    running = Service(setup.conf())
-    cycle(running)
-    pass_time(setup, clock)
-    cycle(running)
-
-    for name in ("would_throttle_seconds_total", "beyond_booking_refcore_seconds_total"):
-        assert metrics(running, f"amp_instance_{name}") == {}
-    assert metrics(running, "amp_host_undefended_vcpus") == {}
-    assert metrics(running, "amp_mode_info") == {"enforce": 1.0}
-
-
 def burnt(setup, clock, **conf):
     """An agent that enforces bookings, which are missed until their budget burns too fast.
 
@@ -239,12 +225,16 @@ def test_it_observes_until_the_operator_resumes_it(setup, clock, capsys):
 
 
 def test_without_the_option_nothing_is_undone(setup, clock):
-    """It is 0 by default."""
+    """It is 0 by default. An agent that enforces exports nothing of what it would withhold."""
     running, before = burnt(setup, clock, undo_burn_rate=0)
     for _ in range(3):
         pass_time(setup, clock, ran=0.05)
         assert cycle(running).outcome.mode == "enforce"
     assert everything(setup) != before
+    for name in ("would_throttle_seconds_total", "beyond_booking_refcore_seconds_total"):
+        assert metrics(running, f"amp_instance_{name}") == {}
+    assert metrics(running, "amp_host_undefended_vcpus") == {}
+    assert metrics(running, "amp_mode_info") == {"enforce": 1.0}
 
 
 def test_an_undo_that_fails_is_tried_again_and_logged_once(setup, clock, caplog):

@@ -71,9 +71,10 @@ def hello(_accept):
     return Page(b"hello\n")
 
 
-def test_a_route_is_served_and_others_are_named():
-    """By path, whatever the query; HEAD has no body."""
-    with serving({"/hello": hello}) as url:
+def test_a_route_is_served_and_others_are_named(caplog):
+    """By path, whatever the query; HEAD has no body. A page that fails is an error of its own."""
+    with serving({"/bad": lambda _accept: {}["a fault"], "/hello": hello}) as url:
+        bad = get(f"{url}/bad")
         status, headers, body = get(f"{url}/hello?x=1")
         missing = get(f"{url}/other")
         head = raw(url, b"HEAD /hello HTTP/1.1\r\n" + HOST + b"\r\n")
@@ -82,20 +83,12 @@ def test_a_route_is_served_and_others_are_named():
 
     assert (status, body) == (200, b"hello\n")
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert missing[::2] == (404, b"not found; try /hello\n")
+    assert missing[::2] == (404, b"not found; try /bad, /hello\n")
+    assert bad[::2] == (500, b"internal error: see the agent's log\n")
+    assert "cannot serve /bad" in caplog.text
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert head.endswith(b"\r\n\r\n")
     assert post.startswith(b"HTTP/1.1 405 ")
-
-
-def test_a_page_that_fails_is_an_error_and_the_next_is_served(caplog):
-    """The client gets status 500; the reason is in the log."""
-    with serving({"/bad": lambda _accept: {}["a fault"], "/hello": hello}) as url:
-        bad, good = get(f"{url}/bad"), get(f"{url}/hello")
-
-    assert (bad[0], bad[2]) == (500, b"internal error: see the agent's log\n")
-    assert good[0] == 200
-    assert "cannot serve /bad" in caplog.text
 
 
 @pytest.mark.parametrize(
