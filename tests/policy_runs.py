@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from amp_nova.agent.state import policy_runner
-from amp_nova.agent.state.policy_runner import PolicySettings
+from amp_nova.agent.state.policy_runner import PolicySettings, PolicyState
 from amp_nova.control.context import Context, Instance, Terms, VcpuFacts
 from amp_nova.control.entitlement import entitle
 from amp_nova.control.homes import pack
@@ -31,7 +31,7 @@ class Runner:
 
     def __init__(self, policy, interval_s, **settings):
         self.settings = PolicySettings(interval_s, **settings)
-        self.state = policy_runner.begin(policy, self.settings)
+        self.state = PolicyState(policy)
 
     def entitlements(self, host, excluded=()):
         """What all vCPUs are entitled to after this cycle."""

@@ -101,9 +101,8 @@ class Loop:
         self._stopwatch = stopwatch
         self._observing = OBSERVING if settings.dry_run else None
         self._memo = Memo(enabled=settings.memoize)
-        begun = policy_runner.begin(policy or NonePolicy(), settings.policy)
         self._state = State(
-            begun,
+            PolicyState(policy or NonePolicy()),
             profiles=Profiles(settings.profiles),
             accounts=Accounts(whole=settings.accounts),
         )

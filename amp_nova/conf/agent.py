@@ -223,15 +223,6 @@ is made when a vCPU on a fast core goes to sleep and another vCPU could use that
 intervals share fast cores more evenly and move vCPUs more often.
 """,
     ),
-    cfg.IntOpt(
-        "policy_moves_max",
-        min=2,
-        help="""
-How many vCPUs the policy may move between core types per interval; swapping two vCPUs is two
-moves, and placing a new vCPU is none. Not limited by default. Set it if moves are expensive, for
-example between cores that share no cache; start with 2, which is one swap per interval.
-""",
-    ),
 ]
 
 _IO: list[cfg.Opt] = [

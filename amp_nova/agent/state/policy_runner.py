@@ -25,7 +25,6 @@ from amp_nova.policies.none import NonePolicy
 LOG = logging.getLogger(__name__)
 FAULTS_MAX = 5
 """Unusable answers in a row after which the policy is replaced by ``none``."""
-_NOISE = 1e-9
 _EARLY_RATIO = 0.95
 """An interval counts as over after this part of it. Cycles begin slightly early or late, so that
 with whole intervals the policy would sometimes be asked a cycle too late."""
@@ -33,14 +32,9 @@ with whole intervals the policy would sometimes be asked a cycle too late."""
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """How policies are run; see the options ``policy_*``.
-
-    ``moves_max``: vCPUs that may change core type per interval, ``None`` for any number; ``seed``:
-    for policies that decide at random.
-    """
+    """How policies are run; ``seed``: for policies that decide at random."""
 
     interval_s: float = 2.5
-    moves_max: int | None = None
     seed: int = 0
 
 
@@ -78,7 +72,7 @@ class PolicyState(Struct, frozen=True):
 
     ``places``: the pCPUs of the vCPUs that it has placed; ``placed``: all vCPUs that it ever
     placed, to be released when it is dropped; ``rejected``: unusable answers, the last ``faults``
-    of them in a row; ``moves_left``: moves that it may still make, at most those of one interval.
+    of them in a row.
     """
 
     policy: Policy
@@ -87,18 +81,12 @@ class PolicyState(Struct, frozen=True):
     placed: frozenset[VcpuKey] = frozenset()
     rejected: int = 0
     faults: int = 0
-    moves_left: float = 0.0
     demand: RecentDemand = RecentDemand()
     use: BookedUse = BookedUse()
 
     def placing(self, topology: Topology) -> bool:
         """Whether it places best effort on this host."""
         return topology.asymmetric and not isinstance(self.policy, NonePolicy)
-
-
-def begin(policy: Policy, settings: PolicySettings) -> PolicyState:
-    """A policy that has not been asked yet."""
-    return PolicyState(policy, moves_left=float(settings.moves_max or 0))
 
 
 def decide(
@@ -138,10 +126,6 @@ def _ask(
     state: PolicyState, settings: PolicySettings, now: _Now, entitlements: Entitlements
 ) -> PolicyState:
     elapsed_ns = abs(now.time_ns - (state.last.time_ns or now.time_ns))
-    if settings.moves_max is not None:
-        earned = settings.moves_max * elapsed_ns / (settings.interval_s * 1e9)
-        moves = min(float(settings.moves_max), state.moves_left + earned)
-        state = structs.replace(state, moves_left=moves)
     ratios = {key: _ratios(state, key, now) for key in now.readings}
     wanted = {key: ratio[1] for key, ratio in ratios.items() if ratio is not None}
     use = booked_use(state.use, entitlements, wanted, state.demand, elapsed_ns / 1e9)
@@ -172,14 +156,12 @@ def _answered(state: PolicyState, view: HostView, readings: Readings) -> PolicyS
         check(places, {v.key: v.allowed for v in view.vcpus}, view.topology)
     except Exception as exc:  # noqa: BLE001 - third-party code may raise anything
         return _fault(state, exc)
-    moves = _moves(view.topology, places, readings)
     return structs.replace(
         state,
         last=structs.replace(state.last, memory=decided.memory, early=decided.early),
         places=places,
         placed=(state.placed | places.keys()) & readings.keys(),
         faults=0,
-        moves_left=state.moves_left - moves,
     )
 
 
@@ -236,7 +218,7 @@ def _view(
     vcpus = tuple(
         _vcpu(state, e, now, ratios[key]) for key, e in entitlements.items() if placeable(e)
     )
-    last, moves_max = state.last, settings.moves_max
+    last = state.last
     return HostView(
         now.topology,
         vcpus,
@@ -246,7 +228,6 @@ def _view(
         last.memory,
         max(0, now.time_ns - (last.time_ns or now.time_ns)) / 1e9,
         settings.interval_s,
-        None if moves_max is None else int(state.moves_left + _NOISE),
         frozenset(e.home.pcpu for e in entitlements.values() if e.home.pcpu is not None),
     )
 
@@ -298,15 +279,6 @@ def _ratios(state: PolicyState, key: VcpuKey, now: _Now) -> tuple[float, float] 
         return None
     ran = (reading.run_ns - before.run_ns) / wall_ns
     return ran, min(1.0, ran + max(0, reading.wait_ns - before.wait_ns) / wall_ns)
-
-
-def _moves(topology: Topology, places: Places, readings: Readings) -> int:
-    """How many vCPUs move from one core type to another."""
-    moves = 0
-    for key, pcpus in places.items():
-        was, now = topology.position(readings[key].pcpus), topology.position(pcpus)
-        moves += None not in (was, now) and was != now
-    return moves
 
 
 def _since(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:

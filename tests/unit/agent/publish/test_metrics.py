@@ -131,6 +131,7 @@ def full():
         ("amp_enforcement_drift_total", {"cause": "quota"}, 2.0),
         ("amp_enforcement_drift_total", {"cause": "affinity"}, 0.0),
         ("amp_actuation_failures_total", {"reason": "read_only"}, 4.0),
+        ("amp_actuation_failures_total", {"reason": "refused"}, 0.0),
         ("amp_plans_rejected_total", {}, 5.0),
         ("amp_writes_total", {}, 6.0),
         ("amp_calibration_timestamp_seconds", {}, 900.0),

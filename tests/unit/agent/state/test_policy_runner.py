@@ -196,7 +196,7 @@ def test_dropped_for_none_after_five_in_a_row(host, caplog):
 def test_what_a_policy_remembers_is_shown_to_it_again(host):
     """A plan that is refused leaves no memory."""
     policy = Answer(Decision({}, "first"))
-    runner = Runner(policy, 1.0, moves_max=4)
+    runner = Runner(policy, 1.0)
     runner.cycle(host)
     for answer in (Decision({KEY: frozenset({9})}, "refused"), Decision({}, "third"), None):
         policy.answer = answer
@@ -205,7 +205,7 @@ def test_what_a_policy_remembers_is_shown_to_it_again(host):
 
     assert [v.memory for v in policy.views] == [None, "first", "first", "third"]
     assert [v.elapsed_s for v in policy.views] == [0.0, 1.5, 1.5, 1.5]
-    assert {(v.interval_s, v.moves_max) for v in policy.views} == {(1.0, 4)}
+    assert {v.interval_s for v in policy.views} == {1.0}
 
 
 def test_a_host_with_one_core_type_asks_nobody():
