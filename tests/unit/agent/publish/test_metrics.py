@@ -174,36 +174,28 @@ def test_every_section_is_served():
     ]
 
 
-def test_names_follow_the_conventions(full):
-    """Counters end in _total, infos are 1, ratios are around 1, nothing is in percent."""
+def test_samples_follow_the_conventions(full):
+    """Counters end in _total, infos are 1, ratios are around 1, nothing is in percent.
+
+    All series of an instance or vCPU can be joined with each other. What is unknown has no sample:
+    a best-effort vCPU without an account has no series yet, and without counters none has.
+    """
     for family in full.families.values():
         assert family.documentation.endswith("."), family.name
         for sample in family.samples:
-            assert (family.type == "counter") == sample.name.endswith("_total"), sample.name
-            assert "percent" not in sample.name
-            if sample.name.endswith("_info"):
+            name, labels = sample.name, sample.labels
+            assert (family.type == "counter") == name.endswith("_total"), name
+            assert not re.search("percent|efficiency|speedup|drift_ratio|slowdown|unfair", name)
+            if name.endswith("_info"):
                 assert sample.value == 1
-            if sample.name.endswith("_ratio") and "coefficient" not in sample.name:
-                assert 0 <= sample.value <= 1.5, sample.name
-
-
-def test_instance_series_share_their_labels(full):
-    """All series of an instance or vCPU can be joined with each other."""
-    for family in full.families.values():
-        for sample in family.samples:
-            if sample.name.startswith(("amp_vcpu", "amp_instance")):
-                assert set(INSTANCE) <= set(sample.labels), sample.name
-                assert sample.name.startswith("amp_instance") or "vcpu" in sample.labels
-            assert "pcpu" not in sample.labels
-
-
-def test_unknown_value_has_no_sample(full):
-    """A best-effort vCPU without an account has no series yet, and without counters none has."""
-    for family in full.families.values():
-        for sample in family.samples:
-            if sample.labels.get("domain") == "instance-00000003":
-                assert sample.name == "amp_instance_info"
-            assert not re.search("efficiency|speedup|drift_ratio|slowdown|unfair", sample.name)
+            if name.endswith("_ratio") and "coefficient" not in name:
+                assert 0 <= sample.value <= 1.5, name
+            if name.startswith(("amp_vcpu", "amp_instance")):
+                assert set(INSTANCE) <= set(labels), name
+                assert name.startswith("amp_instance") or "vcpu" in labels
+            assert "pcpu" not in labels
+            if labels.get("domain") == "instance-00000003":
+                assert name == "amp_instance_info"
 
 
 def test_before_the_first_cycle_only_the_version_is_served():

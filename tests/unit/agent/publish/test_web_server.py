@@ -170,20 +170,6 @@ def test_a_client_that_does_not_read_holds_nobody_up():
     assert status == 200
 
 
-def test_metrics_are_rendered_once_per_cycle(monkeypatch):
-    """However many clients ask; each format once."""
-    exporter = Exporter(reuse_s=3600)
-    rendered = []
-    monkeypatch.setattr(exporter, "collect", lambda: rendered.append(1) or iter(()))
-    with serving(exporter.routes) as url:
-        for _ in range(50):
-            assert get(f"{url}/metrics")[0] == 200
-        assert len(rendered) == 1
-        exporter.update(reports.cycle(instance(booked())))
-        get(f"{url}/metrics")
-        assert len(rendered) == 2
-
-
 def test_formats_and_compression_are_negotiated():
     """As Prometheus asks for them."""
     exporter = Exporter(detail="vcpu")
