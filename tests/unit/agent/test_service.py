@@ -206,17 +206,12 @@ def test_without_control_nothing_is_written(setup, monkeypatch):
     assert setup.node.kernel.writes == 0
 
 
-def test_a_question_before_the_first_cycle_is_answered(setup):
-    """By an agent that has just started."""
-    answer = Service(setup.conf())._answer({"command": "status"})
-
-    assert answer == {"error": "the agent has not finished a cycle yet: see its log"}
-
-
-def test_an_instance_is_explained_by_any_of_its_names(setup):
-    """UUID, libvirt name or Nova name; an unknown one is a sentence."""
+def test_questions_are_answered_from_the_last_cycle(setup):
+    """An instance by UUID, libvirt name or Nova name; an unknown one is a sentence."""
     setup.node.start(specs=HALF)
     running = Service(setup.conf())
+    unfinished = "the agent has not finished a cycle yet: see its log"
+    assert running._answer({"command": "status"}) == {"error": unfinished}
     running.once()
 
     for name in (resource(NAME), NAME, "web & shop"):
