@@ -240,9 +240,9 @@ def because(report: IoReport | None, resource: str) -> list[str]:
     for domain in domains:
         usage = domain.use.combined_ratio if domain.use else None
         kind = "insensitive" if domain.case.insensitive else "sensitive"
-        shown = "unknown" if usage is None else f"{usage:.0%} (above 100 %: insensitive)"
+        percent = "unknown" if usage is None else f"{usage:.0%} (above 100 %: insensitive)"
         where = "kept off fast cores" if domain.slow else "where its definition allows"
-        lines.append(f"Its Combined Usage is {shown}; its I/O work is {kind} to core speed.")
+        lines.append(f"Its Combined Usage is {percent}; its I/O work is {kind} to core speed.")
         lines.append(f"Its I/O threads are {where}.")
         if domain.case.effect_ratio is not None:
             lines.append(f"On slow cores it kept {domain.case.effect_ratio:.0%} of its throughput.")

@@ -52,7 +52,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
         if not pairs:
             errors = ("it names no extra spec",)
         elif booking is not None and any(not key.startswith("amp:") for key in specs):
-            errors = ("only amp:* keys may be given",)
+            errors = ("only amp:* keys may be parameters",)
         if errors:
             raise ConfigInvalid(
                 f"[agent] booking = {line}: {errors[0]}; write PATTERN amp:KEY=VALUE..."
@@ -176,15 +176,15 @@ def policy(conf: cfg.ConfigOpts) -> Policy:
 
     Raises ``PolicyNotFound`` or ``ConfigInvalid`` if it, or one of its parameters, is not valid.
     """
-    given: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for line in conf.agent.policy_parameter:
         key, equals, value = line.partition("=")
-        if not equals or not key.strip() or key.strip() in given:
+        if not equals or not key.strip() or key.strip() in parameters:
             raise ConfigInvalid(
                 f"[agent] policy_parameter = {line}: write KEY=VALUE, each key once"
             )
-        given[key.strip()] = value.strip()
-    return load_policy(conf.agent.policy, **given)
+        parameters[key.strip()] = value.strip()
+    return load_policy(conf.agent.policy, **parameters)
 
 
 def raise_descriptor_limit() -> None:

@@ -214,6 +214,6 @@ class Outbound:
 
 def _policy(options: cfg.ConfigOpts.GroupAttr, in_force: str) -> str:
     """The policy in force, with the parameter that matters to schedulers."""
-    given = {line.replace(" ", "").lower() for line in options.policy_parameter}
-    compares_vcpus = in_force == options.policy and PER_VCPU in given
+    parameters = {line.replace(" ", "").lower() for line in options.policy_parameter}
+    compares_vcpus = in_force == options.policy and PER_VCPU in parameters
     return f"{in_force}:{PER_VCPU}" if compares_vcpus else in_force

@@ -109,12 +109,12 @@ def decide(
     if last.early:
         state = structs.replace(state, demand=state.demand.after(seen.time_ns, readings))
     if not due:
-        lately = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
-        if lately or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
+        recent = last.early_ns is not None and 0 <= seen.time_ns - last.early_ns < interval_ns
+        if recent or not overtaken(state.demand, state.use, seen.topology, state.places, movable):
             return state
         state = structs.replace(state, last=structs.replace(last, early_ns=seen.time_ns))
-    known = {key: history(key, seen.topology) for key in readings}
-    now = _Now(seen.time_ns, seen.topology, readings, known)
+    views = {key: history(key, seen.topology) for key in readings}
+    now = _Now(seen.time_ns, seen.topology, readings, views)
     return _ask(state, settings, now, entitlements)
 
 
