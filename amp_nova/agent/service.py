@@ -218,7 +218,11 @@ class Service:
         self._failing -= {"hypervisor", "cycle"}
         with self._tolerated("undo", "bookings are not released yet; retrying in every cycle"):
             self._follow(cycle)
-        lines = self._try_io()
+        lines: list[str] = []
+        failure = "I/O work could not be examined; retrying in every cycle"
+        # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
+        with self._tolerated("io", failure), contextlib.suppress(Locked):
+            lines = self.poll_io()
         failure = "a cycle could not be published; trying again after each cycle"
         with self._tolerated("publish", failure):  # enforcement does not depend on it
             agent, hypervisor = self.publishers.exporter.agent, self.sensor.hypervisor
@@ -259,13 +263,6 @@ class Service:
                 LOG.info("released: %s", line)
             if left:
                 raise AmpError("; ".join(left))
-
-    def _try_io(self) -> list[str]:
-        failure = "I/O work could not be examined; retrying in every cycle"
-        # Bookings do not depend on I/O work. A lock that is taken is reported by the cycle.
-        with self._tolerated("io", failure), contextlib.suppress(Locked):
-            return self.poll_io()
-        return []
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         cycle = self.last

@@ -52,7 +52,7 @@ def fallbacks(lines: list[str]) -> list[Fallback]:
         if not pairs:
             errors = ("it names no extra spec",)
         elif booking is not None and any(not key.startswith("amp:") for key in specs):
-            errors = ("only amp:* keys may be parameters",)
+            errors = ("only amp:* keys may be given",)
         if errors:
             raise ConfigInvalid(
                 f"[agent] booking = {line}: {errors[0]}; write PATTERN amp:KEY=VALUE..."
