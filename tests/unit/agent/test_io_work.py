@@ -263,7 +263,6 @@ def test_metrics_and_explain_show_usage_effect_and_estimate(work):
     found = work.samples()
     assert found[("amp_instance_combined_usage_ratio", "name-a")] == pytest.approx(1.29)
     assert found[("amp_instance_io_cpu_cores", "name-a")] == pytest.approx(0.79)
-    assert found[("amp_instance_network_usage_ratio", "name-a")] == pytest.approx(0.5)
     assert found[("amp_instance_io_slow", "name-a")] == 1
     assert found[("amp_instance_io_kept_estimate_ratio", "name-a")] == pytest.approx(1 / 1.79)
     assert found[("amp_instance_io_effect_ratio", "name-a")] == pytest.approx(1.0)
