@@ -1,5 +1,6 @@
 """Observing before and instead of enforcing: nothing is written; enforcement undoes itself."""
 
+import contextlib
 import errno
 import itertools
 import json
@@ -237,17 +238,30 @@ def test_without_the_option_nothing_is_undone(setup, clock):
     assert metrics(running, "amp_mode_info") == {"enforce": 1.0}
 
 
-def test_an_undo_that_fails_is_tried_again_and_logged_once(setup, clock, caplog):
-    """The kernel refuses for a while; nothing else is written meanwhile."""
-    running, before = burnt(setup, clock)
+@contextlib.contextmanager
+def refusing(setup):
+    """The kernel refuses to change limits."""
     setup.node.kernel.refuse["cpu.max"] = errno.EIO
-    for _ in range(3):
-        pass_time(setup, clock)
-        assert cycle(running).outcome.mode == "undone"
+    yield
+    del setup.node.kernel.refuse["cpu.max"]
+
+
+def changing(setup):
+    """A command is changing limits, and has the cycle lock."""
+    return locks.locked(setup.state, locks.CYCLE)
+
+
+@pytest.mark.parametrize("obstacle", [refusing, changing])
+def test_an_undo_that_fails_is_tried_again_and_logged_once(setup, clock, caplog, obstacle):
+    """Nothing else is written meanwhile."""
+    running, before = burnt(setup, clock)
+    with obstacle(setup):
+        for _ in range(3):
+            pass_time(setup, clock)
+            assert cycle(running).outcome.mode == "undone"
     assert caplog.text.count("bookings are not released yet; retrying in every cycle") == 1
     assert everything(setup)[0] != before[0]
 
-    del setup.node.kernel.refuse["cpu.max"]
     pass_time(setup, clock)
     cycle(running)
 
@@ -311,21 +325,6 @@ def test_a_restart_with_observe_releases_what_was_enforced_and_then_writes_nothi
         pass_time(setup, clock)
         cycle(running)
     assert setup.node.kernel.writes == writes
-
-
-def test_an_undo_waits_for_a_command_that_changes_limits(setup, clock, caplog):
-    """It takes the cycle lock, and tries again in the next cycle."""
-    running, before = burnt(setup, clock)
-    pass_time(setup, clock)
-    with locks.locked(setup.state, locks.CYCLE):
-        cycle(running)
-    assert "another process is changing limits" in caplog.text
-    assert everything(setup) != before
-
-    pass_time(setup, clock)
-    cycle(running)
-
-    assert everything(setup) == before
 
 
 def test_io_threads_that_were_moved_go_home(setup, clock, monkeypatch):
