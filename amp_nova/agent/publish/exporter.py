@@ -5,13 +5,11 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 
 from amp_nova.agent.cycle import Cycle
 from amp_nova.agent.io_work import IoReport
@@ -21,15 +19,14 @@ from amp_nova.agent.publish.host_info import AgentStatus, Distribution, HostInfo
 from amp_nova.agent.publish.metrics import Series
 from amp_nova.agent.publish.web_server import Page, Route
 
-_OPENMETRICS = "application/openmetrics-text"
-_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exporter:
     """A Prometheus collector for the last cycle; the service keeps ``agent`` and ``io`` current.
 
-    However many clients ask, the page and each format of the metrics are rendered once per cycle,
-    or once per ``reuse_s`` seconds while no cycle ends.
+    However many clients ask, the page and the metrics are rendered once per cycle, or once per
+    ``reuse_s`` seconds while no cycle ends.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class Exporter:
         self._series = Series(detail)
         self._cycle: Cycle | None = None
         self._history = History()
-        self._rendered: dict[object, tuple[float, Page]] = {}
+        self._rendered: dict[Callable[[], Page], tuple[float, Page]] = {}
         self._rendering = threading.Lock()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -74,24 +71,23 @@ class Exporter:
         """Discard what was rendered, so that the next request renders it again."""
         self._rendered = {}
 
-    def front(self, _accept: str) -> Page:
+    def front(self) -> Page:
         """The agent's page, with its HTTP headers."""
-        return self._reused("page", self._page)
+        return self._reused(self._page)
 
-    def metrics(self, accept: str) -> Page:
-        """The metrics, in the format that the Accept header prefers."""
-        as_openmetrics = _OPENMETRICS in accept
-        return self._reused(as_openmetrics, partial(self._render, as_openmetrics=as_openmetrics))
+    def metrics(self) -> Page:
+        """The metrics, in Prometheus' text format."""
+        return self._reused(self._metrics)
 
-    def _reused(self, key: object, render: Callable[[], Page]) -> Page:
-        """What was rendered under this key, unless that is too old."""
+    def _reused(self, render: Callable[[], Page]) -> Page:
+        """What was rendered before, unless that is too old."""
         with self._rendering:  # clients that ask at the same time wait for one rendering
             rendered = self._rendered  # a cycle that ends meanwhile replaces it
-            at_s, made = rendered.get(key, (0.0, None))
+            at_s, made = rendered.get(render, (0.0, None))
             now_s = time.monotonic()
             if made is None or now_s - at_s > self._reuse_s:
                 made = render()
-                rendered[key] = now_s, made
+                rendered[render] = now_s, made
             return made
 
     def collect(self) -> Iterator[Metric]:
@@ -111,7 +107,5 @@ class Exporter:
         )
         return Page(page.render(view).encode(), "text/html; charset=utf-8")
 
-    def _render(self, *, as_openmetrics: bool) -> Page:
-        content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else _PLAIN
-        generate = openmetrics.generate_latest if as_openmetrics else generate_latest
-        return Page(gzip.compress(generate(self.registry)), content_type, gzipped=True)
+    def _metrics(self) -> Page:
+        return Page(gzip.compress(generate_latest(self.registry)), _FORMAT, gzipped=True)

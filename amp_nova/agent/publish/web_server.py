@@ -55,8 +55,8 @@ class Page:
     gzipped: bool = False
 
 
-Route = Callable[[str], Page]
-"""Returns the page of one path, given the request's Accept header."""
+Route = Callable[[], Page]
+"""Returns the page of one path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class WebServer:
         if route is None:
             return _plain(HTTPStatus.NOT_FOUND, f"not found; try {', '.join(sorted(self._routes))}")
         try:
-            return route(request.get("HTTP_ACCEPT", ""))
+            return route()
         except Exception:  # the last resort: a defect of one page is its client's alone
             LOG.exception("cannot serve %s", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the agent's log")

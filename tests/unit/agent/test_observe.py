@@ -142,7 +142,7 @@ def test_what_enforcement_would_do_is_exported_and_explained(setup, clock, caplo
     assert lines[0] == "Bookings are only observed: [agent] mode = observe."
     assert any(line.startswith(f"Enforcement would limit it to {limit:.2%}") for line in lines)
     assert caplog.text.count("not made: instance-00000001 vCPU 0: ") == 1
-    page = running.publishers.exporter.front("").body.decode()
+    page = running.publishers.exporter.front().body.decode()
     assert "Bookings are only observed: [agent] mode = observe." in page
 
 
@@ -190,7 +190,7 @@ def test_enforcement_undoes_itself_within_two_cycles(setup, clock, caplog):
     assert metrics(running, "amp_mode_info") == {"undone": 1.0}
     status = running._answer({"command": "status"})
     assert "above [agent] undo_burn_rate = 14.4; 'amp-nova resume --all'" in status["observing"]
-    page = running.publishers.exporter.front("").body.decode()
+    page = running.publishers.exporter.front().body.decode()
     assert "Bookings are only observed: the burn rate of the service level was" in page
     assert not list((setup.state / record.FOLDER).glob("*.json"))
 

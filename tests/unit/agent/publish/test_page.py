@@ -254,11 +254,11 @@ def test_figures_are_short(number, text):
 def test_the_exporter_shows_the_last_cycle():
     """Made once for each cycle, and only when somebody asks; before the first it says so."""
     exporter = Exporter(clock=lambda: NOW_S)
-    assert b"No control cycle has succeeded yet" in exporter.front("").body
+    assert b"No control cycle has succeeded yet" in exporter.front().body
     exporter.update(reports.cycle(instance(booked(), display_name="first")))
-    first = exporter.front("").body
-    assert exporter.front("").body is first
+    first = exporter.front().body
+    assert exporter.front().body is first
     exporter.update(reports.cycle(instance(booked(), display_name="second")))
 
     assert b"first" in first
-    assert b"second" in exporter.front("").body
+    assert b"second" in exporter.front().body
