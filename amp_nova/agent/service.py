@@ -69,8 +69,6 @@ class Service:
         """The record of the last cycle."""
         self._ticked_s = 0.0
         """When the fast loop last ran."""
-        self._not_made: list[str] = []
-        """The changes that the last cycle would have made if it did not only observe."""
 
     def observe(self) -> Observation:
         """Read the host for the loop; where a vCPU ran last matters if nothing keeps it there."""
@@ -230,11 +228,8 @@ class Service:
             if late_s is not None:
                 agent.lateness_s = late_s
             self.publishers.publish(cycle, self.sensor.counting(), self.io.report)
-        wanted = status.describe(cycle)
-        if cycle.outcome.observing:  # in every cycle the same
-            lines += [f"not made: {line}" for line in wanted if line not in self._not_made]
-            self._not_made = wanted
-        for line in lines if cycle.outcome.observing else [*wanted, *lines]:
+        changes = [] if cycle.outcome.observing else status.describe(cycle)
+        for line in (*changes, *lines):
             LOG.info(line)
         return True
 

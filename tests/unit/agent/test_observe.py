@@ -116,15 +116,14 @@ def test_no_write_is_issued_whatever_happens(setup, clock, seed):
     assert not list((setup.state / record.FOLDER).glob("*"))
 
 
-def test_what_enforcement_would_do_is_exported_and_explained(setup, clock, caplog):
+def test_what_enforcement_would_do_is_exported_and_explained(setup, clock):
     """A guest that is always busy and books half a reference core."""
     setup.node.start(specs=HALF, vcpus=1)
     running = Service(setup.conf(**OBSERVE))
-    with caplog.at_level("INFO"):
+    cycle(running)
+    for _ in range(6):
+        pass_time(setup, clock)
         cycle(running)
-        for _ in range(6):
-            pass_time(setup, clock)
-            cycle(running)
 
     (limit,) = [e.quota.bandwidth.cores for e in running.last.entitlements.values()]
     lasts_s = 6 * CYCLE_S
@@ -141,7 +140,6 @@ def test_what_enforcement_would_do_is_exported_and_explained(setup, clock, caplo
     lines = running._answer({"command": "explain", "instance": NAME})["explain"]["because"]
     assert lines[0] == "Bookings are only observed: [agent] mode = observe."
     assert any(line.startswith(f"Enforcement would limit it to {limit:.2%}") for line in lines)
-    assert caplog.text.count("not made: instance-00000001 vCPU 0: ") == 1
     page = running.publishers.exporter.front().body.decode()
     assert "Bookings are only observed: [agent] mode = observe." in page
 
